@@ -21,7 +21,9 @@ def load() -> float:
 
 def peak(who: int = resource.RUSAGE_SELF) -> float:
     """Return the peak memory in GiB; Linux counts KiB, macOS bytes."""
-    return resource.getrusage(who).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+    return resource.getrusage(who).ru_maxrss / (
+        2**30 if sys.platform == "darwin" else 2**20
+    )
 
 
 def processor(*who: int) -> float:
@@ -44,19 +46,25 @@ class Stopwatch:
         """Print times and peak memory."""
         seconds, used = time.perf_counter() - self.begun, self._processor() - self.cpu
         own, worker = peak(), peak(resource.RUSAGE_CHILDREN)
-        print(f"  {seconds:.1f} s, {used:.1f} s of processor time; peak {own:.2f} GiB, largest worker {worker:.2f} GiB")
+        print(
+            f"  {seconds:.1f} s, {used:.1f} s of processor time; peak {own:.2f} GiB, largest worker {worker:.2f} GiB"
+        )
 
 
 def alone(module: str, *arguments: str) -> None:
     """Run a benchmark in a process of its own, so that its peak memory is its own."""
-    subprocess.run([sys.executable, "-m", f"benchmarks.{module}", *arguments], check=True)
+    subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments], check=True
+    )
 
 
 def measured(module: str, *arguments: str) -> dict[str, Any]:
     """Run a benchmark in a process of its own with one thread; return what its last line says in JSON."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     environment = os.environ | dict.fromkeys(THREADS, "1")
-    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, check=True, env=environment, stdout=subprocess.PIPE, text=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -68,9 +76,15 @@ def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> Non
     from fltnb.provenance import environment
 
     about = environment()
-    record = {"settings": json.dumps(settings), "commit": about["commit"], "hardware": about["hardware"]}
+    record = {
+        "settings": json.dumps(settings),
+        "commit": about["commit"],
+        "hardware": about["hardware"],
+    }
     record |= {"python": about["python"], "torch": about["packages"]["torch"]}
     record |= {"finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
     text = pd.DataFrame(rows).assign(**record).to_csv(index=False, float_format="%.5g")
-    path = paths.write_atomically(paths.results("small") / name, lambda file: file.write(text.encode()))
+    path = paths.write_atomically(
+        paths.results("small") / name, lambda file: file.write(text.encode())
+    )
     print(f"\nSaved {path.relative_to(paths.ROOT)}")

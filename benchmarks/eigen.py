@@ -18,19 +18,27 @@ from .common import Stopwatch, alone, peak
 DIMENSION, EIGENVECTORS, SAMPLES, TASKS = 512, 20, 100, 10
 
 
-def features(n_clients: int, samples: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+def features(
+    n_clients: int, samples: int, seed: int = 0
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Clients' features and true tasks: Gaussian clouds, stretched along directions of the task's own."""
     rng = np.random.default_rng(seed)
     stretch = (1 / np.arange(1, DIMENSION + 1)).astype(np.float32)
-    bases = [np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0].astype(np.float32) for _ in range(TASKS)]
+    bases = [
+        np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0].astype(np.float32)
+        for _ in range(TASKS)
+    ]
     tasks = np.arange(n_clients) % TASKS
-    return [(rng.normal(size=(samples, DIMENSION)).astype(np.float32) * stretch) @ bases[t] for t in tasks], tasks
+    return [
+        (rng.normal(size=(samples, DIMENSION)).astype(np.float32) * stretch) @ bases[t]
+        for t in tasks
+    ], tasks
 
 
 def measure(n_clients: int, samples: int) -> None:
     from sklearn.metrics import adjusted_rand_score
 
-    from fltnb.relatedness import EigenRelevance
+    from fltnb.clustering import EigenRelevance
 
     clients, tasks = features(n_clients, samples)
     data = sum(x.nbytes for x in clients) / 2**30
@@ -38,7 +46,9 @@ def measure(n_clients: int, samples: int) -> None:
     watch = Stopwatch()
     fitted = EigenRelevance(TASKS, EIGENVECTORS, n_jobs=2).fit(clients)
     print(f"  data {data:.2f} GiB, peak before the fit {before:.2f} GiB; ", end="")
-    print(f"ARI {adjusted_rand_score(tasks, fitted.labels_):.2f}; {fitted.sent_[0]:,} numbers sent by a client")
+    print(
+        f"ARI {adjusted_rand_score(tasks, fitted.labels_):.2f}; {fitted.sent_[0]:,} numbers sent by a client"
+    )
     watch.report()
 
 
@@ -51,7 +61,10 @@ def main(arguments: list[str]) -> None:
     if options.one:
         return measure(options.clients[0], options.samples)
     for n_clients in options.clients:
-        print(f"EigenRelevance, {n_clients:,} clients of {options.samples} samples", flush=True)
+        print(
+            f"EigenRelevance, {n_clients:,} clients of {options.samples} samples",
+            flush=True,
+        )
         alone("eigen", "--one", str(n_clients), "--samples", str(options.samples))
 
 

@@ -24,14 +24,18 @@ def embeddings(n_clients: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndar
     clients = []
     for c in clusters:
         kinds = rng.integers(0, KINDS, SAMPLES)
-        clients.append((centres[c, kinds] + 0.4 * rng.normal(size=(SAMPLES, DIMENSION))).astype(np.float32))
+        clients.append(
+            (centres[c, kinds] + 0.4 * rng.normal(size=(SAMPLES, DIMENSION))).astype(
+                np.float32
+            )
+        )
     return clients, clusters
 
 
 def measure(n_clients: int) -> None:
     from sklearn.metrics import adjusted_rand_score
 
-    from fltnb.relatedness import FCR, centroids, cuts, fcr
+    from fltnb.clustering import FCR, centroids, cuts, fcr
 
     clock = time.perf_counter()
 
@@ -48,7 +52,9 @@ def measure(n_clients: int) -> None:
     start = lap("UMAP's import and compilation, once")
     sketches = FCR().sketches(clients)
     total = lap("k-means inside every client, one process")
-    plane = fcr.umap_layout(np.concatenate([sketch["centroids"] for sketch in sketches]), 15, 2, 0)
+    plane = fcr.umap_layout(
+        np.concatenate([sketch["centroids"] for sketch in sketches]), 15, 2, 0
+    )
     total += lap(f"UMAP of {5 * n_clients:,} centroids")
     points = plane.reshape(n_clients, 5, 2)
     distance = centroids.min_distances(points)
@@ -61,12 +67,16 @@ def measure(n_clients: int) -> None:
     criterion = cuts.modularity_by_cut(adjacency, linkage)
     found = cuts.best_cut(criterion, cuts.chance_modularity(adjacency))
     total += lap("number of clusters by modularity")
-    print(f"  {'sum of the stages':<42}{total:8.1f} s, {total + start:.1f} s with UMAP's start")
+    print(
+        f"  {'sum of the stages':<42}{total:8.1f} s, {total + start:.1f} s with UMAP's start"
+    )
     clock = time.perf_counter()
     fitted = FCR().fit(clients)
     lap("FCR().fit, the same in one call")
     ari = adjusted_rand_score(clusters, fitted.labels_)
-    print(f"  peak memory {peak():.2f} GiB; {found} clusters found of {CLUSTERS}, ARI {ari:.2f}")
+    print(
+        f"  peak memory {peak():.2f} GiB; {found} clusters found of {CLUSTERS}, ARI {ari:.2f}"
+    )
 
 
 def main(arguments: list[str]) -> None:

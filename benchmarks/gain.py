@@ -22,8 +22,17 @@ def compare() -> pd.DataFrame:
             fed = fl.federations.build(settings)
             guess, real = fl.clustering_gain(fed, fed.clusters), trained.loc[name]
             row = {"federation": name, "over one model": guess.points, "±": guess.error}
-            row |= {"trained": real["oracle"] - real["fedavg"], "over own models": guess.over_own}
-            rows.append(row | {"± ": guess.over_own_error, "trained ": real["oracle"] - real["local"]})
+            row |= {
+                "trained": real["oracle"] - real["fedavg"],
+                "over own models": guess.over_own,
+            }
+            rows.append(
+                row
+                | {
+                    "± ": guess.over_own_error,
+                    "trained ": real["oracle"] - real["local"],
+                }
+            )
     return pd.DataFrame(rows)
 
 

@@ -29,8 +29,16 @@ from .common import load, measured, save
 
 WIDTHS, NETWORKS = (50, 100, 200, 400, 800, 1600), ("cnn_small", "leaf_cnn")
 SHAPE, CLASSES = (1, 28, 28), 62
-MEMBERS, SAMPLES, BATCH, LR = 20, 227, 10, 0.01  # 805,263 samples of 3,550 clients (FeSEM, Table 1)
-ENOUGH, MOST = 1.5, 50  # processor seconds and rounds after which a measurement ends; at least one round
+MEMBERS, SAMPLES, BATCH, LR = (
+    20,
+    227,
+    10,
+    0.01,
+)  # 805,263 samples of 3,550 clients (FeSEM, Table 1)
+ENOUGH, MOST = (
+    1.5,
+    50,
+)  # processor seconds and rounds after which a measurement ends; at least one round
 SAVED = "matching_cost.csv"
 
 
@@ -40,11 +48,19 @@ def network(name: str, shape: tuple[int, int, int] = SHAPE, n_classes: int = CLA
 
     if not name.isdigit():
         return models.make(name, shape, n_classes)
-    layers = (models.Flatten(), models.Dense(int(np.prod(shape)), int(name)), models.ReLU())
-    return models.Model("mlp_plain", shape, n_classes, (*layers, models.Dense(int(name), n_classes)))
+    layers = (
+        models.Flatten(),
+        models.Dense(int(np.prod(shape)), int(name)),
+        models.ReLU(),
+    )
+    return models.Model(
+        "mlp_plain", shape, n_classes, (*layers, models.Dense(int(name), n_classes))
+    )
 
 
-def trained(net, members: int = MEMBERS, samples: int = SAMPLES, seed: int = 0) -> tuple[np.ndarray, float]:
+def trained(
+    net, members: int = MEMBERS, samples: int = SAMPLES, seed: int = 0
+) -> tuple[np.ndarray, float]:
     """Train every member for one local epoch from a common model, on random images.
 
     Returns
@@ -60,7 +76,9 @@ def trained(net, members: int = MEMBERS, samples: int = SAMPLES, seed: int = 0) 
     channels, height, width = net.input_shape
     parts = list(np.arange(members * samples).reshape(members, samples))
     fed = fl.Federation(
-        images=rng.integers(0, 256, (members * samples, height, width, channels), dtype=np.uint8),
+        images=rng.integers(
+            0, 256, (members * samples, height, width, channels), dtype=np.uint8
+        ),
         labels=rng.integers(0, net.n_classes, members * samples),
         train=parts,
         test=[part[:1] for part in parts],
@@ -69,16 +87,24 @@ def trained(net, members: int = MEMBERS, samples: int = SAMPLES, seed: int = 0) 
     spec = training.TrainSpec(local_epochs=1, batch_size=BATCH, lr=LR, seed=seed)
     everybody, start = np.arange(members), net.init(seed)[None]
     with training.make_engine(fed, net, spec, "serial", device="cpu") as engine:
-        engine.train(start, np.zeros(1, dtype=np.int64), everybody[:1], round=0)  # what is set up on first use
+        engine.train(
+            start, np.zeros(1, dtype=np.int64), everybody[:1], round=0
+        )  # what is set up on first use
         begun = time.process_time()
-        theta = engine.train(start, np.zeros(members, dtype=np.int64), everybody, round=1).theta
+        theta = engine.train(
+            start, np.zeros(members, dtype=np.int64), everybody, round=1
+        ).theta
         return theta, (time.process_time() - begun) / members
 
 
 def averaged(method, net, theta: np.ndarray) -> np.ndarray:
     """Return the centre (P,) that the M-step of FeSEM or FeSEM-MA makes of the members' models (members, P)."""
     weights = [shape for _, shape in net.shapes if len(shape) > 1]
-    state = {"shapes": np.array([(shape[0], np.prod(shape[1:])) for shape in weights], dtype=np.int64)}
+    state = {
+        "shapes": np.array(
+            [(shape[0], np.prod(shape[1:])) for shape in weights], dtype=np.int64
+        )
+    }
     share, sizes = np.ones((1, len(theta))), np.full(len(theta), float(SAMPLES))
     return method.averaged(state, share, sizes, theta, theta[:1])[0]
 
@@ -106,7 +132,9 @@ def searches() -> Iterator[list[tuple[int, ...]]]:
         yield shapes
 
 
-def measure(name: str, members: int = MEMBERS, samples: int = SAMPLES, **shape) -> dict[str, Any]:
+def measure(
+    name: str, members: int = MEMBERS, samples: int = SAMPLES, **shape
+) -> dict[str, Any]:
     """Measure one network in this process.
 
     Parameters
@@ -131,13 +159,20 @@ def measure(name: str, members: int = MEMBERS, samples: int = SAMPLES, **shape) 
     torch.set_num_threads(1)
     net = network(name, **shape)
     after, epoch = trained(net, members, samples)
-    cases = {"trained": after, "independent": np.stack([net.init(0, index) for index in range(members)])}
+    cases = {
+        "trained": after,
+        "independent": np.stack([net.init(0, index) for index in range(members)]),
+    }
     plain, matching = FeSEM(1), FeSEMMA(1)
     hidden = [size[0] for _, size in net.shapes if len(size) > 1][:-1]
     for method in (plain, matching):  # before the clock starts: imports and first use
         averaged(method, net, after[:2])
     _, base, least = timed(plain, net, after)
-    row = {"network": "mlp" if name.isdigit() else name, "width": max(hidden), "parameters": net.n_parameters}
+    row = {
+        "network": "mlp" if name.isdigit() else name,
+        "width": max(hidden),
+        "parameters": net.n_parameters,
+    }
     row |= {"members": members, "plain": base}
     for case, theta in cases.items():
         with searches() as found:
@@ -158,29 +193,72 @@ def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
     from fltnb.models import NAMES
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.matching", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--widths", nargs="*", type=int, default=WIDTHS, help="of the hidden layer")
-    parser.add_argument("--networks", nargs="*", default=NETWORKS, help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--save", action="store_true", help=f"write results/small/{SAVED}")
-    parser.add_argument("--one", metavar="NAME", help="a width or a network, in this process, printed as JSON")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.matching", description=__doc__.split("\n", 1)[0]
+    )
+    parser.add_argument(
+        "--widths", nargs="*", type=int, default=WIDTHS, help="of the hidden layer"
+    )
+    parser.add_argument(
+        "--networks", nargs="*", default=NETWORKS, help=f"of {', '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help=f"write results/small/{SAVED}"
+    )
+    parser.add_argument(
+        "--one",
+        metavar="NAME",
+        help="a width or a network, in this process, printed as JSON",
+    )
     options = parser.parse_args(arguments)
     if unknown := set(options.networks) - set(NAMES):
-        parser.error(f"unknown network {', '.join(sorted(unknown))}: choose of {', '.join(NAMES)}")
+        parser.error(
+            f"unknown network {', '.join(sorted(unknown))}: choose of {', '.join(NAMES)}"
+        )
     if min(options.widths, default=1) < 1:
         parser.error(f"--widths must be 1 or more, not {min(options.widths)}")
     if options.one:
         print(json.dumps(measure(options.one)))
         return
-    print(f"Processor seconds of an M-step, {MEMBERS} members, one thread, one process a network; one client's epoch.")
+    print(
+        f"Processor seconds of an M-step, {MEMBERS} members, one thread, one process a network; one client's epoch."
+    )
     rows = []
     for name in [*map(str, options.widths), *options.networks]:
         before = load()
         rows.append(one(name) | {"load_average": before})
-        shown = ("plain", "matched_trained", "times_trained", "matched_independent", "times_independent", "epoch")
-        print(f"{name:<10}", *(f"{key} {rows[-1][key]:.3g}" for key in shown), sep="  ", flush=True)
+        shown = (
+            "plain",
+            "matched_trained",
+            "times_trained",
+            "matched_independent",
+            "times_independent",
+            "epoch",
+        )
+        print(
+            f"{name:<10}",
+            *(f"{key} {rows[-1][key]:.3g}" for key in shown),
+            sep="  ",
+            flush=True,
+        )
     if options.save:
-        data = {"input_shape": SHAPE, "n_classes": CLASSES, "samples": SAMPLES, "pixels and labels": "random"}
-        save(rows, SAVED, data | {"batch_size": BATCH, "lr": LR, "clusters": 1, "backend": "serial, one thread"})
+        data = {
+            "input_shape": SHAPE,
+            "n_classes": CLASSES,
+            "samples": SAMPLES,
+            "pixels and labels": "random",
+        }
+        save(
+            rows,
+            SAVED,
+            data
+            | {
+                "batch_size": BATCH,
+                "lr": LR,
+                "clusters": 1,
+                "backend": "serial, one thread",
+            },
+        )
 
 
 if __name__ == "__main__":

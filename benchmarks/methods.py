@@ -27,7 +27,9 @@ MODEL, ROUNDS = "mlp_plain", 3
 SAVED = "methods_cost.csv"
 
 
-def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERATION) -> dict[str, Any]:
+def measure(
+    name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERATION
+) -> dict[str, Any]:
     """Run one method in this process.
 
     Returns
@@ -46,7 +48,14 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
     fed = fl.federations.build(federation)
     settings = emdcfl.method(name, fed.n_clusters)
     training = {key: value for key, value in emdcfl.TRAINING.items() if key != "rounds"}
-    options = {"model": MODEL, **training, "device": "cpu", "backend": "serial", "progress": False, "n_jobs": 1}
+    options = {
+        "model": MODEL,
+        **training,
+        "device": "cpu",
+        "backend": "serial",
+        "progress": False,
+        "n_jobs": 1,
+    }
     # once before the clock starts: what is imported and set up on first use takes longer than a round
     fl.run(fl.methods.build(settings), fed, rounds=1, **options | {"local_epochs": 1})
     before, used, runs = peak(), [processor()], []
@@ -76,16 +85,33 @@ def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
     from fltnb.studies.emdcfl import METHODS
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.methods", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("methods", nargs="*", metavar="NAME", help=f"of {', '.join(METHODS)}; default all")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"2 or more, {ROUNDS} by default")
-    parser.add_argument("--save", action="store_true", help=f"write results/small/{SAVED}")
-    parser.add_argument("--one", action="store_true", help="in this process, printed as JSON")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.methods", description=__doc__.split("\n", 1)[0]
+    )
+    parser.add_argument(
+        "methods",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(METHODS)}; default all",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"2 or more, {ROUNDS} by default"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help=f"write results/small/{SAVED}"
+    )
+    parser.add_argument(
+        "--one", action="store_true", help="in this process, printed as JSON"
+    )
     options = parser.parse_args(arguments)
     if unknown := set(options.methods) - set(METHODS):
-        parser.error(f"unknown method {', '.join(sorted(unknown))}: choose of {', '.join(METHODS)}")
+        parser.error(
+            f"unknown method {', '.join(sorted(unknown))}: choose of {', '.join(METHODS)}"
+        )
     if options.rounds < 2:
-        parser.error("--rounds must be 2 or more: the first round is measured apart from the others")
+        parser.error(
+            "--rounds must be 2 or more: the first round is measured apart from the others"
+        )
     if options.one:
         for name in options.methods:
             print(json.dumps(measure(name, options.rounds)))
@@ -96,10 +122,18 @@ def main(arguments: list[str] | None = None) -> None:
     rows = []
     for name in options.methods or METHODS:
         rows.append(one(name, options.rounds))
-        shown = [f"{key} {value:.2f}" for key, value in rows[-1].items() if isinstance(value, float)]
+        shown = [
+            f"{key} {value:.2f}"
+            for key, value in rows[-1].items()
+            if isinstance(value, float)
+        ]
         print(f"{name:<10}", *shown, sep="  ", flush=True)
     if options.save:
-        save(rows, SAVED, {"federation": FEDERATION, "model": MODEL, "backend": "serial, one thread"})
+        save(
+            rows,
+            SAVED,
+            {"federation": FEDERATION, "model": MODEL, "backend": "serial, one thread"},
+        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,15 @@ from fltnb import paths
 from fltnb.errors import FltnbError
 
 from .common import load
-from .workloads import MODELS, TESTED, EngineRound, ModuleLoop, Workload, growing, workloads
+from .workloads import (
+    MODELS,
+    TESTED,
+    EngineRound,
+    ModuleLoop,
+    Workload,
+    growing,
+    workloads,
+)
 
 BASE = "DataLoader loop"
 GROWTH = (20, 120, 480)
@@ -37,7 +45,9 @@ def machine() -> dict[str, str | int]:
     """Return what the numbers depend on."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    names = [
+        line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+    ]
     return {
         "processor": (names or [platform.processor() or platform.machine()])[0],
         "vectors": torch.backends.cpu.get_cpu_capability(),
@@ -58,7 +68,9 @@ def contenders(work: Workload) -> dict[str, ModuleLoop | EngineRound]:
         "engine serial": EngineRound(work, "serial"),
         "engine pool": EngineRound(work, "pool"),
     }
-    if work.name == "W1":  # for the CNN, stacking on a CPU loses by a factor and takes gigabytes
+    if (
+        work.name == "W1"
+    ):  # for the CNN, stacking on a CPU loses by a factor and takes gigabytes
         made["engine stacked"] = EngineRound(work, "stacked")
     if work.model.name.endswith(("cnn", "lenet")):
         try:
@@ -68,7 +80,9 @@ def contenders(work: Workload) -> dict[str, ModuleLoop | EngineRound]:
     if torch.cuda.is_available():
         made["engine GPU"] = EngineRound(work, "stacked", device="cuda")
         if work.model.convolutional:
-            made["engine GPU bfloat16"] = EngineRound(work, "stacked", "bfloat16", "cuda")
+            made["engine GPU bfloat16"] = EngineRound(
+                work, "stacked", "bfloat16", "cuda"
+            )
     return made
 
 
@@ -81,12 +95,27 @@ def measure(work: Workload) -> list[pd.DataFrame]:
         for name in {"engine pool", "engine stacked", "engine GPU"} & set(made):
             gap = np.abs(trained[name] - trained["engine serial"])
             if np.mean(gap > (1e-4 if name == "engine GPU" else 1e-6)) > 0.01:
-                raise SystemExit(f"{name} and engine serial disagree: the timings mean nothing.")
-        rounds = _turns(work, "training", work.samples, {name: one.round for name, one in made.items()}, theta)
+                raise SystemExit(
+                    f"{name} and engine serial disagree: the timings mean nothing."
+                )
+        rounds = _turns(
+            work,
+            "training",
+            work.samples,
+            {name: one.round for name, one in made.items()},
+            theta,
+        )
         told = made[BASE].evaluate(thetas)
-        if (np.abs(made["engine pool"].evaluate(thetas) - told) > TESTED / 1000).any():  # ties may fall either way
-            raise SystemExit("The engine and the plain loop do not count the same: the timings mean nothing.")
-        tests = {name: lambda thetas, _, one=one: one.evaluate(thetas) for name, one in made.items()}
+        if (
+            np.abs(made["engine pool"].evaluate(thetas) - told) > TESTED / 1000
+        ).any():  # ties may fall either way
+            raise SystemExit(
+                "The engine and the plain loop do not count the same: the timings mean nothing."
+            )
+        tests = {
+            name: lambda thetas, _, one=one: one.evaluate(thetas)
+            for name, one in made.items()
+        }
         tested = _turns(work, "evaluation", MODELS * TESTED, tests, thetas)
     finally:
         for one in made.values():
@@ -94,7 +123,13 @@ def measure(work: Workload) -> list[pd.DataFrame]:
     return [rounds, tested]
 
 
-def _turns(work: Workload, what: str, samples: int, calls: dict[str, Callable], given: np.ndarray) -> pd.DataFrame:
+def _turns(
+    work: Workload,
+    what: str,
+    samples: int,
+    calls: dict[str, Callable],
+    given: np.ndarray,
+) -> pd.DataFrame:
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     loads = []
     for repetition in range(1, work.repetitions + 1):
@@ -115,16 +150,28 @@ def _turns(work: Workload, what: str, samples: int, calls: dict[str, Callable], 
             "seconds": list(median.values()),
             "fastest": [min(values) for values in seconds.values()],
             "slowest": [max(values) for values in seconds.values()],
-            "microseconds_per_sample": [1e6 * value / samples for value in median.values()],
-            "times_faster": [median[BASE] / value if BASE in median else np.nan for value in median.values()],
+            "microseconds_per_sample": [
+                1e6 * value / samples for value in median.values()
+            ],
+            "times_faster": [
+                median[BASE] / value if BASE in median else np.nan
+                for value in median.values()
+            ],
             "repetitions": work.repetitions,
             "load_average": statistics.mean(loads),
             "data": work.origin,
         }
     )
     shown = table.iloc[:, 1:8]
-    formats = dict.fromkeys(shown.columns[2:5], "{:.3f}".format) | {"times_faster": "{:.2f}x".format}
-    print(shown.to_string(index=False, formatters=formats | {"microseconds_per_sample": "{:.1f}".format}))
+    formats = dict.fromkeys(shown.columns[2:5], "{:.3f}".format) | {
+        "times_faster": "{:.2f}x".format
+    }
+    print(
+        shown.to_string(
+            index=False,
+            formatters=formats | {"microseconds_per_sample": "{:.1f}".format},
+        )
+    )
     return table
 
 
@@ -137,7 +184,10 @@ def growth() -> pd.DataFrame:
         for one in made.values():
             one.round(theta, 0)
         tables = [
-            _turns(one.work, str(n), one.work.samples, {"engine pool": one.round}, theta) for n, one in made.items()
+            _turns(
+                one.work, str(n), one.work.samples, {"engine pool": one.round}, theta
+            )
+            for n, one in made.items()
         ]
     finally:
         for one in made.values():
@@ -147,23 +197,44 @@ def growth() -> pd.DataFrame:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run", description=__doc__.split("\n", 1)[0]
+    )
     known = workloads()
     names = (*known, "growth")
-    parser.add_argument("workloads", nargs="*", metavar="W", help=f"of {', '.join(names)}; default all")
-    parser.add_argument("--save", action="store_true", help="into results/benchmarks.csv, in place of earlier lines")
+    parser.add_argument(
+        "workloads", nargs="*", metavar="W", help=f"of {', '.join(names)}; default all"
+    )
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="into results/benchmarks.csv, in place of earlier lines",
+    )
     options = parser.parse_args(arguments)
     if unknown := set(options.workloads) - set(names):
-        parser.error(f"unknown workload {', '.join(sorted(unknown))}: choose of {', '.join(names)}")
+        parser.error(
+            f"unknown workload {', '.join(sorted(unknown))}: choose of {', '.join(names)}"
+        )
     about = machine()
-    print(*(f"{key} {value}" for key, value in about.items()), f"load average {load():.2f}", sep=", ")
-    print("Median seconds; times_faster is against the plain DataLoader loop on one thread, same run.")
+    print(
+        *(f"{key} {value}" for key, value in about.items()),
+        f"load average {load():.2f}",
+        sep=", ",
+    )
+    print(
+        "Median seconds; times_faster is against the plain DataLoader loop on one thread, same run."
+    )
     tables = []
-    with threadpool_limits(1, user_api="blas"):  # as in fl.run: its waiting threads would slow the workers down
+    with threadpool_limits(
+        1, user_api="blas"
+    ):  # as in fl.run: its waiting threads would slow the workers down
         for name in options.workloads or names:
             tables += [growth()] if name == "growth" else measure(known[name]())
     if options.save:
-        table, path = pd.concat(tables).assign(**about), paths.ROOT / "results" / "benchmarks.csv"
+        table, path = (
+            pd.concat(tables).assign(**about),
+            paths.ROOT / "results" / "benchmarks.csv",
+        )
         before = pd.read_csv(path) if path.exists() else table[:0]
         table = pd.concat([before[~before["workload"].isin(table["workload"])], table])
         table = table.sort_values("workload", kind="stable")

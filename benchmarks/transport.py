@@ -21,20 +21,22 @@ def whole(n_clients: int) -> None:
     from joblib.externals.loky import get_reusable_executor
     from sklearn.metrics import adjusted_rand_score
 
-    from fltnb.relatedness import TransportSignatures
+    from fltnb.clustering import TransportSignatures
 
     clients, clusters = embeddings(n_clients)
     watch = Stopwatch()
     fitted = TransportSignatures(n_jobs=2).fit(clients)
     seconds = time.perf_counter() - watch.begun
     get_reusable_executor().shutdown()  # children count once they have ended
-    print(f"  fit {seconds:.1f} s; {fitted.n_clusters_} clusters of {CLUSTERS},", end=" ")
+    print(
+        f"  fit {seconds:.1f} s; {fitted.n_clusters_} clusters of {CLUSTERS},", end=" "
+    )
     print(f"ARI {adjusted_rand_score(clusters, fitted.labels_):.2f}")
     watch.report()
 
 
 def dendrogram(n_clients: int) -> None:
-    from fltnb.relatedness import TransportSignatures
+    from fltnb.clustering import TransportSignatures
 
     rng = np.random.default_rng(0)
     clusters = np.arange(n_clients) % CLUSTERS
@@ -44,7 +46,10 @@ def dendrogram(n_clients: int) -> None:
         z[i:, i] = z[i, i:]
         z[i, i] = 0
     fitted = TransportSignatures()
-    fitted.self_distance_, fitted.spread_ = np.full(n_clients, 40.0), np.full(n_clients, 0.06)
+    fitted.self_distance_, fitted.spread_ = (
+        np.full(n_clients, 40.0),
+        np.full(n_clients, 0.06),
+    )
     watch = Stopwatch()
     fitted._cluster(z)
     print(f"  {fitted.n_clusters_} clusters of {CLUSTERS}")

@@ -10,19 +10,48 @@ from .errors import FltnbError as FltnbError
 __version__ = "0.2.0"
 
 _MODULES = [
-    *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
-    *("rounds", "results", "studies", "papers", "plots", "notebook", "theory", "flower"),
+    *(
+        "data",
+        "federations",
+        "models",
+        "encoders",
+        "training",
+        "clustering",
+        "methods",
+        "metrics",
+    ),
+    *(
+        "rounds",
+        "results",
+        "studies",
+        "papers",
+        "plots",
+        "notebook",
+        "theory",
+        "flower",
+    ),
 ]
 _OBJECTS = {
     **dict.fromkeys(("load", "ImageSet"), "data"),
-    **dict.fromkeys(("EigenRelevance", "EMDClustering", "FCR", "MeanImage", "MergeGain", "PACFL"), "relatedness"),
-    **dict.fromkeys(("PCAKMeans", "TransportSignatures", "clustering_gain"), "relatedness"),
+    **dict.fromkeys(
+        ("EigenRelevance", "EMDClustering", "FCR", "MeanImage", "MergeGain", "PACFL"),
+        "clustering",
+    ),
+    **dict.fromkeys(
+        ("PCAKMeans", "TransportSignatures", "clustering_gain"), "clustering"
+    ),
     **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
     **{"Job": "results", "compute": "results"},
 }
 
 _OLD = {
-    **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},
+    **{
+        "store": "results",
+        "oneshot": "results",
+        "experiments": "studies",
+        "published": "papers",
+        "report": "papers",
+    },
     **{"analysis": "papers", "confusion": "rounds"},
 }
 

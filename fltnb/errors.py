@@ -15,5 +15,7 @@ def choose(value: str, allowed, what: str) -> str:
     """
     allowed = list(allowed)
     if value not in allowed:
-        raise FltnbError(f"Unknown {what} {value!r}: choose one of {', '.join(map(str, allowed))}.")
+        raise FltnbError(
+            f"Unknown {what} {value!r}: choose one of {', '.join(map(str, allowed))}."
+        )
     return value

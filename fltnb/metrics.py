@@ -23,15 +23,26 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
     >>> accuracy([9, 3], [10, 4])
     array([90., 75.])
     """
-    correct, total = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
+    correct, total = (
+        np.asarray(correct, dtype=np.float64),
+        np.asarray(total, dtype=np.float64),
+    )
     if correct.shape != total.shape:
-        raise FltnbError(f"correct has shape {correct.shape} but total {total.shape}: give one of each per client.")
+        raise FltnbError(
+            f"correct has shape {correct.shape} but total {total.shape}: give one of each per client."
+        )
     if not np.all((correct >= 0) & (correct <= total)):
-        raise FltnbError("Each client's number of right predictions must lie between 0 and its number of samples.")
-    return 100 * np.divide(correct, total, out=np.full(correct.shape, np.nan), where=total > 0)
+        raise FltnbError(
+            "Each client's number of right predictions must lie between 0 and its number of samples."
+        )
+    return 100 * np.divide(
+        correct, total, out=np.full(correct.shape, np.nan), where=total > 0
+    )
 
 
-def _over_clients(statistic: Callable[[np.ndarray], float], accuracies: ArrayLike) -> float:
+def _over_clients(
+    statistic: Callable[[np.ndarray], float], accuracies: ArrayLike
+) -> float:
     """Leave out clients without samples: they have no accuracy, and a 0 would count as a failure."""
     values = np.asarray(accuracies, dtype=np.float64).ravel()
     values = values[~np.isnan(values)]
@@ -93,7 +104,9 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
 
     true, found = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
     if true.shape != found.shape:
-        raise FltnbError(f"Give labels of the same clients, not {true.size} true, {found.size} found ones.")
+        raise FltnbError(
+            f"Give labels of the same clients, not {true.size} true, {found.size} found ones."
+        )
     return float(adjusted_rand_score(true, found))
 
 
@@ -113,11 +126,21 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
 
     def summed(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """F1 of all classes added up, and the number of classes that occur."""
-        both, hits = counts.sum(axis=-1) + counts.sum(axis=-2), np.diagonal(counts, axis1=-2, axis2=-1)
+        both, hits = (
+            counts.sum(axis=-1) + counts.sum(axis=-2),
+            np.diagonal(counts, axis1=-2, axis2=-1),
+        )
         score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
         return 100 * score.sum(axis=-1), (both > 0).sum(axis=-1)
 
     held = confusion[confusion.any(axis=(1, 2))]
     each = np.divide(*summed(held))
-    micro, pooled = np.average(each, weights=held.sum(axis=(1, 2))), summed(held.sum(axis=0))[0]
-    return {"micro_f1": float(micro), "macro_f1": float(each.mean()), "pooled_f1": float(pooled / held.shape[1])}
+    micro, pooled = (
+        np.average(each, weights=held.sum(axis=(1, 2))),
+        summed(held.sum(axis=0))[0],
+    )
+    return {
+        "micro_f1": float(micro),
+        "macro_f1": float(each.mean()),
+        "pooled_f1": float(pooled / held.shape[1]),
+    }

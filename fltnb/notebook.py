@@ -37,8 +37,12 @@ class Settings:
 
         png = save(fig, f"{self.name.split('_')[0]}_{name}", self.profile)
         # the file, not the figure: drawing it a second time would double what a notebook's pictures take
-        display.display(display.Image(png.read_bytes(), width=round(100 * fig.get_figwidth())))
-        plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
+        display.display(
+            display.Image(png.read_bytes(), width=round(100 * fig.get_figwidth()))
+        )
+        plt.close(
+            fig
+        )  # else Jupyter shows every open figure again at the end of the cell
 
 
 def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
@@ -49,10 +53,16 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
     """
     if profile == "stored":
         profile = os.environ.get("FLTNB_PROFILE") or profile
-    os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")  # POT would import torch, for what no notebook uses
-    warnings.filterwarnings("ignore", message="IProgress not found")  # some libraries ask tqdm for a notebook's bar
+    os.environ.setdefault(
+        "POT_BACKEND_DISABLE_PYTORCH", "1"
+    )  # POT would import torch, for what no notebook uses
+    warnings.filterwarnings(
+        "ignore", message="IProgress not found"
+    )  # some libraries ask tqdm for a notebook's bar
     # a kept notebook must not show where its author's files lie, which Python's own format does
-    warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
+    warnings.formatwarning = lambda message, category, *_: (
+        f"{category.__name__}: {message}\n"
+    )
     return Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
 
 
@@ -69,12 +79,23 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
             return ""
         if pd.api.types.is_float(value):
             value = f"{value:.{digits}f}"
-            return value[1:] if float(value) == 0 and value.startswith("-") else value  # no "-0.00"
+            return (
+                value[1:] if float(value) == 0 and value.startswith("-") else value
+            )  # no "-0.00"
         return str(value).replace("|", "\\|").replace("\n", " ")
 
-    right = ["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes]
-    rows = [[text(value) for value in row] for row in table.itertuples(index=False, name=None)]
-    heads = [" ".join(map(str, name)).strip() if isinstance(name, tuple) else str(name) for name in table.columns]
+    right = [
+        "right" if pd.api.types.is_numeric_dtype(kind) else "left"
+        for kind in table.dtypes
+    ]
+    rows = [
+        [text(value) for value in row]
+        for row in table.itertuples(index=False, name=None)
+    ]
+    heads = [
+        " ".join(map(str, name)).strip() if isinstance(name, tuple) else str(name)
+        for name in table.columns
+    ]
     return tabulate(rows, heads, "pipe", colalign=right, disable_numparse=True)
 
 
@@ -86,7 +107,19 @@ def show_table(table: pd.DataFrame, digits: int = 2) -> None:
 def versions() -> None:
     """Print what the numbers were computed with: Python, packages, this project and its commit, the machine."""
     about = environment()
-    rows = {"python": about["python"], **about["packages"], "pot": metadata.version("pot")}
-    rows |= {"fltnb": f"{__version__}, commit {about['commit']}", "platform": about["platform"]}
+    rows = {
+        "python": about["python"],
+        **about["packages"],
+        "pot": metadata.version("pot"),
+    }
+    rows |= {
+        "fltnb": f"{__version__}, commit {about['commit']}",
+        "platform": about["platform"],
+    }
     rows["hardware"] = about["hardware"]
-    print("\n".join(f"{name:<{max(map(len, rows))}}  {version}" for name, version in rows.items()))
+    print(
+        "\n".join(
+            f"{name:<{max(map(len, rows))}}  {version}"
+            for name, version in rows.items()
+        )
+    )

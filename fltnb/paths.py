@@ -47,9 +47,13 @@ def remove_left_over(path: Path) -> None:
     """Remove the temporary files of a path whose writers are dead; of another machine's, those that are a day old."""
     here = f".{path.name}.{platform.node()}."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        with suppress(OSError, ValueError):  # somebody else was faster, or it is no file of ours
+        with suppress(
+            OSError, ValueError
+        ):  # somebody else was faster, or it is no file of ours
             pid = int(left.name.rsplit(".", 2)[1])
-            if (left.name.startswith(here) and not lives(pid)) or time.time() - left.stat().st_mtime > 86400:
+            if (
+                left.name.startswith(here) and not lives(pid)
+            ) or time.time() - left.stat().st_mtime > 86400:
                 left.unlink()
 
 
@@ -74,16 +78,22 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_left_over(path)
         writer = f".{path.name}.{platform.node()}.{os.getpid()}."
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=writer, delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=writer, delete=False
+        ) as file:
             temporary = Path(file.name)
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)  # NamedTemporaryFile makes it private; results are meant to be shared
+        temporary.chmod(
+            0o644
+        )  # NamedTemporaryFile makes it private; results are meant to be shared
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or error
-        raise FltnbError(f"Cannot write {path} ({why}): mend that first; what was computed is kept.") from error
+        raise FltnbError(
+            f"Cannot write {path} ({why}): mend that first; what was computed is kept."
+        ) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

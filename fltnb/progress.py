@@ -16,5 +16,9 @@ def bar(items: Iterable | None = None, shown: bool = True, **options: Any):
     seldom. Nothing is left behind at the end.
     """
     pause = 1.0 if sys.stderr.isatty() else QUIET
-    silence = {} if shown else {"disable": True}  # left out otherwise: given at all, it overrides TQDM_DISABLE
-    return tqdm(items, leave=False, mininterval=pause, delay=pause, **options, **silence)
+    silence = (
+        {} if shown else {"disable": True}
+    )  # left out otherwise: given at all, it overrides TQDM_DISABLE
+    return tqdm(
+        items, leave=False, mininterval=pause, delay=pause, **options, **silence
+    )

@@ -32,13 +32,29 @@ def environment() -> dict[str, Any]:
     """Package versions, commit and hardware: what goes with every number."""
     name = platform.processor() or platform.machine()
     with suppress(OSError):
-        found = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        found = re.search(
+            r"^model name\s*:(.*)",
+            Path("/proc/cpuinfo").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
         name = found[1].strip() if found else name
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count()
+    )
     torch = sys.modules.get("torch")
-    gpu = f", {torch.cuda.get_device_name(0)}" if torch is not None and torch.cuda.is_available() else ""
+    gpu = (
+        f", {torch.cuda.get_device_name(0)}"
+        if torch is not None and torch.cuda.is_available()
+        else ""
+    )
     # A GPU machine may lack what its runs do not need (umap-learn): what is absent is left out.
-    there = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
+    there = {
+        found.metadata["Name"].lower(): found.version
+        for found in distributions()
+        if found.metadata["Name"]
+    }
     return {
         "python": platform.python_version(),
         "packages": {name: there[name] for name in _PACKAGES if name in there},
@@ -50,10 +66,17 @@ def environment() -> dict[str, Any]:
 
 def _commit() -> str:
     def git(*arguments: str) -> str:
-        how = {"cwd": paths.ROOT, "stderr": subprocess.DEVNULL, "text": True, "timeout": 10}
+        how = {
+            "cwd": paths.ROOT,
+            "stderr": subprocess.DEVNULL,
+            "text": True,
+            "timeout": 10,
+        }
         return subprocess.check_output(["git", *arguments], **how).strip()
 
-    if paths.ROOT != paths.HOME:  # an installed wheel: a repository around it is somebody else's
+    if (
+        paths.ROOT != paths.HOME
+    ):  # an installed wheel: a repository around it is somebody else's
         return f"release {__version__}"
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")

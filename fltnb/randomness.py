@@ -13,7 +13,9 @@ PURPOSES = {purpose: number for number, purpose in enumerate(_WORDS.split(), sta
 
 def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedSequence:
     # The number of keys goes in too: NumPy pads with zeros, so (round,) and (round, 0) would else be one stream.
-    return np.random.SeedSequence([int(seed), PURPOSES[purpose], len(keys), *(int(key) for key in keys)])
+    return np.random.SeedSequence(
+        [int(seed), PURPOSES[purpose], len(keys), *(int(key) for key in keys)]
+    )
 
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:

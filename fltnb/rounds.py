@@ -78,7 +78,9 @@ class Run:
 
     def __repr__(self) -> str:
         what = f"{self.settings.get('method', {}).get('name', '?')}, {self.history['round'].max()} rounds"
-        what += "" if self.labels is None else f", {len(np.unique(self.labels))} clusters"
+        what += (
+            "" if self.labels is None else f", {len(np.unique(self.labels))} clusters"
+        )
         return f"Run({what}, test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
 
 
@@ -90,13 +92,20 @@ class DivergedError(FltnbError):
         self.run = run
 
     def __reduce__(self):
-        return type(self), (str(self), self.run)  # else it would not come back from a worker process
+        return type(self), (
+            str(self),
+            self.run,
+        )  # else it would not come back from a worker process
 
 
-def participants(n_clients: int, participation: float, seed: int, round: int) -> np.ndarray:
+def participants(
+    n_clients: int, participation: float, seed: int, round: int
+) -> np.ndarray:
     """Clients of one round, ascending: ``max(int(participation * M), 1)`` drawn without replacement."""
     n = max(int(participation * n_clients + 1e-9), 1)
-    return np.sort(stream(seed, "participation", round).choice(n_clients, size=n, replace=False))
+    return np.sort(
+        stream(seed, "participation", round).choice(n_clients, size=n, replace=False)
+    )
 
 
 def run(
@@ -158,20 +167,43 @@ def run(
 
     numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
-    about = {"method": method.settings(), "federation": fed.settings, "data": fed.fingerprint(), "model": model}
+    about = {
+        "method": method.settings(),
+        "federation": fed.settings,
+        "data": fed.fingerprint(),
+        "model": model,
+    }
     # NumPy in one thread, so that sums have one order on every machine and under every scheduler
     with threadpool_limits(1, user_api="blas"), ExitStack() as open_engine:
 
         def make_engine(fed):
             open_engine.close()  # of the phase before
-            return open_engine.enter_context(training.make_engine(fed, net, spec, backend, device, n_workers))
+            return open_engine.enter_context(
+                training.make_engine(fed, net, spec, backend, device, n_workers)
+            )
 
         context = Context(spec.seed, cache, progress, n_jobs)
-        return _loop(make_engine, method, fed, net, plain(about) | numbers, context, checkpoint, progress, watch)
+        return _loop(
+            make_engine,
+            method,
+            fed,
+            net,
+            plain(about) | numbers,
+            context,
+            checkpoint,
+            progress,
+            watch,
+        )
 
 
-_NOT = "method fed model device backend n_workers checkpoint cache progress n_jobs watch"
-NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.items() if name not in _NOT.split()}
+_NOT = (
+    "method fed model device backend n_workers checkpoint cache progress n_jobs watch"
+)
+NUMBERS = {
+    name: one.default
+    for name, one in inspect.signature(run).parameters.items()
+    if name not in _NOT.split()
+}
 """Arguments of :func:`run` that decide its numbers, beside method, federation and model, and their defaults."""
 
 
@@ -188,38 +220,74 @@ class _Progress:
     down: int = 0
 
 
-def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
+def _loop(
+    make_engine, method, federation, net, settings, context, checkpoint, progress, watch
+) -> Run:
     done = (_load(checkpoint, settings) if checkpoint else None) or _Progress()
     coming = {phase.round: phase for phase in phases(federation)}
-    fed = [phase.fed for phase in coming.values() if phase.round <= max(1, done.round)][-1]
+    fed = [phase.fed for phase in coming.values() if phase.round <= max(1, done.round)][
+        -1
+    ]
     engine = make_engine(fed)
     begun = time.monotonic() - done.seconds
     if done.round == 0:
         done.state = method.start(fed, net, context)
-        if odd := [name for name, value in done.state.items() if np.asarray(value).dtype == object]:
-            raise FltnbError(f"The state of {method.name} may hold arrays only, which {odd[0]} is not: leave it out.")
+        if odd := [
+            name
+            for name, value in done.state.items()
+            if np.asarray(value).dtype == object
+        ]:
+            raise FltnbError(
+                f"The state of {method.name} may hold arrays only, which {odd[0]} is not: leave it out."
+            )
         if settings["dtype"] == "float64":
-            done.state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in done.state.items()}
+            done.state = {
+                k: v.astype(np.float64) if v.dtype == np.float32 else v
+                for k, v in done.state.items()
+            }
     rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
-    bar = progress_bar(total=rounds, initial=done.round, desc=method.name, unit="round", shown=progress)
+    bar = progress_bar(
+        total=rounds, initial=done.round, desc=method.name, unit="round", shown=progress
+    )
     last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
 
     def evaluate(round: int, final: bool) -> None:
         done.history = [row for row in done.history if row["round"] != round]
         up, down = method.setup_bytes(done.state)
-        now = {"seconds": time.monotonic() - begun, "bytes_up": int(done.up + up), "bytes_down": int(done.down + down)}
-        for split in ("train", "test", "probe") if final and fed.probed else ("train", "test"):
+        now = {
+            "seconds": time.monotonic() - begun,
+            "bytes_up": int(done.up + up),
+            "bytes_down": int(done.down + down),
+        }
+        for split in (
+            ("train", "test", "probe") if final and fed.probed else ("train", "test")
+        ):
             result = method.evaluate(done.state, engine, split)
             last[split] = metrics.accuracy(result.correct, result.total)
-            row = {"round": round, "split": split} | metrics.summary(result.correct, result.total)
-            if isinstance(federation, ChangingFederation):  # apart for clients that stayed, drifted or joined
+            row = {"round": round, "split": split} | metrics.summary(
+                result.correct, result.total
+            )
+            if isinstance(
+                federation, ChangingFederation
+            ):  # apart for clients that stayed, drifted or joined
                 groups = federation.groups[: len(last[split])]
-                row |= {f"accuracy_{name}": metrics.mean_accuracy(last[split][groups == name]) for name in GROUPS}
-            done.history.append(row | {"loss": float(np.mean(result.loss[result.total > 0]))} | now)
+                row |= {
+                    f"accuracy_{name}": metrics.mean_accuracy(
+                        last[split][groups == name]
+                    )
+                    for name in GROUPS
+                }
+            done.history.append(
+                row | {"loss": float(np.mean(result.loss[result.total > 0]))} | now
+            )
         labels = method.labels(done.state)
         if labels is not None:
-            done.labels_at[round] = integers(f"The labels of {method.name}", labels, fed.n_clients, "client").copy()
-        bar.set_postfix_str(f"test accuracy {metrics.mean_accuracy(last['test']):.1f} %", refresh=False)
+            done.labels_at[round] = integers(
+                f"The labels of {method.name}", labels, fed.n_clients, "client"
+            ).copy()
+        bar.set_postfix_str(
+            f"test accuracy {metrics.mean_accuracy(last['test']):.1f} %", refresh=False
+        )
 
     stopped = ""
     if done.round == 0:
@@ -232,15 +300,23 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             _, fed, changed = coming[round]
             done.state = method.changed(done.state, fed, net, changed, context)
             engine = make_engine(fed)
-        clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
-        state, trained = method.train(method.observe(done.state, clients, round, engine), clients, round, engine)
+        clients = participants(
+            fed.n_clients, settings["participation"], settings["seed"], round
+        )
+        state, trained = method.train(
+            method.observe(done.state, clients, round, engine), clients, round, engine
+        )
         lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
         if lost.any():
             who, when = f"client {clients[lost][0]}", f"round {round} of {rounds}"
             mend = "choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
-            stopped = f"Training stopped at {when}: the loss of {who} is not finite; {mend}"
+            stopped = (
+                f"Training stopped at {when}: the loss of {who} is not finite; {mend}"
+            )
             break
-        done.state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
+        done.state = method.revise(
+            method.collect(state, clients, trained.theta, round), fed, round, context
+        )
         received, sent = method.traffic(done.state, net.n_parameters)
         done.up += len(clients) * sent * 4  # numbers travel as float32
         done.down += len(clients) * received * 4
@@ -249,11 +325,17 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             evaluate(round, final=round == rounds)
         if watch:
             watch(round, done.state, trained.theta, last.get("test"))
-        if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
+        if (
+            checkpoint
+            and round < rounds
+            and (now := time.monotonic()) - written > pause
+        ):
             done.seconds = now - begun
             _save(checkpoint, settings, done)
             written = time.monotonic()
-            pause = CHECKPOINT_SECONDS * max(1, written - now)  # a state of gigabytes is saved less often
+            pause = CHECKPOINT_SECONDS * max(
+                1, written - now
+            )  # a state of gigabytes is saved less often
         bar.update()
     bar.close()
     if stopped:
@@ -270,18 +352,39 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         "samples": np.asarray(fed.sizes),
         **{split: last[split] for split in ("train", "test", "probe") if split in last},
     }
-    taken = confusion(net, theta, rows, fed, device=str(engine.device)) if method.tests_served else None
+    taken = (
+        confusion(net, theta, rows, fed, device=str(engine.device))
+        if method.tests_served
+        else None
+    )
     tables = pd.DataFrame(done.history), pd.DataFrame(clients)
-    if not stopped and not np.isfinite(theta[np.unique(rows)]).all():  # by the method, from finite models
+    if (
+        not stopped and not np.isfinite(theta[np.unique(rows)]).all()
+    ):  # by the method, from finite models
         stopped = f"The models that {method.name} serves in the end are not finite: look at its `collect` and `serve`."
-    result = Run(*tables, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
+    result = Run(
+        *tables,
+        labels,
+        theta,
+        rows,
+        settings,
+        done.seconds,
+        stopped,
+        done.labels_at,
+        taken,
+    )
     if stopped:
         raise DivergedError(stopped, result)
     return result
 
 
 def confusion(
-    model: Model, theta: np.ndarray, rows: Sequence[int], fed: Federation, split: str = "test", device: str = "cpu"
+    model: Model,
+    theta: np.ndarray,
+    rows: Sequence[int],
+    fed: Federation,
+    split: str = "test",
+    device: str = "cpu",
 ) -> np.ndarray:
     """Count what every client's samples are taken for: int64 (M, C, C), classes as rows, predictions as columns.
 
@@ -293,17 +396,28 @@ def confusion(
     from .training.serial import SerialEngine
 
     parts, C = getattr(fed, choose(split, SPLITS, "split")), model.n_classes
-    engine = SerialEngine(fed, model, TrainSpec(dtype=np.asarray(theta).dtype.name), device)
+    engine = SerialEngine(
+        fed, model, TrainSpec(dtype=np.asarray(theta).dtype.name), device
+    )
     theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
     pairs = list(zip(rows, same_sets(parts), strict=True))
     counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
     for (row, client), count in counts.items():
         if len(index := parts[client]):
-            np.add.at(count, (fed.labels[index], outputs(engine, model.predict, theta[[row]], index)[0].argmax(1)), 1)
+            np.add.at(
+                count,
+                (
+                    fed.labels[index],
+                    outputs(engine, model.predict, theta[[row]], index)[0].argmax(1),
+                ),
+                1,
+            )
     return np.stack([counts[pair] for pair in pairs])
 
 
-def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -> tuple[TrainSpec, Model]:
+def check(
+    method: Method, fed: Federation, model: str = "mlp", **numbers: Any
+) -> tuple[TrainSpec, Model]:
     """Refuse what cannot run, before anything is computed; arguments, of :data:`NUMBERS`, as for :func:`run`.
 
     Returns local training, and the network shaped by the federation's data. FltnbError: a setting is out of range or of
@@ -314,36 +428,72 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
 
     if not isinstance(method, Method):
         name = method.__name__ if isinstance(method, type) else "FedAvg"
-        raise FltnbError(f"method must be a method such as fl.methods.{name}(...), not {method!r}.")
+        raise FltnbError(
+            f"method must be a method such as fl.methods.{name}(...), not {method!r}."
+        )
     if not isinstance(fed, Federation):
-        raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: see fl.Federation.from_arrays(...).")
-    full = checked(run, {"method": method, "fed": fed, "model": model} | numbers, "a run")
+        raise FltnbError(
+            f"A run needs a Federation, not {type(fed).__name__}: see fl.Federation.from_arrays(...)."
+        )
+    full = checked(
+        run, {"method": method, "fed": fed, "model": model} | numbers, "a run"
+    )
     rounds, participation = full["rounds"], full["participation"]
     if full["proximal"] and "proximal" in method.local_training():
-        raise FltnbError(f"{method.name} has a proximal term of its own: leave proximal out.")
-    spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | method.local_training())
+        raise FltnbError(
+            f"{method.name} has a proximal term of its own: leave proximal out."
+        )
+    spec = TrainSpec(
+        **{one.name: full[one.name] for one in fields(TrainSpec)}
+        | method.local_training()
+    )
     parts = phases(fed)
     if parts[-1].round > rounds:
         early = f"changes before round {parts[-1].round} but the run ends with round {rounds}"
         raise FltnbError(f"The federation {early}: ask for more rounds.")
-    if parts[-1].fed.n_clients > parts[0].fed.n_clients and type(method).changed is Method.changed:
-        raise FltnbError(f"Method {method.name} does not say what a client that joins is served: give it `changed`.")
+    if (
+        parts[-1].fed.n_clients > parts[0].fed.n_clients
+        and type(method).changed is Method.changed
+    ):
+        raise FltnbError(
+            f"Method {method.name} does not say what a client that joins is served: give it `changed`."
+        )
     net = models.make(model, fed.input_shape, fed.n_classes)
     if method.layered and net.large:
-        raise FltnbError(f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: choose another one.")
+        raise FltnbError(
+            f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: choose another one."
+        )
     for phase in parts:
         method.check(phase.fed)
         net.check(phase.fed, spec.batch_size)
     if type(method).foresee is not Method.foresee:
-        n_clients = [[phase.fed.n_clients for phase in parts if phase.round <= t][-1] for t in range(1, rounds + 1)]
-        method.foresee(parts, [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)])
+        n_clients = [
+            [phase.fed.n_clients for phase in parts if phase.round <= t][-1]
+            for t in range(1, rounds + 1)
+        ]
+        method.foresee(
+            parts,
+            [
+                participants(n, participation, spec.seed, t)
+                for t, n in enumerate(n_clients, start=1)
+            ],
+        )
     return spec, net
 
 
 def _save(path, settings, done: _Progress) -> None:
     held = {"state": done.state, "labels_at": done.labels_at}
-    arrays = {f"{part}/{name}": value for part, own in held.items() for name, value in own.items()}
-    meta = json.dumps(vars(done) | {"settings": settings} | {part: [*own] for part, own in held.items()}, default=repr)
+    arrays = {
+        f"{part}/{name}": value
+        for part, own in held.items()
+        for name, value in own.items()
+    }
+    meta = json.dumps(
+        vars(done)
+        | {"settings": settings}
+        | {part: [*own] for part, own in held.items()},
+        default=repr,
+    )
     write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
@@ -366,5 +516,7 @@ def _load(path, settings) -> _Progress | None:
         warnings.warn(text, stacklevel=2)
         return None
     if not same:
-        raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")
+        raise FltnbError(
+            f"Checkpoint {path} belongs to a run with other settings: delete it or name another file."
+        )
     return done

@@ -33,7 +33,10 @@ def names() -> list[str]:
 
 
 def run_notebook(
-    name: str, profile: str = "demo", fresh: bool = False, announce: Callable[[Path], None] | None = None
+    name: str,
+    profile: str = "demo",
+    fresh: bool = False,
+    announce: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
     """Run one notebook from top to bottom in a kernel of its own.
 
@@ -66,8 +69,16 @@ def run_notebook(
     wish = {"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {})
     with log.open("w", encoding="utf-8") as text, patch.dict(os.environ, wish):
         error = _execute(source, output, profile, text)
-    how = {"status": "failed" if error else "done", "wall_s": round(time.monotonic() - start, 1), "error": error}
-    _write(name, profile, {**how, "finished": datetime.now(UTC).isoformat(timespec="seconds"), **stamp})
+    how = {
+        "status": "failed" if error else "done",
+        "wall_s": round(time.monotonic() - start, 1),
+        "error": error,
+    }
+    _write(
+        name,
+        profile,
+        {**how, "finished": datetime.now(UTC).isoformat(timespec="seconds"), **stamp},
+    )
     if not error:
         done.touch()
     return how | {"output": output, "log": log}
@@ -90,26 +101,40 @@ def _execute(source: Path, output: Path, profile: str, log) -> str:
             stdout_file=log,
             stderr_file=log,
             start_timeout=180,  # a kernel takes 2 s on an idle machine, and far longer on a loaded one
-            extra_arguments=["--log-level=ERROR"],  # no warnings about a connection that stays on this machine
+            extra_arguments=[
+                "--log-level=ERROR"
+            ],  # no warnings about a connection that stays on this machine
         )
     except papermill.PapermillExecutionError as failure:
         log.write("\n".join(failure.traceback) + "\n")
         lines = [line.strip() for line in failure.evalue.splitlines() if line.strip()]
         sentence = lines[-1] if lines else "no message"
-        error = sentence if failure.ename == "FltnbError" else f"{failure.ename}: {sentence}"
+        error = (
+            sentence
+            if failure.ename == "FltnbError"
+            else f"{failure.ename}: {sentence}"
+        )
     except OSError as failure:
         why = failure.strerror or failure
-        raise FltnbError(f"Cannot write {output} ({why}): free some space; what was computed is kept.") from failure
+        raise FltnbError(
+            f"Cannot write {output} ({why}): free some space; what was computed is kept."
+        ) from failure
     except RuntimeError as failure:  # nbclient's DeadKernelError is one
         log.write(f"{failure}\n")
         error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
     finally:
         with suppress(OSError, ValueError):  # missing, or cut short by a full disk
             notebook = nbformat.read(output, as_version=4)
-            for part in (notebook, *notebook.cells):  # without paths of this machine and times
+            for part in (
+                notebook,
+                *notebook.cells,
+            ):  # without paths of this machine and times
                 for key in ("papermill", "execution"):
                     part.metadata.pop(key, None)
-            paths.write_atomically(output, lambda file: file.write((nbformat.writes(notebook) + "\n").encode()))
+            paths.write_atomically(
+                output,
+                lambda file: file.write((nbformat.writes(notebook) + "\n").encode()),
+            )
     return error
 
 
@@ -126,7 +151,9 @@ def _stamp(name: str, profile: str) -> Path:
 
 def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
     text = json.dumps(stamp, indent=1, default=repr) + "\n"
-    paths.write_atomically(_stamp(name, profile), lambda file: file.write(text.encode()))
+    paths.write_atomically(
+        _stamp(name, profile), lambda file: file.write(text.encode())
+    )
 
 
 def status(profile: str = "demo") -> list[dict[str, Any]]:
@@ -139,9 +166,17 @@ def status(profile: str = "demo") -> list[dict[str, Any]]:
     choose(profile, PROFILES, "profile")
     code, rows = provenance.code_digest(), []
     for name in names():
-        row = {"notebook": name, "state": "not run", "wall_s": None, "finished": None, "note": ""}
+        row = {
+            "notebook": name,
+            "state": "not run",
+            "wall_s": None,
+            "finished": None,
+            "note": "",
+        }
         rows.append(row)
-        with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or a damaged one: running again mends it
+        with suppress(
+            OSError, ValueError, KeyError, TypeError
+        ):  # no stamp, or a damaged one: running again mends it
             stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
             state, note = stamp["status"], stamp.get("error", "")
             cells = sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb")
@@ -149,5 +184,7 @@ def status(profile: str = "demo") -> list[dict[str, Any]]:
                 state = "stale"
             if state == "running" and not paths.lives(stamp["pid"]):
                 state = "stopped"
-            row |= {"state": state, "note": note} | {key: stamp.get(key) for key in ("wall_s", "finished")}
+            row |= {"state": state, "note": note} | {
+                key: stamp.get(key) for key in ("wall_s", "finished")
+            }
     return rows

@@ -32,13 +32,23 @@ class Within:
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
         kind = numbers.Integral if self.whole else numbers.Real
-        real = isinstance(value, kind) and not isinstance(value, bool) and (self.whole or math.isfinite(value))
+        real = (
+            isinstance(value, kind)
+            and not isinstance(value, bool)
+            and (self.whole or math.isfinite(value))
+        )
         ends = (self.above and value == self.low) or (self.below and value == self.high)
         if not real or not self.low <= value <= self.high or ends:
             low = f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
-            high = "" if self.high == math.inf else f" and {'below' if self.below else 'at most'} {self.high:g}"
+            high = (
+                ""
+                if self.high == math.inf
+                else f" and {'below' if self.below else 'at most'} {self.high:g}"
+            )
             bounds = "" if self.low == -math.inf else low + high
-            raise FltnbError(f"{name} must be a {'whole ' * self.whole}number{bounds}, not {value!r}.")
+            raise FltnbError(
+                f"{name} must be a {'whole ' * self.whole}number{bounds}, not {value!r}."
+            )
         return value.item() if hasattr(value, "item") else value
 
 
@@ -75,7 +85,11 @@ def check(name: str, value: Any, kind: Any) -> Any:
 def _signature(made: Callable) -> dict[str, inspect.Parameter]:
     """Parameters of a class or function by name, with their annotations, but for those that are positional only."""
     known = inspect.signature(made, eval_str=True).parameters
-    return {name: one for name, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return {
+        name: one
+        for name, one in known.items()
+        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+    }
 
 
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -90,8 +104,14 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
     for name, one in known.items():
         if name not in options and one.default is one.empty:
             meaning = " (K, the number of clusters)" if name == "n_clusters" else ""
-            raise FltnbError(f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it, {name}=...")
-        full[name] = check(name, options[name], one.annotation) if name in options else one.default
+            raise FltnbError(
+                f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it, {name}=..."
+            )
+        full[name] = (
+            check(name, options[name], one.annotation)
+            if name in options
+            else one.default
+        )
     return full
 
 
@@ -100,7 +120,9 @@ def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: options[name]
         for name, one in _signature(made).items()
-        if name in options and repr(plain(options[name], whole=True)) != repr(plain(one.default, whole=True))
+        if name in options
+        and repr(plain(options[name], whole=True))
+        != repr(plain(one.default, whole=True))
     }
 
 
@@ -111,4 +133,8 @@ def plain(value: Any, whole: bool = False) -> Any:
         return {key: plain(one, whole) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(one, whole) for one in value]
-    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+    return (
+        int(value)
+        if whole and isinstance(value, float) and value.is_integer()
+        else value
+    )

@@ -7,10 +7,17 @@ import pytest
 
 import fltnb as fl
 
-sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema's form of internet addresses: 3 s to import, unused here
-for name, value in (("OMP_NUM_THREADS", "1"), ("OMP_WAIT_POLICY", "PASSIVE")):  # a waiting thread is to sleep
+sys.modules.setdefault(
+    "rfc3987_syntax", None
+)  # jsonschema's form of internet addresses: 3 s to import, unused here
+for name, value in (
+    ("OMP_NUM_THREADS", "1"),
+    ("OMP_WAIT_POLICY", "PASSIVE"),
+):  # a waiting thread is to sleep
     os.environ.setdefault(name, value)
-os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # tests run side by side: who wants worker processes says so
+os.environ.setdefault(
+    "LOKY_MAX_CPU_COUNT", "1"
+)  # tests run side by side: who wants worker processes says so
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,22 @@ from fltnb.results.computing import ignored_before
 from fltnb.results.finished import store_path
 from fltnb.training import serial
 
-DIGITS = {"kind": "label_clusters", "dataset": "digits", "n_clients": 10, "n_clusters": 5, "classes_per_cluster": 2}
-WRONG = {"lr": -1.0, "rounds": 0, "participation": 2, "momentum": 1.0, "batch_size": 0, "seed": -1, "eval_every": 0}
+DIGITS = {
+    "kind": "label_clusters",
+    "dataset": "digits",
+    "n_clients": 10,
+    "n_clusters": 5,
+    "classes_per_cluster": 2,
+}
+WRONG = {
+    "lr": -1.0,
+    "rounds": 0,
+    "participation": 2,
+    "momentum": 1.0,
+    "batch_size": 0,
+    "seed": -1,
+    "eval_every": 0,
+}
 DIRICHLET = {"kind": "dirichlet", "dataset": "digits", "n_clients": 5, "alpha": 1.0}
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -31,7 +45,9 @@ def fed():
 
 
 def spec(federation=DIGITS, method=None, model="mlp", rounds=2, **changes):
-    return Job.training(federation, method or {"name": "fedavg"}, model, rounds, **changes)
+    return Job.training(
+        federation, method or {"name": "fedavg"}, model, rounds, **changes
+    )
 
 
 def compute(*specs):
@@ -48,37 +64,73 @@ def vectors(**options):
 
 
 def test_one_sentence_before_any_work(fed, digits, monkeypatch):
-    monkeypatch.setattr(serial.SerialEngine, "_train", lambda *a: pytest.fail("started training"))
+    monkeypatch.setattr(
+        serial.SerialEngine, "_train", lambda *a: pytest.fail("started training")
+    )
     refused("Unknown method 'fedawg'", methods.build, {"name": "fedawg"})
-    refused("Unknown option of method fedavg 'rool'", methods.build, {"name": "fedavg", "rool": "x"})
+    refused(
+        "Unknown option of method fedavg 'rool'",
+        methods.build,
+        {"name": "fedavg", "rool": "x"},
+    )
     refused("Unknown variant 'publish'", methods.FLT, variant="publish")
     refused("Unknown rule 'nobody'", methods.FedAvg, rule="nobody")
-    refused("fedprox has a proximal term of its own", run, fed, methods.FedProx(), proximal=1.0)
+    refused(
+        "fedprox has a proximal term of its own",
+        run,
+        fed,
+        methods.FedProx(),
+        proximal=1.0,
+    )
     refused("'ring': choose one of clusters, full", methods.FLT, graph="ring")
     refused("'alfa'", fl.federations.build, DIGITS | {"alfa": 1})
     refused("2 samples of client 1", fl.FCR(k=3).fit, [np.eye(4), np.eye(2, 4)])
-    refused("threshold must be a number of at least 0", fl.FCR(threshold=-0.1).fit, [np.eye(4)] * 3)
-    refused("from 1 to the number of clients, 3", fl.FCR(n_clusters=4).fit, [np.eye(4)] * 3)
+    refused(
+        "threshold must be a number of at least 0",
+        fl.FCR(threshold=-0.1).fit,
+        [np.eye(4)] * 3,
+    )
+    refused(
+        "from 1 to the number of clients, 3", fl.FCR(n_clusters=4).fit, [np.eye(4)] * 3
+    )
     refused("Client 1 has no embeddings", fl.FCR().fit, [np.eye(4), np.empty((0, 4))])
     refused("choose 'mlp'", run, vectors(), model="leaf_cnn")
     refused("Unknown model 'mpl'", compute, spec(), spec(model="mpl"))
-    refused("clusterer must be an estimator over clients, a sklearn BaseEstimator", methods.FLT, clusterer="FCR")
+    refused(
+        "clusterer must be an estimator over clients, a sklearn BaseEstimator",
+        methods.FLT,
+        clusterer="FCR",
+    )
     refused(r"such as fl.FCR\(\), not KMeans", methods.FLT, KMeans(2))
-    refused("n_clusters must be a whole number of at least 1, not 3.0", methods.FedSEM, 3.0)
+    refused(
+        "n_clusters must be a whole number of at least 1, not 3.0", methods.FedSEM, 3.0
+    )
     refused("encoder must be an", methods.FLT, encoder="pca")
     refused("must be a dict with a name", methods.build, "fedavg")
-    refused("Unknown clusterer None", methods.build, {"name": "flt", "kind": "FLT", "clusterer": {"k": 3}})
+    refused(
+        "Unknown clusterer None",
+        methods.build,
+        {"name": "flt", "kind": "FLT", "clusterer": {"k": 3}},
+    )
     refused("must be a dict with a kind", fl.federations.build, "digits")
     refused("must be an ImageSet", fl.federations.label_clusters, "digits", 10, 5, 2)
     refused("must be a num", vectors, test_fraction="0.2")
-    refused("the same shape", fl.Federation.from_arrays, [[1.0], [1.0, 2.0]], [0, 1], [0, 0])
+    refused(
+        "the same shape", fl.Federation.from_arrays, [[1.0], [1.0, 2.0]], [0, 1], [0, 0]
+    )
     refused("one 2-D array of embeddings per client", fl.FCR().fit, None)
     refused("not a Federation: pass fl.encoders.embed_clients", fl.FCR().fit, fed)
     refused("n_jobs must be a whole number", fl.compute, [spec()], n_jobs="2")
 
 
-@pytest.mark.parametrize("method", [methods.FedAvg(), methods.IFCA(3), methods.FedEM(2)], ids=lambda m: m.name)
-def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(method, fed, monkeypatch):
+@pytest.mark.parametrize(
+    "method",
+    [methods.FedAvg(), methods.IFCA(3), methods.FedEM(2)],
+    ids=lambda m: m.name,
+)
+def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(
+    method, fed, monkeypatch
+):
     train = serial.SerialEngine.train
 
     def poisoned(self, theta, rows, clients, round, weights=None):
@@ -92,12 +144,20 @@ def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(met
     with pytest.raises(rounds.DivergedError) as caught:
         run(fed, method, rounds=5)
     client = rounds.participants(fed.n_clients, 0.2, 0, 3)[1]
-    assert f"round 3 of 5: the loss of client {client} is not finite" in str(caught.value)
+    assert f"round 3 of 5: the loss of client {client} is not finite" in str(
+        caught.value
+    )
     kept = caught.value.run
     assert kept.history["round"].max() == 2 and kept.accuracy == whole.accuracy
-    assert np.array_equal(kept.theta, whole.theta) and np.array_equal(kept.rows, whole.rows)
+    assert np.array_equal(kept.theta, whole.theta) and np.array_equal(
+        kept.rows, whole.rows
+    )
     serve = type(method).serve
-    monkeypatch.setattr(type(method), "serve", lambda self, state: (serve(self, state)[0] * np.nan, state["row"]))
+    monkeypatch.setattr(
+        type(method),
+        "serve",
+        lambda self, state: (serve(self, state)[0] * np.nan, state["row"]),
+    )
     with pytest.raises(rounds.DivergedError, match="in the end are not finite"):
         run(fed, method, rounds=1)
 
@@ -108,7 +168,9 @@ def test_a_damaged_entry_is_named_and_recomputed_alone(damage):
     file, untouched = store_path(one.key), store_path(other.key)
     before, content = untouched.stat().st_mtime_ns, file.read_bytes()
     half = len(content) // 2
-    place = zipfile.ZipFile(file).infolist()[0].compress_size  # in an array; not every byte of a header counts
+    place = (
+        zipfile.ZipFile(file).infolist()[0].compress_size
+    )  # in an array; not every byte of a header counts
     flipped = content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
     file.write_bytes({"half": content[:half], "flipped": flipped}.get(damage, damage))
     with pytest.warns(UserWarning, match=one.key):
@@ -118,9 +180,13 @@ def test_a_damaged_entry_is_named_and_recomputed_alone(damage):
 
 
 @pytest.mark.parametrize("lost", ["its end", "its arrays"])
-def test_a_damaged_checkpoint_is_named_and_the_run_begins_again(fed, tmp_path, monkeypatch, lost):
+def test_a_damaged_checkpoint_is_named_and_the_run_begins_again(
+    fed, tmp_path, monkeypatch, lost
+):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(methods.FedAvg, "settings", lambda self: {"name": "own", "option": max})  # not even JSON
+    monkeypatch.setattr(
+        methods.FedAvg, "settings", lambda self: {"name": "own", "option": max}
+    )  # not even JSON
     file = tmp_path / "c.npz"
     first = run(fed, rounds=3, checkpoint=file)
     if lost == "its end":
@@ -135,11 +201,26 @@ def test_a_damaged_checkpoint_is_named_and_the_run_begins_again(fed, tmp_path, m
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        *[({"rounds": bad}, "rounds must be a whole number of at least 1") for bad in ("2", 2.5, True, 0)],
-        *[({"eval_every": bad}, "eval_every must be a whole number of at least 1") for bad in (0, "1")],
-        *[({"seed": bad}, "seed must be a whole number of at least 0") for bad in (-1, None)],
-        *[({"participation": bad}, "must be a number above 0 and at most 1") for bad in (0, 1.5, "all", np.nan)],
-        *[({"lr": bad}, "lr must be a number of at least 0") for bad in (-1.0, np.nan, "0.1")],
+        *[
+            ({"rounds": bad}, "rounds must be a whole number of at least 1")
+            for bad in ("2", 2.5, True, 0)
+        ],
+        *[
+            ({"eval_every": bad}, "eval_every must be a whole number of at least 1")
+            for bad in (0, "1")
+        ],
+        *[
+            ({"seed": bad}, "seed must be a whole number of at least 0")
+            for bad in (-1, None)
+        ],
+        *[
+            ({"participation": bad}, "must be a number above 0 and at most 1")
+            for bad in (0, 1.5, "all", np.nan)
+        ],
+        *[
+            ({"lr": bad}, "lr must be a number of at least 0")
+            for bad in (-1.0, np.nan, "0.1")
+        ],
         ({"model": "resnet"}, "Unknown model 'resnet'"),
         ({"backend": "gpu"}, "backend"),
         ({"method": "fedavg"}, "method must be a method"),
@@ -166,12 +247,23 @@ def test_every_spec_is_checked_before_the_first_runs(bad, monkeypatch):
     refused(".", compute, spec(), spec(**bad))
 
 
-def test_what_cannot_be_clustered_or_embedded_is_found_before_the_encoder_is_pretrained(fed, monkeypatch):
-    monkeypatch.setattr("fltnb.encoders.networks.fitted", lambda *a: pytest.fail("started training"))
-    small = fl.Federation.from_arrays(np.zeros((8, 4, 4), np.uint8), np.arange(8) % 2, np.arange(8) // 4)
+def test_what_cannot_be_clustered_or_embedded_is_found_before_the_encoder_is_pretrained(
+    fed, monkeypatch
+):
+    monkeypatch.setattr(
+        "fltnb.encoders.networks.fitted", lambda *a: pytest.fail("started training")
+    )
+    small = fl.Federation.from_arrays(
+        np.zeros((8, 4, 4), np.uint8), np.arange(8) % 2, np.arange(8) // 4
+    )
     convae = fl.encoders.EncoderSpec("convae", "digits")
-    refused(r"has images of shape \(1, 8, 8\)", fl.encoders.embed_clients, small, convae)
-    monkeypatch.setattr("fltnb.methods.flt.embed_clients", lambda *a, **k: pytest.fail("started embedding"))
+    refused(
+        r"has images of shape \(1, 8, 8\)", fl.encoders.embed_clients, small, convae
+    )
+    monkeypatch.setattr(
+        "fltnb.methods.flt.embed_clients",
+        lambda *a, **k: pytest.fail("started embedding"),
+    )
     refused("samples of client 0", run, fed, methods.FLT(fl.FCR(k=999)))
 
 
@@ -193,7 +285,9 @@ def test_one_unfitted_clusterer_serves_two_federations(fed):
     first = run(fed, methods.FLT(given), rounds=1).labels
     assert not hasattr(given, "labels_")
     labels = run(other, methods.FLT(given), rounds=1).labels
-    assert np.array_equal(labels, fl.EigenRelevance(n_clusters=2).fit(embeddings).labels_)
+    assert np.array_equal(
+        labels, fl.EigenRelevance(n_clusters=2).fit(embeddings).labels_
+    )
     assert not np.array_equal(labels, first)
 
 
@@ -209,7 +303,11 @@ def test_fresh_makes_a_clustering_once_however_many_workers(monkeypatch):
     made = []
 
     def cached(since=0.0):
-        work.cached_arrays({"clusterer": "x"}, lambda: made.append(1) or {"labels_": np.zeros(3)}, since)
+        work.cached_arrays(
+            {"clusterer": "x"},
+            lambda: made.append(1) or {"labels_": np.zeros(3)},
+            since,
+        )
 
     cached()
     since = ignored_before(True)
@@ -234,16 +332,24 @@ def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
     (first,) = compute(spec(axes={"dataset": "digits"}))
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", no_space)
-        assert str(paths.store()) in refused("No space left on device", compute, spec(), spec(seed=1))
+        assert str(paths.store()) in refused(
+            "No space left on device", compute, spec(), spec(seed=1)
+        )
         disk.setattr(paths, "ROOT", tmp_path)
         refused(str(tmp_path / "figures"), fl.plots.save, Figure(), "00_x", "demo")
         refused(str(tmp_path / "results"), Ledger("demo", "00").merge, [first])
-    monkeypatch.setattr(work, "run", lambda *rest, **more: pytest.fail("computed again"))
+    monkeypatch.setattr(
+        work, "run", lambda *rest, **more: pytest.fail("computed again")
+    )
     assert compute(spec())[0].curves.equals(first.curves)
-    assert not [file for file in paths.store().rglob("*") if file.name.startswith(".")]  # no half files
+    assert not [
+        file for file in paths.store().rglob("*") if file.name.startswith(".")
+    ]  # no half files
 
 
-def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_path, monkeypatch):
+def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
+    fed, tmp_path, monkeypatch
+):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
     whole, file, save = run(fed, rounds=5), tmp_path / "c.npz", rounds._save
 

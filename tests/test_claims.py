@@ -12,7 +12,11 @@ ID = re.compile(r'["\']((?:flt|fesem|mthfl|emdcfl)-(?:fig|t|thm|text-)[a-z0-9-]*
 
 def test_ids_are_stable_names_and_papers_have_their_own():
     assert CLAIMS["id"].is_unique
-    assert CLAIMS["id"].str.fullmatch(r"[a-z]+-(fig|t|thm|text-)[a-z0-9]+(-[a-z0-9]+)?").all()
+    assert (
+        CLAIMS["id"]
+        .str.fullmatch(r"[a-z]+-(fig|t|thm|text-)[a-z0-9]+(-[a-z0-9]+)?")
+        .all()
+    )
     assert (CLAIMS["id"].str.split("-").str[0] == CLAIMS["paper"]).all()
     assert set(CLAIMS["paper"]) <= set(papers.PAPERS)
     assert CLAIMS["claim"].str.endswith(".").all() and CLAIMS["claim"].is_unique
@@ -33,18 +37,35 @@ def test_every_figure_and_table_of_flt_with_something_to_claim_is_there():
 def test_sources_print_numbers_and_notebooks_test_every_claim():
     # Tables 6 and 11 to 13 of FLT hold formulas and architectures, no results
     for claim in CLAIMS.itertuples():
-        assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in claim.notebook.split("; ")), claim.id
+        assert all(
+            re.fullmatch(r"\d\d_[a-z0-9_]+", name)
+            for name in claim.notebook.split("; ")
+        ), claim.id
         for table in re.findall(r"Table (\w+)", claim.source):
-            if (claim.paper, table) not in {("flt", name) for name in ("6", "11", "12", "13")}:
+            if (claim.paper, table) not in {
+                ("flt", name) for name in ("6", "11", "12", "13")
+            }:
                 assert len(papers.numbers(claim.paper, f"T{table}")), claim.id
 
 
 def test_ids_used_anywhere_exist():
     """A misspelt id would be counted nowhere."""
     used = set()
-    for file in [*(paths.ROOT / "fltnb").rglob("*.py"), *(paths.ROOT / "notebooks").rglob("*.ipynb")]:
-        used |= {(name, file.name) for name in ID.findall(file.read_text(encoding="utf-8").replace('\\"', '"'))}
+    for file in [
+        *(paths.ROOT / "fltnb").rglob("*.py"),
+        *(paths.ROOT / "notebooks").rglob("*.ipynb"),
+    ]:
+        used |= {
+            (name, file.name)
+            for name in ID.findall(file.read_text(encoding="utf-8").replace('\\"', '"'))
+        }
     for file in (paths.ROOT / "results").glob("*/*_claims.csv"):
-        used |= {(name, file.name) for name in pd.read_csv(file, keep_default_na=False)["claim"] if name}
+        used |= {
+            (name, file.name)
+            for name in pd.read_csv(file, keep_default_na=False)["claim"]
+            if name
+        }
     assert "flt-t1-1" in {name for name, _ in used}
-    assert not sorted((name, file) for name, file in used if name not in set(CLAIMS["id"]))
+    assert not sorted(
+        (name, file) for name, file in used if name not in set(CLAIMS["id"])
+    )

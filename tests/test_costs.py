@@ -17,23 +17,61 @@ def test_table_6_scenario_3_and_the_networks():
     assert traffic.formula("fedsem", **sizes).total == 2 * 5 * 100 * 3
     flt = traffic.formula("flt", W_enc=7, k=2, e=4, **sizes)
     assert (flt.once, flt.rounds) == (10 * 7 + 10 * 2 * 4, 3000)
-    assert traffic.formula("ifca", C=3, **sizes).total == 5 * 100 * 3 * 4  # three models down, one up
-    assert traffic.formula("ifca", C=3, warmup=2, **sizes).total == 2 * 5 * 100 * 2 + 5 * 100 * 4
+    assert (
+        traffic.formula("ifca", C=3, **sizes).total == 5 * 100 * 3 * 4
+    )  # three models down, one up
+    assert (
+        traffic.formula("ifca", C=3, warmup=2, **sizes).total
+        == 2 * 5 * 100 * 2 + 5 * 100 * 4
+    )
     assert traffic.formula("pca_km_hc", W_enc=7, k=2, e=4, **sizes).once == 80
-    assert traffic.formula("flt_dynamic", W_enc=7, k=2, e=4, again=2, **sizes).total == 150 + 2 * 80 + 3000
+    assert (
+        traffic.formula("flt_dynamic", W_enc=7, k=2, e=4, again=2, **sizes).total
+        == 150 + 2 * 80 + 3000
+    )
     assert traffic.formula("local", **sizes).total == 0
     for C in (1, 2, 3, 7):
-        assert traffic.formula("ifca", C=C, **sizes).total / traffic.formula("fedsem", **sizes).total == (C + 1) / 2
+        assert (
+            traffic.formula("ifca", C=C, **sizes).total
+            / traffic.formula("fedsem", **sizes).total
+            == (C + 1) / 2
+        )
     refused("formula", traffic.formula, "telepathy", **sizes)
 
-    three = {"M": 200, "rho": 0.2, "k": 5, "e": 128, "C": 3, "W_local": 3_459_582, "W_enc": 51_577}
-    ways = {"fedsem": [{"T": 100}], "ifca": [{"T": 100}, {"T": 1500}, {"T": 1500, "warmup": 500}]}
+    three = {
+        "M": 200,
+        "rho": 0.2,
+        "k": 5,
+        "e": 128,
+        "C": 3,
+        "W_local": 3_459_582,
+        "W_enc": 51_577,
+    }
+    ways = {
+        "fedsem": [{"T": 100}],
+        "ifca": [{"T": 100}, {"T": 1500}, {"T": 1500, "warmup": 500}],
+    }
     flt = traffic.formula("flt", T=100, **three)
-    times = [traffic.formula(name, **three, **how).total / flt.total for name, each in ways.items() for how in each]
-    assert (round(100 * flt.once / flt.total, 2), [round(value) for value in times]) == (0.04, [1, 2, 30, 25])
+    times = [
+        traffic.formula(name, **three, **how).total / flt.total
+        for name, each in ways.items()
+        for how in each
+    ]
+    assert (
+        round(100 * flt.once / flt.total, 2),
+        [round(value) for value in times],
+    ) == (0.04, [1, 2, 30, 25])
     table = costs.networks()["tables"]["table"].set_index("network")
-    assert table["as written"].to_dict() == {"MLP": 169_462, "CNN": 6_603_710, "ConvAE": 51_577}
-    assert (table["paper"] == table["as written"]).to_dict() == {"MLP": True, "CNN": False, "ConvAE": True}
+    assert table["as written"].to_dict() == {
+        "MLP": 169_462,
+        "CNN": 6_603_710,
+        "ConvAE": 51_577,
+    }
+    assert (table["paper"] == table["as written"]).to_dict() == {
+        "MLP": True,
+        "CNN": False,
+        "ConvAE": True,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +81,24 @@ def short():
     chosen = {}
     for name, settings in job.settings["methods"].items():
         # 8 x 8 pixels are their own 64 numbers
-        pca, pixels = {"kind": "pca", "pretrain": "digits", "latent": 16}, {"kind": "pixels", "latent": 64}
+        pca, pixels = (
+            {"kind": "pca", "pretrain": "digits", "latent": 16},
+            {"kind": "pixels", "latent": 64},
+        )
         quick = {"encoder": pca if name == "FLT" else pixels, "tau": 2, "warmup": 1}
-        chosen[name] = settings | {option: value for option, value in quick.items() if option in settings}
-    training = {name: value for name, value in job.settings["training"].items() if name != "eval_every"}
-    return job.settings["federation"], chosen, training | {"rounds": 3, "local_epochs": 1}
+        chosen[name] = settings | {
+            option: value for option, value in quick.items() if option in settings
+        }
+    training = {
+        name: value
+        for name, value in job.settings["training"].items()
+        if name != "eval_every"
+    }
+    return (
+        job.settings["federation"],
+        chosen,
+        training | {"rounds": 3, "local_epochs": 1},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +107,9 @@ def table(short):
 
 
 def test_every_method_has_a_formula_and_the_weighed_arrays_agree(table):
-    assert {"flt" if name == "flt_enc1" else name for name in table["method"]} == set(traffic.FORMULAS)
+    assert {"flt" if name == "flt_enc1" else name for name in table["method"]} == set(
+        traffic.FORMULAS
+    )
 
     weighed = table.dropna(subset=["weighed_moved"])
     assert weighed["method"].tolist() == ["flt_enc1", "fedsem", "ifca", "ifca"]
@@ -75,8 +128,16 @@ def test_counted_bytes_are_what_the_formulas_say(short, table):
     fed = federations.build(federation)
     for settings, expected in zip(chosen.values(), table["total"], strict=True):
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".* clusters were asked for")  # PCA+kM+HC links all digits
-            run = fl.run(methods.build(settings), fed, **training, backend="stacked", progress=False)
+            warnings.filterwarnings(
+                "ignore", message=".* clusters were asked for"
+            )  # PCA+kM+HC links all digits
+            run = fl.run(
+                methods.build(settings),
+                fed,
+                **training,
+                backend="stacked",
+                progress=False,
+            )
         sent = run.history[["bytes_up", "bytes_down"]].iloc[-1].sum() / 4
         assert sent == expected, settings["name"]
 

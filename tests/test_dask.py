@@ -28,18 +28,28 @@ pytestmark = pytest.mark.usefixtures("own_store")
 
 
 def quick(seed=0, **changes) -> Job:
-    clustering = {"name": "pca_km_hc", "kind": "PCAKMHC", "clusterer": {"name": "PCAKMeans", "k": 2}}
+    clustering = {
+        "name": "pca_km_hc",
+        "kind": "PCAKMHC",
+        "clusterer": {"name": "PCAKMeans", "k": 2},
+    }
     method = changes.pop("method", clustering if seed == 0 else {"name": "fedavg"})
     fed = federation("digits", "as_written", 0) | {"n_clients": 10}
-    return Job.training(fed, method, **{"model": "mlp", "rounds": 4, "lr": 0.05, "seed": seed} | changes)
+    return Job.training(
+        fed, method, **{"model": "mlp", "rounds": 4, "lr": 0.05, "seed": seed} | changes
+    )
 
 
 def assert_same(results, others):
     for one, other in zip(results, others, strict=True):
         assert (one.key, one.axes) == (other.key, other.axes)
-        assert one.curves.drop(columns="seconds").equals(other.curves.drop(columns="seconds"))
+        assert one.curves.drop(columns="seconds").equals(
+            other.curves.drop(columns="seconds")
+        )
         assert one.clients.equals(other.clients)
-        assert {name: a.tolist() for name, a in one.arrays.items()} == {n: a.tolist() for n, a in other.arrays.items()}
+        assert {name: a.tolist() for name, a in one.arrays.items()} == {
+            n: a.tolist() for n, a in other.arrays.items()
+        }
 
 
 class StandStill:
@@ -55,7 +65,9 @@ class StandStill:
         def still(path, *rest):
             save(path, *rest)
             if path.name.startswith(self.key) and not self.mark.exists():
-                paths.write_atomically(self.mark, lambda file: file.write(str(os.getpid()).encode()))
+                paths.write_atomically(
+                    self.mark, lambda file: file.write(str(os.getpid()).encode())
+                )
                 threading.Event().wait()
 
         rounds._save = still
@@ -75,9 +87,16 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
         os.kill(killed[0], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
-    kind = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "env": {"FLTNB_STORE": str(there)}}
+    kind = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "dashboard_address": ":0",
+        "env": {"FLTNB_STORE": str(there)},
+    }
     # the workers and the one that replaces the killed come from one process that has imported everything
-    monkeypatch.setitem(config.config["distributed"]["worker"], "multiprocessing-method", "forkserver")
+    monkeypatch.setitem(
+        config.config["distributed"]["worker"], "multiprocessing-method", "forkserver"
+    )
     get_mp_context().set_forkserver_preload([__name__, "fltnb.training"])
     with LocalCluster(**kind) as cluster, Client(cluster) as client:
         pids = client.run(os.getpid)
@@ -92,7 +111,9 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
     assert set(killed) < set(pids.values())
     # the clustering was made here and sent, everything came back, and the lost run went on from its checkpoint
     assert not (there / "arrays").exists()
-    assert {result.key for result in results} == {file.stem for file in (tmp_path / "store" / "jobs").iterdir()}
+    assert {result.key for result in results} == {
+        file.stem for file in (tmp_path / "store" / "jobs").iterdir()
+    }
     assert not list(tmp_path.glob("*/jobs/*checkpoint*"))
     assert len(results[0].arrays["labels"]) == 10
 
@@ -103,7 +124,11 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
     assert_same(compute(specs, progress=False), results)
 
 
-INSIDE = {"processes": False, "protocol": "tcp", "dashboard_address": ":0"}  # all inside this process
+INSIDE = {
+    "processes": False,
+    "protocol": "tcp",
+    "dashboard_address": ":0",
+}  # all inside this process
 
 
 @pytest.fixture
@@ -116,11 +141,17 @@ def scheduler():
         machines._CLIENTS.clear()
 
 
-def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkeypatch, capsys):
+def test_address_in_the_environment_is_used_and_connected_once(
+    scheduler, monkeypatch, capsys
+):
     monkeypatch.setenv("FLTNB_DASK", scheduler)
     before = threading.current_thread().name
     where, one = [], computing._one
-    monkeypatch.setattr(computing, "_one", lambda *a: where.append(threading.current_thread().name) or one(*a))
+    monkeypatch.setattr(
+        computing,
+        "_one",
+        lambda *a: where.append(threading.current_thread().name) or one(*a),
+    )
     results = compute([quick(1), quick(2)], progress=False)
     assert len(where) == 2 and before not in where
     assert machines.connect(scheduler) is machines.active()
@@ -133,13 +164,20 @@ def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkey
         raise FltnbError("The disk is full.")
 
     monkeypatch.setattr(computing, "_one", fail)
-    refused(r"seed 3 cannot run on the Dask worker on .*: The disk is full\.", compute, [quick(3)], progress=False)
+    refused(
+        r"seed 3 cannot run on the Dask worker on .*: The disk is full\.",
+        compute,
+        [quick(3)],
+        progress=False,
+    )
 
 
 def test_a_lost_scheduler_is_one_sentence(monkeypatch):
     with LocalCluster(n_workers=0, **INSIDE) as cluster:
         client = machines.connect(cluster.scheduler_address)
-        with pytest.warns(UserWarning, match="has no workers yet: runs start when one joins it"):
+        with pytest.warns(
+            UserWarning, match="has no workers yet: runs start when one joins it"
+        ):
             assert machines.check(client) == {}
         lost = iter(machines.gather(client, len, {"a": ()}, {}, {"a": []}))
         timer = threading.Timer(0.2, cluster.close)
@@ -151,10 +189,23 @@ def test_a_lost_scheduler_is_one_sentence(monkeypatch):
 
 @pytest.mark.parametrize(
     "address",
-    ["", "here", "host:8786", "http://host:8786", "tcp://host", "tcp://:8786", "tcp://host:0", "tcp://host:70000"],
+    [
+        "",
+        "here",
+        "host:8786",
+        "http://host:8786",
+        "tcp://host",
+        "tcp://:8786",
+        "tcp://host:0",
+        "tcp://host:70000",
+    ],
 )
 def test_addresses_of_another_form_are_refused(address, capsys):
-    refused("is no address of a Dask scheduler: give tcp://host:port", machines.connect, address)
+    refused(
+        "is no address of a Dask scheduler: give tcp://host:port",
+        machines.connect,
+        address,
+    )
     assert main(["compute", "00_start_here", "--dask", address]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -165,8 +216,15 @@ def test_no_scheduler_is_told_before_any_work(monkeypatch):
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # nobody listens
         monkeypatch.setenv("FLTNB_DASK", address)
         monkeypatch.setattr(machines, "PATIENCE", 0.5)
-        monkeypatch.setattr(methods.PCAKMHC, "prepare", lambda *a: pytest.fail("started working"))
-        refused(f"No Dask scheduler answers at {address}: run `dask scheduler`", compute, [quick(0)], progress=False)
+        monkeypatch.setattr(
+            methods.PCAKMHC, "prepare", lambda *a: pytest.fail("started working")
+        )
+        refused(
+            f"No Dask scheduler answers at {address}: run `dask scheduler`",
+            compute,
+            [quick(0)],
+            progress=False,
+        )
 
 
 def about(**changes):
@@ -186,13 +244,30 @@ def workers(*abouts, error=None):
 def test_workers_with_other_code_or_data_are_refused_and_other_packages_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(machines.check(workers(about(), about(packages={}, hardware="other")))) == 2
-    refused("worker tcp://w1:1 has fltnb code abc, this process", machines.check, workers(about(), about(code="abc")))
-    refused(r"worker tcp://w0:1 has Python 3\.1, this process 3\.", machines.check, workers(about(python="3.1.4")))
+        assert (
+            len(machines.check(workers(about(), about(packages={}, hardware="other"))))
+            == 2
+        )
+    refused(
+        "worker tcp://w1:1 has fltnb code abc, this process",
+        machines.check,
+        workers(about(), about(code="abc")),
+    )
+    refused(
+        r"worker tcp://w0:1 has Python 3\.1, this process 3\.",
+        machines.check,
+        workers(about(python="3.1.4")),
+    )
     none = ModuleNotFoundError("No module named 'fltnb'")
-    refused(r"cannot use fltnb \(ModuleNotFoundError: No .*'fltnb'\): install", machines.check, workers(error=none))
+    refused(
+        r"cannot use fltnb \(ModuleNotFoundError: No .*'fltnb'\): install",
+        machines.check,
+        workers(error=none),
+    )
     rest = "another key", "auto", "auto", 0.0, {}
-    refused("its code or its data are not the caller's", computing._remote, quick(1), *rest)
+    refused(
+        "its code or its data are not the caller's", computing._remote, quick(1), *rest
+    )
     with pytest.warns(UserWarning, match="has torch 1.0, this process"):
         machines.check(workers(about(packages={"torch": "1.0"})))
 
@@ -201,9 +276,17 @@ def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
     import dask_jobqueue
 
     text = (paths.ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-    page = next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "SLURMCluster(" in block)
+    page = next(
+        block
+        for block in re.findall(r"```python\n(.*?)```", text, flags=re.S)
+        if "SLURMCluster(" in block
+    )
     asked = {}
-    monkeypatch.setattr(dask_jobqueue.SLURMCluster, "scale", lambda self, n=0, **jobs: asked.update(jobs))
+    monkeypatch.setattr(
+        dask_jobqueue.SLURMCluster,
+        "scale",
+        lambda self, n=0, **jobs: asked.update(jobs),
+    )
     compute = lambda jobs: asked.update(specs=len(jobs), client=machines.active())  # noqa: E731
     monkeypatch.setattr(fltnb, "compute", compute, raising=False)
     names = {}
@@ -214,5 +297,12 @@ def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
             names[name].close()
     script = capsys.readouterr().out
     assert "#SBATCH --cpus-per-task=8" in script and "#SBATCH -t 04:00:00" in script
-    assert "--nthreads 1 " in script and "--nworkers 8 " in script and "export FLTNB_DATA=$HOME/data" in script
-    assert asked == {"jobs": 4, "specs": asked["specs"], "client": names["client"]} and asked["specs"] > 0
+    assert (
+        "--nthreads 1 " in script
+        and "--nworkers 8 " in script
+        and "export FLTNB_DATA=$HOME/data" in script
+    )
+    assert (
+        asked == {"jobs": 4, "specs": asked["specs"], "client": names["client"]}
+        and asked["specs"] > 0
+    )

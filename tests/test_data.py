@@ -17,13 +17,18 @@ from fltnb.federations import Federation
 
 def tiny(n=6, **changes):
     """Six 2x2 grey images of three classes, two of them for testing."""
-    arrays = {"images": np.arange(n * 4, dtype=np.uint8).reshape(n, 2, 2), "class_names": np.array(["a", "b", "c"])}
+    arrays = {
+        "images": np.arange(n * 4, dtype=np.uint8).reshape(n, 2, 2),
+        "class_names": np.array(["a", "b", "c"]),
+    }
     arrays["split"] = np.array([0, 0, 0, 0, 1, 1] * (n // 6), dtype=np.uint8)
     return arrays | {"labels": np.arange(n, dtype=np.int64) % 3} | changes
 
 
 def image_set(**changes):
-    return ImageSet(**(tiny(class_names=("a", "b", "c"), name="tiny", origin="made up") | changes))
+    return ImageSet(
+        **(tiny(class_names=("a", "b", "c"), name="tiny", origin="made up") | changes)
+    )
 
 
 @pytest.fixture
@@ -35,7 +40,9 @@ def no_network(monkeypatch):
 
     def refuse(*args, **kwargs):
         attempts.append(kwargs)
-        raise RuntimeError("Error downloading x:\nTried a mirror, got:\nno route\n") from URLError("no route")
+        raise RuntimeError(
+            "Error downloading x:\nTried a mirror, got:\nno route\n"
+        ) from URLError("no route")
 
     for kind, _, _ in data.SOURCES.values():
         monkeypatch.setattr(torchvision.datasets, kind, refuse)
@@ -45,15 +52,27 @@ def no_network(monkeypatch):
 def test_image_set_by_hand_and_a_part_of_it():
     images = image_set(writers=np.arange(6, dtype=np.int32))
     assert images.n_classes == 3 and len(images) == 6
-    assert images.train_index.tolist() == [0, 1, 2, 3] and images.test_index.tolist() == [4, 5]
+    assert images.train_index.tolist() == [
+        0,
+        1,
+        2,
+        3,
+    ] and images.test_index.tolist() == [4, 5]
     assert images.train_index.dtype == np.int64
     table = images.summary()
     assert table["train"].tolist() == [2, 1, 1] and table["test"].tolist() == [0, 1, 1]
     assert "4 training and 2 test images 2x2, 3 classes; made up" in repr(images)
     part = images.subset(np.array([5, 0]))
-    assert part.labels.tolist() == [2, 0] and part.writers.tolist() == [5, 0] and part.domains is None
+    assert (
+        part.labels.tolist() == [2, 0]
+        and part.writers.tolist() == [5, 0]
+        and part.domains is None
+    )
     assert part.class_names == images.class_names and part.name == "tiny[2]"
-    assert images.subset(images.labels == 1, "ones").images.tolist() == images.images[[1, 4]].tolist()
+    assert (
+        images.subset(images.labels == 1, "ones").images.tolist()
+        == images.images[[1, 4]].tolist()
+    )
     refused("outside 0 to 5", images.subset, np.array([6]))
 
 
@@ -62,8 +81,14 @@ def test_image_set_by_hand_and_a_part_of_it():
     [
         ({"images": np.zeros((6, 2, 2))}, "images must be uint8, not float64"),
         ({"labels": np.zeros(6, dtype=np.int32)}, "labels must be int64"),
-        ({"labels": np.zeros(5, dtype=np.int64)}, r"labels has shape \(5,\) for 6 images"),
-        ({"labels": np.array([0, 1, 2, 3, 0, 0])}, "labels run from 0 to 3 but there are 3 class names"),
+        (
+            {"labels": np.zeros(5, dtype=np.int64)},
+            r"labels has shape \(5,\) for 6 images",
+        ),
+        (
+            {"labels": np.array([0, 1, 2, 3, 0, 0])},
+            "labels run from 0 to 3 but there are 3 class names",
+        ),
         ({"split": np.array([0, 0, 0, 2, 1, 1], dtype=np.uint8)}, "only 0"),
         ({"images": np.zeros((6, 4), dtype=np.uint8)}, r"not \(6, 4\)"),
         ({"images": np.zeros((6, 2, 2, 4), dtype=np.uint8)}, "images must have shape"),
@@ -76,9 +101,20 @@ def test_image_set_refuses(changes, message):
 
 
 def test_digest_sees_every_array_and_no_memory_layout():
-    others = {"labels": np.zeros(6, dtype=np.int64), "split": np.array([0, 0, 0, 1, 1, 1], dtype=np.uint8)}
+    others = {
+        "labels": np.zeros(6, dtype=np.int64),
+        "split": np.array([0, 0, 0, 1, 1, 1], dtype=np.uint8),
+    }
     others["images"] = image_set().images.reshape(6, 4, 1)
-    assert len({image_set().digest, *(image_set(**{name: a}).digest for name, a in others.items())}) == 4
+    assert (
+        len(
+            {
+                image_set().digest,
+                *(image_set(**{name: a}).digest for name, a in others.items()),
+            }
+        )
+        == 4
+    )
     assert image_set().digest == image_set(name="other").digest
     array = np.arange(6).reshape(2, 3)
     assert data.array_digest(array) == data.array_digest(np.asfortranarray(array))
@@ -91,42 +127,80 @@ def test_digits():
     digits, raw = data.load("digits"), load_digits()
     assert digits.images.shape == (1797, 8, 8) and digits.images.max() == 255
     assert np.array_equal(digits.labels, raw.target)
-    assert np.abs(digits.images / 255 * 16 - raw.images).max() < 0.04  # rounding to one of 256 steps
+    assert (
+        np.abs(digits.images / 255 * 16 - raw.images).max() < 0.04
+    )  # rounding to one of 256 steps
     table = digits.summary()
     assert (table["test"] == (table["train"] + table["test"]).div(5).round()).all()
-    assert digits.digest == data.load("digits").digest == "5da86954b8d38913"  # stored results hang on this division
+    assert (
+        digits.digest == data.load("digits").digest == "5da86954b8d38913"
+    )  # stored results hang on this division
 
 
 def test_prepared_file_is_read(tmp_path, monkeypatch):
     np.savez(tmp_path / "mnist.npz", writers=np.arange(6, dtype=np.int32), **tiny())
     images = data.load("mnist", tmp_path)
-    assert images.name == "mnist" and images.class_names == ("a", "b", "c") and images.writers[5] == 5
-    assert images.origin == f"prepared file without stated origin (sha256 {images.digest})"
+    assert (
+        images.name == "mnist"
+        and images.class_names == ("a", "b", "c")
+        and images.writers[5] == 5
+    )
+    assert (
+        images.origin == f"prepared file without stated origin (sha256 {images.digest})"
+    )
     np.savez(tmp_path / "mnist.npz", origin=np.array("from a friend"), **tiny())
-    monkeypatch.setattr(paths, "data", lambda: [tmp_path / "absent", tmp_path])  # the first folder that has it
-    assert data.load("mnist", tmp_path).origin == data.load("mnist").origin == "from a friend"
+    monkeypatch.setattr(
+        paths, "data", lambda: [tmp_path / "absent", tmp_path]
+    )  # the first folder that has it
+    assert (
+        data.load("mnist", tmp_path).origin
+        == data.load("mnist").origin
+        == "from a friend"
+    )
 
 
 def test_stand_in_is_named_and_official_preferred(tmp_path, no_network):
     np.savez(tmp_path / "emnist_balanced_small.npz", **tiny())
-    for images in (data.load("emnist_balanced", tmp_path), data.pretraining_set("emnist_balanced", tmp_path)):
+    for images in (
+        data.load("emnist_balanced", tmp_path),
+        data.pretraining_set("emnist_balanced", tmp_path),
+    ):
         assert images.name == "emnist_balanced_small"
-        assert images.origin == ("stand-in: 6 EMNIST images (emnist_balanced_small), not the official Balanced release")
+        assert images.origin == (
+            "stand-in: 6 EMNIST images (emnist_balanced_small), not the official Balanced release"
+        )
     np.savez(tmp_path / "emnist_balanced.npz", origin=np.array("official"), **tiny())
     assert data.load("emnist_balanced", tmp_path).origin == "official"
     assert not no_network
 
 
-@pytest.mark.parametrize(("name", "official"), [("emnist_bymerge", "ByMerge"), ("emnist_byclass", "ByClass")])
-def test_official_test_part_is_divided_as_stand_in(tmp_path, no_network, name, official):
-    arrays = tiny(72, labels=np.repeat(np.arange(3), [42, 21, 9]), split=np.ones(72, dtype=np.uint8))
+@pytest.mark.parametrize(
+    ("name", "official"), [("emnist_bymerge", "ByMerge"), ("emnist_byclass", "ByClass")]
+)
+def test_official_test_part_is_divided_as_stand_in(
+    tmp_path, no_network, name, official
+):
+    arrays = tiny(
+        72,
+        labels=np.repeat(np.arange(3), [42, 21, 9]),
+        split=np.ones(72, dtype=np.uint8),
+    )
     np.savez(tmp_path / f"{name}_test.npz", **arrays)
     images = data.load(name, tmp_path)
-    assert images.name == f"{name}_test" and images.digest == data.load(f"{name}_test", tmp_path).digest
-    release = f"stand-in: 72 EMNIST images ({name}_test), not the official {official} release"
+    assert (
+        images.name == f"{name}_test"
+        and images.digest == data.load(f"{name}_test", tmp_path).digest
+    )
+    release = (
+        f"stand-in: 72 EMNIST images ({name}_test), not the official {official} release"
+    )
     assert images.origin == f"{release}; 6:1 division per class of our own"
-    assert images.summary()["train"].tolist() == [36, 18, 8] and images.summary()["test"].tolist() == [6, 3, 1]
-    assert np.array_equal(images.images, arrays["images"]) and np.array_equal(images.labels, arrays["labels"])
+    assert images.summary()["train"].tolist() == [36, 18, 8] and images.summary()[
+        "test"
+    ].tolist() == [6, 3, 1]
+    assert np.array_equal(images.images, arrays["images"]) and np.array_equal(
+        images.labels, arrays["labels"]
+    )
     assert np.ptp(images.test_index[:6]) > 10  # drawn, not the first of each class
     np.savez(tmp_path / f"{name}.npz", origin=np.array("official"), **tiny())
     assert data.load(name, tmp_path).origin == "official"
@@ -137,13 +211,34 @@ def test_official_test_part_is_divided_as_stand_in(tmp_path, no_network, name, o
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a zip file|File is not"),
-        (lambda path: path.write_bytes(path.read_bytes().replace(bytes([7, 8, 9]), bytes(3))), "CRC"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-100]),
+            "not a zip file|File is not",
+        ),
+        (
+            lambda path: path.write_bytes(
+                path.read_bytes().replace(bytes([7, 8, 9]), bytes(3))
+            ),
+            "CRC",
+        ),
         (lambda path: path.write_bytes(b""), "No data left"),
         (lambda path: path.write_text("hello"), "pickle"),
-        (lambda path: np.savez(path, **{k: v for k, v in tiny().items() if k != "split"}), "it lacks split"),
-        (lambda path: np.savez(path, **tiny(labels=np.full(6, 7))), "labels run from 7 to 7"),
-        (lambda path: np.savez(path, **tiny(class_names=np.array(["a", None, {}], dtype=object))), "allow_pickle"),
+        (
+            lambda path: np.savez(
+                path, **{k: v for k, v in tiny().items() if k != "split"}
+            ),
+            "it lacks split",
+        ),
+        (
+            lambda path: np.savez(path, **tiny(labels=np.full(6, 7))),
+            "labels run from 7 to 7",
+        ),
+        (
+            lambda path: np.savez(
+                path, **tiny(class_names=np.array(["a", None, {}], dtype=object))
+            ),
+            "allow_pickle",
+        ),
     ],
 )
 def test_damaged_prepared_file(tmp_path, damage, reason):
@@ -152,11 +247,19 @@ def test_damaged_prepared_file(tmp_path, damage, reason):
     assert len(data.load("mnist", tmp_path)) == 6
     damage(path)
     text = refused(reason, data.load, "mnist", tmp_path)
-    assert f"{path} is not a sound prepared data set" in text and "delete it and load again" in text
+    assert (
+        f"{path} is not a sound prepared data set" in text
+        and "delete it and load again" in text
+    )
 
 
 def test_without_network_or_download(tmp_path, no_network, capsys):
-    refused("has no download: place the prepared file em.*_small.npz", data.load, "emnist_balanced_small", tmp_path)
+    refused(
+        "has no download: place the prepared file em.*_small.npz",
+        data.load,
+        "emnist_balanced_small",
+        tmp_path,
+    )
     assert not no_network
     text = refused("no route", data.load, "cifar10", tmp_path)
     assert "cifar10.npz" in text and str(tmp_path) in text and "FLTNB_DATA" in text
@@ -167,10 +270,18 @@ def test_without_network_or_download(tmp_path, no_network, capsys):
 
 @pytest.mark.parametrize(
     ("name", "script"),
-    [("femnist", "-k 0 -t sample --tf 0.9"), ("celeba", "-k 5 -t sample --tf 0.8.*raw/img_align_celeba")],
+    [
+        ("femnist", "-k 0 -t sample --tf 0.9"),
+        ("celeba", "-k 5 -t sample --tf 0.8.*raw/img_align_celeba"),
+    ],
 )
 def test_sets_of_leaf_say_where_to_get_them(tmp_path, name, script):
-    text = refused(f"github.com/TalwalkarLab/leaf.*-s niid --sf 1.0 {script}", data.load, name, tmp_path)
+    text = refused(
+        f"github.com/TalwalkarLab/leaf.*-s niid --sf 1.0 {script}",
+        data.load,
+        name,
+        tmp_path,
+    )
     assert str(tmp_path / name / "data") in text and list(tmp_path.iterdir()) == []
 
 
@@ -182,28 +293,50 @@ def fake_torchvision(kind, monkeypatch, names=("0 - zero", "1 - one")):
 
     def make(root, train, download, **options):
         calls.append(options)
-        images = torch.arange(6).reshape(1, 2, 3) + 10 * torch.arange(2 if train else 1)[:, None, None]
-        return types.SimpleNamespace(data=images.byte(), targets=[0, 1][: len(images)], classes=list(names))
+        images = (
+            torch.arange(6).reshape(1, 2, 3)
+            + 10 * torch.arange(2 if train else 1)[:, None, None]
+        )
+        return types.SimpleNamespace(
+            data=images.byte(), targets=[0, 1][: len(images)], classes=list(names)
+        )
 
     monkeypatch.setattr(torchvision.datasets, kind, make)
     return calls
 
 
-def test_download_is_converted_noted_reused_and_not_to_be_changed(tmp_path, monkeypatch, capsys):
+def test_download_is_converted_noted_reused_and_not_to_be_changed(
+    tmp_path, monkeypatch, capsys
+):
     calls = fake_torchvision("MNIST", monkeypatch)
     first = data.load("mnist", tmp_path / "new")
     again = data.load("mnist", tmp_path / "new")
     assert len(calls) == 2  # training and test part, once
-    assert first.origin == again.origin == "official release, downloaded with torchvision"
+    assert (
+        first.origin == again.origin == "official release, downloaded with torchvision"
+    )
     assert first.images[:, 0].tolist() == [[0, 1, 2], [10, 11, 12], [0, 1, 2]]
     assert first.labels.tolist() == [0, 1, 0] and first.split.tolist() == [0, 0, 1]
     assert first.class_names == ("0", "1")
-    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["mnist.npz", "mnist.npz.json"]
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == [
+        "mnist.npz",
+        "mnist.npz.json",
+    ]
     note = json.loads((tmp_path / "new" / "mnist.npz.json").read_text())
-    assert note["sha256"] == hashlib.sha256((tmp_path / "new" / "mnist.npz").read_bytes()).hexdigest()
+    assert (
+        note["sha256"]
+        == hashlib.sha256((tmp_path / "new" / "mnist.npz").read_bytes()).hexdigest()
+    )
     assert capsys.readouterr().out.count("\n") == 1
-    np.savez(tmp_path / "new" / "mnist.npz", **tiny())  # sound in itself, but not what was noted
-    refused(r"SHA-256 is not the one noted.*delete both it and mnist\.npz\.json", data.load, "mnist", tmp_path / "new")
+    np.savez(
+        tmp_path / "new" / "mnist.npz", **tiny()
+    )  # sound in itself, but not what was noted
+    refused(
+        r"SHA-256 is not the one noted.*delete both it and mnist\.npz\.json",
+        data.load,
+        "mnist",
+        tmp_path / "new",
+    )
 
 
 def test_emnist_is_turned_upright(tmp_path, monkeypatch):
@@ -222,7 +355,9 @@ def colour(tmp_path):
         labels = np.tile(np.arange(k), 2)
         np.savez(
             tmp_path / f"{name}.npz",
-            images=np.broadcast_to((labels + shift)[:, None, None, None], (2 * k, 2, 2, 3)).astype(np.uint8),
+            images=np.broadcast_to(
+                (labels + shift)[:, None, None, None], (2 * k, 2, 2, 3)
+            ).astype(np.uint8),
             labels=labels,
             split=np.repeat(np.array([0, 1], dtype=np.uint8), k),
             class_names=np.array([f"{name}-{c}" for c in range(k)]),
@@ -235,7 +370,12 @@ def colour(tmp_path):
 def test_sets_of_cifar100_classes(colour, name):
     images, ids = data.pretraining_set(name, colour), data.PRETRAINING[name]
     source = np.array([*range(200, 210), *ids] if name == "cifar20" else ids)
-    assert len(set(ids)) == len(ids) and images.n_classes == 20 and len(images) == 40 and len(images.test_index) == 20
+    assert (
+        len(set(ids)) == len(ids)
+        and images.n_classes == 20
+        and len(images) == 40
+        and len(images.test_index) == 20
+    )
     assert np.array_equal(images.images[:, 0, 0, 0], source[images.labels])
     if name == "cifar20":
         assert ids == (11, 20, 22, 31, 37, 51, 54, 65, 86, 90)
@@ -247,7 +387,11 @@ def test_sets_of_cifar100_classes(colour, name):
 def test_other_names_of_sets():
     assert data.pretraining_set("digits").digest == data.load("digits").digest
     refused("Unknown pretraining set 'imagenet'", data.pretraining_set, "imagenet")
-    refused("Unknown data set '../mnist'.*digits, mnist, fashion_mnist", data.load, "../mnist")
+    refused(
+        "Unknown data set '../mnist'.*digits, mnist, fashion_mnist",
+        data.load,
+        "../mnist",
+    )
 
 
 @prepared("mnist")
@@ -256,7 +400,9 @@ def test_real_mnist():
     assert mnist.train_index.tolist() == list(range(60000))
     header = np.array([2051, 60000, 28, 28], dtype=">i4").tobytes()
     md5 = hashlib.md5(header + mnist.images[:60000].tobytes()).hexdigest()
-    assert md5 == "6bbc9ace898e44ae57da46a324031adb"  # of the official train-images-idx3-ubyte
+    assert (
+        md5 == "6bbc9ace898e44ae57da46a324031adb"
+    )  # of the official train-images-idx3-ubyte
     assert "official release" in mnist.origin
 
 
@@ -266,48 +412,88 @@ def test_real_emnist_bymerge_stand_in():
     table = images.summary()
     assert images.n_classes == 47 and len(images) == 116323
     assert (table["train"] / table["test"]).between(5.9, 6.1).all()
-    assert (table["train"] + table["test"]).min() == 400 and (table["train"] + table["test"]).max() == 6330
+    assert (table["train"] + table["test"]).min() == 400 and (
+        table["train"] + table["test"]
+    ).max() == 6330
 
 
 @prepared("cifar100")
 def test_real_cifar100_classes_of_the_disjoint_set():
     images = data.pretraining_set("cifar100_disjoint", paths.ROOT / "data")
-    cifar10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    cifar10 = [
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ]
     assert not set(images.class_names) & set(cifar10)
-    assert images.class_names[2:4] == ("bus", "camel") and images.class_names[-1] == "tulip"
+    assert (
+        images.class_names[2:4] == ("bus", "camel")
+        and images.class_names[-1] == "tulip"
+    )
 
 
 def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
-    class Bright(torch.nn.Module):  # in the place of the network: 1,280 times 6 x the mean of its inputs
+    class Bright(
+        torch.nn.Module
+    ):  # in the place of the network: 1,280 times 6 x the mean of its inputs
         def __init__(self):
             super().__init__()
             self.six = torch.nn.Parameter(torch.tensor(6.0))
 
         def extract_features(self, x):
             assert x.shape[1:] == (3, 32, 32)  # eight pixels, enlarged four times
-            return (self.six * (x * features.STD + features.MEAN)).mean((1, 2, 3), keepdim=True).expand(-1, 1280, 7, 7)
+            return (
+                (self.six * (x * features.STD + features.MEAN))
+                .mean((1, 2, 3), keepdim=True)
+                .expand(-1, 1280, 7, 7)
+            )
 
-    pictures = np.stack([np.full((8, 8, 3), grey, dtype=np.uint8) for grey in (0, 51, 255, 51)])
-    labels, split, domains = np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1], np.uint8), np.arange(4, dtype=np.uint8)
+    pictures = np.stack(
+        [np.full((8, 8, 3), grey, dtype=np.uint8) for grey in (0, 51, 255, 51)]
+    )
+    labels, split, domains = (
+        np.array([0, 1, 0, 1]),
+        np.array([0, 0, 0, 1], np.uint8),
+        np.arange(4, dtype=np.uint8),
+    )
     arrays = {"images": pictures, "labels": labels, "split": split, "domains": domains}
     np.savez(tmp_path / "pacs.npz", **arrays, class_names=["a", "b"])
     monkeypatch.setattr(features, "network", Bright)
     seen = data.load("pacs_features", tmp_path)
     assert seen.images.shape == (4, 1, 1280) and np.array_equal(seen.labels, labels)
-    assert [set(row.ravel()) for row in seen.images] == [{0}, {114}, {255}, {114}]  # 255 sqrt(0.2) = 114.04
+    assert [set(row.ravel()) for row in seen.images] == [
+        {0},
+        {114},
+        {255},
+        {114},
+    ]  # 255 sqrt(0.2) = 114.04
     assert np.array_equal(seen.domains, domains) and "EfficientNet-Lite0" in seen.origin
     fed = Federation.from_arrays(pictures, labels, [0, 0, 1, 1], test_fraction=0.5)
     embedded = embed_clients(fed, EncoderSpec("efficientnet", "imagenet"), n_jobs=1)
-    assert np.allclose([x[0, 0] for x in embedded], [6 / 255 * fed.images[own[0]].max() for own in fed.train])
+    assert np.allclose(
+        [x[0, 0] for x in embedded],
+        [6 / 255 * fed.images[own[0]].max() for own in fed.train],
+    )
     images = ImageSet("pictures", pictures, labels, split, ("a", "b"), "drawn")
     base = {"kind": "rotated_copies", "n_clients": 4, "val_fraction": 0.34}
-    turned = federations.seen(images, base)  # as clients have them; turned, an even picture is the same
+    turned = federations.seen(
+        images, base
+    )  # as clients have them; turned, an even picture is the same
     monkeypatch.setattr(features, "network", None)  # computed once: files are read now
     assert np.array_equal(data.load("pacs_features", tmp_path).images, seen.images)
     assert np.array_equal(federations.seen(images, base).images, turned.images)
     assert "EfficientNet-Lite0" in turned.origin
     held = zip(turned.train, turned.val, strict=True)
-    assert [np.unique(turned.images[np.append(*own)]).tolist() for own in held] == 4 * [[0, 114, 255]]
+    assert [np.unique(turned.images[np.append(*own)]).tolist() for own in held] == 4 * [
+        [0, 114, 255]
+    ]
     refused("sees colour pictures", federations.seen, data.load("digits"), base)
 
 

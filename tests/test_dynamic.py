@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 from toys import rebuilt, refused, two_clusters
 
 import fltnb as fl
+from fltnb.clustering import FCR
 from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
 from fltnb.federations.phases import phases
 from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftFLT
 from fltnb.methods.flt import soft_graph
 from fltnb.methods.graph import distinct_rows, rewire
-from fltnb.relatedness import FCR
 from fltnb.rounds import participants, run
 from fltnb.studies import dynamic
 
-QUICK = {"model": "mlp", "lr": 0.05, "local_epochs": 2, "progress": False, "backend": "stacked"}
+QUICK = {
+    "model": "mlp",
+    "lr": 0.05,
+    "local_epochs": 2,
+    "progress": False,
+    "backend": "stacked",
+}
 EVENTS = [{"round": 3, "join": 5, "drift": 4}]
 ENCODER = fl.encoders.EncoderSpec("pca", "digits", latent=16)
 
@@ -33,7 +39,9 @@ def fcr(**options):
 
 @pytest.fixture(scope="module")
 def base(digits):
-    return fl.federations.label_clusters(digits, n_clients=25, n_clusters=5, classes_per_cluster=2)
+    return fl.federations.label_clusters(
+        digits, n_clients=25, n_clusters=5, classes_per_cluster=2
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +68,50 @@ def held(fed, split="train"):
 
 def test_newcomers_come_last_and_drift_moves_data_between_clusters(base, fed):
     first, second = fed.phases
-    assert (first.round, first.fed.n_clients, second.round, second.fed.n_clients) == (1, 20, 3, 25)
+    assert (first.round, first.fed.n_clients, second.round, second.fed.n_clients) == (
+        1,
+        20,
+        3,
+        25,
+    )
     assert list(second.changed[20:]) == [True] * 5 and second.changed[:20].sum() == 4
-    assert sorted(second.fed.clusters[20:]) == [0, 1, 2, 3, 4]  # drawn evenly from the true clusters
+    assert sorted(second.fed.clusters[20:]) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]  # drawn evenly from the true clusters
     moved = np.flatnonzero(second.changed[:20])
     assert (first.fed.clusters[moved] != second.fed.clusters[moved]).all()
     for i in range(20):
         same = first.fed.train[i] is second.fed.train[i]
         assert same == (i not in moved)
-        assert set(fed.labels[second.fed.train[i]]) == set(fed.labels[second.fed.test[i]])
+        assert set(fed.labels[second.fed.train[i]]) == set(
+            fed.labels[second.fed.test[i]]
+        )
     assert held(second.fed) == held(base)  # nothing is lost or held twice
     assert len({id(index) for index in second.fed.test}) == 5  # test sets stay shared
     assert list(np.unique(fed.groups, return_counts=True)[1]) == [4, 5, 16]
 
 
-def test_it_is_rebuilt_from_its_settings_and_its_fingerprint_covers_rounds_and_who_changes(base, fed):
-    assert [p.fed.fingerprint() for p in rebuilt(fed).phases] == [p.fed.fingerprint() for p in fed.phases]
-    events = {"round": 4, "join": 5, "drift": 4}, {"round": 3, "join": 5}, {"round": 3, "drift": 4}
-    feds = [base, fed, with_events(base, EVENTS, seed=1), *[with_events(base, [event]) for event in events]]
+def test_it_is_rebuilt_from_its_settings_and_its_fingerprint_covers_rounds_and_who_changes(
+    base, fed
+):
+    assert [p.fed.fingerprint() for p in rebuilt(fed).phases] == [
+        p.fed.fingerprint() for p in fed.phases
+    ]
+    events = (
+        {"round": 4, "join": 5, "drift": 4},
+        {"round": 3, "join": 5},
+        {"round": 3, "drift": 4},
+    )
+    feds = [
+        base,
+        fed,
+        with_events(base, EVENTS, seed=1),
+        *[with_events(base, [event]) for event in events],
+    ]
     assert len({one.fingerprint() for one in feds}) == 6
     new_kind = with_events(base, [{"round": 5, "join": 5, "cluster": 4}])
     assert 4 not in new_kind.phases[0].fed.clusters
@@ -90,13 +124,19 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
     M = n_clusters * per_cluster
     clusters = np.repeat(np.arange(n_clusters), per_cluster)
     x = np.arange(4 * M, dtype=np.float32)[:, None]
-    fed = fl.Federation.from_arrays(x, np.tile([0, 1], 2 * M), np.repeat(np.arange(M), 4), clusters=clusters)
+    fed = fl.Federation.from_arrays(
+        x, np.tile([0, 1], 2 * M), np.repeat(np.arange(M), 4), clusters=clusters
+    )
     join = data.draw(st.integers(0, M - 1))
     drift = 2 * data.draw(st.integers(0, max(0, (M - join) // 2 - 1)))
     if not join and not drift:
         return
     try:
-        after = with_events(fed, [{"round": 2, "join": join, "drift": drift}], seed=data.draw(st.integers(0, 99)))
+        after = with_events(
+            fed,
+            [{"round": 2, "join": join, "drift": drift}],
+            seed=data.draw(st.integers(0, 99)),
+        )
     except FltnbError as error:
         assert "of one cluster" in str(error)
         return
@@ -105,7 +145,9 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
     assert after.phases[0].fed.n_clients == M - join
     drifted = after.groups[: M - join] == "drifted"
     assert drifted.sum() == drift
-    assert np.array_equal(after.phases[0].fed.clusters != after.clusters[: M - join], drifted)
+    assert np.array_equal(
+        after.phases[0].fed.clusters != after.clusters[: M - join], drifted
+    )
     assert sorted(after.clusters) == sorted(clusters)
 
 
@@ -120,8 +162,14 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
         ([{"round": 5, "join": 25}], "leave one at least"),
         ([{"round": 5, "drift": 1}], "single client cannot drift"),
         ([{"round": 5, "drift": 3}, {"round": 5, "join": 3}], "same round"),
-        ([{"round": 5, "join": 6, "cluster": 4}], "6 clients are to join but only 5 can"),
-        ([{"round": 5, "join": 15, "drift": 11}], "11 clients are to drift but only 10 can"),
+        (
+            [{"round": 5, "join": 6, "cluster": 4}],
+            "6 clients are to join but only 5 can",
+        ),
+        (
+            [{"round": 5, "join": 15, "drift": 11}],
+            "11 clients are to drift but only 10 can",
+        ),
         (["round 5"], "must be a dict"),
     ],
 )
@@ -130,8 +178,13 @@ def test_bad_events_are_refused_in_one_sentence(base, events, sentence):
 
 
 def state_of(models, row, weights, relation=None):
-    relation = np.eye(len(models), dtype=np.uint8)[:, row] if relation is None else relation
-    own = {"models": np.array(models, dtype=np.float32), "weights": np.array(weights, dtype=np.float64)}
+    relation = (
+        np.eye(len(models), dtype=np.uint8)[:, row] if relation is None else relation
+    )
+    own = {
+        "models": np.array(models, dtype=np.float32),
+        "weights": np.array(weights, dtype=np.float64),
+    }
     return own | {"row": np.array(row), "relation": relation}
 
 
@@ -146,13 +199,19 @@ def test_rewiring_by_hand():
     adjacency, labels = blocks([0, 1, 1, 0])
     new = rewire(state, adjacency, labels, [10, 30, 20, 20], np.ones(4, dtype=bool))
     served = new["models"][new["row"]]
-    assert np.allclose(served[0], [8 * 20 / 30, 4 * 20 / 30])  # clients 0 (10 samples) and 3 (20)
-    assert np.allclose(served[1], [8 * 20 / 50, 4 * 20 / 50])  # clients 1 (30) and 2 (20)
+    assert np.allclose(
+        served[0], [8 * 20 / 30, 4 * 20 / 30]
+    )  # clients 0 (10 samples) and 3 (20)
+    assert np.allclose(
+        served[1], [8 * 20 / 50, 4 * 20 / 50]
+    )  # clients 1 (30) and 2 (20)
     assert np.array_equal(served[0], served[3])
     # clients that changed have no say unless nobody else is there
     state = state_of([[0, 0], [8, 4]], [0, 0, 1, 1], [1, 1, 1, 1])
     adjacency, labels = blocks([0, 1, 1, 2])
-    new = rewire(state, adjacency, labels, [1, 1, 1, 1], np.array([True, False, True, False]))
+    new = rewire(
+        state, adjacency, labels, [1, 1, 1, 1], np.array([True, False, True, False])
+    )
     assert np.array_equal(new["models"][new["row"]], [[0, 0], [8, 4], [8, 4], [8, 4]])
 
     # unchanged clusters keep their bits
@@ -160,12 +219,18 @@ def test_rewiring_by_hand():
     adjacency, labels = blocks([0, 1, 2, 1, 0, 2])
     relation, row = distinct_rows(adjacency)
     state = state_of(rng.normal(size=(3, 50)), row, rng.integers(1, 99, 6), relation)
-    new = rewire(state, adjacency, labels, state["weights"], np.array([True, False] * 3))
+    new = rewire(
+        state, adjacency, labels, state["weights"], np.array([True, False] * 3)
+    )
     assert np.array_equal(new["models"][new["row"]], state["models"][row])
 
     # newcomers bring the mean of all models
-    state = state_of([[0.0], [8.0]], [0, 1], [10, 30]) | {"memory": np.array([[1.0], [2.0]])}
-    new = rewire(state, np.eye(3, dtype=np.uint8), None, [10, 30, 5], np.ones(3, dtype=bool))
+    state = state_of([[0.0], [8.0]], [0, 1], [10, 30]) | {
+        "memory": np.array([[1.0], [2.0]])
+    }
+    new = rewire(
+        state, np.eye(3, dtype=np.uint8), None, [10, 30, 5], np.ones(3, dtype=bool)
+    )
     assert new["models"][new["row"]].ravel().tolist() == [0, 8, 6]
     assert new["memory"].ravel().tolist() == [1, 2, 6]
 
@@ -180,14 +245,25 @@ def test_fedavg_and_local_take_newcomers_in(fed):
         state = method.changed(state, second.fed, net, second.changed, Context(0))
         theta, rows = method.serve(state)
         assert len(rows) == 25 and (theta[rows[:20]] == 7).all()
-        assert np.array_equal(theta[rows[24]], net.init(0) if expected is None else np.full(net.n_parameters, 7))
+        assert np.array_equal(
+            theta[rows[24]],
+            net.init(0) if expected is None else np.full(net.n_parameters, 7),
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "fired", "most"),
     [
-        ({"lam": 0}, {3: "lambda"}, 1),  # the newcomer's flag; re-clustering sees client 1's data too
-        ({"lam": 1}, {5: "lambda"}, 2),  # client 1 takes part for the first time after its change
+        (
+            {"lam": 0},
+            {3: "lambda"},
+            1,
+        ),  # the newcomer's flag; re-clustering sees client 1's data too
+        (
+            {"lam": 1},
+            {5: "lambda"},
+            2,
+        ),  # client 1 takes part for the first time after its change
         ({"lam": 2}, {}, 2),
         ({"tau": 4}, {4: "tau"}, 1),
         ({"lam": 0, "newcomers": "nearest"}, {5: "lambda"}, 1),
@@ -196,7 +272,10 @@ def test_fedavg_and_local_take_newcomers_in(fed):
 )
 def test_schedule_by_hand(options, fired, most):
     """Clients 0 to 3; before round 3 client 1 drifts and client 4 joins."""
-    toys = [SimpleNamespace(round=r, fed=SimpleNamespace(n_clients=n)) for r, n in ((1, 4), (3, 5))]
+    toys = [
+        SimpleNamespace(round=r, fed=SimpleNamespace(n_clients=n))
+        for r, n in ((1, 4), (3, 5))
+    ]
     toys[1].changed = np.array([False, True, False, False, True])
     drawn = [np.array([client]) for client in (0, 1, 0, 2, 1, 1)]
     assert DynamicFLT(fcr(), ENCODER, **options).schedule(toys, drawn) == (fired, most)
@@ -217,14 +296,28 @@ class Spy(DynamicFLT):
 
 
 @pytest.mark.parametrize(
-    "options", [{"lam": 0}, {"lam": 6}, {"tau": 3}, {"lam": 5, "tau": 4}, {"lam": 1, "newcomers": "nearest"}]
+    "options",
+    [
+        {"lam": 0},
+        {"lam": 6},
+        {"tau": 3},
+        {"lam": 5, "tau": 4},
+        {"lam": 1, "newcomers": "nearest"},
+    ],
 )
 def test_what_was_foreseen_is_what_happens(base, cache, options):
     fed, rounds = with_events(replace(base, probe=base.test), EVENTS), 9
     drawn = [participants(20 if t < 3 else 25, 0.3, 0, t) for t in range(1, rounds + 1)]
     method = Spy(fcr(), ENCODER, **options)
     method.seen = []
-    run(method, fed, rounds=rounds, participation=0.3, cache=cache, **QUICK | {"local_epochs": 1, "eval_every": 9})
+    run(
+        method,
+        fed,
+        rounds=rounds,
+        participation=0.3,
+        cache=cache,
+        **QUICK | {"local_epochs": 1, "eval_every": 9},
+    )
     assert method.seen[1:] == list(method.schedule(phases(fed), drawn)[0])
     assert len(method.seen) > 1
 
@@ -244,34 +337,74 @@ def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
 
 
 def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
-    refused("2 of 3 drifting clients are of one", with_events, two_clusters(10), [{"round": 2, "drift": 3}])
+    refused(
+        "2 of 3 drifting clients are of one",
+        with_events,
+        two_clusters(10),
+        [{"round": 2, "drift": 3}],
+    )
     refused("Nothing is dynamic", DynamicFLT, fcr())
     refused("needs FCR", DynamicFLT, fl.PCAKMeans(), newcomers="nearest")
-    refused("changes before round 3 but the run ends with round 2", run, FedAvg(), fed, rounds=2, **QUICK)
-    refused("fedsem does not say what a client that joins", run, fl.methods.FedSEM(2), fed, rounds=4, **QUICK)
+    refused(
+        "changes before round 3 but the run ends with round 2",
+        run,
+        FedAvg(),
+        fed,
+        rounds=2,
+        **QUICK,
+    )
+    refused(
+        "fedsem does not say what a client that joins",
+        run,
+        fl.methods.FedSEM(2),
+        fed,
+        rounds=4,
+        **QUICK,
+    )
     many = DynamicFLT(fcr(n_clusters=21), ENCODER, lam=0)
     refused("from 1 to the number of clients, 20", run, many, fed, rounds=4, **QUICK)
 
 
-def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes(base, cache):
+def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes(
+    base, cache
+):
     for graph in ("clusters", "full"):
-        static = run(FLT(fcr(), graph, encoder=ENCODER), base, rounds=4, cache=cache, **QUICK)
-        again = run(DynamicFLT(fcr(), ENCODER, tau=2, graph=graph), base, rounds=4, cache=cache, **QUICK)
+        static = run(
+            FLT(fcr(), graph, encoder=ENCODER), base, rounds=4, cache=cache, **QUICK
+        )
+        again = run(
+            DynamicFLT(fcr(), ENCODER, tau=2, graph=graph),
+            base,
+            rounds=4,
+            cache=cache,
+            **QUICK,
+        )
         assert np.array_equal(static.theta[static.rows], again.theta[again.rows])
         up = again.history["bytes_up"] - static.history["bytes_up"]
         centroids = 4 * 25 * 2 * 16  # 25 clients, 2 centroids of 16 numbers
         assert up[again.history["round"] == 1].unique().tolist() == [0]
         assert up[again.history["round"] == 4].unique().tolist() == [2 * centroids]
-        assert (again.history["bytes_down"] == static.history["bytes_down"]).all()  # they have the encoder
+        assert (
+            again.history["bytes_down"] == static.history["bytes_down"]
+        ).all()  # they have the encoder
 
 
-def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not(fed, cache):
+def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not(
+    fed, cache
+):
     settings = QUICK | {"rounds": 12, "participation": 0.4, "cache": cache}
     static = run(FLT(fcr(), encoder=ENCODER), fed, **settings)
     flags = run(DynamicFLT(fcr(), ENCODER, lam=5), fed, **settings)
-    nearest = run(DynamicFLT(fcr(), ENCODER, newcomers="nearest", drifted="nearest"), fed, **settings)
+    nearest = run(
+        DynamicFLT(fcr(), ENCODER, newcomers="nearest", drifted="nearest"),
+        fed,
+        **settings,
+    )
     oracle = run(Oracle(), fed, **settings)
-    ari = [fl.metrics.adjusted_rand_index(fed.clusters, r.labels) for r in (static, flags, nearest, oracle)]
+    ari = [
+        fl.metrics.adjusted_rand_index(fed.clusters, r.labels)
+        for r in (static, flags, nearest, oracle)
+    ]
     assert ari[0] < 0.6 and ari[1:] == [1, 1, 1]
     assert min(flags.accuracy, nearest.accuracy) > static.accuracy + 5
     group = {name: f"accuracy_{name}" for name in ("stayed", "drifted", "joined")}
@@ -284,35 +417,55 @@ def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not
     rounds_up = static.history["bytes_up"].iloc[-1] - once[0]
     assert nearest.history["bytes_up"].iloc[-1] == once[1] + rounds_up + moved
     with pytest.warns(UserWarning, match="lam = 99 never fires"):
-        placed = run(DynamicFLT(fcr(), ENCODER, lam=99, drifted="nearest"), fed, **settings)
-    assert placed.history["bytes_down"].equals(static.history["bytes_down"])  # newcomers that wait get no encoder
+        placed = run(
+            DynamicFLT(fcr(), ENCODER, lam=99, drifted="nearest"), fed, **settings
+        )
+    assert placed.history["bytes_down"].equals(
+        static.history["bytes_down"]
+    )  # newcomers that wait get no encoder
     encoder = 4 * fl.encoders.sent_parameters(ENCODER, fed.input_shape)
     for r in (flags, nearest):
         down = r.history["bytes_down"] - static.history["bytes_down"]
         assert down.iloc[-1] == 5 * encoder
 
 
-def test_groups_of_clients_add_up_and_before_the_event_all_is_as_in_the_first_phase(fed):
+def test_groups_of_clients_add_up_and_before_the_event_all_is_as_in_the_first_phase(
+    fed,
+):
     history = run(FedAvg(), fed, rounds=3, **QUICK).history
     test = history[history["split"] == "test"].set_index("round")
     assert np.isnan(test.loc[2, "accuracy_joined"])
-    parts = test.loc[3, ["accuracy_stayed", "accuracy_drifted", "accuracy_joined"]].to_numpy(dtype=float)
+    parts = test.loc[
+        3, ["accuracy_stayed", "accuracy_drifted", "accuracy_joined"]
+    ].to_numpy(dtype=float)
     assert parts @ [16, 4, 5] / 25 == pytest.approx(test.loc[3, "accuracy"])
     plain = run(FedAvg(), fed.phases[0].fed, rounds=2, **QUICK).history
     assert not [name for name in plain.columns if name.startswith("accuracy_")]
     columns = ["round", "split", "accuracy", "variance", "loss", "bytes_up"]
-    assert history.loc[history["round"] <= 2, columns].reset_index(drop=True).equals(plain[columns])
+    assert (
+        history.loc[history["round"] <= 2, columns]
+        .reset_index(drop=True)
+        .equals(plain[columns])
+    )
 
 
 def four(M):
     """Up to four clients, and a model of two numbers."""
-    fed = SimpleNamespace(n_clients=M, sizes=np.array([10, 30, 20, 20][:M]), input_shape=(1, 1, 2))
-    return fed, SimpleNamespace(init=lambda seed: np.array([1.0, 2.0], dtype=np.float32))
+    fed = SimpleNamespace(
+        n_clients=M, sizes=np.array([10, 30, 20, 20][:M]), input_shape=(1, 1, 2)
+    )
+    return fed, SimpleNamespace(
+        init=lambda seed: np.array([1.0, 2.0], dtype=np.float32)
+    )
 
 
 def soft_state(distance, rule="participants", weight="linear", scale=1.0):
     M = len(distance)
-    known = SimpleNamespace(labels_=np.zeros(M, dtype=int), distance_=np.array(distance, dtype=float), threshold=1.0)
+    known = SimpleNamespace(
+        labels_=np.zeros(M, dtype=int),
+        distance_=np.array(distance, dtype=float),
+        threshold=1.0,
+    )
     known.adjacency_ = (known.distance_ < 1).astype(np.uint8)
     known.get_params = lambda deep: {}
     method = SoftFLT(known, weight, scale, rule=rule)
@@ -322,14 +475,24 @@ def soft_state(distance, rule="participants", weight="linear", scale=1.0):
 def test_soft_weights_and_averages_by_hand():
     distance = np.array([[0, 1, 4], [1, 0, np.inf], [4, np.inf, 0]])
     near, far = np.exp(-0.25), np.exp(-4)
-    assert np.allclose(soft_graph(distance, 2.0), [[1, near, far], [near, 1, 0], [far, 0, 1]])
-    assert np.allclose(soft_graph(distance, 2.0, "linear"), [[1, 0.75, 0], [0.75, 1, 0], [0, 0, 1]])
+    assert np.allclose(
+        soft_graph(distance, 2.0), [[1, near, far], [near, 1, 0], [far, 0, 1]]
+    )
+    assert np.allclose(
+        soft_graph(distance, 2.0, "linear"), [[1, 0.75, 0], [0.75, 1, 0], [0, 0, 1]]
+    )
     method, state = soft_state([[0, 1], [1, 0]])  # weight 1/2
-    state = method.collect(state, np.array([0, 1]), np.array([[4, 0], [0, 8]], dtype=np.float32), 1)
+    state = method.collect(
+        state, np.array([0, 1]), np.array([[4, 0], [0, 8]], dtype=np.float32), 1
+    )
     served = state["models"][state["row"]]
-    assert np.allclose(served[0], [4 * 10 / 25, 8 * 15 / 25])  # 10 samples in full, 30 by half
+    assert np.allclose(
+        served[0], [4 * 10 / 25, 8 * 15 / 25]
+    )  # 10 samples in full, 30 by half
     assert np.allclose(served[1], [4 * 5 / 35, 8 * 30 / 35])
-    state = method.collect(state, np.array([0]), np.array([[6, 6]], dtype=np.float32), 2)
+    state = method.collect(
+        state, np.array([0]), np.array([[6, 6]], dtype=np.float32), 2
+    )
     again = state["models"][state["row"]]
     assert np.allclose(again[0], 6)
     # client 1 sees client 0 at half weight, and keeps half of its own 30 samples' worth
@@ -341,7 +504,9 @@ def test_soft_weights_and_averages_by_hand():
 def test_distances_of_zero_and_infinity_give_case_1(rule, weight):
     related = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
     method, soft = soft_state(np.where(related, 0.0, np.inf), rule, weight)
-    known = SimpleNamespace(labels_=np.zeros(4, dtype=int), adjacency_=related, get_params=lambda deep: {})
+    known = SimpleNamespace(
+        labels_=np.zeros(4, dtype=int), adjacency_=related, get_params=lambda deep: {}
+    )
     hard_method = FLT(known, "full", rule=rule)
     hard = hard_method.start(*four(4), Context(0))
     rng = np.random.default_rng(0)
@@ -354,13 +519,24 @@ def test_distances_of_zero_and_infinity_give_case_1(rule, weight):
 
 def test_the_course_of_a_federation(fed):
     method = {"name": "flt_tau", "kind": "DynamicFLT", "tau": 2}
-    found = dynamic.course(fed.settings, {"flt_tau": method}, rounds=5, participation=0.4, seed=0)
+    found = dynamic.course(
+        fed.settings, {"flt_tau": method}, rounds=5, participation=0.4, seed=0
+    )
     row = found["tables"]["schedule"].iloc[0]
-    assert row["clusters again after rounds"] == "2 (tau), 4 (tau)" and row["tau"] == 2 and np.isnan(row["lambda"])
+    assert (
+        row["clusters again after rounds"] == "2 (tau), 4 (tau)"
+        and row["tau"] == 2
+        and np.isnan(row["lambda"])
+    )
     arrays = found["arrays"]
     assert arrays["rounds"].tolist() == [1, 3] and arrays["counts"].shape == (2, 25, 10)
-    assert (arrays["counts"][0, 20:] == 0).all() and (arrays["clusters"][0, 20:] == -1).all()  # not there yet
-    assert arrays["counts"][1].sum() == fed.sizes.sum() and (arrays["clusters"][1] == fed.clusters).all()
+    assert (arrays["counts"][0, 20:] == 0).all() and (
+        arrays["clusters"][0, 20:] == -1
+    ).all()  # not there yet
+    assert (
+        arrays["counts"][1].sum() == fed.sizes.sum()
+        and (arrays["clusters"][1] == fed.clusters).all()
+    )
     moved = np.flatnonzero(fed.groups == "drifted")
     assert np.flatnonzero(arrays["changed"][1]).tolist() == [*moved, 20, 21, 22, 23, 24]
     assert (arrays["clusters"][0, moved] != arrays["clusters"][1, moved]).all()

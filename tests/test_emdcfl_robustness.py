@@ -16,9 +16,21 @@ from fltnb.metrics import adjusted_rand_index
 from fltnb.results import Finished, Job, compute
 from fltnb.studies import emdcfl_robustness as study
 
-DIGITS = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4, "angles": [[0], [90]], "seed": 0}
+DIGITS = {
+    "kind": "rotated_copies",
+    "dataset": "digits",
+    "n_clients": 4,
+    "angles": [[0], [90]],
+    "seed": 0,
+}
 DIGITS |= {"samples_per_client": 50, "test_per_client": 20}
-TRAINING = {"local_epochs": 1, "batch_size": 10, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0}
+TRAINING = {
+    "local_epochs": 1,
+    "batch_size": 10,
+    "lr": 0.05,
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +53,16 @@ def test_plateau_by_hand():
 def test_plateau_against_trying_every_tolerance(count, seed):
     rng = np.random.default_rng(seed)
     clusters = rng.integers(0, 3, count)
-    far = rng.integers(1, 6, (count, count)).astype(float) + 3 * (clusters[:, None] != clusters)
+    far = rng.integers(1, 6, (count, count)).astype(float) + 3 * (
+        clusters[:, None] != clusters
+    )
     far = np.maximum(far, far.T)
     np.fill_diagonal(far, 0)
     low, high = plateau(far, clusters)
     tried = np.arange(0.5, 12)  # between the whole numbers that distances are
-    found = [fl.EMDClustering(tolerance=e).connect(far, np.ones(count))[1] for e in tried]
+    found = [
+        fl.EMDClustering(tolerance=e).connect(far, np.ones(count))[1] for e in tried
+    ]
     works = np.array([adjusted_rand_index(clusters, labels) == 1 for labels in found])
     assert works.any() == (low < high)
     assert works[(low < tried) & (tried <= high)].all()
@@ -58,7 +74,14 @@ def test_parameters_and_updates_by_hand(trained):
     theta[1, :2] += (3, 4)  # in the first layer
     theta[2, -1] += 2  # a bias of the last one
     theta[3, 0] -= 1
-    expected = np.array([[0, 5, 2, 1], [5, 0, 29**0.5, 32**0.5], [2, 29**0.5, 0, 5**0.5], [1, 32**0.5, 5**0.5, 0]])
+    expected = np.array(
+        [
+            [0, 5, 2, 1],
+            [5, 0, 29**0.5, 32**0.5],
+            [2, 29**0.5, 0, 5**0.5],
+            [1, 32**0.5, 5**0.5, 0],
+        ]
+    )
 
     def matrix(name):
         found, reference = measure(fed, net, start, theta, {"name": name})
@@ -69,25 +92,34 @@ def test_parameters_and_updates_by_hand(trained):
     last = np.zeros((4, 4))
     last[2] = last[:, 2] = [2, 2, 0, 2]
     np.testing.assert_allclose(matrix("last layer"), last, atol=1e-6)
-    np.testing.assert_allclose(matrix("updates")[1, [2, 3]], [1, 1.6], atol=1e-5)  # at right angles; cosine -3 / 5
+    np.testing.assert_allclose(
+        matrix("updates")[1, [2, 3]], [1, 1.6], atol=1e-5
+    )  # at right angles; cosine -3 / 5
 
 
 def test_angles_are_those_of_pacfl(trained):
     fed, net, start, theta = trained
     found, _ = measure(fed, net, start, theta, {"name": "angles"})
     own = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
-    np.testing.assert_allclose(found, fl.PACFL().fit(own, [fed.labels[i] for i in fed.train]).distance_, atol=1e-3)
+    np.testing.assert_allclose(
+        found,
+        fl.PACFL().fit(own, [fed.labels[i] for i in fed.train]).distance_,
+        atol=1e-3,
+    )
 
 
 def test_embedding_distances_are_those_of_a_fit(trained):
     fed, net, start, theta = trained
-    found, reference = measure(fed, net, start, theta, study.emd(projection=0.5), seed=3)
+    found, reference = measure(
+        fed, net, start, theta, study.emd(projection=0.5), seed=3
+    )
 
     def seen(i, split, j):
         return penultimate(net, theta[i], fed.client(j, split)[0])
 
     fitted = fl.EMDClustering(projection=0.5, random_state=3).fit(
-        [seen(i, "train", i) for i in range(4)], lambda i: [seen(i, "val", j) for j in range(4)]
+        [seen(i, "train", i) for i in range(4)],
+        lambda i: [seen(i, "val", j) for j in range(4)],
     )
     np.testing.assert_allclose(found, fitted.distance_, atol=1e-5)
     np.testing.assert_allclose(reference, fitted.reference_, atol=1e-5)
@@ -97,25 +129,54 @@ def test_local_models_are_the_first_round_of_the_method(trained):
     """What EMD-CFL itself sees after round 1, so that the study is about the method."""
     fed, _, _, theta = trained
     method = fl.methods.EMDCFL(fl.EMDClustering(tolerance=0))  # everybody stays alone
-    run = fl.run(method, fed, model="mlp32", rounds=1, participation=1.0, progress=False, **TRAINING)
+    run = fl.run(
+        method,
+        fed,
+        model="mlp32",
+        rounds=1,
+        participation=1.0,
+        progress=False,
+        **TRAINING,
+    )
     np.testing.assert_allclose(run.theta[run.rows], theta, atol=1e-6)
-    refused("client 0 diverged: choose a smaller lr", local_models, fed, "mlp32", TRAINING | {"lr": 1e20})
+    refused(
+        "client 0 diverged: choose a smaller lr",
+        local_models,
+        fed,
+        "mlp32",
+        TRAINING | {"lr": 1e20},
+    )
 
 
 @pytest.mark.usefixtures("own_store")
 def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     calls, train = [], local_models
-    monkeypatch.setattr(ownmodels, "local_models", lambda *a: calls.append(a) or train(*a))
+    monkeypatch.setattr(
+        ownmodels, "local_models", lambda *a: calls.append(a) or train(*a)
+    )
     wanted = [study.emd(), {"name": "last layer"}, {"name": "parameters"}]
-    first = compute([Job.distances(DIGITS, "mlp32", TRAINING, how) for how in wanted], progress=False)
+    first = compute(
+        [Job.distances(DIGITS, "mlp32", TRAINING, how) for how in wanted],
+        progress=False,
+    )
     assert len(calls) == 1 and all(one.numbers["training_seconds"] > 0 for one in first)
     held = first[0].arrays
-    assert held["distance"].shape == (4, 4) and held["ari_at"].shape == ownmodels.TOLERANCES.shape
+    assert (
+        held["distance"].shape == (4, 4)
+        and held["ari_at"].shape == ownmodels.TOLERANCES.shape
+    )
     there = held["ari_at"][ownmodels.TOLERANCES == 0.025].item()
-    assert there == pytest.approx(first[0].numbers["ari"]) and "ari_at" not in first[1].arrays
-    table = study.table9(DIGITS, "mlp32", 0, **TRAINING)["tables"]["printed"]  # of the same matrices
+    assert (
+        there == pytest.approx(first[0].numbers["ari"])
+        and "ari_at" not in first[1].arrays
+    )
+    table = study.table9(DIGITS, "mlp32", 0, **TRAINING)["tables"][
+        "printed"
+    ]  # of the same matrices
     every = first[2].arrays["distance"][~np.eye(4, dtype=bool)].mean()
-    assert len(calls) == 1 and table.query("scope == 'overall'")["value"].iloc[1] == pytest.approx(every)
+    assert len(calls) == 1 and table.query("scope == 'overall'")["value"].iloc[
+        1
+    ] == pytest.approx(every)
 
 
 EMD = np.array([[0, 0.01, 0.3], [0.02, 0, 0.4], [0.2, 0.3, 0]])
@@ -124,22 +185,41 @@ PARAMETERS = np.array([[0, 1, 4], [1, 0, 5], [4, 5, 0]])
 
 def test_numbers_of_matrices_by_hand():
     found = pair_numbers(EMD, np.full(3, 0.1), np.array([0, 0, 1]))
-    assert (found["inside"], found["inside_max"], found["across_min"]) == (0.02, 0.02, 0.3)
-    assert (found["low"], found["high"], found["ari"], found["ari_told"]) == (0.02, 0.3, 1.0, 1.0)
-    assert found["across"] == pytest.approx(0.35) and found["reference_mean"] == pytest.approx(0.1)
+    assert (found["inside"], found["inside_max"], found["across_min"]) == (
+        0.02,
+        0.02,
+        0.3,
+    )
+    assert (found["low"], found["high"], found["ari"], found["ari_told"]) == (
+        0.02,
+        0.3,
+        1.0,
+        1.0,
+    )
+    assert found["across"] == pytest.approx(0.35) and found[
+        "reference_mean"
+    ] == pytest.approx(0.1)
     curve = ownmodels.ari_at(EMD, np.full(3, 0.1), np.array([0, 0, 1]))
     works = ownmodels.TOLERANCES[curve == 1]
     assert 0.025 in works and works.min() > 0.02 and works.max() <= 0.3
     assert (curve[ownmodels.TOLERANCES > 0.4] == 0).all()
     other = pair_numbers(PARAMETERS, np.full(3, np.nan), np.array([0, 0, 1]))
-    assert (other["inside"], other["across"], other["low"], other["high"]) == (1, 4.5, 1, 4) and "ari" not in other
+    assert (other["inside"], other["across"], other["low"], other["high"]) == (
+        1,
+        4.5,
+        1,
+        4,
+    ) and "ari" not in other
 
     found = pair_numbers(EMD, np.full(3, 0.1), np.zeros(3, dtype=int))
     assert "across" not in found and np.isinf(found["high"]) and found["low"] == 0.4
 
 
 def test_tables_4_5_and_9_by_hand(monkeypatch):
-    each = [{"distance": matrix, "clusters": np.array([0, 0, 1])} for matrix in (EMD, PARAMETERS / 2, PARAMETERS)]
+    each = [
+        {"distance": matrix, "clusters": np.array([0, 0, 1])}
+        for matrix in (EMD, PARAMETERS / 2, PARAMETERS)
+    ]
     each = [Finished("", "distances", {}, {}, arrays=arrays) for arrays in each]
     monkeypatch.setattr(study, "compute", lambda *_, **__: each)
     found = study.table9({}, "mlp", 0)
@@ -149,14 +229,25 @@ def test_tables_4_5_and_9_by_hand(monkeypatch):
     assert value["hypothesis", "clusters"] == 0.5
     assert value["full_model", "overall"] == pytest.approx(10 / 3)
 
-    pair = [Finished("", "training", {}, {"seconds": seconds}) for seconds in (3600.0, 4320.0)]
+    pair = [
+        Finished("", "training", {}, {"seconds": seconds})
+        for seconds in (3600.0, 4320.0)
+    ]
     monkeypatch.setattr(study, "compute", lambda *_, **__: pair)
-    found = study.table4(dataset="digits", federation={}, model="mlp", seed=0, rounds=1, batch_size=1)
-    assert found["tables"]["printed"]["value"].tolist() == [1, 1.2] and found["numbers"]["ratio"] == pytest.approx(1.2)
+    found = study.table4(
+        dataset="digits", federation={}, model="mlp", seed=0, rounds=1, batch_size=1
+    )
+    assert found["tables"]["printed"]["value"].tolist() == [1, 1.2] and found[
+        "numbers"
+    ]["ratio"] == pytest.approx(1.2)
 
     row = study.table5({"simple_cnn": "emdcfl_cnn"})["tables"]["printed"].iloc[0]
-    printed = fl.papers.numbers("emdcfl", "T5", metric="embedding_dim").set_index("model")["number"]
-    assert row["value"] == printed["simple_cnn"] == 128 and set(study.WIDE) == set(printed.index)
+    printed = fl.papers.numbers("emdcfl", "T5", metric="embedding_dim").set_index(
+        "model"
+    )["number"]
+    assert row["value"] == printed["simple_cnn"] == 128 and set(study.WIDE) == set(
+        printed.index
+    )
 
 
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
@@ -169,16 +260,36 @@ def test_jobs_ask_for_what_exists(profile):
         assert held["federation"]["kind"] in fl.federations.KINDS
         fl.training.TrainSpec(**held["training"], seed=held["seed"])
         if job.axes["measure"] == "emd":
-            fl.EMDClustering(**{k: v for k, v in held["measure"].items() if k != "name"}).check([100] * 4)
-    shown = {(job.axes["dataset"], job.axes["measure"]) for job in pairs if job.axes["part"] == "measures"}
+            fl.EMDClustering(
+                **{k: v for k, v in held["measure"].items() if k != "name"}
+            ).check([100] * 4)
+    shown = {
+        (job.axes["dataset"], job.axes["measure"])
+        for job in pairs
+        if job.axes["part"] == "measures"
+    }
     assert len(shown) == len(study.DATASETS[profile]) * (len(study.OTHERS) + 1)
-    assert {job.axes.get("table", "") for job in jobs if job.kind == "study"} == {"T4", "T5", "T9", ""}
+    assert {job.axes.get("table", "") for job in jobs if job.kind == "study"} == {
+        "T4",
+        "T5",
+        "T9",
+        "",
+    }
 
 
 def test_seeds_of_five_sets_and_the_papers_training(monkeypatch):
     job = study.pairs("small", "rotated_mnist", study.emd(), "projection")
-    held = {"local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-6}
-    assert job.settings["training"] == held and job.settings["federation"]["n_clients"] == 40
+    held = {
+        "local_epochs": 10,
+        "batch_size": 64,
+        "lr": 0.01,
+        "momentum": 0.9,
+        "weight_decay": 1e-6,
+    }
+    assert (
+        job.settings["training"] == held
+        and job.settings["federation"]["n_clients"] == 40
+    )
     asked = []
 
     def fake(jobs, progress):
@@ -188,7 +299,10 @@ def test_seeds_of_five_sets_and_the_papers_training(monkeypatch):
 
     monkeypatch.setattr(study, "compute", fake)
     table = study.seeds("small")["tables"]["seeds"]
-    assert len(table) == len({job.id for job in asked}) == 50 and table["dataset"].nunique() == 5
+    assert (
+        len(table) == len({job.id for job in asked}) == 50
+        and table["dataset"].nunique() == 5
+    )
     images = {job.axes["dataset"]: job.axes.get("images") for job in asked}
     assert images["rotated_mnist_two"] == 1000 and images["backdoor_mnist"] is None
     assert asked[10].settings["federation"]["angles"] == [[-3, -1, 1, 3]]
@@ -197,9 +311,18 @@ def test_seeds_of_five_sets_and_the_papers_training(monkeypatch):
 def test_cost_of_one_method_and_of_none(capsys):
     row = cost.measure("fedavg", 2, DIGITS)
     net = models.make(cost.MODEL, (1, 8, 8), 10)
-    assert row["kilobytes"] == pytest.approx(2 * 4 * net.n_parameters / 1000)  # down and up, every client
-    assert row["peak"] >= row["before"] > 0 and row["first_round"] >= 0 and row["rounds"] == 2
-    for arguments, words in ((["nobody"], "unknown method nobody"), (["--rounds", "1"], "must be 2 or more")):
+    assert row["kilobytes"] == pytest.approx(
+        2 * 4 * net.n_parameters / 1000
+    )  # down and up, every client
+    assert (
+        row["peak"] >= row["before"] > 0
+        and row["first_round"] >= 0
+        and row["rounds"] == 2
+    )
+    for arguments, words in (
+        (["nobody"], "unknown method nobody"),
+        (["--rounds", "1"], "must be 2 or more"),
+    ):
         with pytest.raises(SystemExit):
             cost.main(arguments)
         assert words in capsys.readouterr().err

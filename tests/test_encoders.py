@@ -8,9 +8,17 @@ import torch.nn.functional as F  # noqa: N812
 from toys import refused
 
 from fltnb import federations, paths
-from fltnb.encoders import EncoderSpec, embed_clients, networks, pretrain, sent_parameters
+from fltnb.encoders import (
+    EncoderSpec,
+    embed_clients,
+    networks,
+    pretrain,
+    sent_parameters,
+)
 
-SMALL = EncoderSpec("convae", "digits", epochs=2, finetune_epochs=1, latent=6, batch_size=32, lr=3e-3)
+SMALL = EncoderSpec(
+    "convae", "digits", epochs=2, finetune_epochs=1, latent=6, batch_size=32, lr=3e-3
+)
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -33,9 +41,16 @@ def weights_of(spec):
 
 def test_published_parameter_counts():
     convae = networks.make("convae", (1, 28, 28), 128)
-    assert sum(value.numel() for value in networks.encoder_state(convae).values()) == 25_956
-    assert convae.expand.out_features == 196 and convae.up2.out_channels == 1  # two poolings; one channel out
-    residual = [networks.make("residual", (3, 32, 32), e) for e in (64, 128)]  # the public code's CIFAR encoder
+    assert (
+        sum(value.numel() for value in networks.encoder_state(convae).values())
+        == 25_956
+    )
+    assert (
+        convae.expand.out_features == 196 and convae.up2.out_channels == 1
+    )  # two poolings; one channel out
+    residual = [
+        networks.make("residual", (3, 32, 32), e) for e in (64, 128)
+    ]  # the public code's CIFAR encoder
     counts = [sum(p.numel() for p in net.parameters()) for net in (convae, *residual)]
     assert counts == [51_577, 812_123, 877_723]  # the first is that of FLT, Table 13
 
@@ -48,14 +63,18 @@ def test_convae_equals_the_plain_layers(shape):
     h = F.max_pool2d(F.relu(net.conv1(x)), 2)
     h = F.max_pool2d(F.relu(net.conv2(h)), 2)
     z = net.embed(h.flatten(1))
-    y = torch.sigmoid(net.up2(F.relu(net.up1(net.expand(z).view(3, 4, shape[1] // 4, shape[2] // 4)))))
+    y = torch.sigmoid(
+        net.up2(F.relu(net.up1(net.expand(z).view(3, 4, shape[1] // 4, shape[2] // 4))))
+    )
     slow = F.mse_loss(y, x)
     expected = torch.autograd.grad(slow, list(net.parameters()))
     torch.testing.assert_close(net.encode(x), z, rtol=0, atol=1e-12)
     torch.testing.assert_close(net(x), y, rtol=0, atol=1e-12)
     fast = net.loss(x)
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
-    for got, want in zip(torch.autograd.grad(fast, list(net.parameters())), expected, strict=True):
+    for got, want in zip(
+        torch.autograd.grad(fast, list(net.parameters())), expected, strict=True
+    ):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
 
 
@@ -78,12 +97,19 @@ def test_one_adam_step_by_hand():
     networks.train(net, x, [np.arange(5)], 64, networks.adam(net, 1e-2))
     for (name, p), g in zip(net.named_parameters(), gradients, strict=True):
         # Adam's first step is lr * g / (|g| + eps)
-        torch.testing.assert_close(p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5)
+        torch.testing.assert_close(
+            p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5
+        )
 
 
 def test_defaults_are_the_papers_enc1_and_numbers_sent():
     spec = EncoderSpec()
-    assert (spec.kind, spec.pretrain, spec.latent, spec.finetune_epochs) == ("convae", "emnist_balanced", 128, 0)
+    assert (spec.kind, spec.pretrain, spec.latent, spec.finetune_epochs) == (
+        "convae",
+        "emnist_balanced",
+        128,
+        0,
+    )
     shape = (1, 28, 28)
     assert sent_parameters(EncoderSpec(), shape) == 25_956
     assert sent_parameters(EncoderSpec(finetune_epochs=5), shape) == 51_577
@@ -91,7 +117,9 @@ def test_defaults_are_the_papers_enc1_and_numbers_sent():
     assert sent_parameters(EncoderSpec("pixels"), shape) == 0
     whole = EncoderSpec("residual", "cifar20", finetune_epochs=1, latent=64)
     # five BatchNorm layers of the encoder keep a mean and a variance per channel
-    assert sent_parameters(whole, (3, 32, 32)) == 812_123 + 2 * (64 + 128 + 128 + 64 + 8)
+    assert sent_parameters(whole, (3, 32, 32)) == 812_123 + 2 * (
+        64 + 128 + 128 + 64 + 8
+    )
 
 
 def test_pretraining_learns_and_is_cached(digits, monkeypatch):
@@ -103,11 +131,15 @@ def test_pretraining_learns_and_is_cached(digits, monkeypatch):
     assert losses[0] > 1.2 * losses[1] > 1.2 * losses[2]
     assert len(cache_files()) == 3
 
-    monkeypatch.setattr(networks, "fitted", None)  # from now on only the cache can answer
+    monkeypatch.setattr(
+        networks, "fitted", None
+    )  # from now on only the cache can answer
     again = pretrain(replace(SMALL, epochs=6))
     for name, value in weights.items():
         np.testing.assert_array_equal(again[name], value)
-    pretrain(replace(SMALL, epochs=6, finetune_epochs=3))  # fine-tuning does not concern pretraining
+    pretrain(
+        replace(SMALL, epochs=6, finetune_epochs=3)
+    )  # fine-tuning does not concern pretraining
     with pytest.raises(TypeError):
         pretrain(replace(SMALL, epochs=6, lr=1e-3))
 
@@ -123,7 +155,9 @@ def test_pretraining_depends_on_the_seed_alone(tmp_path, monkeypatch):
     assert (first["embed.weight"] != other["embed.weight"]).any()
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped bit", "empty", "not a file of weights"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "flipped bit", "empty", "not a file of weights"]
+)
 def test_damaged_cache_is_named_and_only_it_recomputed(damage):
     spec, kept = replace(SMALL, epochs=0), EncoderSpec("pca", "digits", latent=3)
     expected = pretrain(spec)
@@ -132,7 +166,11 @@ def test_damaged_cache_is_named_and_only_it_recomputed(damage):
     path = max(cache_files(), key=lambda p: p.stat().st_size)
     content = path.read_bytes()
     flipped = content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
-    path.write_bytes({"cut": content[:-100], "empty": b"", "flipped bit": flipped}.get(damage, b"x" * 999))
+    path.write_bytes(
+        {"cut": content[:-100], "empty": b"", "flipped bit": flipped}.get(
+            damage, b"x" * 999
+        )
+    )
     with pytest.warns(UserWarning, match=path.name):
         weights = pretrain(spec)
     for name, value in expected.items():
@@ -145,11 +183,15 @@ def test_damaged_cache_is_named_and_only_it_recomputed(damage):
 def test_pixels_and_pca(fed):
     pixels = embed_clients(fed, EncoderSpec("pixels"))
     assert [z.shape for z in pixels] == [(n, 64) for n in fed.sizes]
-    np.testing.assert_array_equal(pixels[3], fed.images[fed.train[3]].reshape(-1, 64).astype(np.float32) / 255)
+    np.testing.assert_array_equal(
+        pixels[3], fed.images[fed.train[3]].reshape(-1, 64).astype(np.float32) / 255
+    )
     spec = EncoderSpec("pca", "digits", latent=5)
     weights = pretrain(spec)
     z = embed_clients(fed, spec)
-    np.testing.assert_allclose(z[3], (pixels[3] - weights["mean"]) @ weights["components"].T, atol=1e-6)
+    np.testing.assert_allclose(
+        z[3], (pixels[3] - weights["mean"]) @ weights["components"].T, atol=1e-6
+    )
     assert z[3].dtype == np.float32
 
 
@@ -203,7 +245,10 @@ def test_a_relay_hands_one_network_on_and_its_steps_die_away(fed, monkeypatch):
 def test_batchnorm_embeds_each_image_by_itself(fed):
     spec = EncoderSpec("residual", "digits", epochs=0, latent=4)
     # statistics that a batch of eight images would not have
-    weights = {n: v + 1 if n.endswith("running_mean") else v for n, v in weights_of(spec).items()}
+    weights = {
+        n: v + 1 if n.endswith("running_mean") else v
+        for n, v in weights_of(spec).items()
+    }
     net = networks.load("residual", (1, 8, 8), 4, weights).eval()
     z = networks.tuned(fed, spec, weights, 0)
     x = torch.from_numpy((fed.client(0)[0] - 0.5) / 0.5)
@@ -219,19 +264,39 @@ def test_batchnorm_embeds_each_image_by_itself(fed):
 
 
 def test_residual_fine_tunes_with_a_last_batch_of_one(fed):
-    spec = EncoderSpec("residual", "digits", epochs=0, finetune_epochs=1, latent=4, batch_size=int(fed.sizes[0]) - 1)
+    spec = EncoderSpec(
+        "residual",
+        "digits",
+        epochs=0,
+        finetune_epochs=1,
+        latent=4,
+        batch_size=int(fed.sizes[0]) - 1,
+    )
     part = replace(fed, train=fed.train[:1], test=fed.test[:1], val=None, clusters=None)
     assert np.isfinite(embed_clients(part, spec)[0]).all()
 
 
 def test_bad_input(fed):
-    for name, bad in {"epochs": 1.5, "latent": 0, "batch_size": 0, "lr": np.nan, "seed": -1}.items():
+    for name, bad in {
+        "epochs": 1.5,
+        "latent": 0,
+        "batch_size": 0,
+        "lr": np.nan,
+        "seed": -1,
+    }.items():
         refused(f"{name} must be a", EncoderSpec, **{name: bad})
     refused("Unknown kind", EncoderSpec, "vae")
     refused("nothing to fine-tune", EncoderSpec, "pca", finetune_epochs=1)
-    refused("65 principal components", pretrain, EncoderSpec("pca", "digits", latent=65))
+    refused(
+        "65 principal components", pretrain, EncoderSpec("pca", "digits", latent=65)
+    )
     refused("Pretraining of .* diverged: lower lr", pretrain, replace(SMALL, lr=1e38))
-    refused("pretraining set", embed_clients, fed, replace(SMALL, pretrain="emnist_unbalanced"))
+    refused(
+        "pretraining set",
+        embed_clients,
+        fed,
+        replace(SMALL, pretrain="emnist_unbalanced"),
+    )
     before = threading.active_count()
     wild = replace(SMALL, epochs=0, finetune_epochs=2, lr=1e38)
     refused("diverged on client 0", embed_clients, fed, wild, n_jobs=2)

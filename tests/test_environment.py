@@ -21,9 +21,14 @@ CONDA = yaml.safe_load((paths.ROOT / "environment.yml").read_text(encoding="utf-
 CONDA_NAMES = {"torch": "pytorch"}
 DIRECT = [
     Requirement(text)
-    for group in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
+    for group in (
+        PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"].values(),
+    )
     for text in group
-    if not text.startswith(("flwr", "efficientnet"))  # one has a lock of its own, the other is not at conda-forge
+    if not text.startswith(
+        ("flwr", "efficientnet")
+    )  # one has a lock of its own, the other is not at conda-forge
 ]
 
 
@@ -33,7 +38,13 @@ def lock_entries(text):
     for line in text.replace("\\\n", " ").splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             name, version = re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", line).groups()
-            entries.append((canonicalize_name(name), version, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line))))
+            entries.append(
+                (
+                    canonicalize_name(name),
+                    version,
+                    len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line)),
+                )
+            )
     return entries
 
 
@@ -47,9 +58,15 @@ def test_every_locked_package_has_one_version_and_hashes_and_no_host_and_no_inde
     assert not re.search(r"^\s*--(?!hash=)|^\s*-[a-z]", LOCK, flags=re.M)
 
 
-@pytest.mark.parametrize("requirement", DIRECT, ids=lambda requirement: requirement.name)
-def test_direct_dependency_is_locked_within_its_range_and_has_the_same_version_at_conda(requirement):
-    locked = {name: version for name, version, _ in lock_entries(LOCK)}[canonicalize_name(requirement.name)]
+@pytest.mark.parametrize(
+    "requirement", DIRECT, ids=lambda requirement: requirement.name
+)
+def test_direct_dependency_is_locked_within_its_range_and_has_the_same_version_at_conda(
+    requirement,
+):
+    locked = {name: version for name, version, _ in lock_entries(LOCK)}[
+        canonicalize_name(requirement.name)
+    ]
     assert requirement.specifier, "give a lower bound"
     assert requirement.specifier.contains(locked)
     name = CONDA_NAMES.get(requirement.name, requirement.name)
@@ -59,43 +76,82 @@ def test_direct_dependency_is_locked_within_its_range_and_has_the_same_version_a
 def test_conda_has_conda_forge_only_and_nothing_that_pyproject_does_not_name():
     assert CONDA["channels"] == ["conda-forge"]
     pinned = {entry.split("=")[0] for entry in CONDA["dependencies"]}
-    assert pinned == {CONDA_NAMES.get(r.name, r.name) for r in DIRECT} | {"python", "pip"}
-    minor = next(entry for entry in CONDA["dependencies"] if entry.startswith("python=")).split("=")[1]
-    assert Requirement(f"python{PROJECT['project']['requires-python']}").specifier.contains(minor)
+    assert pinned == {CONDA_NAMES.get(r.name, r.name) for r in DIRECT} | {
+        "python",
+        "pip",
+    }
+    minor = next(
+        entry for entry in CONDA["dependencies"] if entry.startswith("python=")
+    ).split("=")[1]
+    assert Requirement(
+        f"python{PROJECT['project']['requires-python']}"
+    ).specifier.contains(minor)
 
 
 def test_constraints_are_the_locked_versions_and_ours_is_the_same_everywhere():
     locked = {name: version for name, version, _ in lock_entries(LOCK)}
     for text in PROJECT["tool"]["uv"]["constraint-dependencies"]:
         constraint = Requirement(text)
-        assert str(constraint.specifier) == f"=={locked[constraint.name]}"  # exact: see the note in pyproject.toml
+        assert (
+            str(constraint.specifier) == f"=={locked[constraint.name]}"
+        )  # exact: see the note in pyproject.toml
     citation = yaml.safe_load((paths.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert fltnb.__version__ == PROJECT["project"]["version"] == citation["version"]
 
 
 def test_doctor_names_the_python_that_has_no_fltnb(monkeypatch, capsys):
-    monkeypatch.setattr(doctor.metadata, "requires", lambda name: doctor.metadata.metadata("no-such-package"))
+    monkeypatch.setattr(
+        doctor.metadata,
+        "requires",
+        lambda name: doctor.metadata.metadata("no-such-package"),
+    )
     assert doctor.show() == 1
-    assert f"This Python ({sys.executable}) has no fltnb installed: in a clone use .venv" in capsys.readouterr().out
+    assert (
+        f"This Python ({sys.executable}) has no fltnb installed: in a clone use .venv"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_wheel_works_outside_the_repository(tmp_path):
     """Build it from a copy, as building leaves folders behind; the packages that it needs are those of this set-up."""
-    source, site, elsewhere = (tmp_path / name for name in ("source", "site", "elsewhere"))
-    shutil.copytree(paths.ROOT / "fltnb", source / "fltnb", ignore=shutil.ignore_patterns("__pycache__"))
+    source, site, elsewhere = (
+        tmp_path / name for name in ("source", "site", "elsewhere")
+    )
+    shutil.copytree(
+        paths.ROOT / "fltnb",
+        source / "fltnb",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(paths.ROOT / name, source)
     build = "import setuptools.build_meta as b; print(b.build_wheel('.'))"
-    said = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", build],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     zipfile.ZipFile(source / said.split()[-1]).extractall(site)
     elsewhere.mkdir()
     use = "import fltnb as fl; from fltnb import papers; print(fl.load('digits'), len(papers.counts()), fl.__file__)"
-    here = {"cwd": elsewhere, "env": {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(site)}, "text": True}
-    for arguments, says in ((["-c", use], str(site)), (["-m", "fltnb", "doctor"], f"works in {elsewhere}")):
+    here = {
+        "cwd": elsewhere,
+        "env": {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(site)},
+        "text": True,
+    }
+    for arguments, says in (
+        (["-c", use], str(site)),
+        (["-m", "fltnb", "doctor"], f"works in {elsewhere}"),
+    ):
         done = subprocess.run([sys.executable, *arguments], capture_output=True, **here)
         assert done.returncode == 0, done.stderr
         assert says in done.stdout
-    assert re.search(r"packages +(\d+) of \1 .*data +digits\n.*cifar10 .170 MB.*Nothing that", done.stdout, re.S)
+    assert re.search(
+        r"packages +(\d+) of \1 .*data +digits\n.*cifar10 .170 MB.*Nothing that",
+        done.stdout,
+        re.S,
+    )
     assert list(elsewhere.iterdir()) == []
 
 
@@ -104,7 +160,9 @@ def test_import_is_cheap():
         "import sys, time; before = set(sys.modules); import fltnb; dir(fltnb);"
         "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "fltnb" in loaded
     assert [name for name in loaded if name not in sys.stdlib_module_names] == ["fltnb"]
 

@@ -14,7 +14,10 @@ TRUTH = np.repeat([0, 1, 2], 4)
 
 def clients():
     rng, centres = np.random.default_rng(0), 4 * np.eye(6)
-    return [rng.normal(scale=0.3, size=(30, 6)) + centres[[2 * t, 2 * t + 1] * 15] for t in TRUTH]
+    return [
+        rng.normal(scale=0.3, size=(30, 6)) + centres[[2 * t, 2 * t + 1] * 15]
+        for t in TRUTH
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +25,15 @@ def flt():
     return fl.FCR(k=2, n_neighbors=4, random_state=1).fit(clients()), clients()
 
 
-CLUSTERERS = [fl.FCR(k=2, n_neighbors=4, threshold=0.5), fl.PCAKMeans(k=2, threshold=0.1, max_clusters=2)]
-CLUSTERERS += [fl.EigenRelevance(n_eigenvectors=2), fl.TransportSignatures(k=4), fl.PACFL(threshold=20.0)]
+CLUSTERERS = [
+    fl.FCR(k=2, n_neighbors=4, threshold=0.5),
+    fl.PCAKMeans(k=2, threshold=0.1, max_clusters=2),
+]
+CLUSTERERS += [
+    fl.EigenRelevance(n_eigenvectors=2),
+    fl.TransportSignatures(k=4),
+    fl.PACFL(threshold=20.0),
+]
 CLUSTERERS += [fl.EMDClustering(tolerance=0.2, projection=None)]
 
 
@@ -32,8 +42,13 @@ def test_starts_where_the_clusterer_ended(clusterer):
     X = [np.clip(x / 6 + 0.2, 0, 1) for x in clients()]
     fitted = clusterer.fit(X)
     seen = fl.explore(fitted, X, truth=TRUTH, live=False)
-    assert seen.labels.tolist() == fitted.labels_.tolist() and seen.at["n_clusters"] == fitted.n_clusters_
-    if isinstance(fitted, (fl.FCR, fl.PCAKMeans, fl.EMDClustering)):  # their clusters follow from links
+    assert (
+        seen.labels.tolist() == fitted.labels_.tolist()
+        and seen.at["n_clusters"] == fitted.n_clusters_
+    )
+    if isinstance(
+        fitted, (fl.FCR, fl.PCAKMeans, fl.EMDClustering)
+    ):  # their clusters follow from links
         assert (seen.links == fitted.adjacency_).all()
     for rule in seen.allowed["rule"]:  # every rule gives a clustering
         assert set(seen.move(rule=rule).labels) == set(range(seen.at["n_clusters"]))
@@ -43,43 +58,84 @@ def test_controls_give_what_a_new_fit_gives(flt):
     fitted, X = flt
     seen = fl.explore(fitted, X, live=False)
     for option, value in (("threshold", seen.allowed["threshold"][1] / 2), ("k", 3)):
-        new = fl.FCR(**fitted.get_params() | {"k": seen.at["k"], "threshold": seen.at["threshold"]} | {option: value})
+        new = fl.FCR(
+            **fitted.get_params()
+            | {"k": seen.at["k"], "threshold": seen.at["threshold"]}
+            | {option: value}
+        )
         new.fit(X)
         seen.move(**{option: value})
-        assert (seen.links == new.adjacency_).all() and (seen.labels == new.labels_).all()
+        assert (seen.links == new.adjacency_).all() and (
+            seen.labels == new.labels_
+        ).all()
         assert np.allclose(seen.tree, new.linkage_)
-    told = fl.FCR(**fitted.get_params() | {"k": 3, "threshold": seen.at["threshold"], "n_clusters": 4}).fit(X)
-    assert seen.move(n_clusters=4).at["rule"] == GIVEN and (seen.labels == told.labels_).all()
+    told = fl.FCR(
+        **fitted.get_params()
+        | {"k": 3, "threshold": seen.at["threshold"], "n_clusters": 4}
+    ).fit(X)
+    assert (
+        seen.move(n_clusters=4).at["rule"] == GIVEN
+        and (seen.labels == told.labels_).all()
+    )
     before, seen.allowed["k"] = seen.at, (1, 99)
     with pytest.raises(fl.FltnbError, match="k must be from 1 to"):
         seen.move(k=31)
     assert seen.at == before
 
 
-def test_every_client_can_be_picked_in_every_panel_and_picking_redraws_samples_only(flt):
+def test_every_client_can_be_picked_in_every_panel_and_picking_redraws_samples_only(
+    flt,
+):
     fitted, X = flt
-    images = list(np.random.default_rng(0).integers(0, 255, (12, 5, 8, 8), dtype=np.uint8))
-    seen = fl.explore(fitted, X, samples=images, accuracy=np.arange(12.0), truth=TRUTH, live=False)
+    images = list(
+        np.random.default_rng(0).integers(0, 255, (12, 5, 8, 8), dtype=np.uint8)
+    )
+    seen = fl.explore(
+        fitted, X, samples=images, accuracy=np.arange(12.0), truth=TRUTH, live=False
+    )
     client, left, top, right, bottom = seen.spots.T
-    assert np.bincount(client.astype(int)).tolist() == [2 + 1 + 1 + 1 + 1] * 12  # two centroids on the map
-    assert (left >= 0).all() and (left <= right).all() and (right <= 1).all() and (top <= bottom).all()
+    assert (
+        np.bincount(client.astype(int)).tolist() == [2 + 1 + 1 + 1 + 1] * 12
+    )  # two centroids on the map
+    assert (
+        (left >= 0).all()
+        and (left <= right).all()
+        and (right <= 1).all()
+        and (top <= bottom).all()
+    )
     tree, pngs = seen.tree, [seen.png, seen.move(client=7).png]
     first, second = (np.asarray(Image.open(io.BytesIO(png))) for png in pngs)
-    assert first.shape == (640, 1050, 3) and seen.tree is tree and "accuracy 7.0%" in seen.text
+    assert (
+        first.shape == (640, 1050, 3)
+        and seen.tree is tree
+        and "accuracy 7.0%" in seen.text
+    )
     assert (first[:, :700] == second[:, :700]).all() and (first != second).any()
 
 
 def test_stored_distances_of_emd_cfl_at_the_published_tolerance():
     stored = fl.results("11").where(kind="clustering", tolerance="0.025")
-    for kept in [stored.arrays(key) for key in stored.runs["key"] if "distance" in stored.arrays(key)]:
+    for kept in [
+        stored.arrays(key)
+        for key in stored.runs["key"]
+        if "distance" in stored.arrays(key)
+    ]:
         seen = fl.explore(kept, rule=EQUAL, threshold=0.025, live=False)
         assert (seen.labels == kept["labels"]).all() and "ARI" in seen.text
 
 
 def test_results_offer_only_what_was_run():
     results = fl.results("01")
-    seen = fl.explore(results, dataset="mnist", variant="as_run", methods=["fedavg", "local"], live=False)
-    (mean,) = results.where(dataset="mnist", variant="as_run", rule="", method="local").mean()["accuracy"]
+    seen = fl.explore(
+        results,
+        dataset="mnist",
+        variant="as_run",
+        methods=["fedavg", "local"],
+        live=False,
+    )
+    (mean,) = results.where(
+        dataset="mnist", variant="as_run", rule="", method="local"
+    ).mean()["accuracy"]
     assert f"{mean:.2f}" in seen.table and seen.at["methods"] == ("fedavg", "local")
     with pytest.raises(fl.FltnbError, match="Unknown methods 'nobody'"):
         seen.move(methods=["nobody"])
@@ -94,15 +150,26 @@ def test_widget_follows_and_leads_and_elsewhere_there_is_a_picture(flt, monkeypa
     seen = fl.explore(fitted, X, truth=TRUTH)
     before = seen._view.png
     seen._controls["threshold"].value = 0.0  # a person moves a slider: nobody is linked
-    assert "12 clusters" in seen._said.value and seen._view.png != before and seen._controls["n_clusters"].value == 12
+    assert (
+        "12 clusters" in seen._said.value
+        and seen._view.png != before
+        and seen._controls["n_clusters"].value == 12
+    )
     seen._controls["n_clusters"].value = 1
-    assert seen.at["rule"] == seen._controls["rule"].value == GIVEN and "1 cluster," in seen._said.value
+    assert (
+        seen.at["rule"] == seen._controls["rule"].value == GIVEN
+        and "1 cluster," in seen._said.value
+    )
     seen._view.client = 5  # and clicks a client
     assert seen._controls["client"].value == 5 and seen._view.png == seen.png
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda *what, **how: shown.append(what[0]))
+    monkeypatch.setattr(
+        "IPython.display.display", lambda *what, **how: shown.append(what[0])
+    )
     seen._ipython_display_()
-    assert {"image/png", "application/vnd.jupyter.widget-view+json"} <= set(shown[0]) and len(shown) == 2
+    assert {"image/png", "application/vnd.jupyter.widget-view+json"} <= set(
+        shown[0]
+    ) and len(shown) == 2
 
 
 def test_bad_input_gets_a_sentence(flt):
@@ -110,9 +177,21 @@ def test_bad_input_gets_a_sentence(flt):
     for source, options, message in (
         (fl.FCR(), {}, "after fit"),
         ({"labels": TRUTH}, {}, "clients' distance"),
-        ({"distance": TRUTH}, {}, r"must be \(M, M\), of two clients or more, not \(12,\)"),
-        ({"distance": np.ones((3, 3)), "labels": TRUTH}, {}, "labels is of 12 clients, not of the 3"),
-        ({"distance": np.ones((3, 3)), "linkage": np.ones((3, 4))}, {}, "linkage is of 4 clients, not of the 3"),
+        (
+            {"distance": TRUTH},
+            {},
+            r"must be \(M, M\), of two clients or more, not \(12,\)",
+        ),
+        (
+            {"distance": np.ones((3, 3)), "labels": TRUTH},
+            {},
+            "labels is of 12 clients, not of the 3",
+        ),
+        (
+            {"distance": np.ones((3, 3)), "linkage": np.ones((3, 4))},
+            {},
+            "linkage is of 4 clients, not of the 3",
+        ),
         (fitted, {"truth": TRUTH[:5]}, "truth is of 5 clients, not of the 12"),
         (fitted, {"samples": X}, "must be images"),
         (fitted, {"rule": "luck"}, "Unknown rule 'luck'"),

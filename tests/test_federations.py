@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from toys import counted, prepared, rebuilt, refused
 
 from fltnb import data, federations, paths
-from fltnb.federations import Federation, dirichlet, from_arrays, label_clusters, to_inputs
+from fltnb.federations import (
+    Federation,
+    dirichlet,
+    from_arrays,
+    label_clusters,
+    to_inputs,
+)
 from fltnb.federations.shares import apportion, level
 
 
@@ -18,18 +24,31 @@ from fltnb.federations.shares import apportion, level
 def test_level(total, caps):
     caps = np.array(caps)
     shares = level(total, caps)
-    assert shares.sum() == min(total, caps.sum()) and (shares <= caps).all() and (shares >= 0).all()
+    assert (
+        shares.sum() == min(total, caps.sum())
+        and (shares <= caps).all()
+        and (shares >= 0).all()
+    )
     open_ended = shares[shares < caps]
-    if len(open_ended):  # nobody holds more than one above any bin that could still take something
+    if len(
+        open_ended
+    ):  # nobody holds more than one above any bin that could still take something
         assert shares.max() <= open_ended.min() + 1 and np.ptp(open_ended) <= 1
 
 
-@given(st.integers(0, 300), st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any))
+@given(
+    st.integers(0, 300),
+    st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any),
+)
 def test_apportion(total, weights):
     weights = np.array(weights)
     shares = apportion(total, weights)
     exact = total * weights / weights.sum()
-    assert shares.sum() == total and (np.abs(shares - exact) < 1).all() and (shares[weights == 0] == 0).all()
+    assert (
+        shares.sum() == total
+        and (np.abs(shares - exact) < 1).all()
+        and (shares[weights == 0] == 0).all()
+    )
 
 
 def by_hand(**changes):
@@ -47,14 +66,23 @@ def by_hand(**changes):
 
 def test_federation_by_hand():
     fed = by_hand(class_names=["cat", "dog"], name="pets")
-    assert fed.n_clients == 2 and fed.sizes.tolist() == [2, 3] and fed.input_shape == (1, 2, 3)
-    assert fed.n_clusters == 2 and fed.clusters.dtype == fed.labels.dtype == fed.train[0].dtype == np.int64
+    assert (
+        fed.n_clients == 2
+        and fed.sizes.tolist() == [2, 3]
+        and fed.input_shape == (1, 2, 3)
+    )
+    assert (
+        fed.n_clusters == 2
+        and fed.clusters.dtype == fed.labels.dtype == fed.train[0].dtype == np.int64
+    )
     assert fed.label_counts().tolist() == [[1, 1], [2, 1]]
     assert fed.label_counts("test").tolist() == [[1, 1], [1, 1]]
     assert fed.label_counts("val").tolist() == [[0, 0], [0, 0]]
     x, y = fed.client(1)
     assert x.shape == (3, 1, 2, 3) and x.dtype == np.float32 and x.flags.c_contiguous
-    np.testing.assert_allclose(x[0, 0], np.arange(12, 18).reshape(2, 3) / 255, rtol=1e-6)
+    np.testing.assert_allclose(
+        x[0, 0], np.arange(12, 18).reshape(2, 3) / 255, rtol=1e-6
+    )
     assert y.tolist() == [1, 0, 0] and fed.client(0, "val")[0].shape == (0, 1, 2, 3)
     refused("no client 2: this federation has clients 0 to 1", fed.client, 2)
     refused("no client -1", fed.client, -1)
@@ -62,14 +90,28 @@ def test_federation_by_hand():
     refused("Unknown split", fed.label_counts, "all")
     assert fed.test[0] is fed.test[1]
     table = fed.summary()
-    columns = ["client", "cluster", "train", "val", "test", "repeated", "classes", "holds", "largest_share"]
+    columns = [
+        "client",
+        "cluster",
+        "train",
+        "val",
+        "test",
+        "repeated",
+        "classes",
+        "holds",
+        "largest_share",
+    ]
     assert table.columns.tolist() == columns
-    assert table["holds"].tolist() == ["cat, dog", "cat, dog"] and table["repeated"].tolist() == [0, 1]
+    assert table["holds"].tolist() == ["cat, dog", "cat, dog"] and table[
+        "repeated"
+    ].tolist() == [0, 1]
     assert table["largest_share"].tolist() == [0.5, 2 / 3]
     about = "2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, inputs 1x2x3"
     assert repr(fed) == f"Federation pets: {about}"
     assert "cluster" not in by_hand(clusters=None).summary()
-    many = Federation(images=np.eye(8), labels=np.arange(8), train=[range(7)], test=[[7]], n_classes=8)
+    many = Federation(
+        images=np.eye(8), labels=np.arange(8), train=[range(7)], test=[[7]], n_classes=8
+    )
     assert many.summary()["holds"][0] == "0, 1, 2, 3, 4, ..."
 
 
@@ -80,66 +122,148 @@ def test_to_inputs_against_the_formula(shape, mean, std):
     got = to_inputs(pixels, mean, std)
     assert got.dtype == np.float32 and got.flags.c_contiguous
     slow = (pixels.astype(np.float64) / 255 - mean) / std
-    slow = {2: slow[:, None, None], 3: slow[:, None], 4: np.moveaxis(slow, -1, 1)}[len(shape)]
+    slow = {2: slow[:, None, None], 3: slow[:, None], 4: np.moveaxis(slow, -1, 1)}[
+        len(shape)
+    ]
     np.testing.assert_allclose(got, slow, atol=1e-6)
     floats = to_inputs(pixels.astype(np.float64), mean, std)  # taken as they are
-    assert floats.dtype == np.float32 and floats.shape == got.shape and floats.max() == pixels.max()
+    assert (
+        floats.dtype == np.float32
+        and floats.shape == got.shape
+        and floats.max() == pixels.max()
+    )
 
 
 def test_scalings_channel_by_channel_and_by_name():
     pixels = np.array([[[[0, 51, 102], [255, 204, 153]]]], dtype=np.uint8)
-    got = to_inputs(pixels, (0.5, 0.2, 0.0), (0.5, 0.1, 2.0))  # (0 - 0.5) / 0.5 and so on
-    np.testing.assert_allclose(got, [[[[-1.0, 1.0]], [[0.0, 6.0]], [[0.2, 0.3]]]], atol=1e-6)
-    colours = by_hand(images=np.full((6, 2, 2, 3), 255, dtype=np.uint8), settings={"kind": "mine"})
+    got = to_inputs(
+        pixels, (0.5, 0.2, 0.0), (0.5, 0.1, 2.0)
+    )  # (0 - 0.5) / 0.5 and so on
+    np.testing.assert_allclose(
+        got, [[[[-1.0, 1.0]], [[0.0, 6.0]], [[0.2, 0.3]]]], atol=1e-6
+    )
+    colours = by_hand(
+        images=np.full((6, 2, 2, 3), 255, dtype=np.uint8), settings={"kind": "mine"}
+    )
     seen = colours.scaled("imagenet").inputs([0])[0, :, 0, 0]
-    np.testing.assert_allclose(seen, [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-6)
-    assert colours.scaled("imagenet").settings == {"kind": "mine", "scaling": "imagenet"}
+    np.testing.assert_allclose(
+        seen, [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-6
+    )
+    assert colours.scaled("imagenet").settings == {
+        "kind": "mine",
+        "scaling": "imagenet",
+    }
     prints = {colours.scaled(name).fingerprint() for name in federations.SCALINGS}
-    assert len(prints) == len(federations.SCALINGS) and colours.fingerprint() == colours.scaled("unit").fingerprint()
+    assert (
+        len(prints) == len(federations.SCALINGS)
+        and colours.fingerprint() == colours.scaled("unit").fingerprint()
+    )
     refused("Unknown scaling 'imagnet': choose one of unit", colours.scaled, "imagnet")
-    refused("floating-point samples, which are taken as they are", by_hand(images=np.ones((6, 2))).scaled, "unit")
-    refused(r"one number, or one for each of 1 channel\(s\)", by_hand, mean=(0.1, 0.2, 0.3))
+    refused(
+        "floating-point samples, which are taken as they are",
+        by_hand(images=np.ones((6, 2))).scaled,
+        "unit",
+    )
+    refused(
+        r"one number, or one for each of 1 channel\(s\)", by_hand, mean=(0.1, 0.2, 0.3)
+    )
 
 
 def test_scaling_is_a_setting_of_every_kind_and_of_the_base_of_others():
-    plain = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2}
+    plain = {
+        "kind": "label_clusters",
+        "dataset": "digits",
+        "n_clients": 6,
+        "n_clusters": 2,
+    }
     plain |= {"classes_per_cluster": 2, "samples_per_client": 20}
     fed = federations.build(plain | {"scaling": "mnist"})
-    assert (fed.mean, fed.std) == (0.1307, 0.3081) and fed.settings["scaling"] == "mnist"
+    assert (fed.mean, fed.std) == (0.1307, 0.3081) and fed.settings[
+        "scaling"
+    ] == "mnist"
     rebuilt(fed)
     base = {key: value for key, value in plain.items() if key != "dataset"}
-    for kind in ({"kind": "held_out"}, {"kind": "changing", "events": [{"round": 3, "drift": 2}]}):
-        for layer in ({"base": base | {"scaling": "mnist"}}, {"base": base, "scaling": "mnist"}):
+    for kind in (
+        {"kind": "held_out"},
+        {"kind": "changing", "events": [{"round": 3, "drift": 2}]},
+    ):
+        for layer in (
+            {"base": base | {"scaling": "mnist"}},
+            {"base": base, "scaling": "mnist"},
+        ):
             over = rebuilt(federations.build({"dataset": "digits"} | kind | layer))
-            every = [phase.fed for phase in over.phases] if kind["kind"] == "changing" else []
+            every = (
+                [phase.fed for phase in over.phases]
+                if kind["kind"] == "changing"
+                else []
+            )
             assert {one.mean for one in (over, *every)} == {0.1307}
-    painted = {"kind": "backdoor_colours", "dataset": "digits", "n_clients": 3, "scaling": "imagenet"}
+    painted = {
+        "kind": "backdoor_colours",
+        "dataset": "digits",
+        "n_clients": 3,
+        "scaling": "imagenet",
+    }
     coloured = federations.build(painted)
     other = federations.build(coloured.settings | {"test": "backdoored"})
-    assert other.mean == coloured.mean == (0.485, 0.456, 0.406) and other.settings["test"] == "backdoored"
+    assert (
+        other.mean == coloured.mean == (0.485, 0.456, 0.406)
+        and other.settings["test"] == "backdoored"
+    )
     refused("Unknown scaling", federations.build, plain | {"scaling": "big"})
 
 
 @pytest.mark.parametrize("kind", ["held_out", "divided", "shuffled", "changing"])
 def test_a_base_lacks_nothing_and_names_no_data_set(digits, kind):
-    make, more = federations.KINDS[kind], {"events": [{"round": 3, "drift": 2}]} if kind == "changing" else {}
+    make, more = (
+        federations.KINDS[kind],
+        {"events": [{"round": 3, "drift": 2}]} if kind == "changing" else {},
+    )
     named = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4}
-    refused("base names a data set, but the images are given already", make, digits, named, **more)
+    refused(
+        "base names a data set, but the images are given already",
+        make,
+        digits,
+        named,
+        **more,
+    )
     refused("needs n_clients", make, digits, {"kind": "dirichlet"}, **more)
 
 
 def test_fingerprint_follows_the_data_used():
     fed = by_hand()
-    other_pool = np.concatenate([np.zeros((1, 2, 3), dtype=np.uint8), by_hand().images])  # one unused image more
-    moved = by_hand(images=other_pool, labels=[1, 0, 1, 1, 0, 0, 1], train=[[1, 2], [3, 4, 4]], test=[[5, 6], [5, 6]])
+    other_pool = np.concatenate(
+        [np.zeros((1, 2, 3), dtype=np.uint8), by_hand().images]
+    )  # one unused image more
+    moved = by_hand(
+        images=other_pool,
+        labels=[1, 0, 1, 1, 0, 0, 1],
+        train=[[1, 2], [3, 4, 4]],
+        test=[[5, 6], [5, 6]],
+    )
     assert fed.fingerprint() == by_hand().fingerprint() == moved.fingerprint()
     assert len(fed.fingerprint()) == 16
     brighter = fed.images.copy()
     brighter[4] += 1
-    changed = [{"images": brighter}, {"labels": [1, 1, 1, 0, 0, 1]}, {"n_classes": 3}, {"mean": 0.5, "std": 0.5}]
-    changed += [{"train": train} for train in ([[1, 0], [2, 3, 3]], [[0, 1, 2], [3, 3]])]
+    changed = [
+        {"images": brighter},
+        {"labels": [1, 1, 1, 0, 0, 1]},
+        {"n_classes": 3},
+        {"mean": 0.5, "std": 0.5},
+    ]
+    changed += [
+        {"train": train} for train in ([[1, 0], [2, 3, 3]], [[0, 1, 2], [3, 3]])
+    ]
     changed += [{"clusters": clusters} for clusters in (None, [0, 0])]
-    assert len({fed.fingerprint(), *(by_hand(**change).fingerprint() for change in changed)}) == len(changed) + 1
+    assert (
+        len(
+            {
+                fed.fingerprint(),
+                *(by_hand(**change).fingerprint() for change in changed),
+            }
+        )
+        == len(changed) + 1
+    )
 
 
 def test_described_by_hand():
@@ -156,17 +280,43 @@ def test_described_by_hand():
         first = 2 * cluster
         classes = np.flatnonzero(counts[first])
         assert fed.test[first] is fed.test[first + 1]
-        assert fed.test[first].tolist() == [i for i in range(12, 22) if images.labels[i] in classes]
+        assert fed.test[first].tolist() == [
+            i for i in range(12, 22) if images.labels[i] in classes
+        ]
     assert fed.settings == {
-        **{"kind": "label_clusters", "dataset": "toy", "content": images.digest, "n_clients": 4, "n_clusters": 2},
-        **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "as_written"},
+        **{
+            "kind": "label_clusters",
+            "dataset": "toy",
+            "content": images.digest,
+            "n_clients": 4,
+            "n_clusters": 2,
+        },
+        **{
+            "classes_per_cluster": 2,
+            "shared_classes": 0,
+            "seed": 5,
+            "variant": "as_written",
+        },
         **{"samples_per_client": None, "max_train": None, "overlap": False},
     }
     # 2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5 of the large one
-    assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [[2, 5], [2, 5]]
+    assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [
+        [2, 5],
+        [2, 5],
+    ]
     images = counted([20] * 4)
-    assert label_clusters(images, 4, 2, 2, samples_per_client=7).sizes.tolist() == [7] * 4
-    refused("is 21 but some clients can get 20", label_clusters, images, 4, 2, 2, samples_per_client=21)
+    assert (
+        label_clusters(images, 4, 2, 2, samples_per_client=7).sizes.tolist() == [7] * 4
+    )
+    refused(
+        "is 21 but some clients can get 20",
+        label_clusters,
+        images,
+        4,
+        2,
+        2,
+        samples_per_client=21,
+    )
 
 
 def test_shared_classes_form_a_ring():
@@ -180,7 +330,10 @@ def test_shared_classes_form_a_ring():
     everything = np.concatenate(fed.train)
     assert len(everything) == len(np.unique(everything))
     # two clusters share once
-    held = [set(np.flatnonzero(row)) for row in label_clusters(counted([9] * 5), 2, 2, 3, 1).label_counts()]
+    held = [
+        set(np.flatnonzero(row))
+        for row in label_clusters(counted([9] * 5), 2, 2, 3, 1).label_counts()
+    ]
     assert len(held[0] & held[1]) == 1 and len(held[0] | held[1]) == 5
 
 
@@ -196,7 +349,9 @@ def test_described_properties(pick):
     images = counted(counts)
     fed = label_clusters(images, n_clients, n_clusters, per_cluster, shared, seed=seed)
     everything = np.concatenate(fed.train)
-    assert len(everything) == len(np.unique(everything)), "a training image was handed out twice"
+    assert len(everything) == len(np.unique(everything)), (
+        "a training image was handed out twice"
+    )
     assert (images.split[everything] == 0).all()
     assert (np.diff(fed.clusters) >= 0).all() and np.ptp(np.bincount(fed.clusters)) <= 1
     in_use = (images.split == 0) & np.isin(images.labels, images.labels[everything])
@@ -206,7 +361,9 @@ def test_described_properties(pick):
         rows = fed.label_counts()[members]
         assert (rows == rows[0]).all() and (rows[0] > 0).sum() == per_cluster
         assert all(fed.test[i] is fed.test[members[0]] for i in members)
-        of_cluster = np.isin(images.labels, np.flatnonzero(rows[0])) & (images.split == 1)
+        of_cluster = np.isin(images.labels, np.flatnonzero(rows[0])) & (
+            images.split == 1
+        )
         assert np.array_equal(fed.test[members[0]], np.flatnonzero(of_cluster))
 
 
@@ -215,7 +372,12 @@ def test_digits_by_default_by_seed_and_sent_to_a_worker(digits):
     sizes = {"n_clients": np.int64(20), "n_clusters": 5, "classes_per_cluster": 2}
     feds = [rebuilt(label_clusters(digits, **sizes, seed=seed)) for seed in range(4)]
     x, _ = feds[0].client(3, "test")
-    assert feds[0].input_shape == (1, 8, 8) and set(feds[0].sizes) <= {70, 71} and x.min() >= 0 and x.max() == 1
+    assert (
+        feds[0].input_shape == (1, 8, 8)
+        and set(feds[0].sizes) <= {70, 71}
+        and x.min() >= 0
+        and x.max() == 1
+    )
     copy = pickle.loads(pickle.dumps(feds[0]))
     assert copy.fingerprint() == feds[0].fingerprint() and copy.test[0] is copy.test[3]
     with pytest.raises(AttributeError):
@@ -231,13 +393,22 @@ def test_published_lists_blocks_and_filling():
     """Nine classes of 4 images, class 5 of 1: each of 10 clients wants 37 // 10 // 2 = 1 image of both classes."""
     images = counted([4, 4, 4, 4, 4, 1, 4, 4, 4, 4])
     fed = label_clusters(images, 10, 5, 2, variant="as_run", seed=9)
-    members = [np.flatnonzero((images.labels == c) & (images.split == 0)) for c in range(10)]
+    members = [
+        np.flatnonzero((images.labels == c) & (images.split == 0)) for c in range(10)
+    ]
     for i in range(10):
         a, b = PUBLISHED_LISTS[i // 2]
-        first = 36 if i == 1 else members[a][i % 2]  # class 5 has run out: the last of 37 images
+        first = (
+            36 if i == 1 else members[a][i % 2]
+        )  # class 5 has run out: the last of 37 images
         assert fed.train[i].tolist() == [first, members[b][i % 2]]
-        assert np.array_equal(fed.test[i], images.test_index[np.isin(images.labels[37:], [a, b])])
-    assert fed.fingerprint() == label_clusters(images, 10, 5, 2, variant="as_run", seed=0).fingerprint()
+        assert np.array_equal(
+            fed.test[i], images.test_index[np.isin(images.labels[37:], [a, b])]
+        )
+    assert (
+        fed.fingerprint()
+        == label_clusters(images, 10, 5, 2, variant="as_run", seed=0).fingerprint()
+    )
 
 
 def test_published_sharers_hold_the_same_images():
@@ -245,8 +416,12 @@ def test_published_sharers_hold_the_same_images():
     fed = label_clusters(images, 10, 5, 3, 1, variant="as_run")
     lists = [[5, 3, 7], [7, 9, 6], [6, 2, 0], [0, 1, 8], [8, 4, 5]]
     for i in range(10):
-        assert images.labels[fed.train[i]].reshape(3, -1).tolist() == [[c] * 10 for c in lists[i // 2]]
-    for c in range(4):  # the last class of a cluster is the first of the next one, block by block
+        assert images.labels[fed.train[i]].reshape(3, -1).tolist() == [
+            [c] * 10 for c in lists[i // 2]
+        ]
+    for c in range(
+        4
+    ):  # the last class of a cluster is the first of the next one, block by block
         assert np.array_equal(fed.train[2 * c][20:], fed.train[2 * c + 2][:10])
     assert np.array_equal(fed.train[8][20:], fed.train[0][:10])
 
@@ -257,33 +432,53 @@ def test_published_and_described_partitions_of_mnist():
     mnist, last = data.load("mnist", paths.ROOT / "data"), 59_999
     fed = label_clusters(mnist, 100, 5, 2, variant="as_run")
     assert mnist.labels[last] == 8 and (fed.sizes == 600).all()
-    fillers = {i: int((index == last).sum()) for i, index in enumerate(fed.train) if last in index}
+    fillers = {
+        i: int((index == last).sum())
+        for i, index in enumerate(fed.train)
+        if last in index
+    }
     # client 99 holds the last image in its own right, too
     assert fillers == {18: 279, 19: 300, 39: 51, 59: 124, 79: 77, 99: 307 + 1}
     assert sum(fillers.values()) - 1 == 1138
     assert len(np.unique(np.concatenate(fed.train))) == 58_862
-    own = np.array([np.isin(np.arange(10), PUBLISHED_LISTS[i // 20]) for i in range(100)])
-    assert np.flatnonzero((fed.label_counts() * ~own).sum(axis=1)).tolist() == [18, 19, 39, 59, 79]
+    own = np.array(
+        [np.isin(np.arange(10), PUBLISHED_LISTS[i // 20]) for i in range(100)]
+    )
+    assert np.flatnonzero((fed.label_counts() * ~own).sum(axis=1)).tolist() == [
+        18,
+        19,
+        39,
+        59,
+        79,
+    ]
     assert [len(fed.test[20 * c]) for c in range(5)] == [1902, 2037, 1990, 2115, 1956]
 
     fed = label_clusters(mnist, 100, 5, 3, 1, variant="as_run")  # scenario 2
     assert sorted(np.unique(fed.label_counts())) == [0, 200]
-    assert len(np.unique(np.concatenate(fed.train))) == 40_000 and (fed.sizes == 600).all()
+    assert (
+        len(np.unique(np.concatenate(fed.train))) == 40_000 and (fed.sizes == 600).all()
+    )
 
     for per_cluster, shared in ((2, 0), (3, 1)):
         fed = label_clusters(mnist, 100, 5, per_cluster, shared, seed=0)
         everything = np.concatenate(fed.train)
         assert len(everything) == len(np.unique(everything)) > 58_000
         if not shared:
-            assert fed.sizes.max() == 600 and fed.sizes.min() >= 540  # the two smallest classes: 271 + 292
+            assert (
+                fed.sizes.max() == 600 and fed.sizes.min() >= 540
+            )  # the two smallest classes: 271 + 292
 
 
 @prepared("cifar10")
 def test_published_partition_of_cifar10():
     cifar = data.load("cifar10", paths.ROOT / "data")
     one = label_clusters(cifar, 100, 5, 2, variant="as_run")
-    assert (one.sizes == 500).all() and len(np.unique(np.concatenate(one.train))) == 50_000
-    assert sorted(np.unique(label_clusters(cifar, 100, 5, 3, 1, variant="as_run").label_counts())) == [0, 166]
+    assert (one.sizes == 500).all() and len(
+        np.unique(np.concatenate(one.train))
+    ) == 50_000
+    assert sorted(
+        np.unique(label_clusters(cifar, 100, 5, 3, 1, variant="as_run").label_counts())
+    ) == [0, 166]
     x, _ = one.client(0, "train")
     assert x.shape == (500, 3, 32, 32) and x.min() == -1 and x.max() == 1
 
@@ -292,8 +487,14 @@ def test_from_arrays_by_hand():
     x = np.arange(12, dtype=np.float64).reshape(12, 1)
     y = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
     owners = ["b"] * 6 + ["a"] * 6
-    fed = Federation.from_arrays(x, y, owners, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6)
-    assert fed.n_clients == 2 and fed.clusters.tolist() == [1, 0] and fed.input_shape == (1, 1, 1)
+    fed = Federation.from_arrays(
+        x, y, owners, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
+    )
+    assert (
+        fed.n_clients == 2
+        and fed.clusters.tolist() == [1, 0]
+        and fed.input_shape == (1, 1, 1)
+    )
     for i, positions in enumerate([range(6, 12), range(6)]):  # client 0 is "a"
         held = [fed.train[i], fed.val[i], fed.test[i]]
         assert [len(h) for h in held] == [3, 1, 2]
@@ -301,7 +502,11 @@ def test_from_arrays_by_hand():
     # two test samples of four and two: shares 4/3 and 2/3, so one of each class
     assert fed.label_counts("test").tolist() == [[1, 1], [1, 1]]
     assert fed.client(1, "test")[0].ravel().tolist() == [float(k) for k in fed.test[1]]
-    assert json.dumps(fed.settings) and fed.settings["kind"] == "from_arrays" and fed.name == "own data"
+    assert (
+        json.dumps(fed.settings)
+        and fed.settings["kind"] == "from_arrays"
+        and fed.name == "own data"
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -315,9 +520,16 @@ def test_from_arrays_properties(samples, test_fraction, val_fraction, seed):
     ids, y = np.array(samples).T
     x = np.random.default_rng(0).normal(size=(len(y), 3))
     lonely = np.unique(ids)[np.unique(ids, return_counts=True)[1] == 1]
-    options = {"test_fraction": test_fraction, "val_fraction": val_fraction, "seed": seed, "class_names": "abc"}
+    options = {
+        "test_fraction": test_fraction,
+        "val_fraction": val_fraction,
+        "seed": seed,
+        "class_names": "abc",
+    }
     if len(lonely):
-        refused(f"Client {lonely[0]} has a single sample", from_arrays, x, y, ids, **options)
+        refused(
+            f"Client {lonely[0]} has a single sample", from_arrays, x, y, ids, **options
+        )
         return
     fed = from_arrays(x, y, ids, **options)
     for i, client in enumerate(np.unique(ids)):
@@ -331,16 +543,29 @@ def test_from_arrays_properties(samples, test_fraction, val_fraction, seed):
 
 
 def test_from_arrays_seed_and_content():
-    x, y, ids = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3, np.arange(60) // 20
+    x, y, ids = (
+        np.random.default_rng(0).normal(size=(60, 2)),
+        np.arange(60) % 3,
+        np.arange(60) // 20,
+    )
     fed = from_arrays(x, y, ids)
     assert fed.fingerprint() != from_arrays(x, y, ids, seed=1).fingerprint()
     assert fed.settings["content"] != from_arrays(x + 1, y, ids).settings["content"]
-    assert fed.settings["content"] != from_arrays(x, y, ids, clusters=[0, 1, 0]).settings["content"]
+    assert (
+        fed.settings["content"]
+        != from_arrays(x, y, ids, clusters=[0, 1, 0]).settings["content"]
+    )
     # splitting one client does not depend on the others
     alone = from_arrays(x[:20], y[:20], ids[:20], name="wards")
     assert np.array_equal(alone.test[0], fed.test[0]) and alone.name == "wards"
-    colour = from_arrays(np.full((4, 2, 2, 3), 255, dtype=np.uint8), [0, 1, 0, 1], [0, 0, 1, 1])
-    assert colour.client(0)[0].max() == 1 and (colour.mean, colour.std, colour.input_shape) == (0.5, 0.5, (3, 2, 2))
+    colour = from_arrays(
+        np.full((4, 2, 2, 3), 255, dtype=np.uint8), [0, 1, 0, 1], [0, 0, 1, 1]
+    )
+    assert colour.client(0)[0].max() == 1 and (
+        colour.mean,
+        colour.std,
+        colour.input_shape,
+    ) == (0.5, 0.5, (3, 2, 2))
 
 
 @settings(max_examples=60, deadline=None)
@@ -350,16 +575,27 @@ def test_dirichlet_properties(pick):
     n_clusters = pick.draw(st.none() | st.integers(1, n_clients))
     least = pick.draw(st.integers(1, 5))
     alpha = pick.draw(st.sampled_from([1e-9, 0.05, 0.5, 100.0]))
-    images = counted(pick.draw(st.lists(st.integers(20, 40), min_size=3, max_size=3)), [5, 4, 3])
-    fed = dirichlet(images, n_clients, alpha, pick.draw(st.integers(0, 9)), least, n_clusters)
+    images = counted(
+        pick.draw(st.lists(st.integers(20, 40), min_size=3, max_size=3)), [5, 4, 3]
+    )
+    fed = dirichlet(
+        images, n_clients, alpha, pick.draw(st.integers(0, 9)), least, n_clusters
+    )
     assert np.array_equal(np.sort(np.concatenate(fed.train)), images.train_index)
     assert np.array_equal(np.sort(np.concatenate(fed.test)), images.test_index)
     assert fed.sizes.min() >= least and fed.n_clusters == n_clusters
 
 
-def test_dirichlet_concentration_one_mixture_per_cluster_and_tests_like_training(digits):
+def test_dirichlet_concentration_one_mixture_per_cluster_and_tests_like_training(
+    digits,
+):
     shares = [
-        np.mean([dirichlet(digits, 10, alpha, seed).summary()["largest_share"].mean() for seed in range(3)])
+        np.mean(
+            [
+                dirichlet(digits, 10, alpha, seed).summary()["largest_share"].mean()
+                for seed in range(3)
+            ]
+        )
         for alpha in (0.05, 1.0, 1000.0)
     ]
     assert shares[0] > 0.6 and shares[2] < 0.13 and shares[0] > shares[1] > shares[2]
@@ -379,36 +615,71 @@ def test_dirichlet_repair_by_hand():
     assert np.sort(fed.sizes)[:3].tolist() == [2, 2, 2] and fed.sizes.sum() == 20
     assert all(len(t) >= 1 for t in fed.test)
     train, test = fed.label_counts(), fed.label_counts("test")
-    assert (train[test > 0] > 0).all()  # nobody is tested on a class it does not train on
+    assert (
+        train[test > 0] > 0
+    ).all()  # nobody is tested on a class it does not train on
 
 
 def test_max_train_is_balanced_seeded_and_recorded():
     images = counted([3, 20, 20], [5] * 3)
     fed = dirichlet(images, 2, 1.0, min_samples=1, max_train=19)
-    assert fed.label_counts().sum(axis=0).tolist() == [3, 8, 8] and fed.settings["max_train"] == 19
-    assert fed.label_counts("test").sum(axis=0).tolist() == [5] * 3  # test images are all kept
-    other, whole = (dirichlet(images, 2, 1.0, seed, 1, None, n) for seed, n in ((1, 19), (0, 1000)))
+    assert (
+        fed.label_counts().sum(axis=0).tolist() == [3, 8, 8]
+        and fed.settings["max_train"] == 19
+    )
+    assert (
+        fed.label_counts("test").sum(axis=0).tolist() == [5] * 3
+    )  # test images are all kept
+    other, whole = (
+        dirichlet(images, 2, 1.0, seed, 1, None, n) for seed, n in ((1, 19), (0, 1000))
+    )
     assert set(np.concatenate(fed.train)) != set(np.concatenate(other.train))
     assert np.array_equal(np.sort(np.concatenate(whole.train)), images.train_index)
 
 
 def test_defaults_are_filled_in_and_left_out_of_canonical_settings():
-    short = {"kind": "label_clusters", "dataset": "digits", "n_clients": 20, "n_clusters": 5, "classes_per_cluster": 2}
+    short = {
+        "kind": "label_clusters",
+        "dataset": "digits",
+        "n_clients": 20,
+        "n_clusters": 5,
+        "classes_per_cluster": 2,
+    }
     full = federations.complete(short)
     assert full["seed"] == 0 and full["variant"] == "as_written" and "seed" not in short
     assert federations.build(short).settings == full
     least = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4, "alpha": 1}
     full = federations.complete(least | {"alpha": 1.0, "seed": np.int64(0)})
-    assert federations.canonical(full) == least and json.dumps(federations.canonical(full)) == json.dumps(least)
+    assert federations.canonical(full) == least and json.dumps(
+        federations.canonical(full)
+    ) == json.dumps(least)
     base = {key: value for key, value in least.items() if key != "dataset"}
-    over = {"kind": "shuffled", "dataset": "digits", "base": {"kind": "divided", "base": base}, "scaling": "mnist"}
+    over = {
+        "kind": "shuffled",
+        "dataset": "digits",
+        "base": {"kind": "divided", "base": base},
+        "scaling": "mnist",
+    }
     fed = federations.build(over)
-    assert "train_fraction" in fed.settings["base"] and "seed" in fed.settings["base"]["base"]
+    assert (
+        "train_fraction" in fed.settings["base"]
+        and "seed" in fed.settings["base"]["base"]
+    )
     assert federations.canonical(fed.settings) == over == federations.canonical(over)
-    assert federations.build(federations.canonical(fed.settings)).fingerprint() == fed.fingerprint()
+    assert (
+        federations.build(federations.canonical(fed.settings)).fingerprint()
+        == fed.fingerprint()
+    )
     turned = {"kind": "rotated", "dataset": "mnist", "n_clients": 8}  # loads nothing
-    assert federations.canonical(turned | {"angles": [[0.0], [90], [180], [270]]}) == turned
-    refused("alpha must be a number above 0", federations.canonical, over | {"base": base | {"alpha": 0}})
+    assert (
+        federations.canonical(turned | {"angles": [[0.0], [90], [180], [270]]})
+        == turned
+    )
+    refused(
+        "alpha must be a number above 0",
+        federations.canonical,
+        over | {"base": base | {"alpha": 0}},
+    )
 
 
 ARRAYS = {"x": np.ones((4, 2)), "y": [0, 1, 0, 1], "client_ids": [0, 0, 1, 1]}
@@ -418,12 +689,21 @@ REFUSED = [
         [
             ({"train": [[0, 1], []]}, "Client 1 has no train samples"),
             ({"test": [[], [4]]}, "Client 0 has no test samples"),
-            ({"train": [[0, 6], [1]]}, "train part of client 0 points outside the pool of samples 0 to 5"),
+            (
+                {"train": [[0, 6], [1]]},
+                "train part of client 0 points outside the pool of samples 0 to 5",
+            ),
             ({"train": [[0], [-1]]}, "train part of client 1 points outside"),
-            ({"train": [[0], [0.5]]}, "train part of client 1 must be a flat array of integer positions"),
+            (
+                {"train": [[0], [0.5]]},
+                "train part of client 1 must be a flat array of integer positions",
+            ),
             ({"train": [], "test": [], "clusters": None}, "at least one client"),
             ({"test": [[4]]}, "not {'train': 2, .*'test': 1"),
-            ({"labels": [0, 1, 1, 0, 0, 2]}, "Labels run from 0 to 2 but n_classes is 2"),
+            (
+                {"labels": [0, 1, 1, 0, 0, 2]},
+                "Labels run from 0 to 2 but n_classes is 2",
+            ),
             ({"labels": [0, 1, 1, 0, 0, -1]}, "Labels run from -1"),
             ({"labels": [0, 1]}, "Labels must be 6 integers"),
             ({"clusters": [0]}, "clusters must be 2 integers"),
@@ -441,21 +721,45 @@ REFUSED = [
         [
             ((10, 6, 3, 1), "need 12 classes but toy has 10"),
             ((500, 5, 2), "more clients than samples: .* for 500 clients"),
-            ((105, 5, 2, 0, 0, "as_written", 2), "more clients than samples: 20 of class . for 21"),
+            (
+                (105, 5, 2, 0, 0, "as_written", 2),
+                "more clients than samples: 20 of class . for 21",
+            ),
             ((10, 5, 2, 2), "at most half"),
         ],
     ),
     (
         lambda given: from_arrays(**(ARRAYS | given)),
         [
-            ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be 4 integers.*np\.unique"),
-            ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 but n_classes is 2: number them"),
+            (
+                {"y": ["cat", "dog", "cat", "dog"]},
+                r"Labels must be 4 integers.*np\.unique",
+            ),
+            (
+                {"y": [1, 2, 1, 2]},
+                "Labels run from 1 to 2 but n_classes is 2: number them",
+            ),
             ({"y": [0, 1, 0]}, r"not \(4, 2\), \(3,\), \(4,\)"),
-            ({"client_ids": np.array([0, 0, "a", "a"], dtype=object)}, "client_ids mix values"),
-            ({"client_ids": ["ann", "ann", "bob", np.nan]}, "Some client_ids are missing"),
-            ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
-            ({"x": np.zeros((4, 3, 8, 8), np.uint8)}, r"look channels first: give .*x.transpose\(0, 2, 3, 1\)"),
-            ({"test_fraction": 0.0}, "test_fraction must be a number above 0 and below 1"),
+            (
+                {"client_ids": np.array([0, 0, "a", "a"], dtype=object)},
+                "client_ids mix values",
+            ),
+            (
+                {"client_ids": ["ann", "ann", "bob", np.nan]},
+                "Some client_ids are missing",
+            ),
+            (
+                {"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []},
+                "N at least 1",
+            ),
+            (
+                {"x": np.zeros((4, 3, 8, 8), np.uint8)},
+                r"look channels first: give .*x.transpose\(0, 2, 3, 1\)",
+            ),
+            (
+                {"test_fraction": 0.0},
+                "test_fraction must be a number above 0 and below 1",
+            ),
             ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave nothing to train on"),
         ],
     ),
@@ -472,13 +776,31 @@ REFUSED = [
         federations.build,
         [
             ({}, "Unknown kind of federation None"),
-            ({"kind": "rotations"}, "Unknown kind of federation 'rotations': choose one of .*label_clusters, "),
-            ({"kind": "dirichlet", "dataset": "digits", "aplha": 1}, "option of a dirichlet federation 'aplha'"),
-            ({"kind": "dirichlet", "dataset": "digits"}, "A dirichlet federation needs n_clients"),
-            ({"kind": "dirichlet", "n_clients": 3, "alpha": 1}, "dirichlet federation need a dataset"),
-            ({"kind": "dirichlet", "dataset": "nope", "n_clients": 3, "alpha": 1}, "Unknown data set 'nope'"),
+            (
+                {"kind": "rotations"},
+                "Unknown kind of federation 'rotations': choose one of .*label_clusters, ",
+            ),
+            (
+                {"kind": "dirichlet", "dataset": "digits", "aplha": 1},
+                "option of a dirichlet federation 'aplha'",
+            ),
+            (
+                {"kind": "dirichlet", "dataset": "digits"},
+                "A dirichlet federation needs n_clients",
+            ),
+            (
+                {"kind": "dirichlet", "n_clients": 3, "alpha": 1},
+                "dirichlet federation need a dataset",
+            ),
+            (
+                {"kind": "dirichlet", "dataset": "nope", "n_clients": 3, "alpha": 1},
+                "Unknown data set 'nope'",
+            ),
             ({"kind": "from_arrays", "content": "x"}, "own arrays cannot be rebuilt"),
-            ({"kind": "dirichlet", "dataset": "toy", "content": "x"}, "'toy', images of your own, cannot be rebuilt"),
+            (
+                {"kind": "dirichlet", "dataset": "toy", "content": "x"},
+                "'toy', images of your own, cannot be rebuilt",
+            ),
         ],
     ),
 ]
@@ -489,7 +811,10 @@ def test_every_option_of_every_kind_is_checked_by_its_annotation(digits, name):
     make = federations.KINDS[name]
     needed = {"n_clients": 4, "n_clusters": 2, "classes_per_cluster": 2, "alpha": 1.0}
     needed |= {"events": [{"round": 2, "join": 1}]}
-    needed |= {"base": {"kind": "dirichlet", "n_clients": 4, "alpha": 1.0}, "other": "digits"}
+    needed |= {
+        "base": {"kind": "dirichlet", "n_clients": 4, "alpha": 1.0},
+        "other": "digits",
+    }
     needed |= {"tasks": [[0], [1]], "users_per_task": [1, 1], "samples_per_user": 5}
     options = [*inspect.signature(make).parameters][1:]
     for option in options:
@@ -499,7 +824,8 @@ def test_every_option_of_every_kind_is_checked_by_its_annotation(digits, name):
 
 
 @pytest.mark.parametrize(
-    ("make", "given", "message"), [(make, given, message) for make, cases in REFUSED for given, message in cases]
+    ("make", "given", "message"),
+    [(make, given, message) for make, cases in REFUSED for given, message in cases],
 )
 def test_refused(make, given, message):
     refused(message, make, given)
@@ -507,13 +833,25 @@ def test_refused(make, given, message):
 
 def test_pixels_in_floats_are_named():
     with pytest.warns(UserWarning, match="give them as uint8, or divide by 255"):
-        from_arrays(**(ARRAYS | {"x": [[0.0, 255.0], [3.0, 9.0], [7.0, 80.0], [1.0, 2.0]]}))
+        from_arrays(
+            **(ARRAYS | {"x": [[0.0, 255.0], [3.0, 9.0], [7.0, 80.0], [1.0, 2.0]]})
+        )
 
 
 def test_rows_of_an_array_are_the_clients_parts():
-    rows = {"train": np.array([[0, 1], [2, 3]], dtype=np.int32), "test": np.array([[4], [5]], dtype=np.int32)}
+    rows = {
+        "train": np.array([[0, 1], [2, 3]], dtype=np.int32),
+        "test": np.array([[4], [5]], dtype=np.int32),
+    }
     fed = by_hand(**rows)
-    assert [[own.tolist() for own in getattr(fed, split)] for split in rows] == [[[0, 1], [2, 3]], [[4], [5]]]
+    assert [[own.tolist() for own in getattr(fed, split)] for split in rows] == [
+        [[0, 1], [2, 3]],
+        [[4], [5]],
+    ]
     few = {"kind": "dirichlet", "n_clients": 3, "alpha": 1.0, "max_train": 30}
     over = {"kind": "held_out", "dataset": "digits", "base": few, "val_fraction": 0.999}
-    refused("would keep none of .* training samples: lower val_fraction", federations.build, over)
+    refused(
+        "would keep none of .* training samples: lower val_fraction",
+        federations.build,
+        over,
+    )

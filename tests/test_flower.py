@@ -14,21 +14,29 @@ from fltnb import flower, models, paths, training
 from fltnb.flower import ClusteredFedAvg, Letter
 
 FLWR = importlib.util.find_spec("flwr") is not None
-FED = fl.federations.label_clusters(fl.load("digits"), n_clients=7, n_clusters=3, classes_per_cluster=3)
+FED = fl.federations.label_clusters(
+    fl.load("digits"), n_clients=7, n_clusters=3, classes_per_cluster=3
+)
 PIXELS = [FED.inputs(index).reshape(len(index), -1) for index in FED.train]
 GIVEN = [(x, FED.labels[index]) for x, index in zip(PIXELS, FED.train, strict=True)]
 MODEL = models.make("mlp_plain", FED.input_shape, FED.n_classes)
 START = MODEL.init(0)
 SIGNATURES = fl.TransportSignatures(n_splits=2)
 flower.PAUSE = 0  # nobody is waited for here
-ENGINE = training.make_engine(FED, MODEL, training.TrainSpec(batch_size=50, lr=0.1), "serial")
+ENGINE = training.make_engine(
+    FED, MODEL, training.TrainSpec(batch_size=50, lr=0.1), "serial"
+)
 
 
 class Nodes:
     """Nodes 100, 101, ... of clients in memory; ``event(nodes, kind, round)`` may change who is there, ``ill`` how."""
 
     def __init__(self, clusterer, clients=range(4), event=lambda *what: None):
-        self.at, self.ill, self.kill = {100 + client: client for client in clients}, {}, True
+        self.at, self.ill, self.kill = (
+            {100 + client: client for client in clients},
+            {},
+            True,
+        )
         self.clusterer, self.event = clusterer, event
 
     def nodes(self):
@@ -36,24 +44,48 @@ class Nodes:
 
     def ask(self, kind, letters, timeout, group):
         self.event(self, kind, group)
-        told = {node: self.answer(kind, self.at[node], letter) for node, letter in letters.items() if node in self.at}
-        return {node: self.ill.get((self.at[node], kind), lambda well: well)(answer) for node, answer in told.items()}
+        told = {
+            node: self.answer(kind, self.at[node], letter)
+            for node, letter in letters.items()
+            if node in self.at
+        }
+        return {
+            node: self.ill.get((self.at[node], kind), lambda well: well)(answer)
+            for node, answer in told.items()
+        }
 
     def answer(self, kind, client, letter):
         if kind.startswith("query"):
-            own = self.clusterer.sketch(*GIVEN[client][: 1 + self.clusterer.labelled], client=client)
+            own = self.clusterer.sketch(
+                *GIVEN[client][: 1 + self.clusterer.labelled], client=client
+            )
             if letter.arrays:
-                own = self.clusterer.compare(PIXELS[client], own, letter.arrays, client, letter.notes["place"])
+                own = self.clusterer.compare(
+                    PIXELS[client], own, letter.arrays, client, letter.notes["place"]
+                )
             number = str(client)
             own = {} if number in letter.notes.get("known", ()) else own
-            return Letter({name: array for name, array in own.items() if name[0] != "_"}, {"client": number})
+            return Letter(
+                {name: array for name, array in own.items() if name[0] != "_"},
+                {"client": number},
+            )
         if kind == "evaluate":
             return Letter({}, {"accuracy": 50.0})
-        done = ENGINE.train(letter.arrays["theta"][None], [0], [client], letter.notes["server-round"])
-        return Letter({"theta": done.theta[0]}, {"num-examples": len(FED.train[client]), "loss": float(done.loss[0])})
+        done = ENGINE.train(
+            letter.arrays["theta"][None], [0], [client], letter.notes["server-round"]
+        )
+        return Letter(
+            {"theta": done.theta[0]},
+            {"num-examples": len(FED.train[client]), "loss": float(done.loss[0])},
+        )
 
 
-FOUR = (SIGNATURES, fl.MergeGain(16, n_classes=10), fl.EigenRelevance(3), fl.FCR(n_neighbors=3, threshold=0.3))
+FOUR = (
+    SIGNATURES,
+    fl.MergeGain(16, n_classes=10),
+    fl.EigenRelevance(3),
+    fl.FCR(n_neighbors=3, threshold=0.3),
+)
 
 
 @pytest.mark.parametrize("clusterer", [*FOUR, None])
@@ -61,41 +93,83 @@ def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     server = ClusteredFedAvg(clusterer, min_available_nodes=7)
     clients = server.start(Nodes(clusterer, range(7)), START, rounds=2)
     method = fl.methods.FLT(clusterer) if clusterer else fl.methods.FedAvg()
-    run = fl.run(method, FED, "mlp_plain", 2, 1, 1.0, batch_size=50, lr=0.1, backend="serial", progress=False)
-    np.testing.assert_allclose(server.models[[one["label"] for one in clients]], run.theta[run.rows], rtol=0, atol=1e-6)
+    run = fl.run(
+        method,
+        FED,
+        "mlp_plain",
+        2,
+        1,
+        1.0,
+        batch_size=50,
+        lr=0.1,
+        backend="serial",
+        progress=False,
+    )
+    np.testing.assert_allclose(
+        server.models[[one["label"] for one in clients]],
+        run.theta[run.rows],
+        rtol=0,
+        atol=1e-6,
+    )
     if clusterer:
         assert [one["label"] for one in clients] == run.labels.tolist()
         own = clusterer.sketch(*GIVEN[0][: 1 + clusterer.labelled])
         sent = sum(array.nbytes for name, array in own.items() if name[0] != "_")
-        assert clients[0]["bytes_sketch"] == sent + 8 * 6 * hasattr(clusterer, "relay")  # relevances of the others
-    assert (clients[0]["bytes_up"], clients[0]["accuracy"]) == (2 * 4 * MODEL.n_parameters, 50.0)
+        assert clients[0]["bytes_sketch"] == sent + 8 * 6 * hasattr(
+            clusterer, "relay"
+        )  # relevances of the others
+    assert (clients[0]["bytes_up"], clients[0]["accuracy"]) == (
+        2 * 4 * MODEL.n_parameters,
+        50.0,
+    )
 
 
 def test_nodes_leave_and_join_and_a_killed_server_goes_on(tmp_path):
     def event(nodes, kind, group):
         if (kind, group) == ("train", "2"):
-            nodes.at = {100: 0, 102: 2, 104: 4, 105: 5, 106: 6}  # 4 is of a known group, 5 and 6 of a new one
+            nodes.at = {
+                100: 0,
+                102: 2,
+                104: 4,
+                105: 5,
+                106: 6,
+            }  # 4 is of a known group, 5 and 6 of a new one
         if (kind, group) == ("train", "3") and nodes.kill:
             raise KeyboardInterrupt
 
     nodes, file = Nodes(SIGNATURES, event=event), tmp_path / "state.npz"
-    server = ClusteredFedAvg(SIGNATURES, min_available_nodes=4, min_train_nodes=2, checkpoint=file)
+    server = ClusteredFedAvg(
+        SIGNATURES, min_available_nodes=4, min_train_nodes=2, checkpoint=file
+    )
     with pytest.raises(KeyboardInterrupt):
         server.start(nodes, START, rounds=4)
-    nodes.kill, nodes.at = False, {node + 50: client for node, client in nodes.at.items()}  # Flower names them anew
+    nodes.kill, nodes.at = (
+        False,
+        {node + 50: client for node, client in nodes.at.items()},
+    )  # Flower names them anew
     clients = server.start(nodes, START, rounds=4)
     took_part = [[0, 1, 2, 3], [0, 2], [0, 2, 4, 5, 6], [0, 2, 4, 5, 6]]
     assert [row["clients"] for row in server.history] == took_part
     labels = np.array([one["label"] for one in clients])
-    np.testing.assert_array_equal(labels[:, None] == labels, FED.clusters[:, None] == FED.clusters)
+    np.testing.assert_array_equal(
+        labels[:, None] == labels, FED.clusters[:, None] == FED.clusters
+    )
     theta = np.repeat(START[None], 3, axis=0)
     for round, who in enumerate(took_part, 1):  # the same rounds by hand
         trained = ENGINE.train(theta, labels[who], who, round).theta
         for cluster in set(labels[who]):
             mine = labels[who] == cluster
-            theta[cluster] = np.average(trained[mine], axis=0, weights=FED.sizes[who][mine])
+            theta[cluster] = np.average(
+                trained[mine], axis=0, weights=FED.sizes[who][mine]
+            )
     np.testing.assert_allclose(server.models, theta, rtol=0, atol=1e-6)
-    refused("of other settings", ClusteredFedAvg(fl.FCR(), checkpoint=file).start, nodes, START, 4)
+    refused(
+        "of other settings",
+        ClusteredFedAvg(fl.FCR(), checkpoint=file).start,
+        nodes,
+        START,
+        4,
+    )
     file.write_bytes(b"half of it")
     refused("is damaged", server.start, nodes, START, 4)
 
@@ -104,23 +178,44 @@ def test_what_cannot_be_used_is_left_out_with_a_sentence(caplog):
     nodes, spoilt = Nodes(SIGNATURES, range(7)), "query.sketch"
     nodes.at[200] = 0
     nodes.ill = {
-        (1, spoilt): lambda well: well._replace(arrays={k: a[..., :9] for k, a in well.arrays.items()}),
+        (1, spoilt): lambda well: well._replace(
+            arrays={k: a[..., :9] for k, a in well.arrays.items()}
+        ),
         (2, spoilt): lambda well: well._replace(arrays={}),
-        (3, spoilt): lambda well: well._replace(arrays={k: a * np.nan for k, a in well.arrays.items()}),
-        (4, "train"): lambda well: well._replace(arrays={"theta": well.arrays["theta"] * np.nan}),
-        (5, "train"): lambda well: well._replace(arrays={"theta": well.arrays["theta"][:9]}),
+        (3, spoilt): lambda well: well._replace(
+            arrays={k: a * np.nan for k, a in well.arrays.items()}
+        ),
+        (4, "train"): lambda well: well._replace(
+            arrays={"theta": well.arrays["theta"] * np.nan}
+        ),
+        (5, "train"): lambda well: well._replace(
+            arrays={"theta": well.arrays["theta"][:9]}
+        ),
         (6, "train"): lambda well: "ZeroDivisionError: division by zero",
     }
-    (server := ClusteredFedAvg(SIGNATURES, min_available_nodes=4, patience=0)).start(nodes, START, rounds=1)
-    assert server.left_out.pop(101).startswith("sent a sketch of the widths {'first': (9,)")
-    nan, twice = "sent a sketch with NaN or infinite values", "is client 0, and so is node 100"
+    (server := ClusteredFedAvg(SIGNATURES, min_available_nodes=4, patience=0)).start(
+        nodes, START, rounds=1
+    )
+    assert server.left_out.pop(101).startswith(
+        "sent a sketch of the widths {'first': (9,)"
+    )
+    nan, twice = (
+        "sent a sketch with NaN or infinite values",
+        "is client 0, and so is node 100",
+    )
     assert server.left_out == {102: "sent no sketch", 103: nan, 200: twice}
     assert server.history[0]["clients"] == [0]
-    for text in ("Client 4 sent no theta of 15010 finite", "Client 5 sent no theta", "division by zero"):
+    for text in (
+        "Client 4 sent no theta of 15010 finite",
+        "Client 5 sent no theta",
+        "division by zero",
+    ):
         assert text in caplog.text
     few = ClusteredFedAvg(SIGNATURES, min_available_nodes=5, patience=0)
     assert "sent no sketch" in refused("Too few nodes", few.start, nodes, START, 1)
-    refused("Fewer nodes than clusters", ClusteredFedAvg, fl.FCR(3), min_available_nodes=2)
+    refused(
+        "Fewer nodes than clusters", ClusteredFedAvg, fl.FCR(3), min_available_nodes=2
+    )
     refused("exchange networks first", ClusteredFedAvg, fl.EMDClustering())
     if not FLWR:
         refused("make flower", ClusteredFedAvg(SIGNATURES).start, object(), START, 1)
@@ -136,22 +231,42 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
     def ask(clusterer, *known):
         content = flower._content(flower.flwr_app(), Letter({}, {"known": list(known)}))
         context = Context(1, 5, {"partition-id": 3}, RecordDict(), {})
-        answer = flower.sketch_query(clusterer, lambda context: GIVEN[3][: 1 + clusterer.labelled])
+        answer = flower.sketch_query(
+            clusterer, lambda context: GIVEN[3][: 1 + clusterer.labelled]
+        )
         return flower._read(answer(Message(content, 5, "query.sketch"), context))
 
     sent, notes = ask(SIGNATURES)
     assert notes == {"client": "3"}
-    own = {name: array for name, array in SIGNATURES.sketch(PIXELS[3], client=3).items() if name[0] != "_"}
+    own = {
+        name: array
+        for name, array in SIGNATURES.sketch(PIXELS[3], client=3).items()
+        if name[0] != "_"
+    }
     np.testing.assert_equal(sent, own)
     assert not ask(SIGNATURES, "3").arrays
-    how = {"epsilon": 1.0, "clip": 10.0}  # draws are no function of the app's settings, but features are everybody's
+    how = {
+        "epsilon": 1.0,
+        "clip": 10.0,
+    }  # draws are no function of the app's settings, but features are everybody's
     for private in (fl.TransportSignatures(**how), fl.MergeGain(n_classes=10, **how)):
         one, other = ask(private).arrays, ask(private).arrays
-        assert not np.array_equal(*(sent["products" if private.labelled else "first"] for sent in (one, other)))
+        assert not np.array_equal(
+            *(
+                sent["products" if private.labelled else "first"]
+                for sent in (one, other)
+            )
+        )
         np.testing.assert_array_equal(one.get("about"), other.get("about"))
 
 
-@pytest.mark.skipif(not (FLWR and os.environ.get("FLTNB_SLOW")), reason="minutes: needs flwr, and FLTNB_SLOW=1")
+@pytest.mark.skipif(
+    not (FLWR and os.environ.get("FLTNB_SLOW")),
+    reason="minutes: needs flwr, and FLTNB_SLOW=1",
+)
 @pytest.mark.parametrize("how", [(), ("--disturb",)])
 def test_a_federation_of_processes(how):
-    subprocess.run([sys.executable, paths.ROOT / "examples" / "flower" / "local.py", *how], check=True)
+    subprocess.run(
+        [sys.executable, paths.ROOT / "examples" / "flower" / "local.py", *how],
+        check=True,
+    )

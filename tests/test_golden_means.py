@@ -30,7 +30,11 @@ ROWS = golden()
 
 def column(row: dict) -> str:
     name = NAMES.get(row["metric"], row["metric"])
-    return name if name.startswith("first_") or row["source"] == "clusterings" else PREFIX[row["split"]] + name
+    return (
+        name
+        if name.startswith("first_") or row["source"] == "clusterings"
+        else PREFIX[row["split"]] + name
+    )
 
 
 @pytest.fixture(params=sorted(ROWS))
@@ -49,7 +53,11 @@ def test_every_mean_is_as_it_was(notebook):
     for row in ROWS[name]:
         lost = [key for key in row["keys"] if key not in found]
         assert not lost, f"{row} has lost its results {lost}"
-        values = [found[key][0][column(row)] for key in row["keys"] if column(row) in found[key][0]]
+        values = [
+            found[key][0][column(row)]
+            for key in row["keys"]
+            if column(row) in found[key][0]
+        ]
         mean = math.fsum(values) / len(values) if values else math.nan
         stored = float(row["mean"]) if row["mean"] else math.nan
         assert mean == pytest.approx(stored, rel=1e-12, abs=1e-12, nan_ok=True), row
@@ -57,8 +65,16 @@ def test_every_mean_is_as_it_was(notebook):
 
 def test_what_was_one_mean_is_one_cell_of_the_axes(notebook):
     name, ledger, found = notebook
-    axes = [axis for axis in (*COMMON, *ledger.axes) if axis not in ("seed", "notebook")]
+    axes = [
+        axis for axis in (*COMMON, *ledger.axes) if axis not in ("seed", "notebook")
+    ]
     for row in ROWS[name]:
-        if (row["metric"], row["split"]) in (("accuracy", "test"), ("n_clusters", "")) and len(row["keys"]) > 1:
-            cells = [{tuple(line.get(axis) for axis in axes) for line in found[key]} for key in row["keys"]]
+        if (row["metric"], row["split"]) in (
+            ("accuracy", "test"),
+            ("n_clusters", ""),
+        ) and len(row["keys"]) > 1:
+            cells = [
+                {tuple(line.get(axis) for axis in axes) for line in found[key]}
+                for key in row["keys"]
+            ]
             assert set.intersection(*cells), f"the seeds of {row} have different axes"

@@ -13,7 +13,14 @@ from fltnb.methods import MTHFL, Context, FedAvg, Oracle
 from fltnb.methods.hierarchical import shared_columns
 from fltnb.studies import mthfl_training as study
 
-RUN = {"rounds": 3, "batch_size": 10, "lr": 0.1, "backend": "serial", "progress": False, "eval_every": 3}
+RUN = {
+    "rounds": 3,
+    "batch_size": 10,
+    "lr": 0.1,
+    "backend": "serial",
+    "progress": False,
+    "eval_every": 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +29,9 @@ def fed(digits):
 
 
 def run(method, fed, **changes):
-    return fl.run(method, fed, **({"model": "mlp_plain", "participation": 1.0} | RUN | changes))
+    return fl.run(
+        method, fed, **({"model": "mlp_plain", "participation": 1.0} | RUN | changes)
+    )
 
 
 def test_users_hold_their_task_and_a_minority_of_the_others(digits):
@@ -39,28 +48,53 @@ def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     held = np.concatenate(fed.train)
     assert len(np.unique(held)) == len(held) and np.isin(held, digits.train_index).all()
     fed = tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=3)
-    assert (fed.label_counts()[:2, 2:] == 0).all() and (fed.label_counts()[2:, [2, 3]] == 10).all()
+    assert (fed.label_counts()[:2, 2:] == 0).all() and (
+        fed.label_counts()[2:, [2, 3]] == 10
+    ).all()
     assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
-    assert tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=4).fingerprint() != fed.fingerprint()
+    assert (
+        tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=4).fingerprint()
+        != fed.fingerprint()
+    )
 
 
 def test_each_task_is_tested_on_all_test_images_of_its_labels(digits, fed):
     for task, labels in enumerate(DIGITS_TASKS):
         users = np.flatnonzero(fed.clusters == task)
         expected = digits.test_index[np.isin(digits.labels[digits.test_index], labels)]
-        assert all(fed.test[user] is fed.test[users[0]] for user in users)  # shared: evaluated once
+        assert all(
+            fed.test[user] is fed.test[users[0]] for user in users
+        )  # shared: evaluated once
         assert np.array_equal(fed.test[users[0]], expected)
 
 
 def test_three_users_of_two_data_sets(digits):
-    fed = cross_tasks(digits, "digits", labels=(0, 1), other_labels=(0, 1), samples_per_user=40, seed=1)
-    assert fed.clusters.tolist() == [0, 0, 1] and fed.n_classes == 20 and fed.sizes.tolist() == [40] * 3
+    fed = cross_tasks(
+        digits,
+        "digits",
+        labels=(0, 1),
+        other_labels=(0, 1),
+        samples_per_user=40,
+        seed=1,
+    )
+    assert (
+        fed.clusters.tolist() == [0, 0, 1]
+        and fed.n_classes == 20
+        and fed.sizes.tolist() == [40] * 3
+    )
     counts = fed.label_counts()
-    assert counts[0, :2].tolist() == counts[1, 10:12].tolist() == [20, 20] and counts[2, 12:].tolist() == [5] * 8
+    assert (
+        counts[0, :2].tolist() == counts[1, 10:12].tolist() == [20, 20]
+        and counts[2, 12:].tolist() == [5] * 8
+    )
     assert counts.sum() == 120
     x, _ = fed.client(2, "test")
     rest = digits.test_index[digits.labels[digits.test_index] > 1]
-    assert np.allclose(np.sort(x.sum(axis=(1, 2, 3))), np.sort(digits.images[rest].sum(axis=(1, 2)) / 255), atol=1e-4)
+    assert np.allclose(
+        np.sort(x.sum(axis=(1, 2, 3))),
+        np.sort(digits.images[rest].sum(axis=(1, 2)) / 255),
+        atol=1e-4,
+    )
     assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
 
 
@@ -81,7 +115,12 @@ def test_three_users_of_two_data_sets(digits):
     ],
 )
 def test_bad_tasks_are_refused(digits, change, says):
-    good = {"images": digits, "tasks": [[0, 1], [2, 3]], "users_per_task": (2, 2), "samples_per_user": 10}
+    good = {
+        "images": digits,
+        "tasks": [[0, 1], [2, 3]],
+        "users_per_task": (2, 2),
+        "samples_per_user": 10,
+    }
     refused(says, tasks, *(good | change).values())
 
 
@@ -97,21 +136,44 @@ def test_bad_tasks_are_refused(digits, change, says):
 )
 def test_bad_pairs_of_data_sets_are_refused(digits, change, says):
     if "images" in change:
-        digits, change = replace(digits, name="big", images=np.repeat(digits.images, 2, axis=1)), {}
-    good = {"other": "digits", "labels": [0], "other_labels": [0], "samples_per_user": 40}
+        digits, change = (
+            replace(digits, name="big", images=np.repeat(digits.images, 2, axis=1)),
+            {},
+        )
+    good = {
+        "other": "digits",
+        "labels": [0],
+        "other_labels": [0],
+        "samples_per_user": 40,
+    }
     refused(says, cross_tasks, digits, **good | change)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_sharing_nothing_is_fedavg_inside_each_task_and_one_task_is_fedavg(fed, participation):
+def test_sharing_nothing_is_fedavg_inside_each_task_and_one_task_is_fedavg(
+    fed, participation
+):
     one = replace(fed, clusters=np.zeros(fed.n_clients, dtype=np.int64))
-    for users, ours, theirs in ((fed, MTHFL("oracle", shared=0), Oracle()), (one, MTHFL("oracle"), FedAvg())):
-        assert np.array_equal(*(final(run(how, users, participation=participation)) for how in (ours, theirs)))
+    for users, ours, theirs in (
+        (fed, MTHFL("oracle", shared=0), Oracle()),
+        (one, MTHFL("oracle"), FedAvg()),
+    ):
+        assert np.array_equal(
+            *(
+                final(run(how, users, participation=participation))
+                for how in (ours, theirs)
+            )
+        )
 
 
 def test_sharing_everything_with_equal_weights_is_one_model_but_not_fedavgs(fed):
-    fedavg, equal = (run(how, fed) for how in (FedAvg(), MTHFL("oracle", shared=2, weighting="equal")))
-    assert np.allclose(np.ptp(final(equal), axis=0), 0) and not np.allclose(final(equal), final(fedavg), atol=1e-4)
+    fedavg, equal = (
+        run(how, fed)
+        for how in (FedAvg(), MTHFL("oracle", shared=2, weighting="equal"))
+    )
+    assert np.allclose(np.ptp(final(equal), axis=0), 0) and not np.allclose(
+        final(equal), final(fedavg), atol=1e-4
+    )
 
 
 def test_eigen_relevance_finds_the_tasks_and_then_all_is_as_with_the_truth(digits):
@@ -126,7 +188,14 @@ def by_hand(shared=1, **options):
     x = np.arange(16, dtype=np.float32).reshape(8, 2)
     parts = [np.array([0]), np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7])]
     y = np.arange(8) % 2
-    fed = fl.Federation(images=x, labels=y, train=parts, test=parts, n_classes=2, clusters=np.array([0, 0, 1, 1]))
+    fed = fl.Federation(
+        images=x,
+        labels=y,
+        train=parts,
+        test=parts,
+        n_classes=2,
+        clusters=np.array([0, 0, 1, 1]),
+    )
     net = models.make("mlp_plain", fed.input_shape, 2)
     method = MTHFL("oracle", shared=shared, **options)
     return method, method.start(fed, net, Context(0)), net
@@ -135,21 +204,31 @@ def by_hand(shared=1, **options):
 def test_servers_by_hand():
     method, state, net = by_hand()
     columns = shared_columns(net, 1)
-    theta = np.repeat(np.array([[1.0], [5.0], [2.0], [4.0]], dtype=np.float32), net.n_parameters, axis=1)
+    theta = np.repeat(
+        np.array([[1.0], [5.0], [2.0], [4.0]], dtype=np.float32),
+        net.n_parameters,
+        axis=1,
+    )
     state = method.collect(state, np.arange(4), theta, 1)
     # task servers: (1 + 15) / 4 = 4 and (4 + 8) / 4 = 3; both have four samples, so the global server has 3.5
     servers = state["models"][state["row"][[0, 2]]]
-    assert np.allclose(servers[:, ~columns], [[4.0], [3.0]]) and np.allclose(servers[:, columns], 3.5)
+    assert np.allclose(servers[:, ~columns], [[4.0], [3.0]]) and np.allclose(
+        servers[:, columns], 3.5
+    )
     # only user 0 next: its server has 1, the other keeps 3.5 / 3; the global server weighs servers, not participants
     state = method.collect(state, np.array([0]), theta[:1], 2)
     servers = state["models"][state["row"][[0, 2]]]
-    assert np.allclose(servers[:, ~columns], [[1.0], [3.0]]) and np.allclose(servers[:, columns], 2.25)
+    assert np.allclose(servers[:, ~columns], [[1.0], [3.0]]) and np.allclose(
+        servers[:, columns], 2.25
+    )
 
     theta_of = np.array([[1.0], [1.0], [2.0], [2.0]], dtype=np.float32)
     for weighting, expected in (("samples", (5 * 1 + 4 * 2) / 9), ("equal", 1.5)):
         method, state, net = by_hand(weighting=weighting)
         state["weights"] = np.array([1.0, 4.0, 2.0, 2.0])
-        state = method.collect(state, np.arange(4), np.repeat(theta_of, net.n_parameters, axis=1), 1)
+        state = method.collect(
+            state, np.arange(4), np.repeat(theta_of, net.n_parameters, axis=1), 1
+        )
         assert np.allclose(state["models"][:, shared_columns(net, 1)], expected)
 
     method, state, net = by_hand(local_rounds=3)
@@ -168,42 +247,75 @@ def test_shared_columns_of_the_papers_networks():
     assert shared_columns(cnn, None)[:two].all()
     mlp = models.make("mlp32", (1, 28, 28), 10)
     assert mlp.n_parameters == 784 * 32 + 32 + 32 * 10 + 10
-    assert shared_columns(mlp, None).sum() == shared_columns(mlp, 1).sum() == 784 * 32 + 32
+    assert (
+        shared_columns(mlp, None).sum() == shared_columns(mlp, 1).sum() == 784 * 32 + 32
+    )
     assert not shared_columns(mlp, 0).any() and shared_columns(mlp, 2).all()
 
 
 def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    drawn = [MTHFL("random").start(fed, net, Context(seed))["labels"] for seed in range(8)]
-    assert all(np.array_equal(np.bincount(labels), np.bincount(fed.clusters)) for labels in drawn)
+    drawn = [
+        MTHFL("random").start(fed, net, Context(seed))["labels"] for seed in range(8)
+    ]
+    assert all(
+        np.array_equal(np.bincount(labels), np.bincount(fed.clusters))
+        for labels in drawn
+    )
     assert len({tuple(labels) for labels in drawn}) > 4
-    assert np.array_equal(drawn[3], MTHFL("random").start(fed, net, Context(3))["labels"])
+    assert np.array_equal(
+        drawn[3], MTHFL("random").start(fed, net, Context(3))["labels"]
+    )
 
 
-def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_of_its_users(fed):
+def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_of_its_users(
+    fed,
+):
     own, task = run(MTHFL("random"), fed), run(MTHFL("random", view="task"), fed)
-    assert np.array_equal(own.theta, task.theta) and np.array_equal(own.labels, task.labels)
-    server = [own.rows[own.labels == t][0] for t in range(3)]  # server t has the users labelled t
+    assert np.array_equal(own.theta, task.theta) and np.array_equal(
+        own.labels, task.labels
+    )
+    server = [
+        own.rows[own.labels == t][0] for t in range(3)
+    ]  # server t has the users labelled t
     assert task.rows.tolist() == [server[t] for t in fed.clusters]
     assert (task.clients.groupby("true_cluster")["test"].nunique() == 1).all()
-    assert np.array_equal(run(MTHFL("oracle", view="task"), fed).rows, run(MTHFL("oracle"), fed).rows)
+    assert np.array_equal(
+        run(MTHFL("oracle", view="task"), fed).rows, run(MTHFL("oracle"), fed).rows
+    )
 
     class Given(fl.PCAKMeans):
         labels_ = np.array([1, 1, 0, 0, 0, 2, 2])
         adjacency_ = (labels_[:, None] == labels_).astype(np.uint8)
 
     method = MTHFL(Given(), view="task")
-    state = method.start(fed, models.make("mlp_plain", fed.input_shape, fed.n_classes), Context(0))
+    state = method.start(
+        fed, models.make("mlp_plain", fed.input_shape, fed.n_classes), Context(0)
+    )
     row_of = {label: state["row"][Given.labels_ == label][0] for label in range(3)}
-    assert method.serve(state)[1].tolist() == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
+    assert (
+        method.serve(state)[1].tolist()
+        == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
+    )
 
 
 def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(fed):
-    given = MTHFL(fl.EigenRelevance(n_clusters=2), 1, 3, "equal", "task", rule="last_local", name="mine")
+    given = MTHFL(
+        fl.EigenRelevance(n_clusters=2),
+        1,
+        3,
+        "equal",
+        "task",
+        rule="last_local",
+        name="mine",
+    )
     for method in (given, MTHFL("random"), MTHFL("oracle", shared=0)):
         again = methods.build(method.settings())
         assert again.settings() == method.settings() and again.name == method.name
-    result = run(MTHFL("oracle", view="own"), fl.federations.with_events(fed, [{"round": 2, "join": 1}], seed=0))
+    result = run(
+        MTHFL("oracle", view="own"),
+        fl.federations.with_events(fed, [{"round": 2, "join": 1}], seed=0),
+    )
     assert len(result.labels) == 7 and len(result.theta) == 4
 
 
@@ -211,18 +323,33 @@ def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(
     ("options", "clusters", "says"),
     [
         ({"clusterer": "kmeans"}, True, "Unknown grouping of users 'kmeans'"),
-        ({"clusterer": fl.EigenRelevance}, True, "clusterer must be an estimator over clients, "),
+        (
+            {"clusterer": fl.EigenRelevance},
+            True,
+            "clusterer must be an estimator over clients, ",
+        ),
         ({"shared": True}, True, "shared must be a whole number"),
         ({"encoder": "pixels"}, True, "encoder must be an fl.encoders.EncoderSpec"),
-        ({"clusterer": "oracle", "shared": 3}, True, "shared is 3 layers but model 'mlp_plain' has 2"),
+        (
+            {"clusterer": "oracle", "shared": 3},
+            True,
+            "shared is 3 layers but model 'mlp_plain' has 2",
+        ),
         ({"clusterer": "oracle"}, False, '"oracle" needs the true clusters'),
         ({"view": "task"}, False, '"task" needs the true clusters'),
         ({"clusterer": fl.EigenRelevance(n_clusters=50)}, True, "n_clusters must be"),
-        ({"clusterer": fl.EigenRelevance(n_eigenvectors=21)}, True, "20 samples: lower n_eigenvectors"),
+        (
+            {"clusterer": fl.EigenRelevance(n_eigenvectors=21)},
+            True,
+            "20 samples: lower n_eigenvectors",
+        ),
     ],
 )
 def test_bad_options_are_refused(fed, options, clusters, says):
-    refused(says, lambda: run(MTHFL(**options), fed if clusters else replace(fed, clusters=None)))
+    refused(
+        says,
+        lambda: run(MTHFL(**options), fed if clusters else replace(fed, clusters=None)),
+    )
 
 
 def test_curves_end_where_the_run_does_and_users_see_their_own_server():
@@ -231,15 +358,23 @@ def test_curves_end_where_the_run_does_and_users_see_their_own_server():
     assert settings.pop("function") == "mthfl_training.curves"
     found = study.curves(**settings)
     fed = fl.federations.build(settings["federation"])
-    quick = {name: settings[name] for name in ("model", "batch_size", "lr", "rounds", "seed")} | {"participation": 1.0}
+    quick = {
+        name: settings[name] for name in ("model", "batch_size", "lr", "rounds", "seed")
+    } | {"participation": 1.0}
     done = run(methods.build(settings["method"]), fed, **quick)
-    last = found["tables"]["rounds"].query("round == round.max()")["accuracy"].to_numpy()
-    np.testing.assert_allclose(last, done.clients.groupby("true_cluster")["test"].mean())
+    last = (
+        found["tables"]["rounds"].query("round == round.max()")["accuracy"].to_numpy()
+    )
+    np.testing.assert_allclose(
+        last, done.clients.groupby("true_cluster")["test"].mean()
+    )
     assert len(found["tables"]["rounds"]) == 3 * (settings["rounds"] + 1)
 
     own = run(methods.build(settings["method"] | {"view": "own"}), fed, **quick)
     net = models.make(settings["model"], fed.input_shape, fed.n_classes)
-    everything = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
+    everything = replace(
+        fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients
+    )
     counts = fl.rounds.confusion(net, own.theta, own.rows, everything)[7]
     shares = fed.label_counts()[7] / fed.sizes[7]
     by_hand = 100 * (shares * np.diag(counts) / counts.sum(axis=1)).sum()

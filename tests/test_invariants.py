@@ -22,7 +22,13 @@ from fltnb.metrics import adjusted_rand_index
 
 M, K, ROUNDS = 6, 2, 2
 EXACT = QUICK | {"rounds": ROUNDS, "eval_every": ROUNDS, "backend": "stacked"}
-ROUGH = EXACT | {"participation": 0.5, "batch_size": 10, "local_epochs": 1, "rounds": 3, "eval_every": 3}
+ROUGH = EXACT | {
+    "participation": 0.5,
+    "batch_size": 10,
+    "local_epochs": 1,
+    "rounds": 3,
+    "eval_every": 3,
+}
 
 
 def pca(threshold):
@@ -45,8 +51,12 @@ class Line:
 
     usual: Callable  # the method as it is used
     one: Callable | str  # U1: with one cluster, to equal FedAvg
-    alone: Callable | str = NO_THRESHOLD  # U2: with every client for itself, to equal Local
-    start: str = COMMON  # U4: why permuting initial models says nothing, or "independent"
+    alone: Callable | str = (
+        NO_THRESHOLD  # U2: with every client for itself, to equal Local
+    )
+    start: str = (
+        COMMON  # U4: why permuting initial models says nothing, or "independent"
+    )
     down: Callable = lambda P: P  # U10: scalars received by a participant per round
     up: Callable = lambda P: P
     setup: Callable = lambda fed: (0, 0)  # U10: bytes sent before round 1 (up, down)
@@ -54,12 +64,20 @@ class Line:
     weights: str = "samples"  # U1: the weights of this method's mean; "equal" is compared on clients of equal size
     one_of: Callable = lambda fed: fed  # U1, U2: another federation
     alone_of: Callable = lambda fed: fed
-    personal: bool = False  # U5: compared with the same method on one client, not with Local
+    personal: bool = (
+        False  # U5: compared with the same method on one client, not with Local
+    )
     still: str = ""  # U7: why models move though no client takes a step
-    late: int = 0  # U1, U2, U5: rounds at the start whose training is used for clustering only
-    parts: Callable = lambda net: [slice(None)]  # U6: parameters that are averaged with weights of their own
+    late: int = (
+        0  # U1, U2, U5: rounds at the start whose training is used for clustering only
+    )
+    parts: Callable = lambda net: [
+        slice(None)
+    ]  # U6: parameters that are averaged with weights of their own
     mean: str = ""  # U6: why aggregates are no weighted means of the models around
-    once: Callable | None = None  # U10: bytes sent (up, down) on top in the rounds, where not all rounds are alike
+    once: Callable | None = (
+        None  # U10: bytes sent (up, down) on top in the rounds, where not all rounds are alike
+    )
 
 
 def emd(tolerance):
@@ -75,11 +93,15 @@ def exchanged(fed):
         seen |= new
         pairs = [(i, j) for i in seen for j in seen if i != j and {i, j} & new]
         down += body * len(pairs)
-        up += sum(body + width * (len(fed.train[i]) + len(fed.val[j])) for i, j in pairs) + len({i for i, _ in pairs})
+        up += sum(
+            body + width * (len(fed.train[i]) + len(fed.val[j])) for i, j in pairs
+        ) + len({i for i, _ in pairs})
     return 4 * up, 4 * down
 
 
-CENTROIDS = 4 * M * 2 * 8  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
+CENTROIDS = (
+    4 * M * 2 * 8
+)  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
 
 OTHERS = {
     "FedProx": lambda: m.FedProx(0.3, rule="last_local"),
@@ -102,14 +124,30 @@ def three(make, usual=0.25, one=1e6, alone=0.0):
 LINES = {
     "FedAvg": Line(m.FedAvg, m.FedAvg),
     "FedProx": Line(lambda: m.FedProx(mu=0.1), lambda: m.FedProx(mu=0)),
-    "Local": Line(m.Local, "has no clusters, and no model in common", m.Local, down=lambda P: 0, up=lambda P: 0),
-    "Oracle": Line(m.Oracle, m.Oracle, m.Oracle, one_of=truth([0] * M), alone_of=truth(range(M))),
+    "Local": Line(
+        m.Local,
+        "has no clusters, and no model in common",
+        m.Local,
+        down=lambda P: 0,
+        up=lambda P: 0,
+    ),
+    "Oracle": Line(
+        m.Oracle, m.Oracle, m.Oracle, one_of=truth([0] * M), alone_of=truth(range(M))
+    ),
     "FLT": Line(*three(lambda t: m.FLT(pca(t))), setup=lambda fed: (CENTROIDS, 0)),
-    "PCAKMHC": Line(*three(lambda t: m.PCAKMHC(pca(t), graph="full")), setup=lambda fed: (CENTROIDS, 0)),
+    "PCAKMHC": Line(
+        *three(lambda t: m.PCAKMHC(pca(t), graph="full")),
+        setup=lambda fed: (CENTROIDS, 0),
+    ),
     # nobody changes here; the repeated clustering, after round 2 again, finds what it found before
-    "DynamicFLT": Line(*three(lambda t: m.DynamicFLT(pca(t), tau=2)), setup=lambda fed: (2 * CENTROIDS, 0)),
+    "DynamicFLT": Line(
+        *three(lambda t: m.DynamicFLT(pca(t), tau=2)),
+        setup=lambda fed: (2 * CENTROIDS, 0),
+    ),
     "SoftFLT": Line(
-        *three(lambda s: m.SoftFLT(pca(0.25), scale=s), None, 1e9, 1e-9), near=1e-5, setup=lambda fed: (CENTROIDS, 0)
+        *three(lambda s: m.SoftFLT(pca(0.25), scale=s), None, 1e9, 1e-9),
+        near=1e-5,
+        setup=lambda fed: (CENTROIDS, 0),
     ),
     "FedSEM": Line(lambda: m.FedSEM(K), lambda: m.FedSEM(1)),
     "FeSEM": Line(lambda: m.FeSEM(K), lambda: m.FeSEM(1, lam=0), **EQUAL),
@@ -121,25 +159,54 @@ LINES = {
         **EQUAL,
     ),
     "PACFL": Line(
-        *three(lambda of: m.PACFL(fl.PACFL(**of)), {"n_clusters": 2}, {"threshold": 180}, {"threshold": -1}),
-        setup=lambda fed: (4 * 64 * np.minimum(fed.label_counts(), 3).sum(), 0),  # vectors of 64 pixels per class
+        *three(
+            lambda of: m.PACFL(fl.PACFL(**of)),
+            {"n_clusters": 2},
+            {"threshold": 180},
+            {"threshold": -1},
+        ),
+        setup=lambda fed: (
+            4 * 64 * np.minimum(fed.label_counts(), 3).sum(),
+            0,
+        ),  # vectors of 64 pixels per class
     ),
     "FedClust": Line(
-        *three(lambda of: m.FedClust(**of), {"n_clusters": 2}, {"threshold": 1e9}, {"threshold": 0}),
+        *three(
+            lambda of: m.FedClust(**of),
+            {"n_clusters": 2},
+            {"threshold": 1e9},
+            {"threshold": 0},
+        ),
         late=1,
-        once=lambda P: (-4 * (M // 2) * (P - 201 * 10), 0),  # in round 1 the last layer of 200 x 10 and 10 alone
+        once=lambda P: (
+            -4 * (M // 2) * (P - 201 * 10),
+            0,
+        ),  # in round 1 the last layer of 200 x 10 and 10 alone
     ),
     "EMDCFL": Line(*three(lambda t: m.EMDCFL(emd(t)), 0.025, 2.0, 0), setup=exchanged),
     "FlexCFL": Line(lambda: m.FlexCFL(2), lambda: m.FlexCFL(1), **EQUAL),
     "CFLGP": Line(
         *(lambda: m.CFLGP(2), lambda: m.CFLGP(1)),
         **EQUAL,
-        once=lambda P: (4 * (M // 2) * P,) * 2,  # in round 3 all three, whose model is the first, train the second too
+        once=lambda P: (
+            (4 * (M // 2) * P,) * 2
+        ),  # in round 3 all three, whose model is the first, train the second too
     ),
-    "FedEM": Line(lambda: m.FedEM(K), lambda: m.FedEM(1), **SEVERAL, up=lambda P: K * P, personal=True),
+    "FedEM": Line(
+        lambda: m.FedEM(K),
+        lambda: m.FedEM(1),
+        **SEVERAL,
+        up=lambda P: K * P,
+        personal=True,
+    ),
     "FedRC": Line(
         *(lambda: m.FedRC(K), lambda: m.FedRC(1)),
-        **SEVERAL | {"down": lambda P: K * P + K * 10, "up": lambda P: K * P + K * 10, "personal": True},
+        **SEVERAL
+        | {
+            "down": lambda P: K * P + K * 10,
+            "up": lambda P: K * P + K * 10,
+            "personal": True,
+        },
     ),
     "FedSoft": Line(
         *(lambda: m.FedSoft(K, period=1), lambda: m.FedSoft(1, lam=0, serves="center")),
@@ -152,20 +219,32 @@ LINES = {
         still="every model takes from every client, and clients train different ones",
     ),
     "PFedGraph": Line(m.PFedGraph, lambda: m.PFedGraph(alpha=1e15)),
-    "FedSaC": Line(m.FedSaC, lambda: m.FedSaC(0, 0), near=1e-7, up=lambda P: P + 3 * 200),
+    "FedSaC": Line(
+        m.FedSaC, lambda: m.FedSaC(0, 0), near=1e-7, up=lambda P: P + 3 * 200
+    ),
     "MTHFL": Line(
         lambda: m.MTHFL(fl.EigenRelevance(n_clusters=2)),
-        lambda: m.MTHFL("oracle", shared=2),  # two groups, but all layers are averaged over both
+        lambda: m.MTHFL(
+            "oracle", shared=2
+        ),  # two groups, but all layers are averaged over both
         lambda: m.MTHFL("oracle", shared=0),
-        setup=lambda fed: (4 * M * (5 * 64 + M - 1), 4 * M * (M - 1) * 5 * 64),  # five eigenvectors of 64 pixels
+        setup=lambda fed: (
+            4 * M * (5 * 64 + M - 1),
+            4 * M * (M - 1) * 5 * 64,
+        ),  # five eigenvectors of 64 pixels
         alone_of=truth(range(M)),
         parts=lambda net: [columns := shared_columns(net, None), ~columns],
     ),
-    "FedSGD": Line(m.FedSGD, "one step where the others take two; see test_methods_fesem"),
+    "FedSGD": Line(
+        m.FedSGD, "one step where the others take two; see test_methods_fesem"
+    ),
     "FedDist": Line(m.FedDist, lambda: m.FedDist(1), **EQUAL, personal=True),
     "FedDistWS": Line(m.FedDistWS, lambda: m.FedDistWS(1), personal=True),
     "FedDANE": Line(
-        *(m.FedDANE, "its corrected steps are not FedAvg's; with one client they are FedProx's"),
+        *(
+            m.FedDANE,
+            "its corrected steps are not FedAvg's; with one client they are FedProx's",
+        ),
         down=lambda P: 3 * P,
         up=lambda P: 2 * P,
     ),
@@ -175,10 +254,14 @@ LINES = {
     ),
     "HypoCluster": Line(lambda: m.HypoCluster(K), lambda: m.HypoCluster(1), **SEVERAL),
     "RobustTKM": Line(
-        *(lambda: m.RobustTKM(K), lambda: m.RobustTKM(1, trim=0)), **EQUAL, mean="each number is trimmed for itself"
+        *(lambda: m.RobustTKM(K), lambda: m.RobustTKM(1, trim=0)),
+        **EQUAL,
+        mean="each number is trimmed for itself",
     ),
     "FeSEMMA": Line(
-        *(lambda: m.FeSEMMA(K), lambda: m.FeSEMMA(1, lam=0)), **EQUAL, mean="neurons are put into another order before"
+        *(lambda: m.FeSEMMA(K), lambda: m.FeSEMMA(1, lam=0)),
+        **EQUAL,
+        mean="neurons are put into another order before",
     ),
 }
 
@@ -186,18 +269,30 @@ LINES = {
 def lines(invariant):
     """One case per method; where the invariant does not apply, a skip with the reason."""
     reasons = {name: invariant(line) for name, line in LINES.items()}
-    skips = {name: [pytest.mark.skip(reason=reason)] if reason else [] for name, reason in reasons.items()}
-    return pytest.mark.parametrize("line", [pytest.param(LINES[name], id=name, marks=skips[name]) for name in LINES])
+    skips = {
+        name: [pytest.mark.skip(reason=reason)] if reason else []
+        for name, reason in reasons.items()
+    }
+    return pytest.mark.parametrize(
+        "line",
+        [pytest.param(LINES[name], id=name, marks=skips[name]) for name in LINES],
+    )
 
 
 always = lines(lambda line: "")
 
 
 def test_every_method_has_its_line():
-    assert set(LINES) == set(m.METHODS), "write a line for the new method: how it takes part, or why it does not"
+    assert set(LINES) == set(m.METHODS), (
+        "write a line for the new method: how it takes part, or why it does not"
+    )
     assert len({cls.name for cls in m.METHODS.values()}) == len(m.METHODS)
     for name, line in LINES.items():
-        assert type(line.usual()) is type(m.build(line.usual().settings())) is m.METHODS[name]
+        assert (
+            type(line.usual())
+            is type(m.build(line.usual().settings()))
+            is m.METHODS[name]
+        )
 
 
 @cache
@@ -216,7 +311,10 @@ def digits(equal=True):
 
 
 def permuted(fed, order):
-    moved = {split: [getattr(fed, split)[i] for i in order] for split in ("train", "val", "test")}
+    moved = {
+        split: [getattr(fed, split)[i] for i in order]
+        for split in ("train", "val", "test")
+    }
     return replace(fed, **moved, clusters=fed.clusters[order])
 
 
@@ -240,13 +338,24 @@ def plain_run(method, equal=False):
 
 @lines(lambda line: line.one if isinstance(line.one, str) else "")
 def test_u1_one_cluster_is_fedavg(line):
-    found = run(line.one(), line.one_of(digits(equal=line.weights == "equal")), rounds=ROUNDS + line.late)
-    assert np.allclose(final(found), final(plain_run(m.FedAvg, line.weights == "equal")), rtol=0, atol=1e-12)
+    found = run(
+        line.one(),
+        line.one_of(digits(equal=line.weights == "equal")),
+        rounds=ROUNDS + line.late,
+    )
+    assert np.allclose(
+        final(found),
+        final(plain_run(m.FedAvg, line.weights == "equal")),
+        rtol=0,
+        atol=1e-12,
+    )
 
 
 @lines(lambda line: line.alone if isinstance(line.alone, str) else "")
 def test_u2_singletons_are_local(line):
-    found = run(line.alone(), line.alone_of(digits(equal=False)), rounds=ROUNDS + line.late)
+    found = run(
+        line.alone(), line.alone_of(digits(equal=False)), rounds=ROUNDS + line.late
+    )
     assert np.allclose(final(found), final(plain_run(m.Local)), rtol=0, atol=1e-12)
 
 
@@ -266,7 +375,13 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
             state = super().start(fed, model, context)
             return state | {"models": state["models"][::-1].copy()}
 
-    swapped = Swapped(**{name: value for name, value in line.usual().settings().items() if name != "name"})
+    swapped = Swapped(
+        **{
+            name: value
+            for name, value in line.usual().settings().items()
+            if name != "name"
+        }
+    )
     a, b = usual_run(line), run(swapped, digits(equal=False))
     assert len(np.unique(a.labels)) > 1  # else there is nothing to permute
     assert np.array_equal(b.labels, K - 1 - a.labels)
@@ -277,39 +392,66 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
 @always
 def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     fed = digits()
-    same = replace(fed, train=[fed.train[0]] * M, test=[fed.test[0]] * M, clusters=np.zeros(M, dtype=np.int64))
+    same = replace(
+        fed,
+        train=[fed.train[0]] * M,
+        test=[fed.test[0]] * M,
+        clusters=np.zeros(M, dtype=np.int64),
+    )
     result = run(line.usual(), same, rounds=ROUNDS + line.late)
     assert np.ptp(final(result), axis=0).max() < 1e-12
     # what one client, alone with the same start, would reach; IFCA starts from the model it picked
-    one = {"train": same.train[:1], "test": same.test[:1], "val": same.val[:1], "clusters": same.clusters[:1]}
+    one = {
+        "train": same.train[:1],
+        "test": same.test[:1],
+        "val": same.val[:1],
+        "clusters": same.clusters[:1],
+    }
     picked = int(result.rows[0]) if line.start == "independent" else 0
 
     if line.personal:
         # not closer: FedRC floors a sum over the clients, which is larger for six than for one
-        assert np.allclose(final(result), final(run(line.usual(), replace(same, **one))), rtol=0, atol=1e-8)
+        assert np.allclose(
+            final(result),
+            final(run(line.usual(), replace(same, **one))),
+            rtol=0,
+            atol=1e-8,
+        )
         return
 
     class From(m.Local):
         def start(self, fed, model, context):
-            return super().start(fed, model, context) | {"models": model.init(context.seed, picked)[None]}
+            return super().start(fed, model, context) | {
+                "models": model.init(context.seed, picked)[None]
+            }
 
         def local_training(self):
             return line.usual().local_training()
 
-    assert np.allclose(final(result), final(run(From(), replace(same, **one))), rtol=0, atol=1e-12)
+    assert np.allclose(
+        final(result), final(run(From(), replace(same, **one))), rtol=0, atol=1e-12
+    )
 
 
 class Arbitrary:
     """An engine that measures as usual, and whose training gives anything."""
 
     def __init__(self, engine, rng):
-        self.fed, self.model, self.spec, self.device = engine.fed, engine.model, engine.spec, engine.device
+        self.fed, self.model, self.spec, self.device = (
+            engine.fed,
+            engine.model,
+            engine.spec,
+            engine.device,
+        )
         self.evaluate = engine.evaluate
         self.rng = rng
 
     def train(self, theta, rows, clients, round, sample_weights=None):
         assert theta[rows].shape == (len(clients), self.model.n_parameters)
-        return training.Trained(self.rng.normal(size=theta[rows].shape).astype(np.float32), np.zeros(len(clients)))
+        return training.Trained(
+            self.rng.normal(size=theta[rows].shape).astype(np.float32),
+            np.zeros(len(clients)),
+        )
 
 
 def drive(method, fed, rounds=3, seed=0):
@@ -318,9 +460,14 @@ def drive(method, fed, rounds=3, seed=0):
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     with training.make_engine(fed, net, training.TrainSpec(), "serial") as engine:
         state = method.start(fed, net, m.Context(seed))
-        around = [served(method, state), np.stack([net.init(seed, k) for k in range(K)])]
+        around = [
+            served(method, state),
+            np.stack([net.init(seed, k) for k in range(K)]),
+        ]
         for round in range(1, rounds + 1):
-            clients = np.sort(rng.choice(fed.n_clients, size=fed.n_clients - round, replace=False))
+            clients = np.sort(
+                rng.choice(fed.n_clients, size=fed.n_clients - round, replace=False)
+            )
             state = method.observe(state, clients, round, engine)
             state, trained = method.train(state, clients, round, Arbitrary(engine, rng))
             around.append(trained.theta.reshape(-1, net.n_parameters))
@@ -332,13 +479,21 @@ def drive(method, fed, rounds=3, seed=0):
 def test_u6_aggregates_are_means_of_what_was_sent(line):
     """No parameter leaves the range of the models around, and a mean of weights that sum to 1 solves for them."""
     for around, now in drive(line.usual(), digits(equal=False)):
-        assert (now >= around.min(axis=0) - 1e-6).all() and (now <= around.max(axis=0) + 1e-6).all()
+        assert (now >= around.min(axis=0) - 1e-6).all() and (
+            now <= around.max(axis=0) + 1e-6
+        ).all()
         for part in line.parts(models.make("mlp_plain", (1, 8, 8), 10)):
-            distinct = np.stack(list({row.tobytes(): row for row in around[:, part]}.values())).astype(np.float64)
+            distinct = np.stack(
+                list({row.tobytes(): row for row in around[:, part]}.values())
+            ).astype(np.float64)
             mean = now[:, part].T
-            weights, *_ = np.linalg.lstsq(distinct.T, mean.astype(np.float64), rcond=None)
+            weights, *_ = np.linalg.lstsq(
+                distinct.T, mean.astype(np.float64), rcond=None
+            )
             assert np.allclose(distinct.T @ weights, mean, atol=1e-4)
-            assert (weights > -1e-4).all() and np.allclose(weights.sum(axis=0), 1, atol=1e-4)
+            assert (weights > -1e-4).all() and np.allclose(
+                weights.sum(axis=0), 1, atol=1e-4
+            )
 
 
 @lines(lambda line: line.still)
@@ -355,7 +510,9 @@ def test_u7_without_a_step_nothing_moves_and_labels_are_defined(line):
 
 def same_bits(a, b):
     labels = a.labels is b.labels is None or np.array_equal(a.labels, b.labels)
-    return np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows) and labels
+    return (
+        np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows) and labels
+    )
 
 
 def variants(line):
@@ -365,12 +522,18 @@ def variants(line):
     if type(usual).__name__ in OTHERS:
         yield OTHERS[type(usual).__name__]()
     if usual._as_run or usual.AS_RUN.keys() & usual.options():
-        kept = {k: v for k, v in usual.settings().items() if k in ("name", "n_clusters", "clusterer", "tau")}
+        kept = {
+            k: v
+            for k, v in usual.settings().items()
+            if k in ("name", "n_clusters", "clusterer", "tau")
+        }
         yield m.build({"variant": "as_run"} | kept)
 
 
 @always
-def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_path, monkeypatch):
+def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(
+    line, tmp_path, monkeypatch
+):
     fed = digits(equal=False)
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     for first, method in zip((True, False, False), variants(line), strict=False):
@@ -382,9 +545,13 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_pat
             before = {name: np.array(value) for name, value in state.items()}
             after = type(stopped).collect(stopped, state, clients, theta, round)
             for name, old in before.items():
-                if name == "memory":  # last known models are changed where they lie: those of participants alone
+                if (
+                    name == "memory"
+                ):  # last known models are changed where they lie: those of participants alone
                     old[clients] = state[name][clients]
-                assert np.array_equal(old, state[name], equal_nan=old.dtype.kind == "f"), name
+                assert np.array_equal(
+                    old, state[name], equal_nan=old.dtype.kind == "f"
+                ), name
             return after
 
         monkeypatch.setattr(stopped, "collect", collect, raising=False)
@@ -393,7 +560,9 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_pat
         a = usual_run(line, rough=True) if first else run(method, fed, ROUGH)
         b = run(method, fed, ROUGH, checkpoint=path)
         assert same_bits(a, b)
-        assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
+        assert a.history.drop(columns="seconds").equals(
+            b.history.drop(columns="seconds")
+        )
 
 
 @always
@@ -402,7 +571,10 @@ def test_u9_test_labels_are_for_reporting_only(line):
     labels, tested = fed.labels.copy(), np.unique(np.concatenate(fed.test))
     assert not np.isin(tested, np.concatenate(fed.train)).any()
     labels[tested] = np.random.default_rng(0).integers(0, fed.n_classes, len(tested))
-    a, b = usual_run(line, rough=True), run(line.usual(), replace(fed, labels=labels), ROUGH)
+    a, b = (
+        usual_run(line, rough=True),
+        run(line.usual(), replace(fed, labels=labels), ROUGH),
+    )
     assert same_bits(a, b)
     assert not a.clients["test"].equals(b.clients["test"])
 
@@ -421,7 +593,17 @@ def test_u10_counted_traffic_is_that_of_the_table(line):
 
 def test_the_usual_settings_form_clusters():
     """Else most of the above would compare FedAvg with itself."""
-    single = {"FedAvg", "FedProx", "FedSGD", "FedDist", "FedDistWS", "FedDANE", "Local", "PFedGraph", "FedSaC"}
+    single = {
+        "FedAvg",
+        "FedProx",
+        "FedSGD",
+        "FedDist",
+        "FedDistWS",
+        "FedDANE",
+        "Local",
+        "PFedGraph",
+        "FedSaC",
+    }
     for name, line in LINES.items():
         labels = usual_run(line).labels
         assert name in single if labels is None else len(np.unique(labels)) > 1, name

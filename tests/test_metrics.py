@@ -16,53 +16,102 @@ def test_metrics_by_hand(recwarn):
     assert metrics.accuracy(correct, total).tolist() == [90, 75, 50]
     found = metrics.summary(correct, total)
     assert list(found) == ["accuracy", "micro", "variance", "worst"]
-    assert found["accuracy"] == pytest.approx(215 / 3)  # unweighted: 22 of 34 samples would be 64.7
-    assert found["variance"] == pytest.approx((90**2 + 75**2 + 50**2) / 3 - (215 / 3) ** 2)
+    assert found["accuracy"] == pytest.approx(
+        215 / 3
+    )  # unweighted: 22 of 34 samples would be 64.7
+    assert found["variance"] == pytest.approx(
+        (90**2 + 75**2 + 50**2) / 3 - (215 / 3) ** 2
+    )
     assert found["worst"] == 50
     values = metrics.accuracy([4, 0, 1], [4, 0, 2])
     assert np.isnan(values[1])
     assert metrics.mean_accuracy(values) == 75
     assert metrics.variance(values) == 625
     assert metrics.worst(values) == 50
-    assert metrics.micro_accuracy([9, 0], [10, 30]) == 22.5  # the plain mean over clients is 45
-    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(0.2656, abs=1e-4)  # EMD-CFL prints 0.26
+    assert (
+        metrics.micro_accuracy([9, 0], [10, 30]) == 22.5
+    )  # the plain mean over clients is 45
+    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(
+        0.2656, abs=1e-4
+    )  # EMD-CFL prints 0.26
     assert metrics.seed_spread([1, 3]) == pytest.approx(math.sqrt(2))
-    undefined = [*metrics.summary([0, 0], [0, 0]).values(), metrics.mean_accuracy([]), metrics.micro_accuracy([0], [0])]
-    assert np.isnan([*undefined, metrics.seed_spread([5.0]), metrics.seed_spread([])]).all()
+    undefined = [
+        *metrics.summary([0, 0], [0, 0]).values(),
+        metrics.mean_accuracy([]),
+        metrics.micro_accuracy([0], [0]),
+    ]
+    assert np.isnan(
+        [*undefined, metrics.seed_spread([5.0]), metrics.seed_spread([])]
+    ).all()
     assert not recwarn.list
 
 
 def test_impossible_counts_are_refused():
-    for correct, total in (([1, 2], [3]), ([5], [4]), ([-1], [4]), ([0], [-1]), ([float("nan")], [3])):
+    for correct, total in (
+        ([1, 2], [3]),
+        ([5], [4]),
+        ([-1], [4]),
+        ([0], [-1]),
+        ([float("nan")], [3]),
+    ):
         with pytest.raises(FltnbError):
             metrics.accuracy(correct, total)
 
 
 def test_binomial_error_by_hand():
-    found = [round(metrics.binomial_error(accuracy, 10_000), 2) for accuracy in (82.73, 97.98, 33.29)]
+    found = [
+        round(metrics.binomial_error(accuracy, 10_000), 2)
+        for accuracy in (82.73, 97.98, 33.29)
+    ]
     assert found == [0.38, 0.14, 0.47]  # as printed
-    assert [metrics.binomial_error(accuracy, 100) for accuracy in (50, 0, 100)] == [5, 0, 0]
+    assert [metrics.binomial_error(accuracy, 100) for accuracy in (50, 0, 100)] == [
+        5,
+        0,
+        0,
+    ]
 
 
 def test_flt_prints_binomial_errors():
     """Nearly all printed errors are the binomial ones of the whole split; the 11 that are not are known."""
     rows = papers.numbers("flt")
     # scenario 3's writers are not in the paper, so its pooled sizes are unknown
-    rows = rows[rows["setting"].isin(["scenario1", "scenario2", "scenario4", "ablation"]) & (rows["error"] != "")]
-    sizes = {"mnist": (10_000, 60_000), "cifar10": (10_000, 50_000), "structured_noniid_femnist": (18_800, 112_800)}
-    n = [sizes[name][split == "train"] for name, split in zip(rows["dataset"], rows["split"], strict=True)]
+    rows = rows[
+        rows["setting"].isin(["scenario1", "scenario2", "scenario4", "ablation"])
+        & (rows["error"] != "")
+    ]
+    sizes = {
+        "mnist": (10_000, 60_000),
+        "cifar10": (10_000, 50_000),
+        "structured_noniid_femnist": (18_800, 112_800),
+    }
+    n = [
+        sizes[name][split == "train"]
+        for name, split in zip(rows["dataset"], rows["split"], strict=True)
+    ]
     distance = np.abs(metrics.binomial_error(rows["number"], n) - rows["number_error"])
     assert len(rows) == 144
     assert (distance <= 0.005).sum() == 125  # equal to the last printed digit
     assert (distance <= 0.01).sum() == 133
     odd = rows[distance > 0.01]
-    assert set(odd["value"]) == {"75.35", "96.58", "76.22", "93.69", "71.24", "72.55", "81.97"}
+    assert set(odd["value"]) == {
+        "75.35",
+        "96.58",
+        "76.22",
+        "93.69",
+        "71.24",
+        "72.55",
+        "81.97",
+    }
     assert all(json.loads(p)["M"] == 500 for p in odd[odd["table"] == "T5"]["params"])
 
 
 def test_adjusted_rand_index():
-    assert metrics.adjusted_rand_index([0, 0, 1, 1], [7, 7, 3, 3]) == 1  # names do not matter
-    assert metrics.adjusted_rand_index([0, 0, 0, 0], [0, 0, 1, 1]) == 0  # one true cluster: 1 or 0 only
+    assert (
+        metrics.adjusted_rand_index([0, 0, 1, 1], [7, 7, 3, 3]) == 1
+    )  # names do not matter
+    assert (
+        metrics.adjusted_rand_index([0, 0, 0, 0], [0, 0, 1, 1]) == 0
+    )  # one true cluster: 1 or 0 only
     # pairs together in both: 2; in truth 6; found 3; of 15. Expected 6 * 3 / 15, at most (6 + 3) / 2
     three = metrics.adjusted_rand_index([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2])
     assert three == pytest.approx((2 - 6 * 3 / 15) / (4.5 - 6 * 3 / 15))

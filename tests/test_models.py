@@ -32,26 +32,48 @@ def test_published_sizes(name, shape, classes, published):
     assert sum(p.numel() for p in model.build().parameters()) == published
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 6, 6)])
+@pytest.mark.parametrize(
+    "shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 6, 6)]
+)
 @pytest.mark.parametrize("name", models.NAMES)
 def test_module_and_functional_forward_agree(name, shape):
     model = models.make(name, shape, 5)
     theta = model.init(1).astype(np.float64)
     module = model.build().double()
-    assert [tuple(p.shape) for p in module.parameters()] == [shape for _, shape in model.shapes]
+    assert [tuple(p.shape) for p in module.parameters()] == [
+        shape for _, shape in model.shapes
+    ]
     nn.utils.vector_to_parameters(torch.from_numpy(theta), module.parameters())
     x = torch.from_numpy(np.random.default_rng(0).random((3, *shape)))
-    torch.testing.assert_close(model.predict(model.unflatten(theta), x), module.eval()(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        model.predict(model.unflatten(theta), x), module.eval()(x), rtol=0, atol=1e-12
+    )
 
 
 def test_layers_and_stages_are_published():
-    kinds = [type(layer).__name__ for layer in models.make("mlp", (1, 28, 28), 10).layers]
+    kinds = [
+        type(layer).__name__ for layer in models.make("mlp", (1, 28, 28), 10).layers
+    ]
     assert kinds == ["Flatten", "Dense", "Dropout", "ReLU", "Dense"]
-    kinds = [type(layer).__name__ for layer in models.make("mnist_cnn", (1, 28, 28), 10).layers]
+    kinds = [
+        type(layer).__name__
+        for layer in models.make("mnist_cnn", (1, 28, 28), 10).layers
+    ]
     assert kinds[3:7] == ["Conv", "Dropout", "MaxPool", "ReLU"]
-    assert models.make("mnist_cnn", (1, 28, 28), 10).dropout == [((20, 1, 1), 0.5), ((50,), 0.5)]
-    found = [(stage.pool, stage.relu, stage.dropout) for stage in models.make("mnist_cnn", (1, 28, 28), 10).stages]
-    assert found == [(True, True, None), (True, True, 0), (False, True, 1), (False, False, None)]
+    assert models.make("mnist_cnn", (1, 28, 28), 10).dropout == [
+        ((20, 1, 1), 0.5),
+        ((50,), 0.5),
+    ]
+    found = [
+        (stage.pool, stage.relu, stage.dropout)
+        for stage in models.make("mnist_cnn", (1, 28, 28), 10).stages
+    ]
+    assert found == [
+        (True, True, None),
+        (True, True, 0),
+        (False, True, 1),
+        (False, False, None),
+    ]
 
 
 def test_initial_values_follow_torch():
@@ -72,11 +94,21 @@ def test_initial_values_follow_torch():
     model.build()
     assert torch.equal(torch.get_rng_state(), before)
     assert a.dtype == np.float32 and a.shape == (model.n_parameters,)
-    assert np.array_equal(a, model.init(3)) and not np.array_equal(a, b) and not np.array_equal(a, model.init(4))
+    assert (
+        np.array_equal(a, model.init(3))
+        and not np.array_equal(a, b)
+        and not np.array_equal(a, model.init(4))
+    )
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 3), st.integers(6, 40), st.integers(6, 40), st.integers(1, 12), st.sampled_from(models.NAMES))
+@given(
+    st.integers(1, 3),
+    st.integers(6, 40),
+    st.integers(6, 40),
+    st.integers(1, 12),
+    st.sampled_from(models.NAMES),
+)
 def test_any_image_size_gives_logits(c, h, w, classes, name):
     if name == "leaf_cnn":
         h, w = min(h, 12), min(w, 12)  # a large first dense layer takes long
@@ -87,8 +119,12 @@ def test_any_image_size_gives_logits(c, h, w, classes, name):
 
 
 def test_dropout_and_unflatten_by_hand_and_bad_shapes():
-    assert models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
-    least = {name: 4 for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small")} | {"emdcfl_cnn": 2}
+    assert (
+        models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
+    )
+    least = {name: 4 for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small")} | {
+        "emdcfl_cnn": 2
+    }
     for name, side in least.items():
         assert models.make(name, (1, side, side), 3).activations[-1] == (3,)
         refused(f"at least {side} x {side}", models.make, name, (1, 1, 20), 3)

@@ -15,18 +15,48 @@ from fltnb.papers import checks
 from fltnb.papers.settings import NOTEBOOKS, printed_setting
 
 OFFICIAL = "official release"
-FLT = {"federation": {"n_clients": 100}, "participation": 0.2, "local_epochs": 1, "rounds": 100}
+FLT = {
+    "federation": {"n_clients": 100},
+    "participation": 0.2,
+    "local_epochs": 1,
+    "rounds": 100,
+}
 FLT |= {"batch_size": 10, "lr": 0.01, "model": "mlp"}
-EMDCFL = {"federation": {"n_clients": 40}, "participation": 1.0, "local_epochs": 10, "rounds": 10}
-EMDCFL |= {"batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-6, "model": "emdcfl_cnn"}
-COMMON = {"kind": "training", "dataset": "mnist", "model": "mlp", "method": "fedavg", "variant": "as_written"}
-COMMON |= {"seed": 0, "profile": "small", "n_test": 10_000, "n_train": 60_000, "stopped": ""}
+EMDCFL = {
+    "federation": {"n_clients": 40},
+    "participation": 1.0,
+    "local_epochs": 10,
+    "rounds": 10,
+}
+EMDCFL |= {
+    "batch_size": 64,
+    "lr": 0.01,
+    "momentum": 0.9,
+    "weight_decay": 1e-6,
+    "model": "emdcfl_cnn",
+}
+COMMON = {
+    "kind": "training",
+    "dataset": "mnist",
+    "model": "mlp",
+    "method": "fedavg",
+    "variant": "as_written",
+}
+COMMON |= {
+    "seed": 0,
+    "profile": "small",
+    "n_test": 10_000,
+    "n_train": 60_000,
+    "stopped": "",
+}
 
 
 class Fake:
     """The shape of fltnb.results.Results, of rows given by hand; ``settings`` and ``about`` belong to the record."""
 
-    def __init__(self, *rows, axes=(), curves=(), clients=(), tables=None, missing=None):
+    def __init__(
+        self, *rows, axes=(), curves=(), clients=(), tables=None, missing=None
+    ):
         self.records, kept = {}, []
         for number, row in enumerate(rows):
             row = COMMON | {"key": f"k{number}"} | row
@@ -47,7 +77,17 @@ class Fake:
         return pd.DataFrame(self.tables[key, name])
 
     def provenance(self):
-        return pd.DataFrame([{"dataset": "mnist", "jobs": len(self.runs), "seeds": 1, "minutes": 1.5, "data": "<b>"}])
+        return pd.DataFrame(
+            [
+                {
+                    "dataset": "mnist",
+                    "jobs": len(self.runs),
+                    "seeds": 1,
+                    "minutes": 1.5,
+                    "data": "<b>",
+                }
+            ]
+        )
 
 
 def one(rows, /, **wanted):
@@ -82,28 +122,64 @@ def test_every_number_is_there_and_read_as_printed_and_has_names_for_people():
     assert (everything["number_error"].isna() == (everything["error"] == "")).all()
     assert {"589.6", "79.971", "-0.00"} <= set(everything["value"])
     # a changed digit in a printed number would silently move every comparison
-    text = everything.drop(columns=["number", "number_error", "first"]).to_csv(index=False, lineterminator="\n")
+    text = everything.drop(columns=["number", "number_error", "first"]).to_csv(
+        index=False, lineterminator="\n"
+    )
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert digest == "6ae1cfdcbeaf6f84e59173048d0d920c1606e33e97f2334f1fb9f09bf1b684df"
-    said = {"fesem_2": "FeSEM (K = 2)", "flt_c3": "FLT (C = 3)", "backdoor_cifar10": "Backdoor CIFAR-10"}
-    said |= {"rotated_mnist": "Rotated MNIST", "as_run": "as run", "my_method": "my method", "ari": "ARI"}
-    said |= {"resnet18:random": "ResNet-18, random weights", "pseudo-writers": "pseudo-writers"}
+    said = {
+        "fesem_2": "FeSEM (K = 2)",
+        "flt_c3": "FLT (C = 3)",
+        "backdoor_cifar10": "Backdoor CIFAR-10",
+    }
+    said |= {
+        "rotated_mnist": "Rotated MNIST",
+        "as_run": "as run",
+        "my_method": "my method",
+        "ari": "ARI",
+    }
+    said |= {
+        "resnet18:random": "ResNet-18, random weights",
+        "pseudo-writers": "pseudo-writers",
+    }
     assert {name: papers.label(name) for name in said} == said
     for column in ("method", "dataset", "model"):  # no raw id in any table
-        assert not [name for name in everything[column].unique() if "_" in papers.label(name)]
+        assert not [
+            name for name in everything[column].unique() if "_" in papers.label(name)
+        ]
 
 
 def test_selecting():
     mnist = papers.numbers("flt", "T1", dataset="mnist", metric="accuracy")
-    assert list(mnist["method"]) == ["fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2"]
-    assert list(mnist["value"]) == ["82.73", "97.41", "83.82", "98.01", "97.98", "97.97"]
+    assert list(mnist["method"]) == [
+        "fedavg",
+        "local",
+        "pca_km_hc",
+        "fedsem",
+        "flt_enc1",
+        "flt_enc2",
+    ]
+    assert list(mnist["value"]) == [
+        "82.73",
+        "97.41",
+        "83.82",
+        "98.01",
+        "97.98",
+        "97.97",
+    ]
     assert list(mnist["error"]) == ["0.38", "0.16", "0.37", "0.14", "0.14", "0.14"]
     assert mnist["number"].sum() == pytest.approx(557.92)
-    assert len(papers.numbers("flt", "T7", method=["fedavg", "local"], split="train")) == 8
-    assert papers.numbers("flt", "T1", dataset="femnist").empty  # known values that do not meet: no error
+    assert (
+        len(papers.numbers("flt", "T7", method=["fedavg", "local"], split="train")) == 8
+    )
+    assert papers.numbers(
+        "flt", "T1", dataset="femnist"
+    ).empty  # known values that do not meet: no error
     mine = papers.numbers("flt", "T1")
     mine["number"] = 0.0
-    assert papers.numbers("flt", "T1")["number"].iloc[0] == 82.73  # the caller's changes stay his own
+    assert (
+        papers.numbers("flt", "T1")["number"].iloc[0] == 82.73
+    )  # the caller's changes stay his own
 
 
 def test_unknown_names_are_refused():
@@ -114,48 +190,104 @@ def test_unknown_names_are_refused():
 
 def test_what_flt_prints_twice_and_differently():
     found = papers.inconsistencies("flt")
-    printed = {(r.setting, r.dataset, r.method, r.metric): r.printed for r in found.itertuples()}
+    printed = {
+        (r.setting, r.dataset, r.method, r.metric): r.printed
+        for r in found.itertuples()
+    }
     assert printed == {
-        ("scenario2", "mnist", "pca_km_hc", "accuracy_variance"): {"T2": "18.42", "T8": "18.40"},
-        ("scenario2", "cifar10", "fedsem", "accuracy"): {"T2": "73.26", "T5": "73.42", "T8": "73.26"},
-        ("scenario2", "cifar10", "flt_enc1", "accuracy"): {"T2": "79.971", "T5": "79.95", "T8": "79.97"},
-        ("scenario2", "cifar10", "flt_enc2", "accuracy"): {"T2": "80.00", "T5": "79.62", "T8": "80.00"},
-        ("scenario3", "femnist", "flt", "accuracy_variance"): {"T3": "145.03", "T9": "15.03"},
+        ("scenario2", "mnist", "pca_km_hc", "accuracy_variance"): {
+            "T2": "18.42",
+            "T8": "18.40",
+        },
+        ("scenario2", "cifar10", "fedsem", "accuracy"): {
+            "T2": "73.26",
+            "T5": "73.42",
+            "T8": "73.26",
+        },
+        ("scenario2", "cifar10", "flt_enc1", "accuracy"): {
+            "T2": "79.971",
+            "T5": "79.95",
+            "T8": "79.97",
+        },
+        ("scenario2", "cifar10", "flt_enc2", "accuracy"): {
+            "T2": "80.00",
+            "T5": "79.62",
+            "T8": "80.00",
+        },
+        ("scenario3", "femnist", "flt", "accuracy_variance"): {
+            "T3": "145.03",
+            "T9": "15.03",
+        },
     }
     assert papers.inconsistencies("emdcfl").empty
 
 
 def departs(line, settings, dataset="", variant="as_written", **options):
-    return papers.departures({"settings": settings, "provenance": {}}, line, dataset, variant, **options)
+    return papers.departures(
+        {"settings": settings, "provenance": {}}, line, dataset, variant, **options
+    )
 
 
 def test_departures_from_printed_settings():
     line = papers.numbers("flt", "T1").iloc[0]
     short = FLT | {"local_epochs": 5, "rounds": 50}
-    assert departs(line, FLT) == departs(line, FLT | {"model": "cnn_small"}) == []  # FLT does not name its network
+    assert (
+        departs(line, FLT) == departs(line, FLT | {"model": "cnn_small"}) == []
+    )  # FLT does not name its network
     assert departs(line, short) == ["50 of 100 rounds", "local epochs 5, printed 1"]
-    assert departs(line, short, variant="as_run") == ["50 of 100 rounds"]  # E is part of that variant
+    assert departs(line, short, variant="as_run") == [
+        "50 of 100 rounds"
+    ]  # E is part of that variant
     assert departs(line, FLT | {"rounds": 200}) == ["200 rounds, printed 100"]
     assert departs(line, FLT | {"rounds": 200}, at_round=100) == []
     otherwise = ["learning rate 0.1, printed 0.01", "batch size 32, printed 10"]
     assert departs(line, FLT | {"lr": 0.1, "batch_size": 32}) == otherwise
-    assert departs(line, FLT | {"federation": {"base": {"n_clients": 25}}}) == ["25 of 100 clients"]
+    assert departs(line, FLT | {"federation": {"base": {"n_clients": 25}}}) == [
+        "25 of 100 clients"
+    ]
 
     line = papers.numbers("emdcfl", dataset="backdoor_mnist", method="emdcfl").iloc[0]
-    assert departs(line, EMDCFL | {"federation": {"n_clients": 30, "samples_per_client": None}}) == []
-    light = {"model": "cnn_small", "federation": {"n_clients": 9, "samples_per_client": 4000}}
-    assert departs(line, EMDCFL | light | {"rounds": 3, "lr": 0.02, "batch_size": 32}) == [
+    assert (
+        departs(
+            line, EMDCFL | {"federation": {"n_clients": 30, "samples_per_client": None}}
+        )
+        == []
+    )
+    light = {
+        "model": "cnn_small",
+        "federation": {"n_clients": 9, "samples_per_client": 4000},
+    }
+    assert departs(
+        line, EMDCFL | light | {"rounds": 3, "lr": 0.02, "batch_size": 32}
+    ) == [
         *("light CNN", "9 of 30 clients", "3 of 10 rounds", "4,000 images per client"),
         *("learning rate 0.02, printed 0.01", "batch size 32, printed 64"),
     ]
     line = papers.numbers("emdcfl", "T2", method="emdcfl").iloc[0]
-    pacs = EMDCFL | {"federation": {"val_fraction": 0.16, "test_fraction": 0.2}, "lr": 0.001, "model": "resnet18"}
-    assert departs(line, pacs) == ["16% for validation, printed 10%", "20% for testing, printed 10%"]
-    assert departs(line, pacs, variant="as_run") == []  # that division is the public code's
-    short = {name: value for name, value in pacs.items() if name != "lr"}  # as in a record, which drops defaults
-    assert departs(line, short, variant="as_run") == ["learning rate 0.01, printed 0.001"]
+    pacs = EMDCFL | {
+        "federation": {"val_fraction": 0.16, "test_fraction": 0.2},
+        "lr": 0.001,
+        "model": "resnet18",
+    }
+    assert departs(line, pacs) == [
+        "16% for validation, printed 10%",
+        "20% for testing, printed 10%",
+    ]
+    assert (
+        departs(line, pacs, variant="as_run") == []
+    )  # that division is the public code's
+    short = {
+        name: value for name, value in pacs.items() if name != "lr"
+    }  # as in a record, which drops defaults
+    assert departs(line, short, variant="as_run") == [
+        "learning rate 0.01, printed 0.001"
+    ]
     setting = printed_setting(papers.numbers("emdcfl", "T6").iloc[0])
-    assert (setting["participation"], setting["model"], setting["n_clients"]) == (0.25, "emdcfl_cnn", 40)
+    assert (setting["participation"], setting["model"], setting["n_clients"]) == (
+        0.25,
+        "emdcfl_cnn",
+        40,
+    )
 
 
 def test_one_table_by_hand():
@@ -166,53 +298,120 @@ def test_one_table_by_hand():
         {"method": "local", "accuracy": 97.5},
     )
     table = papers.compare(results, "flt", "T1", "mnist")
-    columns = ["data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper"]
+    columns = [
+        "data",
+        "method",
+        "measure",
+        "paper",
+        "as written",
+        "as run",
+        "as written − paper",
+        "as run − paper",
+    ]
     assert list(table.columns) == columns
-    assert list(table["method"].unique()) == ["FedAvg", "Local", "PCA+kM+HC", "FedSEM", "FLT Enc1", "FLT Enc2"]
+    assert list(table["method"].unique()) == [
+        "FedAvg",
+        "Local",
+        "PCA+kM+HC",
+        "FedSEM",
+        "FLT Enc1",
+        "FLT Enc2",
+    ]
     fedavg = cell(table, "FedAvg")
     assert list(fedavg) == [
-        *("MNIST", "FedAvg", "accuracy", "82.73 ± 0.38", "86.50 ± 0.71 (2 seeds) [0.34]", "83.00 (1 seed) [0.38]"),
+        *(
+            "MNIST",
+            "FedAvg",
+            "accuracy",
+            "82.73 ± 0.38",
+            "86.50 ± 0.71 (2 seeds) [0.34]",
+            "83.00 (1 seed) [0.38]",
+        ),
         *("+3.77", "+0.27"),
     ]
     variance = cell(table, "FedAvg", "variance")
-    assert list(variance[["paper", "as written", "as run"]]) == ["44.65", "110.00 ± 0.00 (2 seeds)", "not run"]
+    assert list(variance[["paper", "as written", "as run"]]) == [
+        "44.65",
+        "110.00 ± 0.00 (2 seeds)",
+        "not run",
+    ]
     assert cell(table, "FLT Enc2")["as written"] == "not run"
-    assert "Table 1 of FLT" in table.attrs["caption"] and "local model not stated" in table.attrs["caption"]
+    assert (
+        "Table 1 of FLT" in table.attrs["caption"]
+        and "local model not stated" in table.attrs["caption"]
+    )
 
 
 def test_nothing_run_keeps_every_row():
     for paper, books in NOTEBOOKS.items():
         for name in (table for tables in books.values() for table in tables):
             table = papers.compare(None, paper, name)
-            assert set(table["as written"]) == {"not run"} and ("as run" in table) == (paper != "mthfl")
-            assert len(table) == len(papers.numbers(paper, name)) or (name, len(table)) == ("TI", 10)
+            assert set(table["as written"]) == {"not run"} and ("as run" in table) == (
+                paper != "mthfl"
+            )
+            assert len(table) == len(papers.numbers(paper, name)) or (
+                name,
+                len(table),
+            ) == ("TI", 10)
         names = [name for tables in books.values() for name in tables]
         assert sorted(names) == sorted(papers.numbers(paper)["table"].unique())
     gap = COMMON | {"method": "fedsem", "minutes": 7.0}
-    row = cell(papers.compare(Fake(missing=[gap, gap | {"seed": 1}]), "flt", "T1", "mnist"), "FedSEM")
+    row = cell(
+        papers.compare(Fake(missing=[gap, gap | {"seed": 1}]), "flt", "T1", "mnist"),
+        "FedSEM",
+    )
     assert (row["as written"], row["as run"]) == ("not run (about 14 min)", "not run")
 
 
 def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
-    results = Fake({"accuracy": 83.0, "variance": 50.0}, {"accuracy": 84.0, "variance": 50.0, "seed": 1})
+    results = Fake(
+        {"accuracy": 83.0, "variance": 50.0},
+        {"accuracy": 84.0, "variance": 50.0, "seed": 1},
+    )
     for table in ("T1", "T7"):
         run = one(ran(results, "flt", table), metric="accuracy")
-        assert (run["mean"], run["seeds"], run["status"], run["departs"]) == (83.5, 2, "reproduced", ())
+        assert (run["mean"], run["seeds"], run["status"], run["departs"]) == (
+            83.5,
+            2,
+            "reproduced",
+            (),
+        )
     found = papers.all_measured({"01_scenario1": results})
     table = papers.counts(found)
-    assert list(one(table, paper="flt", variant="as_written")[2:]) == [247, 2, 0, 245, 0]
+    assert list(one(table, paper="flt", variant="as_written")[2:]) == [
+        247,
+        2,
+        0,
+        245,
+        0,
+    ]
     assert list(one(table, paper="flt", variant="as_run")[2:]) == [247, 0, 0, 247, 0]
-    assert table.drop_duplicates("paper")["printed"].tolist() == [247, 118, 27, 533]  # 925 of 1,099
+    assert table.drop_duplicates("paper")["printed"].tolist() == [
+        247,
+        118,
+        27,
+        533,
+    ]  # 925 of 1,099
     near = papers.nearness(found)
-    assert near.to_numpy().tolist() == [["flt", "as_written", 1, 0, 1, 1, 1, 1]]  # 83.5 for 82.73, 50 for 44.65
+    assert near.to_numpy().tolist() == [
+        ["flt", "as_written", 1, 0, 1, 1, 1, 1]
+    ]  # 83.5 for 82.73, 50 for 44.65
 
 
 def test_single_switches_are_not_the_row_of_the_table():
-    rows = [{"method": "fedavg", "accuracy": 99.0, "k": 2.0}, {"method": "local", "accuracy": 97.0, "k": np.nan}]
+    rows = [
+        {"method": "fedavg", "accuracy": 99.0, "k": 2.0},
+        {"method": "local", "accuracy": 97.0, "k": np.nan},
+    ]
     results = Fake(*rows, axes=["k"])
     assert set(ran(results, "flt", "T1")["method"]) == {"local"}
-    assert set(ran(Fake(rows[0], axes=["k"]), "flt", "T1")["method"]) == {"fedavg"}  # what all have is no switch
-    rows = [{"rule": "last_aggregate", "variant": "as_run"}, {"rule": "participants", "variant": "as_run"}]
+    assert set(ran(Fake(rows[0], axes=["k"]), "flt", "T1")["method"]) == {
+        "fedavg"
+    }  # what all have is no switch
+    rows = [
+        {"rule": "last_aggregate", "variant": "as_run"},
+        {"rule": "participants", "variant": "as_run"},
+    ]
     results = Fake(*({"accuracy": 81.7} | row for row in rows), axes=["rule"])
     assert ran(results, "flt", "T1").empty
 
@@ -220,123 +419,276 @@ def test_single_switches_are_not_the_row_of_the_table():
 def test_otherwise_stopped_runs_and_stand_ins_are_named():
     results = Fake(
         {"accuracy": 82.7, "settings": {"rounds": 50, "local_epochs": 5}},
-        {"accuracy": 82.7, "variant": "as_run", "settings": {"rounds": 50, "local_epochs": 5}},
+        {
+            "accuracy": 82.7,
+            "variant": "as_run",
+            "settings": {"rounds": 50, "local_epochs": 5},
+        },
         {"accuracy": 97.0, "method": "local", "stopped": "loss is not finite"},
     )
     assert set(ran(results, "flt", "T1")["status"]) == {"otherwise"}
     table = papers.compare(results, "flt", "T1", "mnist")
-    said = dict(zip(table["method"] + table["measure"], table["otherwise"], strict=True))
-    assert said["FedAvgaccuracy"] == "as written: 50 of 100 rounds; local epochs 5, printed 1; as run: 50 of 100 rounds"
+    said = dict(
+        zip(table["method"] + table["measure"], table["otherwise"], strict=True)
+    )
+    assert (
+        said["FedAvgaccuracy"]
+        == "as written: 50 of 100 rounds; local epochs 5, printed 1; as run: 50 of 100 rounds"
+    )
     assert said["Localaccuracy"] == "a run stopped early"
 
     scenario4 = {"federation": {"n_clients": 2400}, "local_epochs": 5}
     base = {"method": "flt", "settings": scenario4}
     small = base | {"dataset": "emnist_bymerge", "accuracy": 80.0}
-    line = one(papers.compare(Fake(small), "flt", "T4"), method="FLT", model="MLP", measure="accuracy")
-    assert (line["as written"], line["otherwise"]) == ("80.00 (1 seed) [0.40]", "stand-in: EMNIST ByMerge")
+    line = one(
+        papers.compare(Fake(small), "flt", "T4"),
+        method="FLT",
+        model="MLP",
+        measure="accuracy",
+    )
+    assert (line["as written"], line["otherwise"]) == (
+        "80.00 (1 seed) [0.40]",
+        "stand-in: EMNIST ByMerge",
+    )
     assert "as written − paper" not in line  # nothing to compare with
-    cut = base | {"dataset": "emnist_balanced", "accuracy": 86.0, "about": {"data_origin": "stand-in: 42,864 (x) y"}}
+    cut = base | {
+        "dataset": "emnist_balanced",
+        "accuracy": 86.0,
+        "about": {"data_origin": "stand-in: 42,864 (x) y"},
+    }
     assert list(ran(Fake(cut), "flt", "T4")["departs"]) == [("stand-in: 42,864",)]
     own = base | {"dataset": "emnist_balanced", "accuracy": 86.0, "profile": "paper"}
-    assert list(ran(Fake(small, own), "flt", "T4")["status"]) == ["reproduced"]  # the best one is shown
+    assert list(ran(Fake(small, own), "flt", "T4")["status"]) == [
+        "reproduced"
+    ]  # the best one is shown
     paper = {"accuracy": 1.0, "profile": "paper", "settings": {"rounds": 50}}
     assert list(ran(Fake(paper, {"accuracy": 2.0}), "flt", "T1")["mean"]) == [2.0]
-    assert list(ran(Fake({"accuracy": 2.0, "settings": {"rounds": 10}}, paper), "flt", "T1")["mean"]) == [1.0]
+    assert list(
+        ran(Fake({"accuracy": 2.0, "settings": {"rounds": 10}}, paper), "flt", "T1")[
+            "mean"
+        ]
+    ) == [1.0]
 
 
 def test_models_of_a_table_are_told_apart():
     base = {"dataset": "femnist", "method": "flt"}
     scenario3 = {"federation": {"n_clients": 200}, "local_epochs": 5}
     rows = [{"accuracy": 70.0}, {"accuracy": 80.0, "model": "leaf_cnn"}]
-    found = ran(Fake(*(base | row | {"settings": scenario3 | row} for row in rows)), "flt", "T3").set_index("model")
+    found = ran(
+        Fake(*(base | row | {"settings": scenario3 | row} for row in rows)), "flt", "T3"
+    ).set_index("model")
     assert found["mean"].to_dict() == {"mlp": 70.0, "cnn": 80.0}
     assert found["departs"].to_dict() == {"mlp": ("100 of 1,000 rounds",), "cnn": ()}
     both = Fake({"accuracy": 1.0}, {"accuracy": 2.0, "model": "cnn_small"})
-    refused(r"FedAvg on MNIST as written \(MLP, light CNN\): select one", papers.compare, both, "flt", "T1")
     refused(
-        "01_scenario1 has no results for T2 of flt", papers.compare, Fake({"notebook": "01_scenario1"}), "flt", "T2"
+        r"FedAvg on MNIST as written \(MLP, light CNN\): select one",
+        papers.compare,
+        both,
+        "flt",
+        "T1",
+    )
+    refused(
+        "01_scenario1 has no results for T2 of flt",
+        papers.compare,
+        Fake({"notebook": "01_scenario1"}),
+        "flt",
+        "T2",
     )
 
 
 def test_other_methods_and_toy_data():
-    table = papers.compare(Fake({"method": "oracle", "accuracy": 99.2}), "flt", "T1", "mnist", beside=("oracle",))
+    table = papers.compare(
+        Fake({"method": "oracle", "accuracy": 99.2}),
+        "flt",
+        "T1",
+        "mnist",
+        beside=("oracle",),
+    )
     row = cell(table, "Oracle")
-    assert (row["paper"], row["as written"], len(table)) == ("", "99.20 (1 seed) [0.09]", 14)
+    assert (row["paper"], row["as written"], len(table)) == (
+        "",
+        "99.20 (1 seed) [0.09]",
+        14,
+    )
     toy = Fake({"dataset": "digits", "accuracy": 86.0, "n_test": 360})
-    for table in (papers.compare(toy, "flt", "T1"), papers.compare(toy, "flt", "T1", "digits")):
-        assert len(table) == 12 and set(table["data"]) == {"digits"} and "paper" not in table
-        assert table.attrs["caption"].startswith("Toy scale (digits); not comparable with Table 1 of FLT.")
+    for table in (
+        papers.compare(toy, "flt", "T1"),
+        papers.compare(toy, "flt", "T1", "digits"),
+    ):
+        assert (
+            len(table) == 12
+            and set(table["data"]) == {"digits"}
+            and "paper" not in table
+        )
+        assert table.attrs["caption"].startswith(
+            "Toy scale (digits); not comparable with Table 1 of FLT."
+        )
         assert cell(table, "FedAvg")["as written"] == "86.00 (1 seed) [1.83]"
-    assert (papers.counts(papers.all_measured({"01_scenario1": toy}))["reproduced"] == 0).all()
+    assert (
+        papers.counts(papers.all_measured({"01_scenario1": toy}))["reproduced"] == 0
+    ).all()
 
 
 def test_remarks_of_the_paper_and_origins_of_data():
     copies = {"dataset": "cifar10", "accuracy": 1.0, "about": {"data_origin": "copies"}}
     table = papers.compare(Fake(copies), "flt", "T2")
-    assert cell(table, "PCA+kM+HC", "variance", data="MNIST")["note"] == "the paper also prints 18.40 in T8"
+    assert (
+        cell(table, "PCA+kM+HC", "variance", data="MNIST")["note"]
+        == "the paper also prints 18.40 in T8"
+    )
     flt = cell(table, "FLT Enc1", data="CIFAR-10")
-    assert (flt["paper"], flt["note"]) == ("79.971 ± 0.40", "the paper also prints 79.95 in T5, 79.97 in T8")
+    assert (flt["paper"], flt["note"]) == (
+        "79.971 ± 0.40",
+        "the paper also prints 79.95 in T5, 79.97 in T8",
+    )
     assert "Data: copies." in table.attrs["caption"]
     twice = papers.all_measured(
-        {"01_scenario1": Fake(copies | {"settings": {"local_epochs": 5, "model": "lenet"}}, {"accuracy": 1.0})}
+        {
+            "01_scenario1": Fake(
+                copies | {"settings": {"local_epochs": 5, "model": "lenet"}},
+                {"accuracy": 1.0},
+            )
+        }
     )
-    assert list(one(papers.counts(twice), paper="flt", variant="as_written")[2:]) == [247, 2, 0, 245, 1]
-    lost = papers.compare(None, "flt", "T8").query("method == 'FLT Enc2' and measure == 'train variance'")
+    assert list(one(papers.counts(twice), paper="flt", variant="as_written")[2:]) == [
+        247,
+        2,
+        0,
+        245,
+        1,
+    ]
+    lost = papers.compare(None, "flt", "T8").query(
+        "method == 'FLT Enc2' and measure == 'train variance'"
+    )
     assert lost["note"].str.contains("a leading digit may be lost").any()
 
 
 def test_the_ablation_is_read_at_both_numbers_of_rounds():
     line = {"clients": 500, "participation": 0.5, "local_epochs": 1}
     settings = {"federation": {"n_clients": 500}, "participation": 0.5}
-    run = {"dataset": "cifar10", "method": "fedsem", "accuracy": 76.0, "settings": settings, **line}
+    run = {
+        "dataset": "cifar10",
+        "method": "fedsem",
+        "accuracy": 76.0,
+        "settings": settings,
+        **line,
+    }
     other = run | {"clients": 100, "accuracy": 1.0}
-    curves = [{"key": "k0", "split": "test", "round": r, "accuracy": a} for r, a in ((50, 70.0), (75, 0), (100, 76.0))]
-    found = papers.compare(Fake(run, other, axes=list(line), curves=curves), "flt", "T5")
+    curves = [
+        {"key": "k0", "split": "test", "round": r, "accuracy": a}
+        for r, a in ((50, 70.0), (75, 0), (100, 76.0))
+    ]
+    found = papers.compare(
+        Fake(run, other, axes=list(line), curves=curves), "flt", "T5"
+    )
     found = found[found["as written"] != "not run"]
-    lines = found[["clients", "participation", "local epochs", "rounds"]].to_numpy().tolist()
+    lines = (
+        found[["clients", "participation", "local epochs", "rounds"]]
+        .to_numpy()
+        .tolist()
+    )
     assert lines == [["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"]]
     assert list(found["paper"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
-    assert list(found["as written"]) == ["70.00 (1 seed) [0.46]", "76.00 (1 seed) [0.43]"]
+    assert list(found["as written"]) == [
+        "70.00 (1 seed) [0.46]",
+        "76.00 (1 seed) [0.43]",
+    ]
     assert "otherwise" not in found
 
 
 def test_emdcfls_versions_participation_and_targets():
     base = {"method": "emdcfl", "model": "mlp_plain"}
-    base["settings"] = EMDCFL | {"model": "mlp_plain", "federation": {"n_clients": 40, "samples_per_client": 500}}
-    quarter = {"settings": base["settings"] | {"participation": 0.25}, "participation": 0.25}
+    base["settings"] = EMDCFL | {
+        "model": "mlp_plain",
+        "federation": {"n_clients": 40, "samples_per_client": 500},
+    }
+    quarter = {
+        "settings": base["settings"] | {"participation": 0.25},
+        "participation": 0.25,
+    }
     results = Fake(
-        base | {"dataset": "rotated_mnist", "accuracy": 95.0, "worst": 93.0, "ari": 1.0},
+        base
+        | {"dataset": "rotated_mnist", "accuracy": 95.0, "worst": 93.0, "ari": 1.0},
         base | {"dataset": "rotated_mnist_two", "accuracy": 94.0, "ari": 0.5},
         base | {"dataset": "rotated_mnist", "accuracy": 90.0} | quarter,
         axes=["participation"],
     )
-    found = pd.concat(ran(results, "emdcfl", table) for table in ("T1", "T6", "T10", "T11"))
+    found = pd.concat(
+        ran(results, "emdcfl", table) for table in ("T1", "T6", "T10", "T11")
+    )
     assert found[["table", "setting", "metric", "mean"]].to_numpy().tolist() == [
-        *(["T1", "rotated", "avg_accuracy", 95.0], ["T1", "rotated", "worst_accuracy", 93.0]),
-        *(["T1", "rotated", "ari", 1.0], ["T6", "partial_participation", "avg_accuracy", 90.0]),
-        *(["T10", "rotated_two", "avg_accuracy", 94.0], ["T10", "rotated_two", "ari", 0.5]),
+        *(
+            ["T1", "rotated", "avg_accuracy", 95.0],
+            ["T1", "rotated", "worst_accuracy", 93.0],
+        ),
+        *(
+            ["T1", "rotated", "ari", 1.0],
+            ["T6", "partial_participation", "avg_accuracy", 90.0],
+        ),
+        *(
+            ["T10", "rotated_two", "avg_accuracy", 94.0],
+            ["T10", "rotated_two", "ari", 0.5],
+        ),
     ]
     assert set(found["departs"]) == {("plain MLP", "500 images per client")}
-    line = papers.compare(results, "emdcfl", "T10").query("`as written` != 'not run'").iloc[0]
-    assert (line["version"], line["as written"]) == ("Two (−3°, 3°, 177°, 183°)", "94.00 (1 seed)")
+    line = (
+        papers.compare(results, "emdcfl", "T10")
+        .query("`as written` != 'not run'")
+        .iloc[0]
+    )
+    assert (line["version"], line["as written"]) == (
+        "Two (−3°, 3°, 177°, 183°)",
+        "94.00 (1 seed)",
+    )
 
     # Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones.
-    run = {"dataset": "backdoor_mnist", "accuracy": 50.0, "settings": EMDCFL | {"federation": {"n_clients": 30}}}
+    run = {
+        "dataset": "backdoor_mnist",
+        "accuracy": 50.0,
+        "settings": EMDCFL | {"federation": {"n_clients": 30}},
+    }
     own = ((0, 90, 60), (0, 80, 40), (1, 9, 9))
-    clients = [{"key": "k0", "true_cluster": c, "test": t, "probe": p} for c, t, p in own]
+    clients = [
+        {"key": "k0", "true_cluster": c, "test": t, "probe": p} for c, t, p in own
+    ]
     results = Fake(run, clients=clients)
     found = ran(results, "emdcfl", "T8")
-    assert dict(zip(found["metric"], found["mean"], strict=True)) == {"clean_accuracy": 85.0, "backdoor_accuracy": 50.0}
-    assert set(found["status"]) == {"reproduced"} and ran(results, "emdcfl", "T3").empty  # FedAvg is no row of it
+    assert dict(zip(found["metric"], found["mean"], strict=True)) == {
+        "clean_accuracy": 85.0,
+        "backdoor_accuracy": 50.0,
+    }
+    assert (
+        set(found["status"]) == {"reproduced"} and ran(results, "emdcfl", "T3").empty
+    )  # FedAvg is no row of it
 
 
 def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_name():
-    run = {"dataset": "pseudo-writers", "method": "fesem_2", "model": "cnn_small", "accuracy": 1.0, "micro": 2.0}
-    run |= {"micro_f1": 3.0, "macro_f1": 4.0, "settings": {"model": "cnn_small", "lr": 0.1, "local_epochs": 5}}
+    run = {
+        "dataset": "pseudo-writers",
+        "method": "fesem_2",
+        "model": "cnn_small",
+        "accuracy": 1.0,
+        "micro": 2.0,
+    }
+    run |= {
+        "micro_f1": 3.0,
+        "macro_f1": 4.0,
+        "settings": {"model": "cnn_small", "lr": 0.1, "local_epochs": 5},
+    }
     found = ran(Fake(run), "fesem", "T2").set_index("metric")
-    means = {"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0}
+    means = {
+        "micro_accuracy": 2.0,
+        "micro_f1": 3.0,
+        "macro_accuracy": 1.0,
+        "macro_f1": 4.0,
+    }
     assert found["mean"].to_dict() == means
-    said = ("stand-in: pseudo-writers", "light CNN", "100 of 3,550 clients", "learning rate 0.1, printed 0.003")
+    said = (
+        "stand-in: pseudo-writers",
+        "light CNN",
+        "100 of 3,550 clients",
+        "learning rate 0.1, printed 0.003",
+    )
     assert set(found["departs"]) == {said}
 
     study = {"kind": "study", "dataset": "cifar10", "method": "mthfl", "table": "TI"}
@@ -345,9 +697,14 @@ def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_
     results = Fake(study, axes=["table"], tables={("k0", "printed"): pairs})
     found = ran(results, "mthfl", "TI")
     assert found["status"].tolist() == ["reproduced", "otherwise"]
-    np.testing.assert_allclose(found["mean"] - found["number"], [0.95 - 0.97, 0.4 - 0.31])
+    np.testing.assert_allclose(
+        found["mean"] - found["number"], [0.95 - 0.97, 0.4 - 0.31]
+    )
     table = papers.compare(results, "mthfl", "TI")
-    assert len(table) == 10 and table["users"].iloc[1] == "user 1 (vehicles) and user 3 (animals)"
+    assert (
+        len(table) == 10
+        and table["users"].iloc[1] == "user 1 (vehicles) and user 3 (animals)"
+    )
     assert "each pair of users is shown once" in table.attrs["caption"]
     tables = {("k0", "printed"): [{"method": "oracle", "value": 2.5}]}
     hours = Fake(study | {"table": "T4", "method": ""}, tables=tables)
@@ -355,12 +712,32 @@ def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_
 
 
 def test_checks_are_one_line_each(root, capsys):
-    real, standing = Fake({}, {"seed": 1, "key": "k9"}), Fake({"dataset": "pseudo_writers"})
-    papers.check("flt-t1-1", "FLT finds the clusters", np.bool_(True), "ARI 1.00", results=real, must=True)
-    papers.check("flt-t3-1", "FLT is best", np.array([False]), "-1.7 points", results=standing)
+    real, standing = (
+        Fake({}, {"seed": 1, "key": "k9"}),
+        Fake({"dataset": "pseudo_writers"}),
+    )
+    papers.check(
+        "flt-t1-1",
+        "FLT finds the clusters",
+        np.bool_(True),
+        "ARI 1.00",
+        results=real,
+        must=True,
+    )
+    papers.check(
+        "flt-t3-1", "FLT is best", np.array([False]), "-1.7 points", results=standing
+    )
     papers.check("", "All is well", True, standin=True)
-    papers.check("flt-t5-1", "FLT above FedSEM", pd.Series([True, False]), "3 of 4 pairs", seeds=1)
-    papers.check("flt-t5-2", "M hardly matters", "not tested", "one M only", standin=True)
+    papers.check(
+        "flt-t5-1",
+        "FLT above FedSEM",
+        pd.Series([True, False]),
+        "3 of 4 pairs",
+        seeds=1,
+    )
+    papers.check(
+        "flt-t5-2", "M hardly matters", "not tested", "one M only", standin=True
+    )
     assert capsys.readouterr().out.splitlines() == [
         "holds: FLT finds the clusters (ARI 1.00)",
         "stand-in only: FLT is best (does not hold on pseudo-writers; -1.7 points; one seed)",
@@ -373,11 +750,21 @@ def test_checks_are_one_line_each(root, capsys):
     file = paths.results("stored") / "01_scenario1_claims.csv"
     assert file == root / "results" / "stored" / "01_scenario1_claims.csv"
     found = checks.checks()
-    assert list(found["verdict"]) == ["holds", "stand-in only", "does not hold", "mixed", "not tested"]
+    assert list(found["verdict"]) == [
+        "holds",
+        "stand-in only",
+        "does not hold",
+        "mixed",
+        "not tested",
+    ]
     assert one(found, sentence="All is well")["evidence"] == ""  # and no NaN
     papers.write("02_scenario2", "stored")
-    assert len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0  # written once
-    verdict = papers.verdicts().set_index("id")["verdict"][["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-fig2"]]
+    assert (
+        len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0
+    )  # written once
+    verdict = papers.verdicts().set_index("id")["verdict"][
+        ["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-fig2"]
+    ]
     assert list(verdict) == ["holds", "stand-in only", "mixed", "not tested"]
 
 
@@ -385,15 +772,25 @@ def test_checks_are_one_line_each(root, capsys):
     ("dataset", "model", "weak"),
     [
         *[("pacs", "lenet", True), ("pacs", "resnet18", False), ("pacs", "", False)],
-        *[("rotated_cifar10_min", "lenet", True), ("rotated_mnist", "lenet", False), ("cifar10", "lenet", False)],
+        *[
+            ("rotated_cifar10_min", "lenet", True),
+            ("rotated_mnist", "lenet", False),
+            ("cifar10", "lenet", False),
+        ],
     ],
 )
-def test_a_network_without_the_papers_pretraining_stands_in_for_it(dataset, model, weak):
+def test_a_network_without_the_papers_pretraining_stands_in_for_it(
+    dataset, model, weak
+):
     assert checks._only_stand_ins(Fake({"dataset": dataset, "model": model})) == weak
 
 
-@pytest.mark.parametrize("verdict", [float("nan"), np.array([1.0]), [], [True, None], 1, None, "yes"])
-def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(root, capsys, verdict):
+@pytest.mark.parametrize(
+    "verdict", [float("nan"), np.array([1.0]), [], [True, None], 1, None, "yes"]
+)
+def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(
+    root, capsys, verdict
+):
     refused(r"instead of True or False|Unknown verdict", papers.check, "", "x", verdict)
     refused("Unknown claim 'flt-t99'", papers.check, "flt-t99", "x", True)
     with pytest.raises(AssertionError, match=r"does not: weights sum to 1$"):
@@ -410,21 +807,33 @@ def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(root,
         ({"small": ("holds",), "paper": ("does not hold",)}, "mixed"),
         ({"small": ("not tested",), "paper": ("holds",)}, "holds"),
         ({"small": ("not tested",), "demo": ("holds",)}, "not tested"),
-        ({"small": ("does not hold",), "stored": ("holds",)}, "holds"),  # written from the best evidence there is
+        (
+            {"small": ("does not hold",), "stored": ("holds",)},
+            "holds",
+        ),  # written from the best evidence there is
         ({"stored": ("stand-in only", "holds")}, "holds"),  # as far as tested
         ({"stored": ("stand-in only", "not tested")}, "stand-in only"),
     ],
 )
-def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(root, profiles, verdict):
+def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(
+    root, profiles, verdict
+):
     for profile, words in profiles.items():
         for number, word in enumerate(words):
             papers.check("flt-t1-1", f"It is so, {number}", word, "why")
         papers.write("01_scenario1", profile)
     claim = one(papers.verdicts(), id="flt-t1-1")
-    assert claim["verdict"] == verdict and all(why == "why" for *_, why in claim["evidence"])
-    assert claim["part"] == ("hold" in verdict and ("not tested" in str(profiles) or "stand-in" in str(profiles)))
+    assert claim["verdict"] == verdict and all(
+        why == "why" for *_, why in claim["evidence"]
+    )
+    assert claim["part"] == (
+        "hold" in verdict
+        and ("not tested" in str(profiles) or "stand-in" in str(profiles))
+    )
     paths.results("small").mkdir(parents=True, exist_ok=True)
-    (paths.results("small") / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
+    (paths.results("small") / "02_scenario2_claims.csv").write_text(
+        "", encoding="utf-8"
+    )
     refused(r"results/small/02_scenario2_claims\.csv cannot be read", checks.checks)
 
 
@@ -435,44 +844,82 @@ def test_the_report_shows_numbers_claims_and_what_departs(root):
     papers.check("flt-t1-4", "It is so", True, "0.0 <b>apart</b>")
     papers.check("", "One of ours", False, "|a| < 1")
     papers.write("01_scenario1", "stored")
-    (root / "README.md").write_text("# x\n<!-- table: -->\nold\n<!-- end -->\n<!-- cards: -->\n<!-- end -->\nz\n")
+    (root / "README.md").write_text(
+        "# x\n<!-- table: -->\nold\n<!-- end -->\n<!-- cards: -->\n<!-- end -->\nz\n"
+    )
     papers.report.write({"01_scenario1": results})
-    front, text = ((root / "docs" / "report" / name).read_text(encoding="utf-8") for name in ("README.md", "flt.md"))
-    assert "| 83.00 |" in text and "82.73 ± 0.38" in text and "*90.00*" in text and "7 of 100 rounds." in text
-    assert "0.0 &lt;b&gt;apart" in text and "0 of 1 checks hold" in front and r"\|a\| &lt; 1" in front
+    front, text = (
+        (root / "docs" / "report" / name).read_text(encoding="utf-8")
+        for name in ("README.md", "flt.md")
+    )
+    assert (
+        "| 83.00 |" in text
+        and "82.73 ± 0.38" in text
+        and "*90.00*" in text
+        and "7 of 100 rounds." in text
+    )
+    assert (
+        "0.0 &lt;b&gt;apart" in text
+        and "0 of 1 checks hold" in front
+        and r"\|a\| &lt; 1" in front
+    )
     for page in (front, text):
         assert str(root) not in page
         shown = re.sub(r"\]\([^)]*\)|href=\"[^\"]*\"", "", page)
-        assert not re.findall(r"\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown)  # no ids
+        assert not re.findall(
+            r"\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown
+        )  # no ids
     readme = (root / "README.md").read_text(encoding="utf-8")
-    assert "| FedAvg | 82.73 (44.65) | 83.00 (40.00) | – |" in readme and "\nold" not in readme and readme[-2:] == "z\n"
+    assert (
+        "| FedAvg | 82.73 (44.65) | 83.00 (40.00) | – |" in readme
+        and "\nold" not in readme
+        and readme[-2:] == "z\n"
+    )
     held = '<b class="holds">✔ holds</b> (1): FLT has the best accuracy'
     assert held in readme and 'href="docs/report/flt.md"' in readme
 
 
 def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():
     for name, text in papers.report.pages(papers.committed()).items():
-        assert text == (paths.ROOT / name).read_text(encoding="utf-8"), f"{name} is old: run `make report`"
-    assert len((paths.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+        assert text == (paths.ROOT / name).read_text(encoding="utf-8"), (
+            f"{name} is old: run `make report`"
+        )
+    assert (
+        len((paths.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+    )
 
 
 def test_rank_agreement_by_hand(monkeypatch):
     """Means over seeds decide rho; a row as run takes the place of its written one; the farthest rows are named."""
     printed = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
-    ours = {"as_written": {"a": (4, 3), "b": (3, 1), "c": (2, 2), "d": (1, 4)}, "as_run": {"d": (0.5,)}}
+    ours = {
+        "as_written": {"a": (4, 3), "b": (3, 1), "c": (2, 2), "d": (1, 4)},
+        "as_run": {"d": (0.5,)},
+    }
 
     def measured(results, *_):
         about = {"dataset": "pacs", "setting": "", "metric": "avg_accuracy"}
-        cells = [(name, variant, ours[variant].get(name, ())) for name in printed for variant in ours]
+        cells = [
+            (name, variant, ours[variant].get(name, ()))
+            for name in printed
+            for variant in ours
+        ]
         return pd.DataFrame(
             about
-            | {"method": name, "variant": variant, "number": printed[name], "mean": pd.Series(own[results.seed]).mean()}
+            | {
+                "method": name,
+                "variant": variant,
+                "number": printed[name],
+                "mean": pd.Series(own[results.seed]).mean(),
+            }
             for name, variant, own in cells
         )
 
     def only(seed=slice(None), kind=None):
         seed = seed if isinstance(seed, slice) else slice(seed, seed + 1)
-        return SimpleNamespace(seed=seed, where=only, runs=pd.DataFrame({"seed": [0, 1]}))
+        return SimpleNamespace(
+            seed=seed, where=only, runs=pd.DataFrame({"seed": [0, 1]})
+        )
 
     monkeypatch.setattr(sys.modules["fltnb.papers.counts"], "measured", measured)
     found = papers.rank_agreement(only(), "emdcfl", "T7", least=4)
@@ -481,4 +928,6 @@ def test_rank_agreement_by_hand(monkeypatch):
     expected = [[1.5 / 22.5**0.5, -0.4, 1.0], [4.5 / 22.5**0.5, 1.0, 1.0]]
     np.testing.assert_allclose(found[["rho", "lowest", "highest"]], expected)
     assert found["off"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]
-    assert papers.rank_agreement(only(), "emdcfl", "T7").empty  # four methods are too few
+    assert papers.rank_agreement(
+        only(), "emdcfl", "T7"
+    ).empty  # four methods are too few

@@ -31,22 +31,39 @@ def _close():
 def fed():
     """Twelve clients, interleaved clusters of two classes, 4 x 4 images whose pixels all hold their label."""
     labels = np.tile(np.arange(6), 40)
-    train = [np.flatnonzero(labels // 2 == c)[6 * i : 6 * i + 8] for i, c in enumerate(TRUE)]
+    train = [
+        np.flatnonzero(labels // 2 == c)[6 * i : 6 * i + 8] for i, c in enumerate(TRUE)
+    ]
     counts = np.stack([np.bincount(labels[t], minlength=6) for t in train])
     images = np.repeat(labels.astype(np.uint8), 16).reshape(-1, 4, 4)
-    look = {"n_clients": M, "clusters": TRUE, "images": images, "train": train, "class_names": "abcdef"}
+    look = {
+        "n_clients": M,
+        "clusters": TRUE,
+        "images": images,
+        "train": train,
+        "class_names": "abcdef",
+    }
     return SimpleNamespace(**look, label_counts=lambda split: counts)
 
 
 def curves(seeds=2):
     rows = [
-        (method, seed, round, split, 10.0 * round + seed + shift, 100 * round * (method == "flt"))
+        (
+            method,
+            seed,
+            round,
+            split,
+            10.0 * round + seed + shift,
+            100 * round * (method == "flt"),
+        )
         for method, shift in (("fedavg", 0), ("flt", 3))
         for seed in range(seeds)
         for round in range(4)
         for split in ("train", "test")
     ]
-    table = pd.DataFrame(rows, columns=["method", "seed", "round", "split", "accuracy", "bytes_up"])
+    table = pd.DataFrame(
+        rows, columns=["method", "seed", "round", "split", "accuracy", "bytes_up"]
+    )
     return table.assign(bytes_down=2 * table["bytes_up"])
 
 
@@ -58,7 +75,11 @@ def texts(drawn):
 
 def line_of(ax, method, dash="-"):
     color = plots.style(method).color
-    return next(line for line in ax.lines if line.get_color() == color and line.get_linestyle() == dash)
+    return next(
+        line
+        for line in ax.lines
+        if line.get_color() == color and line.get_linestyle() == dash
+    )
 
 
 def held(ax):
@@ -72,7 +93,13 @@ def test_every_method_has_its_own_colour_and_every_value_a_text():
     assert len(set(colors)) == len(colors)
     assert all(mcolors.is_color_like(color) for color in [*colors, *plots.CLUSTERS])
     shown = [plots.label(value) for value in ("flt_enc1", "as_run", 0.25, 10)]
-    assert [*shown, plots.label("flt", {"flt": "ours"})] == ["FLT Enc1", "as run", "0.25", "10", "ours"]
+    assert [*shown, plots.label("flt", {"flt": "ours"})] == [
+        "FLT Enc1",
+        "as run",
+        "0.25",
+        "10",
+        "ours",
+    ]
 
 
 def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_cheap():
@@ -81,9 +108,18 @@ def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_chea
         "import sys, fltnb.plots, fltnb.metrics; print(*fltnb.plots.style('my_method'));"
         "print({'matplotlib', 'seaborn', 'pandas', 'scipy', 'sklearn', 'networkx', 'torch'} & set(sys.modules))"
     )
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=paths.ROOT)
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=paths.ROOT,
+    )
     assert there.stdout.split() == [*here, "set()"]
-    assert mcolors.is_color_like(here.color) and plots.style("my_other_method").color != here.color
+    assert (
+        mcolors.is_color_like(here.color)
+        and plots.style("my_other_method").color != here.color
+    )
 
 
 @pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("small", 150)])
@@ -94,20 +130,31 @@ def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
         fig, _ = plots.curves(curves(), title="It converges")
         png = plots.save(fig, "01_convergence", profile)
         height, width = plt.imread(png).shape[:2]
-        assert (width, height) == tuple(np.round(fig.get_size_inches() * dpi).astype(int))
+        assert (width, height) == tuple(
+            np.round(fig.get_size_inches() * dpi).astype(int)
+        )
         return {path.name: path.read_bytes() for path in png.parent.iterdir()}
 
     first = saved()
-    with mpl.rc_context({"savefig.bbox": "tight"}):  # as Jupyter's inline back end sets it
+    with mpl.rc_context(
+        {"savefig.bbox": "tight"}
+    ):  # as Jupyter's inline back end sets it
         assert saved() == first
     also = [] if profile == "demo" else ["01_convergence.pdf"]
     assert sorted(first) == [*also, "01_convergence.png"]
     assert all(b"CreationDate" not in content for content in first.values())
 
 
-def test_show_saves_displays_and_closes_and_bad_names_write_nothing(tmp_path, monkeypatch):
+def test_show_saves_displays_and_closes_and_bad_names_write_nothing(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path)
-    for name, profile in (("../x", "demo"), ("01.png", "demo"), ("", "demo"), ("01_x", "tiny")):
+    for name, profile in (
+        ("../x", "demo"),
+        ("01.png", "demo"),
+        ("", "demo"),
+        ("01_x", "tiny"),
+    ):
         with pytest.raises(FltnbError):
             plots.save(plt.figure(), name, profile)
     plt.close("all")
@@ -122,11 +169,22 @@ def test_show_saves_displays_and_closes_and_bad_names_write_nothing(tmp_path, mo
 def test_curves_draw_means_and_bands_into_given_axes():
     fig, ax = plots.curves(curves(), title="It converges")
     assert len(ax.lines) == 4 and len(ax.collections) == 4
-    assert np.allclose(line_of(ax, "flt").get_ydata(), [3.5, 13.5, 23.5, 33.5])  # mean of seeds 0 and 1
-    assert line_of(ax, "flt", "--").get_marker() in ("", "None") and line_of(ax, "flt").get_marker() == "^"
+    assert np.allclose(
+        line_of(ax, "flt").get_ydata(), [3.5, 13.5, 23.5, 33.5]
+    )  # mean of seeds 0 and 1
+    assert (
+        line_of(ax, "flt", "--").get_marker() in ("", "None")
+        and line_of(ax, "flt").get_marker() == "^"
+    )
     band = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert np.isclose([band.min(), band.max()], [0, 31]).all()
-    assert texts(fig) == ["FedAvg", "FLT", "train", "test", "lowest to highest of 2 seeds"]
+    assert texts(fig) == [
+        "FedAvg",
+        "FLT",
+        "train",
+        "test",
+        "lowest to highest of 2 seeds",
+    ]
     assert ax.get_title() == "It converges" and ax.get_xlabel() == "round"
 
     fig, axes = plt.subplots(1, 2)
@@ -136,47 +194,92 @@ def test_curves_draw_means_and_bands_into_given_axes():
 
 
 def test_panels_follow_columns_and_a_colour_means_the_same_in_all():
-    whole = pd.concat([curves(1).assign(dataset=name, variant=v) for name in "ab" for v in ("as_written", "as_run")])
+    whole = pd.concat(
+        [
+            curves(1).assign(dataset=name, variant=v)
+            for name in "ab"
+            for v in ("as_written", "as_run")
+        ]
+    )
     whole = whole[(whole["dataset"] == "a") | (whole["variant"] == "as_written")]
     _, axes = plots.curves(whole, split="test", col="dataset", row="variant")
-    assert [ax.get_title() for ax in axes] == ["as written, a", "as written, b", "as run, a", "as run, b"]
+    assert [ax.get_title() for ax in axes] == [
+        "as written, a",
+        "as written, b",
+        "as run, a",
+        "as run, b",
+    ]
     assert [text.get_text() for text in axes[3].texts] == ["not run"]
     for ax in axes[:3]:
-        assert [line.get_color() for line in ax.lines] == [plots.style(m).color for m in ("fedavg", "flt")]
-    _, alone = plots.curves(whole[whole["method"] == "flt"], split="test", style="variant", col="dataset")
-    assert {line.get_color() for ax in alone for line in ax.lines} == {plots.style("flt").color}
+        assert [line.get_color() for line in ax.lines] == [
+            plots.style(m).color for m in ("fedavg", "flt")
+        ]
+    _, alone = plots.curves(
+        whole[whole["method"] == "flt"], split="test", style="variant", col="dataset"
+    )
+    assert {line.get_color() for ax in alone for line in ax.lines} == {
+        plots.style("flt").color
+    }
     assert [line.get_linestyle() for line in alone[0].lines] == ["-", "--"]
 
 
 def test_bytes_add_up_both_ways():
     fig, ax = plots.against_bytes(curves())
-    assert np.allclose(line_of(ax, "flt").get_xdata(), [3e-4, 6e-4, 9e-4])  # MB, without round 0
+    assert np.allclose(
+        line_of(ax, "flt").get_xdata(), [3e-4, 6e-4, 9e-4]
+    )  # MB, without round 0
     level = line_of(ax, "fedavg")
-    assert level.get_ydata().tolist() == [30.5, 30.5] and np.allclose(level.get_xdata(), [3e-4, 9e-4])
+    assert level.get_ydata().tolist() == [30.5, 30.5] and np.allclose(
+        level.get_xdata(), [3e-4, 9e-4]
+    )
     assert ax.get_xscale() == "log" and "FedAvg (sends nothing)" in texts(fig)
 
 
 @pytest.mark.parametrize("levels", [[0.1, 1.0, 10.0], ["clean", "some", "much"]])
 def test_lines_against_what_is_varied(levels):
-    rows = [(m, s, x, 0.5 + 0.1 * s - 0.1 * i) for m in ("flt", "fedsem") for s in (0, 1) for i, x in enumerate(levels)]
+    rows = [
+        (m, s, x, 0.5 + 0.1 * s - 0.1 * i)
+        for m in ("flt", "fedsem")
+        for s in (0, 1)
+        for i, x in enumerate(levels)
+    ]
     table = pd.DataFrame(rows, columns=["method", "seed", "noise", "ari"])
     words = isinstance(levels[0], str)
     _, ax = plots.lines(table, "noise", "ari", log=not words, xlabel="noise added")
     assert np.allclose(line_of(ax, "flt").get_ydata(), [0.55, 0.45, 0.35])
-    assert np.allclose(line_of(ax, "flt").get_xdata(), [-0.025, 0.975, 1.975] if words else levels)
+    assert np.allclose(
+        line_of(ax, "flt").get_xdata(), [-0.025, 0.975, 1.975] if words else levels
+    )
     ax.figure.canvas.draw()
-    assert [text.get_text() for text in ax.get_xticklabels()] == (levels if words else ["0.1", "1", "10"])
+    assert [text.get_text() for text in ax.get_xticklabels()] == (
+        levels if words else ["0.1", "1", "10"]
+    )
     assert ax.get_xlabel() == "noise added" and ax.get_ylabel() == "adjusted Rand index"
 
 
 def test_other_colours_are_ordered_and_printed_numbers_hollow():
-    rows = [(k, x, k * x, source) for k in (20, 5) for x in (1, 2) for source in ("as_run", "paper")]
+    rows = [
+        (k, x, k * x, source)
+        for k in (20, 5)
+        for x in (1, 2)
+        for source in ("as_run", "paper")
+    ]
     table = pd.DataFrame(rows, columns=["k", "x", "y", "variant"])
     fig, ax = plots.lines(table, "x", "y", "k", "variant", names={"k": "centroids"})
-    assert texts(fig) == ["5", "20", "as run", "paper"] and fig.legends[0].get_title().get_text() == "centroids"
-    lightness = [mcolors.rgb_to_hsv(mcolors.to_rgb(line.get_color()))[2] for line in ax.lines[::2]]
+    assert (
+        texts(fig) == ["5", "20", "as run", "paper"]
+        and fig.legends[0].get_title().get_text() == "centroids"
+    )
+    lightness = [
+        mcolors.rgb_to_hsv(mcolors.to_rgb(line.get_color()))[2]
+        for line in ax.lines[::2]
+    ]
     assert lightness[0] > lightness[1]
-    assert [line.get_markerfacecolor() for line in ax.lines if line.get_linestyle() == "None"] == ["none", "none"]
+    assert [
+        line.get_markerfacecolor()
+        for line in ax.lines
+        if line.get_linestyle() == "None"
+    ] == ["none", "none"]
 
 
 BLOCKS = np.kron(np.eye(C), np.ones((M // C, M // C)))
@@ -185,33 +288,57 @@ BLOCKS = np.kron(np.eye(C), np.ones((M // C, M // C)))
 def test_a_matrix_pair_shows_blocks_only_in_the_dendrograms_order():
     links, order = (TRUE[:, None] == TRUE).astype(int), np.argsort(TRUE, kind="stable")
     _, (chance, ordered) = plots.matrix_pair(links, order, TRUE)
-    assert np.array_equal(held(ordered), BLOCKS) and not np.array_equal(held(chance), BLOCKS)
+    assert np.array_equal(held(ordered), BLOCKS) and not np.array_equal(
+        held(chance), BLOCKS
+    )
     shuffled = np.random.default_rng(0).permutation(M)
     assert np.array_equal(held(chance), links[np.ix_(shuffled, shuffled)])
     # one patch of the strip per stretch of clients of one cluster
-    assert [mcolors.to_hex(patch.get_facecolor()).upper() for patch in ordered.patches] == list(plots.CLUSTERS[:C])
+    assert [
+        mcolors.to_hex(patch.get_facecolor()).upper() for patch in ordered.patches
+    ] == list(plots.CLUSTERS[:C])
 
 
 def test_matrices_of_clusters_and_of_distances():
-    fig, (right, wrong, formed) = plots.matrices({"flt": 2 - TRUE, "mine": np.arange(M) % 2, 5: TRUE * 0}, TRUE)
+    fig, (right, wrong, formed) = plots.matrices(
+        {"flt": 2 - TRUE, "mine": np.arange(M) % 2, 5: TRUE * 0}, TRUE
+    )
     assert np.array_equal(held(right), BLOCKS)
     order = np.argsort(TRUE, kind="stable")
     assert np.array_equal(held(wrong), order[:, None] % 2 == order % 2)
-    assert right.get_title() == "FLT\n3 clusters, ARI 1.00" and wrong.get_title().startswith("mine\n2 clusters, ARI ")
-    assert formed.get_title() == "round 5\n1 cluster, ARI 0.00" and texts(fig) == ["0", "1", "2"]
+    assert (
+        right.get_title() == "FLT\n3 clusters, ARI 1.00"
+        and wrong.get_title().startswith("mine\n2 clusters, ARI ")
+    )
+    assert formed.get_title() == "round 5\n1 cluster, ARI 0.00" and texts(fig) == [
+        "0",
+        "1",
+        "2",
+    ]
     far = np.arange(16.0).reshape(4, 4)
-    _, axes = plots.matrices({"a": far, "b": 10 * far}, {"a": [0, 1, 0, 1]}, limits=None)
+    _, axes = plots.matrices(
+        {"a": far, "b": 10 * far}, {"a": [0, 1, 0, 1]}, limits=None
+    )
     assert np.array_equal(held(axes[0]), far[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])])
     low, high = (ax.collections[0].get_clim() for ax in axes)
-    assert np.allclose(np.multiply(10, low), high) and [ax.get_title() for ax in axes] == ["a", "b"]  # own scales
+    assert np.allclose(np.multiply(10, low), high) and [
+        ax.get_title() for ax in axes
+    ] == ["a", "b"]  # own scales
 
 
 def test_pair_distances_take_the_larger_direction():
     far = np.array([[0, 0.01, 0.3], [-0.02, 0, 0.2], [0.4, 0.1, 0]])
     fig, ax = plots.pair_distances({"a": (far, np.array([0, 0, 1]))}, {"0.025": 0.025})
     same, other, tolerance = ax.lines
-    assert same.get_xdata().tolist() == [0.01] and other.get_xdata().tolist() == [0.4, 0.2]
-    assert set(tolerance.get_xdata()) == {0.025} and texts(fig) == ["same cluster", "different clusters", "0.025"]
+    assert same.get_xdata().tolist() == [0.01] and other.get_xdata().tolist() == [
+        0.4,
+        0.2,
+    ]
+    assert set(tolerance.get_xdata()) == {0.025} and texts(fig) == [
+        "same cluster",
+        "different clusters",
+        "0.025",
+    ]
 
 
 def test_images_come_from_their_cluster_or_client(fed):
@@ -219,7 +346,10 @@ def test_images_come_from_their_cluster_or_client(fed):
     assert axes.shape == (C, 6)
     for cluster, row in enumerate(axes):
         values = {int(np.asarray(ax.images[0].get_array())[0, 0]) for ax in row}
-        assert values == {2 * cluster, 2 * cluster + 1}  # both classes of the cluster are seen
+        assert values == {
+            2 * cluster,
+            2 * cluster + 1,
+        }  # both classes of the cluster are seen
     _, axes = plots.sample_images(fed, per_row=2, clients=[4, 7])
     assert [row[0].get_ylabel() for row in axes] == ["client 4", "client 7"]
     _, axes = plots.gallery({"floats": np.linspace(0, 1, 8).reshape(2, 2, 2)})
@@ -228,51 +358,115 @@ def test_images_come_from_their_cluster_or_client(fed):
 
 def test_client_strip_draws_every_client_and_the_median():
     values = {"fedavg": [50.0, 60.0, 100.0], "flt": [90.0, 95.0, 97.0]}
-    table = pd.DataFrame(values).melt(var_name="method", value_name="test").assign(true_cluster=[0, 1, 2] * 2)
+    table = (
+        pd.DataFrame(values)
+        .melt(var_name="method", value_name="test")
+        .assign(true_cluster=[0, 1, 2] * 2)
+    )
     fig, ax = plots.client_strip(table)
     points = [c for c in ax.collections if len(c.get_offsets())]
-    for position, (drawn, expected) in enumerate(zip(points, values.values(), strict=True)):
+    for position, (drawn, expected) in enumerate(
+        zip(points, values.values(), strict=True)
+    ):
         assert drawn.get_offsets()[:, 1].tolist() == expected
         assert (np.abs(drawn.get_offsets()[:, 0] - position) < 0.3).all()
-    assert [line.get_ydata()[0] for line in ax.lines if line.get_linewidth() == 1.8] == [60, 95]
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["FedAvg", "FLT"] and texts(fig) == ["0", "1", "2"]
+    assert [
+        line.get_ydata()[0] for line in ax.lines if line.get_linewidth() == 1.8
+    ] == [60, 95]
+    assert [text.get_text() for text in ax.get_xticklabels()] == [
+        "FedAvg",
+        "FLT",
+    ] and texts(fig) == ["0", "1", "2"]
     _, ax = plots.client_strip(table, hue=None)  # the methods' colours
-    assert mcolors.same_color(ax.collections[1].get_facecolors()[0][:3], plots.style("flt").color)
+    assert mcolors.same_color(
+        ax.collections[1].get_facecolors()[0][:3], plots.style("flt").color
+    )
 
 
 def test_dots_show_every_run_the_mean_and_what_is_printed():
-    rows = [("flt", "as_written", 90.0, 80.0), ("flt", "as_written", 92.0, 81.0), ("flt", "paper", 95.0, np.nan)]
-    table = pd.DataFrame([*rows, ("ifca", "as_run", 70.0, 60.0)], columns=["method", "variant", "accuracy", "worst"])
+    rows = [
+        ("flt", "as_written", 90.0, 80.0),
+        ("flt", "as_written", 92.0, 81.0),
+        ("flt", "paper", 95.0, np.nan),
+    ]
+    table = pd.DataFrame(
+        [*rows, ("ifca", "as_run", 70.0, 60.0)],
+        columns=["method", "variant", "accuracy", "worst"],
+    )
     fig, axes = plots.dots(table, ["accuracy", "worst"])
-    marks = {m: [sorted(line.get_xdata()) for line in axes[0].lines if line.get_marker() == m] for m in ("s", "|")}
+    marks = {
+        m: [
+            sorted(line.get_xdata()) for line in axes[0].lines if line.get_marker() == m
+        ]
+        for m in ("s", "|")
+    }
     assert marks == {"s": [[70.0]], "|": [[91.0], [70.0]]}
     hollow = [line for line in axes[0].lines if line.get_markerfacecolor() == "none"]
-    assert [line.get_xdata().tolist() for line in hollow if len(line.get_xdata())] == [[95.0]]
+    assert [line.get_xdata().tolist() for line in hollow if len(line.get_xdata())] == [
+        [95.0]
+    ]
     assert [text.get_text() for text in axes[0].get_yticklabels()] == ["FLT", "IFCA"]
     assert axes[0].get_ylim()[0] > axes[0].get_ylim()[1]  # the first on top
     assert texts(fig) == ["as written", "as run", "paper", "mean of the runs"]
-    _, axes = plots.dots(table.assign(task=["one", "two", "one", "two"]), col="task", style=None)
+    _, axes = plots.dots(
+        table.assign(task=["one", "two", "one", "two"]), col="task", style=None
+    )
     assert [ax.get_title() for ax in axes] == ["one", "two"]
 
 
-CURVES, RUNS, EYE = curves(1), pd.DataFrame({"method": ["flt"], "accuracy": [1.0], "worst": [1.0], "a": [1]}), np.eye(3)
+CURVES, RUNS, EYE = (
+    curves(1),
+    pd.DataFrame({"method": ["flt"], "accuracy": [1.0], "worst": [1.0], "a": [1]}),
+    np.eye(3),
+)
 
 
 def test_what_cannot_be_drawn_is_refused_with_a_sentence():
-    refused(r"2 rows meet in .* differ in data\.", plots.curves, pd.concat([CURVES.assign(data=d) for d in "ab"]))
+    refused(
+        r"2 rows meet in .* differ in data\.",
+        plots.curves,
+        pd.concat([CURVES.assign(data=d) for d in "ab"]),
+    )
     refused("told apart by no column", plots.curves, pd.concat([CURVES, CURVES]))
     refused("Some rows have no k", plots.curves, CURVES.assign(k=np.nan), hue="k")
     refused("Unknown split 'validation'", plots.curves, CURVES, split="validation")
     refused("lack the column 'loss'", plots.curves, CURVES, "loss")
     refused("no accuracy against round", plots.curves, CURVES, split="probe")
-    refused("2 panels do not fit", plots.curves, CURVES, split="test", col="method", ax=plt.gca())
+    refused(
+        "2 panels do not fit",
+        plots.curves,
+        CURVES,
+        split="test",
+        col="method",
+        ax=plt.gca(),
+    )
     refused("square", plots.matrices, {"a": np.ones((3, 4))})
     refused("each of the 3 clients once", plots.matrix_pair, EYE, [0, 1, 1])
-    refused("2 true clusters do not fit 3 clients", plots.matrix_pair, EYE, [0, 1, 2], [0, 1])
-    refused("same clients, not 12 true, 4 found ones", plots.matrices, {"flt": np.zeros(4)}, TRUE)
+    refused(
+        "2 true clusters do not fit 3 clients",
+        plots.matrix_pair,
+        EYE,
+        [0, 1, 2],
+        [0, 1],
+    )
+    refused(
+        "same clients, not 12 true, 4 found ones",
+        plots.matrices,
+        {"flt": np.zeros(4)},
+        TRUE,
+    )
     refused("at least one method", plots.matrices, {})
-    refused("feature vectors", plots.sample_images, SimpleNamespace(images=np.ones((9, 5))))
-    refused("as many images", plots.gallery, {"plain": np.ones((3, 2, 2))}, ["one", "two"])
-    refused("No client has a number 'test'", plots.client_strip, RUNS.assign(test=np.nan), hue=None)
+    refused(
+        "feature vectors", plots.sample_images, SimpleNamespace(images=np.ones((9, 5)))
+    )
+    refused(
+        "as many images", plots.gallery, {"plain": np.ones((3, 2, 2))}, ["one", "two"]
+    )
+    refused(
+        "No client has a number 'test'",
+        plots.client_strip,
+        RUNS.assign(test=np.nan),
+        hue=None,
+    )
     refused("not both", plots.dots, RUNS, ["accuracy", "worst"], style=None, col="a")
     refused("no runs", plots.dots, RUNS[:0], style=None)

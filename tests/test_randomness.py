@@ -13,7 +13,14 @@ def test_streams_do_not_depend_on_each_other():
 
 
 def test_every_key_matters():
-    keys = [(0, "order"), (1, "order"), (0, "dropout"), (0, "order", 0), (0, "order", 0, 0), (0, "order", 1)]
+    keys = [
+        (0, "order"),
+        (1, "order"),
+        (0, "dropout"),
+        (0, "order", 0),
+        (0, "order", 0, 0),
+        (0, "order", 1),
+    ]
     assert len({stream(*key).integers(2**60) for key in keys}) == len(keys)
     assert len({integer(*key) for key in keys}) == len(keys)
 

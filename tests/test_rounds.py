@@ -17,7 +17,9 @@ QUICK = {"model": "mlp", "rounds": 4, "lr": 0.05, "progress": False, "n_workers"
 
 @pytest.fixture(scope="module")
 def fed():
-    return fl.federations.label_clusters(fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2)
+    return fl.federations.label_clusters(
+        fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2
+    )
 
 
 def same(a, b):
@@ -30,11 +32,17 @@ def test_history_and_clients_agree(fed):
     result = run(fl.methods.FedAvg(), fed, **QUICK)
     assert list(result.history["round"].unique()) == [0, 1, 2, 3, 4]
     last = result.history[result.history["split"] == "test"].iloc[-1]
-    assert last["accuracy"] == result.accuracy == pytest.approx(result.clients["test"].mean())
+    assert (
+        last["accuracy"]
+        == result.accuracy
+        == pytest.approx(result.clients["test"].mean())
+    )
     assert last["variance"] == pytest.approx(result.clients["test"].var(ddof=0))
     assert last["worst"] == result.clients["test"].min()
     sizes = [len(index) for index in fed.test]
-    assert last["micro"] == pytest.approx(np.average(result.clients["test"], weights=sizes))
+    assert last["micro"] == pytest.approx(
+        np.average(result.clients["test"], weights=sizes)
+    )
     # 2 of 10 clients, 4 rounds, one model of 4 bytes a parameter each way
     assert last["bytes_up"] == last["bytes_down"] == 4 * 2 * 4 * result.theta.shape[1]
     assert (result.confusion.sum(axis=2) == fed.label_counts("test")).all()
@@ -46,7 +54,9 @@ def test_history_and_clients_agree(fed):
     result = run(fl.methods.Oracle(), fed, **QUICK)
     net = fl.models.make("mlp", fed.input_shape, fed.n_classes)
     x, y = fed.client(7, "test")
-    predicted = logits_of(net, result.theta[result.rows[7]], torch.from_numpy(x)).argmax(1)
+    predicted = logits_of(
+        net, result.theta[result.rows[7]], torch.from_numpy(x)
+    ).argmax(1)
     assert result.clients["test"][7] == pytest.approx(100 * (predicted == y).mean())
 
 
@@ -63,8 +73,13 @@ def test_two_runs_are_bit_identical_and_seeds_differ(fed):
 def changing(fed, **options):
     """A run in which clients join and drift before round 4."""
     fed = fl.federations.with_events(fed, [{"round": 4, "join": 3, "drift": 2}])
-    fcr, pca = fl.FCR(k=2, n_neighbors=4), fl.encoders.EncoderSpec("pca", "digits", latent=8)
-    method = fl.methods.DynamicFLT(fcr, pca, lam=0, newcomers="nearest", rule="last_local")
+    fcr, pca = (
+        fl.FCR(k=2, n_neighbors=4),
+        fl.encoders.EncoderSpec("pca", "digits", latent=8),
+    )
+    method = fl.methods.DynamicFLT(
+        fcr, pca, lam=0, newcomers="nearest", rule="last_local"
+    )
     return run(method, fed, **QUICK | {"rounds": 7, "participation": 0.6}, **options)
 
 
@@ -74,7 +89,9 @@ def whole(fed):
 
 
 @pytest.mark.parametrize("stop", [3, 4, 5])
-def test_resuming_across_a_change_gives_the_same_bits(fed, whole, tmp_path, monkeypatch, stop):
+def test_resuming_across_a_change_gives_the_same_bits(
+    fed, whole, tmp_path, monkeypatch, stop
+):
     """Stopped in the round before the change, in it, and after it."""
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     collect = fl.methods.DynamicFLT.collect
@@ -92,10 +109,14 @@ def test_resuming_across_a_change_gives_the_same_bits(fed, whole, tmp_path, monk
     assert len(whole.clients) == len(whole.rows) == 10
     assert list(whole.labels_at) == list(again.labels_at)
     for round, labels in whole.labels_at.items():
-        assert len(labels) == (7 if round < 4 else 10) and np.array_equal(labels, again.labels_at[round])
+        assert len(labels) == (7 if round < 4 else 10) and np.array_equal(
+            labels, again.labels_at[round]
+        )
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, tmp_path):
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(
+    fed, tmp_path
+):
     path = tmp_path / "a.npz"
     path.write_bytes(b"old")
     for _ in range(2):  # the second finds what the first left
@@ -103,15 +124,25 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, 
         assert child.exitcode == -signal.SIGKILL
         (left,) = tmp_path.glob(".a.npz.*")
         assert f".{child.pid}." in left.name and path.read_bytes() == b"old"
-    living, other, late = (tmp_path / f".a.npz.{who}.abc" for who in (f"{platform.node()}.1", "elsewhere.1", "afar.2"))
+    living, other, late = (
+        tmp_path / f".a.npz.{who}.abc"
+        for who in (f"{platform.node()}.1", "elsewhere.1", "afar.2")
+    )
     for file in (living, other, late, tmp_path / ".a.npz.mine"):
         file.write_bytes(b"")
     os.utime(late, (0, 0))  # of another machine, where nobody can ask: by its age
-    assert run(fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=tmp_path / "b.npz")
+    assert run(
+        fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=tmp_path / "b.npz"
+    )
     assert left.exists()  # another file's
     with pytest.warns(UserWarning, match="damaged"):
         run(fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=path)
-    assert {file.name for file in tmp_path.iterdir()} == {"a.npz.damaged", living.name, other.name, ".a.npz.mine"}
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "a.npz.damaged",
+        living.name,
+        other.name,
+        ".a.npz.mine",
+    }
     paths.write_atomically(path, lambda file: file.write(b"new"))
     assert path.read_bytes() == b"new" and not list(tmp_path.glob(f"*.{os.getpid()}.*"))
 
@@ -120,7 +151,14 @@ def test_a_checkpoint_of_other_settings_is_refused(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     path = tmp_path / "checkpoint.npz"
     run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
-    refused("other settings", run, fl.methods.FedAvg(), fed, **QUICK | {"lr": 0.1}, checkpoint=path)
+    refused(
+        "other settings",
+        run,
+        fl.methods.FedAvg(),
+        fed,
+        **QUICK | {"lr": 0.1},
+        checkpoint=path,
+    )
 
 
 def test_participants_are_keyed_by_the_round_alone():
@@ -129,10 +167,14 @@ def test_participants_are_keyed_by_the_round_alone():
     assert np.array_equal(drawn, participants(100, 0.2, seed=5, round=17))
     assert not np.array_equal(drawn, participants(100, 0.2, seed=5, round=18))
     assert len(participants(3, 0.2, 0, 1)) == 1
-    assert len(participants(10, 0.3, 0, 1)) == 3  # 0.3 * 10 is a hair under 3 in floating point
+    assert (
+        len(participants(10, 0.3, 0, 1)) == 3
+    )  # 0.3 * 10 is a hair under 3 in floating point
 
 
-def test_watching_a_run_that_goes_on_between_two_evaluations(fed, tmp_path, monkeypatch):
+def test_watching_a_run_that_goes_on_between_two_evaluations(
+    fed, tmp_path, monkeypatch
+):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0)
 
     def stops(round, *others):
@@ -142,5 +184,10 @@ def test_watching_a_run_that_goes_on_between_two_evaluations(fed, tmp_path, monk
     options, seen = QUICK | {"eval_every": 4, "checkpoint": tmp_path / "one.npz"}, []
     with pytest.raises(KeyboardInterrupt):
         run(fl.methods.FedAvg(), fed, **options, watch=stops)
-    run(fl.methods.FedAvg(), fed, **options, watch=lambda round, state, theta, test: seen.append((round, test is None)))
+    run(
+        fl.methods.FedAvg(),
+        fed,
+        **options,
+        watch=lambda round, state, theta, test: seen.append((round, test is None)),
+    )
     assert seen[0][1] and seen[-1] == (4, False)

@@ -24,25 +24,38 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(provenance, "code_digest", lambda: "v1")
     monkeypatch.delenv("FLTNB_FRESH", raising=False)
-    monkeypatch.setenv("FLTNB_PROFILE", "paper")  # a shell's wish must not reach a notebook that was given a profile
+    monkeypatch.setenv(
+        "FLTNB_PROFILE", "paper"
+    )  # a shell's wish must not reach a notebook that was given a profile
     (tmp_path / "notebooks").mkdir()
     return tmp_path
 
 
 def write(project, name, *codes):
-    cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})]
+    cells = [
+        v4.new_markdown_cell("# Title"),
+        v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
+    ]
     cells += [v4.new_code_cell(code) for code in codes]
-    kernel = {"name": "no_such_kernel", "display_name": "Python 3", "language": "python"}
+    kernel = {
+        "name": "no_such_kernel",
+        "display_name": "Python 3",
+        "language": "python",
+    }
     file = project / "notebooks" / f"{name}.ipynb"
     nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), file)
     return file
 
 
 def state(name="00_a", profile="demo"):
-    return next(row["state"] for row in runner.status(profile) if row["notebook"] == name)
+    return next(
+        row["state"] for row in runner.status(profile) if row["notebook"] == name
+    )
 
 
-def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(project, monkeypatch):
+def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(
+    project, monkeypatch
+):
     code = f"""import os, pathlib, sys
 print(profile, n, os.environ['FLTNB_PROFILE'], os.environ.get('FLTNB_FRESH'))
 print(sys.prefix == {sys.prefix!r}, pathlib.Path.cwd().name)
@@ -54,14 +67,24 @@ print('aside', file=sys.stderr)"""
 
     assert (report["status"], report["error"]) == ("done", "")
     assert report["output"] == project / "results/small/notebooks/00_a.ipynb"
-    assert report["log"].read_text().splitlines() == ["small 3 small None", "True notebooks", "aside"]
+    assert report["log"].read_text().splitlines() == [
+        "small 3 small None",
+        "True notebooks",
+        "aside",
+    ]
     executed = nbformat.read(report["output"], as_version=4)
     assert "small 3" in executed.cells[-1].outputs[0].text
     assert set(executed.metadata) == {"kernelspec", "language_info"}
-    assert [set(cell.metadata) - {"tags"} for cell in executed.cells] == [set()] * len(executed.cells)
+    assert [set(cell.metadata) - {"tags"} for cell in executed.cells] == [set()] * len(
+        executed.cells
+    )
     assert (project / "results/small/stamps/00_a.done").exists()
     stamp = json.loads((project / "results/small/stamps/00_a.json").read_text())
-    assert stamp["status"] == "done" and stamp["code"] == "v1" and stamp["finished"].endswith("+00:00")
+    assert (
+        stamp["status"] == "done"
+        and stamp["code"] == "v1"
+        and stamp["finished"].endswith("+00:00")
+    )
     assert stamp["wall_s"] == report["wall_s"] > 0
     assert os.environ["FLTNB_PROFILE"] == "paper"
 
@@ -69,7 +92,11 @@ print('aside', file=sys.stderr)"""
     notebook = nbformat.read(file, as_version=4)
     notebook.cells[-1].outputs = [v4.new_output("stream", text="other outputs")]
     notebook.metadata["noise"] = 1
-    for title, code, found in (("Title", "v1", "done"), ("Another title", "v1", "stale"), ("Title", "v2", "stale")):
+    for title, code, found in (
+        ("Title", "v1", "done"),
+        ("Another title", "v1", "stale"),
+        ("Title", "v2", "stale"),
+    ):
         notebook.cells[0].source = f"# {title}"
         nbformat.write(notebook, file)
         monkeypatch.setattr(provenance, "code_digest", lambda code=code: code)
@@ -77,14 +104,23 @@ print('aside', file=sys.stderr)"""
 
 
 def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
-    write(project, "00_a", "print('before')", "raise ValueError('first\\n\\nthe last sentence.\\n')", "print('never')")
+    write(
+        project,
+        "00_a",
+        "print('before')",
+        "raise ValueError('first\\n\\nthe last sentence.\\n')",
+        "print('never')",
+    )
     done = project / "results/demo/stamps/00_a.done"
     done.parent.mkdir(parents=True)
     done.touch()
 
     report = runner.run_notebook("00_a")
 
-    assert (report["status"], report["error"]) == ("failed", "ValueError: the last sentence.")
+    assert (report["status"], report["error"]) == (
+        "failed",
+        "ValueError: the last sentence.",
+    )
     assert not done.exists()
     text = report["output"].read_text()
     for kept in (text, report["log"].read_text()):
@@ -110,14 +146,21 @@ def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
 
 def test_the_number_of_a_notebook_names_it(project):
     write(project, "01_b", "1")
-    assert {studies.full_name(name, runner.names()) for name in ("01", "01_b", "01_b.ipynb")} == {"01_b"}
+    assert {
+        studies.full_name(name, runner.names()) for name in ("01", "01_b", "01_b.ipynb")
+    } == {"01_b"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(("02_c",), "Unknown notebook '02_c': choose one of 00_a"), (("00_a", "huge"), "Unknown profile 'huge'")],
+    [
+        (("02_c",), "Unknown notebook '02_c': choose one of 00_a"),
+        (("00_a", "huge"), "Unknown profile 'huge'"),
+    ],
 )
-def test_bad_wishes_are_refused_before_anything_runs(project, monkeypatch, arguments, sentence):
+def test_bad_wishes_are_refused_before_anything_runs(
+    project, monkeypatch, arguments, sentence
+):
     write(project, "00_a", "print(1)")
     monkeypatch.setattr(runner, "_execute", lambda *_: pytest.fail("ran"))
     refused(sentence, runner.run_notebook, *arguments)
@@ -141,8 +184,16 @@ def test_status_of_runs_under_way_cut_short_and_damaged(project):
 
 def finish(name, error="", wall=61.0):
     file = paths.ROOT / "notebooks" / f"{name}.ipynb"
-    stamp = {"notebook": runner.sources_hash(file), "code": "v1", "wall_s": wall, "error": error}
-    stamp |= {"status": "failed" if error else "done", "finished": "2030-01-02T03:04:05+00:00"}
+    stamp = {
+        "notebook": runner.sources_hash(file),
+        "code": "v1",
+        "wall_s": wall,
+        "error": error,
+    }
+    stamp |= {
+        "status": "failed" if error else "done",
+        "finished": "2030-01-02T03:04:05+00:00",
+    }
     runner._write(name, "demo", stamp)
 
 
@@ -162,10 +213,15 @@ def test_status_table_and_check(project, capsys):
     assert cli.main(["status", "--check"]) == 1
     capsys.readouterr()
     assert cli.main(["status", "07_x"]) == 2
-    assert capsys.readouterr().err == "Unknown notebook '07_x': choose one of 00_a, 01_b, 02_c.\n"
+    assert (
+        capsys.readouterr().err
+        == "Unknown notebook '07_x': choose one of 00_a, 01_b, 02_c.\n"
+    )
 
 
-def test_notebook_command_tells_start_end_failure_and_interrupt(project, monkeypatch, capsys):
+def test_notebook_command_tells_start_end_failure_and_interrupt(
+    project, monkeypatch, capsys
+):
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -173,12 +229,19 @@ def test_notebook_command_tells_start_end_failure_and_interrupt(project, monkeyp
     monkeypatch.setattr(runner, "_execute", lambda *_: "")
     assert cli.main(["notebook", "00_a.ipynb"]) == 0
     started, done = capsys.readouterr().out.splitlines()
-    assert started.startswith("00_a: started (profile demo;") and "results/demo/notebooks/00_a.log" in started
+    assert (
+        started.startswith("00_a: started (profile demo;")
+        and "results/demo/notebooks/00_a.log" in started
+    )
     assert done.startswith("00_a: done in 0.")
     monkeypatch.setattr(runner, "_execute", lambda *_: "ValueError: no.")
     assert cli.main(["notebook", "00_a"]) == 1
     out = capsys.readouterr().out
-    assert "FAILED" in out and "ValueError: no." in out and "results/demo/notebooks/00_a.ipynb" in out
+    assert (
+        "FAILED" in out
+        and "ValueError: no." in out
+        and "results/demo/notebooks/00_a.ipynb" in out
+    )
     assert str(project) not in out
     monkeypatch.setattr(runner, "_execute", stop)
     monkeypatch.setattr("logging.disable", lambda: None)
@@ -187,16 +250,35 @@ def test_notebook_command_tells_start_end_failure_and_interrupt(project, monkeyp
 
 
 def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
-    fed = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
-    jobs = [Job.training(fed, {"name": "fedavg"}, "mlp", 2, seed=seed, axes={"dataset": "digits"}) for seed in (0, 1)]
+    fed = {
+        "kind": "label_clusters",
+        "dataset": "digits",
+        "n_clients": 6,
+        "n_clusters": 2,
+        "classes_per_cluster": 2,
+    }
+    jobs = [
+        Job.training(
+            fed, {"name": "fedavg"}, "mlp", 2, seed=seed, axes={"dataset": "digits"}
+        )
+        for seed in (0, 1)
+    ]
     monkeypatch.setattr(studies, "jobs", lambda name, profile: jobs)
     assert cli.main(["compute", "01", "--plan"]) == 0
     out = capsys.readouterr().out
-    assert "01_scenario1, profile demo: 0 of 2 jobs are there" in out and "digits" in out
+    assert (
+        "01_scenario1, profile demo: 0 of 2 jobs are there" in out and "digits" in out
+    )
     assert cli.main(["compute", "01", "--budget", "1h"]) == 0
-    assert "2 of 2 missing jobs were computed and are in 01_scenario1.csv" in capsys.readouterr().out
+    assert (
+        "2 of 2 missing jobs were computed and are in 01_scenario1.csv"
+        in capsys.readouterr().out
+    )
     assert cli.main(["compute", "01"]) == 0
-    assert capsys.readouterr().out == "2 jobs of 01_scenario1 (profile demo) are in the ledger.\n"
+    assert (
+        capsys.readouterr().out
+        == "2 jobs of 01_scenario1 (profile demo) are in the ledger.\n"
+    )
     assert cli.main(["cost", "01_scenario1"]) == 0
     assert cli.main(["merge", str(project / "nothing")]) == 2
     assert cli.main(["compute", "01", "--budget", "soon"]) == 2
@@ -205,6 +287,8 @@ def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
 def test_no_command_prints_help_and_durations_are_for_people(capsys):
     assert cli.main([]) == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("notebook", "status", "compute", "doctor"))
+    assert all(
+        command in out for command in ("notebook", "status", "compute", "doctor")
+    )
     said = [cli.duration(seconds) for seconds in (0.04, 59.94, 60, 119.6, 3725)]
     assert said == ["0.0 s", "59.9 s", "1 min 00 s", "2 min 00 s", "1 h 02 min"]

@@ -23,10 +23,18 @@ def make_fed(sizes=RAGGED, shape=(8, 8), n_classes=4, seed=0, **options):
     images = rng.integers(0, 256, (n + 60, *shape), dtype=np.uint8)
     train = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     shared = np.arange(n, n + 40)
-    test = [shared if i % 2 else np.arange(n + i % 7, n + 25) for i in range(len(sizes))]
+    test = [
+        shared if i % 2 else np.arange(n + i % 7, n + 25) for i in range(len(sizes))
+    ]
     val = [np.arange(n, n + 3 * i) for i in range(len(sizes))]
-    options = {"mean": 0.3, "std": 0.7} | options | {"labels": rng.integers(0, n_classes, len(images))}
-    return Federation(images=images, train=train, val=val, test=test, n_classes=n_classes, **options)
+    options = (
+        {"mean": 0.3, "std": 0.7}
+        | options
+        | {"labels": rng.integers(0, n_classes, len(images))}
+    )
+    return Federation(
+        images=images, train=train, val=val, test=test, n_classes=n_classes, **options
+    )
 
 
 def pair(name, *args, **options):
@@ -40,41 +48,72 @@ def start(model, k=2, dtype="float64"):
 
 def train(fed, model, spec, backend, rows, clients, round=7, weights=None, **options):
     with make_engine(fed, model, spec, backend, **options) as engine:
-        return engine.train(start(model, dtype=spec.dtype), rows, clients, round, weights)
+        return engine.train(
+            start(model, dtype=spec.dtype), rows, clients, round, weights
+        )
 
 
 every_backend = pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
 FLAVOURS = {
-    **{"plain": {}, "momentum": {"momentum": 0.5}, "decay": {"weight_decay": 0.05}, "proximal": {"proximal": 0.2}},
+    **{
+        "plain": {},
+        "momentum": {"momentum": 0.5},
+        "decay": {"weight_decay": 0.05},
+        "proximal": {"proximal": 0.2},
+    },
     "everything": {"momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1},
 }
 
 
-@pytest.mark.parametrize("clients", [[4], [4, 0, 8, 4], list(range(20))], ids=["1", "4", "20"])
+@pytest.mark.parametrize(
+    "clients", [[4], [4, 0, 8, 4], list(range(20))], ids=["1", "4", "20"]
+)
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("name", ["mlp", "mlp_plain"])
 def test_back_ends_agree_on_mlps(name, flavour, clients):
     fed, model = pair(name)
-    check_agreement(fed, model, FLAVOURS[flavour], clients, weighted=flavour in ("plain", "everything"))
+    check_agreement(
+        fed,
+        model,
+        FLAVOURS[flavour],
+        clients,
+        weighted=flavour in ("plain", "everything"),
+    )
 
 
 @pytest.mark.parametrize("flavour", ["plain", "everything"])
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        *(("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (11, 8)), ("lenet", (28, 30, 3))),
+        *(
+            ("lenet", (8, 8, 3)),
+            ("mnist_cnn", (8, 8)),
+            ("leaf_cnn", (11, 8)),
+            ("lenet", (28, 30, 3)),
+        ),
         *(("emdcfl_cnn", (7, 10)), ("cnn_small", (8, 8, 3)), ("cnn_small", (28, 29))),
     ],
 )
 def test_back_ends_agree_on_cnns(name, shape, flavour):
     fed, model = pair(name, RAGGED[:5], shape)
-    check_agreement(fed, model, FLAVOURS[flavour], [3, 0, 2, 4, 1], weighted=flavour == "everything")
+    check_agreement(
+        fed, model, FLAVOURS[flavour], [3, 0, 2, 4, 1], weighted=flavour == "everything"
+    )
 
 
-@pytest.mark.parametrize(("name", "shape"), [("mnist_cnn", (8, 8)), ("lenet", (8, 8, 3)), ("emdcfl_cnn", (7, 10))])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("mnist_cnn", (8, 8)), ("lenet", (8, 8, 3)), ("emdcfl_cnn", (7, 10))],
+)
 def test_stacked_clients_convolve_alike_together_and_apart(name, shape, monkeypatch):
     fed, model = pair(name, RAGGED[:5], shape)
-    spec = TrainSpec(local_epochs=2, batch_size=10, lr=0.05, dtype="float64", **FLAVOURS["everything"])
+    spec = TrainSpec(
+        local_epochs=2,
+        batch_size=10,
+        lr=0.05,
+        dtype="float64",
+        **FLAVOURS["everything"],
+    )
     together = train(fed, model, spec, "stacked", [0, 1, 0, 1, 1], [3, 0, 2, 4, 1])
     monkeypatch.setattr(stacked, "APART", 0)
     apart = train(fed, model, spec, "stacked", [0, 1, 0, 1, 1], [3, 0, 2, 4, 1])
@@ -84,16 +123,22 @@ def test_stacked_clients_convolve_alike_together_and_apart(name, shape, monkeypa
 @pytest.mark.parametrize("name", ["mlp_plain", "cnn_small"])
 def test_back_ends_agree_where_every_channel_has_its_own_scaling(name):
     fed = make_fed(RAGGED[:5], (8, 8, 3), mean=(0.2, 0.4, 0.6), std=(0.3, 1.0, 0.5))
-    check_agreement(fed, models.make(name, fed.input_shape, 4), {}, [3, 0, 2, 4, 1], weighted=False)
+    check_agreement(
+        fed, models.make(name, fed.input_shape, 4), {}, [3, 0, 2, 4, 1], weighted=False
+    )
 
 
 def check_agreement(fed, model, options, clients, weighted):
-    spec = TrainSpec(local_epochs=2, batch_size=10, lr=0.05, seed=3, dtype="float64", **options)
+    spec = TrainSpec(
+        local_epochs=2, batch_size=10, lr=0.05, seed=3, dtype="float64", **options
+    )
     rows = [j % 2 for j in range(len(clients))]
     rng = np.random.default_rng(1)
     weights = [rng.random(len(fed.train[i])) for i in clients] if weighted else None
     oracle = train(fed, model, spec, "serial", rows, clients, weights=weights)
-    assert np.abs(oracle.theta - start(model)[rows]).max(axis=1).min() > 1e-3  # all of them moved
+    assert (
+        np.abs(oracle.theta - start(model)[rows]).max(axis=1).min() > 1e-3
+    )  # all of them moved
     for backend in ("pool", "stacked"):
         trained = train(fed, model, spec, backend, rows, clients, weights=weights)
         assert np.abs(trained.theta - oracle.theta).max() < 1e-10
@@ -102,14 +147,29 @@ def check_agreement(fed, model, options, clients, weighted):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    *(st.lists(st.integers(1, 25), min_size=1, max_size=6), st.integers(1, 12), st.integers(1, 3)),
+    *(
+        st.lists(st.integers(1, 25), min_size=1, max_size=6),
+        st.integers(1, 12),
+        st.integers(1, 3),
+    ),
     *(st.sampled_from(list(FLAVOURS)), st.booleans()),
 )
-def test_lean_and_stacked_steps_agree_with_autograd_whatever_the_sizes(sizes, batch, epochs, flavour, dropout):
+def test_lean_and_stacked_steps_agree_with_autograd_whatever_the_sizes(
+    sizes, batch, epochs, flavour, dropout
+):
     fed, model = pair("mlp" if dropout else "mlp_plain", sizes, (2, 2))
-    spec = TrainSpec(local_epochs=epochs, batch_size=batch, lr=0.1, dtype="float64", **FLAVOURS[flavour])
+    spec = TrainSpec(
+        local_epochs=epochs,
+        batch_size=batch,
+        lr=0.1,
+        dtype="float64",
+        **FLAVOURS[flavour],
+    )
     clients = range(len(sizes))
-    oracle, stack = (train(fed, model, spec, how, [0] * len(sizes), clients) for how in ("serial", "stacked"))
+    oracle, stack = (
+        train(fed, model, spec, how, [0] * len(sizes), clients)
+        for how in ("serial", "stacked")
+    )
     assert np.abs(stack.theta - oracle.theta).max() < 1e-10
     lean = steps.LeanTrainer(model, spec, Samples.of(fed))
     out = np.empty_like(oracle.theta)
@@ -131,12 +191,19 @@ def test_one_step_worked_out_in_numpy():
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     d = (p - np.eye(4)[y]) / 2
     dz = d @ w2 * (z > 0)
-    stepped = [w1 - 0.3 * dz.T @ x, b1 - 0.3 * dz.sum(0), w2 - 0.3 * d.T @ h, b2 - 0.3 * d.sum(0)]
+    stepped = [
+        w1 - 0.3 * dz.T @ x,
+        b1 - 0.3 * dz.sum(0),
+        w2 - 0.3 * d.T @ h,
+        b2 - 0.3 * d.sum(0),
+    ]
     expected = np.concatenate([part.ravel() for part in stepped])
     for backend in ("serial", "pool", "stacked"):
         trained = train(fed, model, spec, backend, [0], [0])
         np.testing.assert_allclose(trained.theta[0], expected, rtol=0, atol=1e-14)
-        np.testing.assert_allclose(trained.loss, -np.log(p[[0, 1], y]).mean(), rtol=1e-12)
+        np.testing.assert_allclose(
+            trained.loss, -np.log(p[[0, 1], y]).mean(), rtol=1e-12
+        )
 
 
 def test_slabs_and_chunks_do_not_change_the_result(monkeypatch):
@@ -146,7 +213,11 @@ def test_slabs_and_chunks_do_not_change_the_result(monkeypatch):
     losses = []
     for place, slab in enumerate((1000, 7)):
         monkeypatch.setattr(steps, "SLAB", slab)
-        losses.append(steps.LeanTrainer(model, spec, Samples.of(fed)).train(start(model)[0], 4, 1, None, out[place]))
+        losses.append(
+            steps.LeanTrainer(model, spec, Samples.of(fed)).train(
+                start(model)[0], 4, 1, None, out[place]
+            )
+        )
     assert np.array_equal(out[0], out[1])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
     whole = train(fed, model, spec, "stacked", [0] * 20, range(20))
@@ -154,7 +225,12 @@ def test_slabs_and_chunks_do_not_change_the_result(monkeypatch):
     assert engine.chunk() > 20
     monkeypatch.setattr(stacked, "CPU_BYTES", 3.5 * stacked.CPU_BYTES / engine.chunk())
     assert engine.chunk() == 3
-    assert np.abs(whole.theta - train(fed, model, spec, "stacked", [0] * 20, range(20)).theta).max() < 1e-12
+    assert (
+        np.abs(
+            whole.theta - train(fed, model, spec, "stacked", [0] * 20, range(20)).theta
+        ).max()
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["mlp", "mnist_cnn"])
@@ -164,7 +240,10 @@ def test_grouping_does_not_change_a_bit(backend, name):
     theta, runs = start(model, dtype="float32"), []
     with make_engine(fed, model, TrainSpec(momentum=0.5), backend) as engine:
         for n in (1, 4, 20):
-            parts = [engine.train(theta, [0] * n, range(begin, begin + n), 2) for begin in range(0, 20, n)]
+            parts = [
+                engine.train(theta, [0] * n, range(begin, begin + n), 2)
+                for begin in range(0, 20, n)
+            ]
             runs.append(np.concatenate([part.theta for part in parts]))
     assert np.array_equal(runs[0], runs[1]) and np.array_equal(runs[0], runs[2])
 
@@ -174,9 +253,13 @@ def test_the_number_of_workers_does_not_change_a_bit(name):
     fed, model = pair(name)
     results = []
     for n_workers in (1, 2, 3):
-        with make_engine(fed, model, TrainSpec(), "pool", n_workers=n_workers) as engine:
+        with make_engine(
+            fed, model, TrainSpec(), "pool", n_workers=n_workers
+        ) as engine:
             assert engine.n_workers == n_workers
-            trained = engine.train(start(model, dtype="float32"), [j % 2 for j in range(20)], range(20), 2)
+            trained = engine.train(
+                start(model, dtype="float32"), [j % 2 for j in range(20)], range(20), 2
+            )
             tested = engine.evaluate(trained.theta, range(20), range(20))
             results.append((trained.theta, trained.loss, tested.correct, tested.loss))
     for other in results[1:]:
@@ -206,8 +289,16 @@ def test_drawn_orders_and_masks():
             for mask, (shape, _) in zip(masks, model.dropout, strict=True):
                 assert mask.shape == (30, *shape) and mask.dtype == bool
                 digest.update(mask.tobytes())
-    assert digest.hexdigest() == "3cf8036139e08508a5ced6062092522816dac00cd5e9b24066a1898f95611928"
-    model = models.Model("wide", (1, 1, 9), 2, (models.Flatten(), models.Dense(9, 500), models.Dropout(0.2)))
+    assert (
+        digest.hexdigest()
+        == "3cf8036139e08508a5ced6062092522816dac00cd5e9b24066a1898f95611928"
+    )
+    model = models.Model(
+        "wide",
+        (1, 1, 9),
+        2,
+        (models.Flatten(), models.Dense(9, 500), models.Dropout(0.2)),
+    )
     (mask,) = contract.keep_masks(TrainSpec(), model, 0, 0, 0, 400)
     assert abs(mask.mean() - 0.8) < 0.005
     fed, model = pair("mlp", (30, 30))
@@ -216,7 +307,17 @@ def test_drawn_orders_and_masks():
         first = engine.train(start(model), [0], [0], 1).theta
         assert np.array_equal(first, engine.train(start(model), [0], [0], 1).theta)
         assert not np.array_equal(first, engine.train(start(model), [0], [0], 2).theta)
-    assert len({tuple(contract.order(spec, r, i, e, 30)) for r in (1, 2) for i in (0, 1) for e in (0, 1)}) == 8
+    assert (
+        len(
+            {
+                tuple(contract.order(spec, r, i, e, 30))
+                for r in (1, 2)
+                for i in (0, 1)
+                for e in (0, 1)
+            }
+        )
+        == 8
+    )
 
 
 @every_backend
@@ -233,8 +334,12 @@ def test_models_given_are_not_trained_in_place(backend, name):
         engine.evaluate(theta, [0], [0])
         again = engine.train(theta, [0], [0], 0)
         engine.train(theta, [0], [1], 0)
-    assert np.array_equal(theta, before) and not np.array_equal(trained.theta[0], theta[0])
-    assert np.array_equal(trained.theta, held)  # nor is a result overwritten by the next call
+    assert np.array_equal(theta, before) and not np.array_equal(
+        trained.theta[0], theta[0]
+    )
+    assert np.array_equal(
+        trained.theta, held
+    )  # nor is a result overwritten by the next call
     assert np.array_equal(again.theta, held)
 
 
@@ -249,13 +354,17 @@ def test_diverged_clients_touch_no_others_and_step_size_zero_changes_nothing(bac
             mixed = engine.train(theta, [0, 1, 0, 1], range(4), 0)
             clean = engine.train(theta, [0, 0], [0, 2], 0)
             tested = engine.evaluate(theta, [0, 1], [1, 1])
-        assert np.isnan(mixed.loss[[1, 3]]).all() and np.isfinite(mixed.loss[[0, 2]]).all()
+        assert (
+            np.isnan(mixed.loss[[1, 3]]).all() and np.isfinite(mixed.loss[[0, 2]]).all()
+        )
         assert np.isfinite(mixed.theta[[0, 2]]).all()
         assert np.abs(mixed.theta[[0, 2]] - clean.theta).max() < 1e-12
         assert np.isfinite(tested.loss[0]) and np.isnan(tested.loss[1])
     for name in ("mlp_plain", "lenet"):
         model = models.make(name, fed.input_shape, 4)
-        spec = TrainSpec(lr=0, momentum=0.5, weight_decay=0.1, proximal=0.1, dtype="float64")
+        spec = TrainSpec(
+            lr=0, momentum=0.5, weight_decay=0.1, proximal=0.1, dtype="float64"
+        )
         with make_engine(fed, model, spec, backend) as engine:
             trained = engine.train(start(model), [1, 0, 1, 0], range(4), 0)
             tested = engine.evaluate(start(model), [1, 0, 1, 0], range(4), "train")
@@ -268,7 +377,15 @@ def test_sample_weights_scale_the_gradient(backend):
     fed, model = pair("mlp", RAGGED[:3])
 
     def trained(backend, lr, weights=None):
-        return train(fed, model, TrainSpec(lr=lr, dtype="float64"), backend, [0] * 3, range(3), weights=weights)
+        return train(
+            fed,
+            model,
+            TrainSpec(lr=lr, dtype="float64"),
+            backend,
+            [0] * 3,
+            range(3),
+            weights=weights,
+        )
 
     weighted = trained(backend, 0.02, [np.full(len(part), 2.0) for part in fed.train])
     faster = trained(backend, 0.04)
@@ -297,18 +414,30 @@ def test_evaluation_against_a_plain_count(backend, monkeypatch):
                 if not len(index):
                     assert result.correct[j] == 0 and np.isnan(result.loss[j])
                     continue
-                logits = logits_of(model, theta[row], torch.from_numpy(fed.inputs(index).astype(np.float64)))
+                logits = logits_of(
+                    model,
+                    theta[row],
+                    torch.from_numpy(fed.inputs(index).astype(np.float64)),
+                )
                 shifted = np.exp(logits - logits.max(1, keepdims=True))
                 p = shifted / shifted.sum(1, keepdims=True)
                 y = fed.labels[index]
                 assert result.correct[j] == (logits.argmax(1) == y).sum()
-                np.testing.assert_allclose(result.loss[j], -np.log(p[np.arange(len(y)), y]).mean(), rtol=1e-10)
+                np.testing.assert_allclose(
+                    result.loss[j], -np.log(p[np.arange(len(y)), y]).mean(), rtol=1e-10
+                )
         assert result.correct.dtype == result.total.dtype == np.int64
 
 
 def test_pairs_that_agree_are_computed_once():
     shared = np.arange(2500)
-    parts = [shared, np.arange(10), shared, shared.copy(), np.arange(0)]  # the copy: equal content, another object
+    parts = [
+        shared,
+        np.arange(10),
+        shared,
+        shared.copy(),
+        np.arange(0),
+    ]  # the copy: equal content, another object
     assert evaluation.same_sets(parts) == [0, 1, 0, 0, 4]
     plan = evaluation.Plan([0, 0, 0, 1, 0, 0], [0, 2, 3, 0, 1, 4], parts)
     assert sorted(plan.tasks) == [
@@ -330,13 +459,24 @@ def test_evaluation_does_not_depend_on_grouping(backend):
         alone = [engine.evaluate(theta, [i], [i], "train") for i in range(20)]
         assert len(engine.evaluate(theta, [], []).total) == 0
     assert np.array_equal(together.loss, np.concatenate([one.loss for one in alone]))
-    assert np.array_equal(together.correct, np.concatenate([one.correct for one in alone]))
+    assert np.array_equal(
+        together.correct, np.concatenate([one.correct for one in alone])
+    )
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (4, 4, 3)])
-@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.5, 0.5), (0.1307, 0.3081), ((0.2, 0.4, 0.6), (0.3, 1, 0.5))])
+@pytest.mark.parametrize(
+    ("mean", "std"),
+    [(0.0, 1.0), (0.5, 0.5), (0.1307, 0.3081), ((0.2, 0.4, 0.6), (0.3, 1, 0.5))],
+)
 def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
-    fed, model = pair("mlp", (40, 40), (4, 4, 3) if isinstance(mean, tuple) else shape, mean=mean, std=std)
+    fed, model = pair(
+        "mlp",
+        (40, 40),
+        (4, 4, 3) if isinstance(mean, tuple) else shape,
+        mean=mean,
+        std=std,
+    )
     index = np.arange(len(fed.images))[::-3].copy()
     assert np.unique(fed.images[index]).size > 200
     wanted = fed.inputs(index)
@@ -350,7 +490,13 @@ def test_vectors_are_learnt():
     x = np.random.default_rng(0).normal(size=(500, 5)).astype(np.float32)
     parts = [np.arange(140), np.arange(140, 285)]
     test = np.arange(285, 500)
-    fed = Federation(images=x, labels=(x[:, 0] > 0).astype(int), train=parts, test=[test, test], n_classes=2)
+    fed = Federation(
+        images=x,
+        labels=(x[:, 0] > 0).astype(int),
+        train=parts,
+        test=[test, test],
+        n_classes=2,
+    )
     model = models.make("mlp_plain", fed.input_shape, 2)
     check_agreement(fed, model, {}, [0, 1], weighted=False)
     with make_engine(fed, model, TrainSpec(local_epochs=10, lr=0.2)) as engine:
@@ -381,15 +527,42 @@ def test_engines_without_a_gpu_and_bad_ones(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fed, model = pair("mlp", RAGGED[:3])
     for backend in training.BACKENDS:
-        refused("no usable GPU", make_engine, fed, model, TrainSpec(), backend, device="cuda")
+        refused(
+            "no usable GPU",
+            make_engine,
+            fed,
+            model,
+            TrainSpec(),
+            backend,
+            device="cuda",
+        )
         with make_engine(fed, model, TrainSpec(), backend) as engine:
             assert engine.backend == {"auto": "pool"}.get(backend, backend)
     refused("Unknown backend 'ray'", make_engine, fed, model, TrainSpec(), "ray")
     refused("Unknown device 'tpu'", make_engine, fed, model, TrainSpec(), device="tpu")
-    refused("n_workers must be a whole number of at least 1, not 0", make_engine, fed, model, TrainSpec(), n_workers=0)
+    refused(
+        "n_workers must be a whole number of at least 1, not 0",
+        make_engine,
+        fed,
+        model,
+        TrainSpec(),
+        n_workers=0,
+    )
     few, large = models.make("mlp", (1, 8, 8), 3), models.make("mlp", (1, 28, 28), 4)
-    refused("labels run from 0 to 3, but model 'mlp' has 3 outputs", make_engine, fed, few, TrainSpec())
-    refused(r"\(1, 28, 28\), but the federation's are \(1, 8, 8\)", make_engine, fed, large, TrainSpec())
+    refused(
+        "labels run from 0 to 3, but model 'mlp' has 3 outputs",
+        make_engine,
+        fed,
+        few,
+        TrainSpec(),
+    )
+    refused(
+        r"\(1, 28, 28\), but the federation's are \(1, 8, 8\)",
+        make_engine,
+        fed,
+        large,
+        TrainSpec(),
+    )
 
 
 @every_backend
@@ -402,5 +575,13 @@ def test_bad_calls_are_refused(backend):
         refused("1 rows for 2 clients", engine.train, theta, [0], [0, 1], 0)
         refused("no row 2: they run from 0 to 1", engine.train, theta, [2], [0], 0)
         refused("no client -1", engine.train, theta, [0], [-1], 0)
-        refused("one number per training sample", engine.train, theta, [0], [0], 0, [np.ones(3)])
+        refused(
+            "one number per training sample",
+            engine.train,
+            theta,
+            [0],
+            [0],
+            0,
+            [np.ones(3)],
+        )
         refused("Unknown split 'dev'", engine.evaluate, theta, [0], [0], "dev")

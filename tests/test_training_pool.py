@@ -56,30 +56,54 @@ def model():
 def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
     results = []
     for method in {"fork", "spawn"} & set(multiprocessing.get_all_start_methods()):
-        with PoolEngine(fed, model, TrainSpec(momentum=0.5), n_workers=2, start_method=method) as engine:
-            trained = engine.train(start(model, dtype="float32"), [0, 1] * 3, range(6), 1)
+        with PoolEngine(
+            fed, model, TrainSpec(momentum=0.5), n_workers=2, start_method=method
+        ) as engine:
+            trained = engine.train(
+                start(model, dtype="float32"), [0, 1] * 3, range(6), 1
+            )
             tested = engine.evaluate(trained.theta, range(6), range(6))
             results.append((trained.theta, trained.loss, tested.correct, tested.loss))
-    assert all(np.array_equal(a, b) for a, b in zip(results[0], results[-1], strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(results[0], results[-1], strict=True)
+    )
     # two workers have four model slots between them; here twelve models come and go, some twice
     theta = start(model, k=12)
     rows, clients = [*range(12), *range(12), 0, 5], [j % 6 for j in range(26)]
-    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+    with make_engine(
+        fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2
+    ) as engine:
         pooled = engine.train(theta, rows, clients, 1)
     with make_engine(fed, model, TrainSpec(dtype="float64"), "serial") as engine:
-        assert np.abs(pooled.theta - engine.train(theta, rows, clients, 1).theta).max() < 1e-10
+        assert (
+            np.abs(pooled.theta - engine.train(theta, rows, clients, 1).theta).max()
+            < 1e-10
+        )
 
 
 def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
     # A pool that starts anew, or sends data or models along, pays for it in every round.
-    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+    with make_engine(
+        fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2
+    ) as engine:
         before, sent, kind = pids(engine), [], type(engine._crew.connections[0])
         original = kind.send
-        monkeypatch.setattr(kind, "send", lambda self, message: (sent.append(message), original(self, message))[1])
+        monkeypatch.setattr(
+            kind,
+            "send",
+            lambda self, message: (sent.append(message), original(self, message))[1],
+        )
         for round in range(3):
-            engine.evaluate(engine.train(start(model), [0] * 6, range(6), round).theta, range(6), range(6))
+            engine.evaluate(
+                engine.train(start(model), [0] * 6, range(6), round).theta,
+                range(6),
+                range(6),
+            )
         assert pids(engine) == before
-        assert len(sent) == 3 * 12 and max(len(pickle.dumps(message)) for message in sent) < 200
+        assert (
+            len(sent) == 3 * 12
+            and max(len(pickle.dumps(message)) for message in sent) < 200
+        )
 
 
 @posix
@@ -100,7 +124,9 @@ def test_close_ends_the_workers_and_a_later_call_starts_new_ones(fed, model):
 
 @posix
 def test_killed_workers_are_noticed_and_replaced(fed, model):
-    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+    with make_engine(
+        fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2
+    ) as engine:
         result = engine.train(start(model), [0] * 6, range(6), 1).theta
         old = pids(engine)
         os.kill(old[0], signal.SIGKILL)
@@ -108,8 +134,12 @@ def test_killed_workers_are_noticed_and_replaced(fed, model):
         with pytest.raises(WorkerError, match="ended unexpectedly"):
             engine.train(start(model), [0] * 6, range(6), 1)
         assert gone(old)  # the other one was ended, too
-        assert np.array_equal(engine.train(start(model), [0] * 6, range(6), 1).theta, result)
-    with make_engine(fed, model, TrainSpec(local_epochs=100_000), "pool", n_workers=2) as engine:
+        assert np.array_equal(
+            engine.train(start(model), [0] * 6, range(6), 1).theta, result
+        )
+    with make_engine(
+        fed, model, TrainSpec(local_epochs=100_000), "pool", n_workers=2
+    ) as engine:
         old = pids(engine)
         threading.Timer(0.3, os.kill, (old[1], signal.SIGKILL)).start()
         with pytest.raises(WorkerError, match="-9"):
@@ -120,7 +150,11 @@ def test_killed_workers_are_noticed_and_replaced(fed, model):
 def test_an_error_in_a_worker_comes_back(fed, model):
     with make_engine(fed, model, TrainSpec(), "pool", n_workers=2) as engine:
         with pytest.raises(WorkerError, match="KeyError: 'elsewhere'"):
-            engine._run(start(model, dtype="float32"), [(0, "score", ("elsewhere", 0, 0, 1))], lambda *result: None)
+            engine._run(
+                start(model, dtype="float32"),
+                [(0, "score", ("elsewhere", 0, 0, 1))],
+                lambda *result: None,
+            )
         assert engine.evaluate(start(model, dtype="float32"), [0], [0]).total[0] > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -139,7 +173,9 @@ def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatc
         raise OSError("no processes today")
 
     monkeypatch.setattr("fltnb.training.pool._Crew", refuse)
-    with pytest.warns(RuntimeWarning, match="one client at a time: .*no processes today"):
+    with pytest.warns(
+        RuntimeWarning, match="one client at a time: .*no processes today"
+    ):
         engine = make_engine(fed, model, TrainSpec(), n_workers=2)
     assert engine.backend == "serial"
     with pytest.raises(PoolUnavailableError):
@@ -189,17 +225,27 @@ def test_workers_end_with_a_parent_that_was_killed(fed, model):
 def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process(tmp_path):
     text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent))
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
-    forgets = subprocess.Popen([sys.executable, "-c", text], cwd=tmp_path, env=environment, start_new_session=True)
+    forgets = subprocess.Popen(
+        [sys.executable, "-c", text],
+        cwd=tmp_path,
+        env=environment,
+        start_new_session=True,
+    )
     out, err = ([tmp_path / f"{name}{n}" for n in (1, 2)] for name in ("out", "err"))
     end = time.monotonic() + 120
-    while not (out[0].exists() and out[0].read_text().endswith("\n")) and time.monotonic() < end:
+    while (
+        not (out[0].exists() and out[0].read_text().endswith("\n"))
+        and time.monotonic() < end
+    ):
         time.sleep(0.05)
     stopped, *workers = map(int, out[0].read_text().split())
     time.sleep(0.5)
     os.killpg(stopped, signal.SIGINT)  # as a terminal does: to parent and workers alike
     assert gone([stopped, *workers]) and len(workers) == 2
     errors = err[0].read_text()
-    assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
+    assert errors.count("Traceback") == 1 and errors.rstrip().endswith(
+        "KeyboardInterrupt"
+    )
     assert forgets.wait(30) == 0 and err[1].read_text() == ""
     _, *workers = map(int, out[1].read_text().split())
     assert gone(workers) and len(workers) == 2

@@ -18,7 +18,14 @@ from fltnb.data import ImageSet
 from fltnb.methods import Context
 from fltnb.training import Trained
 
-QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
+QUICK = {
+    "model": "mlp_plain",
+    "rounds": 2,
+    "local_epochs": 2,
+    "participation": 1.0,
+    "lr": 0.1,
+    "batch_size": 1000,
+}
 QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
 
 
@@ -34,13 +41,17 @@ def refused(says, call, *arguments, **options):
 def prepared(name):
     """Mark a test of a real data set, for machines where its file is."""
     file = paths.ROOT / "data" / f"{name}.npz"
-    return pytest.mark.skipif(not file.is_file(), reason=f"data/{name}.npz is not prepared")
+    return pytest.mark.skipif(
+        not file.is_file(), reason=f"data/{name}.npz is not prepared"
+    )
 
 
 def logits_of(net, theta, x):
     """Outputs of the plain module with these parameters, in float64."""
     module = net.build().double().eval()
-    nn.utils.vector_to_parameters(torch.from_numpy(theta.astype(np.float64)), module.parameters())
+    nn.utils.vector_to_parameters(
+        torch.from_numpy(theta.astype(np.float64)), module.parameters()
+    )
     with torch.inference_mode():
         return module(x.double()).numpy()
 
@@ -68,7 +79,9 @@ def write_leaf(folder, name, *parts):
 def two_clusters(n_clients, samples=20, **options):
     """Clients of two clusters with two digits each."""
     options = {"n_clusters": 2, "classes_per_cluster": 2, "seed": 0} | options
-    return fl.federations.label_clusters(fl.load("digits"), n_clients, samples_per_client=samples, **options)
+    return fl.federations.label_clusters(
+        fl.load("digits"), n_clients, samples_per_client=samples, **options
+    )
 
 
 def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1, **fed):
@@ -78,15 +91,29 @@ def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1,
     federation's attributes.
     """
     n_clients = n_clients or 1 + max(max(clients) for clients, *_ in rounds)
-    theta0, sizes = np.array(theta0), np.ones(n_clients, dtype=np.int64) if sizes is None else np.array(sizes)
+    theta0, sizes = (
+        np.array(theta0),
+        np.ones(n_clients, dtype=np.int64) if sizes is None else np.array(sizes),
+    )
     P = len(theta0)
     counts = {"n_parameters": P, "n_trainable": P, "n_statistics": 0, "n_classes": 0}
-    model = SimpleNamespace(**counts, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index)
-    state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[], **fed), model, Context(0))
+    model = SimpleNamespace(
+        **counts, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index
+    )
+    state = method.start(
+        SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[], **fed),
+        model,
+        Context(0),
+    )
     for round, (clients, *answers) in enumerate(rounds, start=1):
-        clients, answers = np.array(clients), [np.array(answer, dtype=np.float64) for answer in answers]
+        clients, answers = (
+            np.array(clients),
+            [np.array(answer, dtype=np.float64) for answer in answers],
+        )
         left = iter(answers)
-        engine = SimpleNamespace(train=lambda *_, left=left: Trained(came := next(left), np.zeros(len(came))))
+        engine = SimpleNamespace(
+            train=lambda *_, left=left: Trained(came := next(left), np.zeros(len(came)))
+        )
         state, trained = method.train(state, clients, round, engine)
         state = method.collect(state, clients, trained.theta, round)
         yield {name: np.array(value) for name, value in state.items()}
@@ -100,7 +127,11 @@ def served(method, state):
 
 def held_out(fed, val):
     """The federation with the first ``val`` training samples of each client for validation."""
-    return replace(fed, train=[own[val:] for own in fed.train], val=[own[:val] for own in fed.train])
+    return replace(
+        fed,
+        train=[own[val:] for own in fed.train],
+        val=[own[:val] for own in fed.train],
+    )
 
 
 def toy_set(images, labels, split, n_classes=None, name="toy", **more):
@@ -121,9 +152,19 @@ def counted(train_counts, test_counts=None):
     """1x1 grey images, as many of each class as asked for, in a random order, training part first."""
     test_counts = [2] * len(train_counts) if test_counts is None else test_counts
     rng = np.random.default_rng(0)
-    labels = np.concatenate([rng.permutation(np.repeat(np.arange(len(c)), c)) for c in (train_counts, test_counts)])
+    labels = np.concatenate(
+        [
+            rng.permutation(np.repeat(np.arange(len(c)), c))
+            for c in (train_counts, test_counts)
+        ]
+    )
     images = (np.arange(len(labels)) % 256).reshape(-1, 1, 1)
-    return toy_set(images, labels, np.repeat([0, 1], [sum(train_counts), sum(test_counts)]), len(train_counts))
+    return toy_set(
+        images,
+        labels,
+        np.repeat([0, 1], [sum(train_counts), sum(test_counts)]),
+        len(train_counts),
+    )
 
 
 def final(run):

@@ -35,22 +35,40 @@ class Federation:
     def __init__(self, folder: Path, port: int | None, clients: int):
         self.folder, self.processes = folder, {}
         images = fl.load("digits")
-        self.fed = fl.federations.label_clusters(images, n_clients=clients, n_clusters=GROUPS, classes_per_cluster=3)
+        self.fed = fl.federations.label_clusters(
+            images, n_clients=clients, n_clusters=GROUPS, classes_per_cluster=3
+        )
         for number in range(clients):
-            parts = {f"{name}_{part}": a for part in ("train", "test") for name, a in self._of(number, part).items()}
+            parts = {
+                f"{name}_{part}": a
+                for part in ("train", "test")
+                for name, a in self._of(number, part).items()
+            }
             np.savez(folder / f"client{number}.npz", **parts)
         self.port = port or free_port()
         with socket.socket() as probe:
             if probe.connect_ex((HERE, self.port)) == 0:
-                raise FltnbError(f"Port {self.port} is in use: give another one, or leave --port out.")
+                raise FltnbError(
+                    f"Port {self.port} is in use: give another one, or leave --port out."
+                )
         connection = (
-            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{HERE}:{self.port}"\ninsecure = true\n'
+            '[superlink]\ndefault = "here"\n'
+            f'[superlink.here]\naddress = "{HERE}:{self.port}"\ninsecure = true\n'
         )
         (folder / "config.toml").write_text(connection)
         # nothing leaves this machine, and nothing is written outside the folder
-        self.env = os.environ | {"FLWR_HOME": str(folder), "FLWR_TELEMETRY_ENABLED": "0"}
-        self.env |= {"FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
-        self.env |= {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        self.env = os.environ | {
+            "FLWR_HOME": str(folder),
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+        self.env |= {
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        }
+        self.env |= {
+            "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
 
     def _of(self, number: int, part: str) -> dict[str, np.ndarray]:
         x, y = self.fed.client(number, part)
@@ -60,7 +78,12 @@ class Federation:
         """Start a process in a group of its own, so that it can be ended with all that it started."""
         with (self.folder / f"{name}.log").open("ab") as out:
             made = subprocess.Popen(
-                command, env=self.env, stdout=out, stderr=out, cwd=self.folder, start_new_session=True
+                command,
+                env=self.env,
+                stdout=out,
+                stderr=out,
+                cwd=self.folder,
+                start_new_session=True,
             )
         self.processes[name] = made
 
@@ -68,7 +91,13 @@ class Federation:
         """Start the SuperLink, and wait until it listens; one with a ``lasting`` memory knows its nodes later."""
         memory = ("--database", str(self.folder / "link.db")) if lasting else ()
         where = ("--host", HERE, "--port", str(self.port), *memory)
-        self.begin("superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *where)
+        self.begin(
+            "superlink",
+            "flower-superlink",
+            "--insecure",
+            "--disable-runtime-dependency-installation",
+            *where,
+        )
         due = time.monotonic() + START
         while time.monotonic() < due and self.processes["superlink"].poll() is None:
             with socket.socket() as probe:
@@ -80,14 +109,33 @@ class Federation:
     def node(self, number: int) -> None:
         """Start the SuperNode of a client."""
         config = f'partition-id={number} data="{self.folder / f"client{number}.npz"}"'
-        where = ("--superlink", f"{HERE}:{self.port}", "--host", HERE, "--port", str(free_port()))
-        self.begin(f"node{number}", "flower-supernode", "--insecure", *where, "--node-config", config)
+        where = (
+            "--superlink",
+            f"{HERE}:{self.port}",
+            "--host",
+            HERE,
+            "--port",
+            str(free_port()),
+        )
+        self.begin(
+            f"node{number}",
+            "flower-supernode",
+            "--insecure",
+            *where,
+            "--node-config",
+            config,
+        )
 
     def run(self, **config) -> None:
         """Start the app, as a user would."""
-        given = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in config.items())
+        given = " ".join(
+            f"{key.replace('_', '-')}={json.dumps(value)}"
+            for key, value in config.items()
+        )
         given += f" folder={json.dumps(str(self.folder))}"
-        self.begin("run", "flwr", "run", str(APP), "here", "--stream", "--run-config", given)
+        self.begin(
+            "run", "flwr", "run", str(APP), "here", "--stream", "--run-config", given
+        )
 
     def rounds(self, name: str) -> int:
         """Return how many rounds of a method are done."""
@@ -102,15 +150,31 @@ class Federation:
         due, shown = time.monotonic() + seconds, 0
         while not done():
             shown = self._show(shown)
-            ended = any(self.processes[name].poll() is not None for name in ("superlink", "run")) and not done()
+            ended = (
+                any(
+                    self.processes[name].poll() is not None
+                    for name in ("superlink", "run")
+                )
+                and not done()
+            )
             if ended or time.monotonic() > due:
-                raise FltnbError(f"Waited in vain for {what}:\n{self.log('run')}\n{self.log('superlink')}")
+                raise FltnbError(
+                    f"Waited in vain for {what}:\n{self.log('run')}\n{self.log('superlink')}"
+                )
             time.sleep(0.5)
 
     def _show(self, shown: int) -> int:
         """Print what the server newly said of clusters and rounds."""
-        said = [line.split(":", 1)[1] for line in self.log("run", None).splitlines() if "INFO" in line]
-        told = [line.strip() for line in said if line.strip().startswith(("Clusters", "Round", "Going on"))]
+        said = [
+            line.split(":", 1)[1]
+            for line in self.log("run", None).splitlines()
+            if "INFO" in line
+        ]
+        told = [
+            line.strip()
+            for line in said
+            if line.strip().startswith(("Clusters", "Round", "Going on"))
+        ]
         for line in told[max(shown, getattr(self, "shown", 0)) :]:
             print(f"  {line}", flush=True)
         self.shown = max(len(told), getattr(self, "shown", 0))
@@ -146,28 +210,50 @@ def undisturbed(federation: Federation) -> None:
     """Let transport signatures and FCR find the groups, train inside them, and with FedAvg."""
     begun = time.monotonic()
     federation.run()
-    federation.wait(lambda: (federation.folder / "fedavg.json").exists(), 3600, "the outcome")
-    found = {name: federation.outcome(name)["clients"] for name in ("transport", "fcr", "fedavg")}
-    flat = {one["node"]: one["accuracy"] for one in found["fedavg"]}  # it asks for no sketches, and knows nodes only
-    print("\nclient  digits  transport  FCR   test accuracy: clusters  FedAvg   bytes up: sketch   models")
+    federation.wait(
+        lambda: (federation.folder / "fedavg.json").exists(), 3600, "the outcome"
+    )
+    found = {
+        name: federation.outcome(name)["clients"]
+        for name in ("transport", "fcr", "fedavg")
+    }
+    flat = {
+        one["node"]: one["accuracy"] for one in found["fedavg"]
+    }  # it asks for no sketches, and knows nodes only
+    print(
+        "\nclient  digits  transport  FCR   test accuracy: clusters  FedAvg   bytes up: sketch   models"
+    )
     for number, one in enumerate(found["fcr"]):
-        digits = "".join(map(str, np.unique(federation.fed.labels[federation.fed.train[number]])))
+        digits = "".join(
+            map(str, np.unique(federation.fed.labels[federation.fed.train[number]]))
+        )
         row = f"{number:6}  {digits:>6}  {found['transport'][number]['label']:9}  {one['label']:3}"
         row += f"   {one['accuracy']:23.1f}  {flat[one['node']]:6.1f}"
         print(f"{row}   {one['bytes_sketch']:16,}  {one['bytes_up']:7,}")
-    means = [np.mean([each["accuracy"] for each in found[name]]) for name in ("fcr", "fedavg")]
+    means = [
+        np.mean([each["accuracy"] for each in found[name]])
+        for name in ("fcr", "fedavg")
+    ]
     print(f"  mean                          {means[0]:23.1f}  {means[1]:6.1f}")
     print(f"{time.monotonic() - begun:.0f} s from `flwr run` to here.")
     for name in ("transport", "fcr"):
         labels = np.array([each["label"] for each in found[name]])
         true = federation.fed.clusters
         if not np.array_equal(labels[:, None] == labels, true[:, None] == true):
-            raise SystemExit(f"{name} did not find the groups: {labels.tolist()} instead of {true.tolist()}.")
+            raise SystemExit(
+                f"{name} did not find the groups: {labels.tolist()} instead of {true.tolist()}."
+            )
 
 
 def disturbed(federation: Federation) -> None:
     """Kill two nodes in round 2, start one in round 3, kill the server in round 4, and check the final models."""
-    options = {"cluster": "", "train": "fcr", "rounds": 5, "local-epochs": EPOCHS, "timeout": 120.0}
+    options = {
+        "cluster": "",
+        "train": "fcr",
+        "rounds": 5,
+        "local-epochs": EPOCHS,
+        "timeout": 120.0,
+    }
     federation.run(**options)
     federation.wait(lambda: federation.rounds("fcr") >= 1, 1800, "round 1")
     federation.kill("node1", "node4")
@@ -180,7 +266,9 @@ def disturbed(federation: Federation) -> None:
     print("Killed the server in round 4, and started it again.", flush=True)
     federation.link(lasting=True)
     federation.run(**options)
-    federation.wait(lambda: (federation.folder / "fcr.json").exists(), 3600, "the outcome")
+    federation.wait(
+        lambda: (federation.folder / "fcr.json").exists(), 3600, "the outcome"
+    )
     outcome = federation.outcome("fcr")
     for row in outcome["history"]:
         print(f"round {row['round']}: models of clients {row['clients']}")
@@ -196,17 +284,26 @@ def replayed(federation: Federation, outcome: dict) -> float:
     from fltnb import models, training
 
     label = {one["number"]: one["label"] for one in outcome["clients"]}
-    fed, spec = federation.fed, training.TrainSpec(local_epochs=EPOCHS, batch_size=10, lr=0.1)
+    fed, spec = (
+        federation.fed,
+        training.TrainSpec(local_epochs=EPOCHS, batch_size=10, lr=0.1),
+    )
     model = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     theta = np.repeat(model.init(0)[None], max(label.values()) + 1, axis=0)
-    with training.make_engine(fed, model, spec, backend="serial", device="cpu") as engine:
+    with training.make_engine(
+        fed, model, spec, backend="serial", device="cpu"
+    ) as engine:
         for row in outcome["history"]:
             clients = np.array(row["clients"])
             rows = np.array([label[client] for client in clients])
-            trained = engine.train(theta, rows, clients, row["round"]).theta.astype(np.float64)
+            trained = engine.train(theta, rows, clients, row["round"]).theta.astype(
+                np.float64
+            )
             for cluster in np.unique(rows):
                 theta[cluster] = np.average(
-                    trained[rows == cluster], axis=0, weights=fed.sizes[clients[rows == cluster]]
+                    trained[rows == cluster],
+                    axis=0,
+                    weights=fed.sizes[clients[rows == cluster]],
                 )
     with np.load(federation.folder / "fcr.npz") as file:
         return float(np.abs(file["models"] - theta).max())
@@ -215,8 +312,12 @@ def replayed(federation: Federation, outcome: dict) -> float:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--disturb", action="store_true", help="kill nodes and the server on the way")
-    parser.add_argument("--port", type=int, help="the SuperLink's port; default: any that is free")
+    parser.add_argument(
+        "--disturb", action="store_true", help="kill nodes and the server on the way"
+    )
+    parser.add_argument(
+        "--port", type=int, help="the SuperLink's port; default: any that is free"
+    )
     options = parser.parse_args()
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda *_: sys.exit(1))  # so that everything is ended
@@ -224,8 +325,13 @@ def main() -> None:
         federation = None
         try:
             fl.flower.flwr_app()
-            federation = Federation(Path(folder), options.port, CLIENTS + options.disturb)
-            print(f"A SuperLink and {CLIENTS} SuperNodes on this machine; logs in {folder} while they run.", flush=True)
+            federation = Federation(
+                Path(folder), options.port, CLIENTS + options.disturb
+            )
+            print(
+                f"A SuperLink and {CLIENTS} SuperNodes on this machine; logs in {folder} while they run.",
+                flush=True,
+            )
             federation.link(lasting=options.disturb)
             for number in range(CLIENTS):
                 federation.node(number)

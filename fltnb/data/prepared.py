@@ -75,7 +75,28 @@ NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES, *FEATURES)
 # CIFAR-100 class ids of FLT's public code; the paper only says how many.
 PRETRAINING = {
     "cifar20": (11, 20, 22, 31, 37, 51, 54, 65, 86, 90),
-    "cifar100_disjoint": (3, 8, 13, 15, 20, 22, 25, 29, 31, 37, 43, 46, 51, 54, 65, 84, 85, 86, 90, 92),
+    "cifar100_disjoint": (
+        3,
+        8,
+        13,
+        15,
+        20,
+        22,
+        25,
+        29,
+        31,
+        37,
+        43,
+        46,
+        51,
+        54,
+        65,
+        84,
+        85,
+        86,
+        90,
+        92,
+    ),
 }
 """Names that only :func:`pretraining_set` knows, with the CIFAR-100 class ids they take."""
 
@@ -119,20 +140,48 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     if name == "digits":
         return _digits()
     folders = [Path(root)] if root is not None else paths.data()
-    names = [name, *(stand_in for stand_in, (official, _) in STAND_INS.items() if official == name)]
-    path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
+    names = [
+        name,
+        *(
+            stand_in
+            for stand_in, (official, _) in STAND_INS.items()
+            if official == name
+        ),
+    ]
+    path = next(
+        (
+            path
+            for each in names
+            for folder in folders
+            if (path := folder / f"{each}.npz").is_file()
+        ),
+        None,
+    )
     if path is None and name in FEATURES:
         from . import features  # torch: not for sets that are only read
 
         source, see, origin = FEATURES[name]
         seen = load(source, root)
-        seen = replace(seen, name=name, images=getattr(features, see)(seen.images, name), origin=origin.format(seen))
+        seen = replace(
+            seen,
+            name=name,
+            images=getattr(features, see)(seen.images, name),
+            origin=origin.format(seen),
+        )
         path = _write(folders[0] / f"{name}.npz", seen)
     if path is None:
-        path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])
+        path = (
+            _converted(name, folders)
+            if name in RELEASES
+            else _download(name, folders[0])
+        )
     images = _read(path)
-    if name.startswith("pacs") and (images.domains is None or {*images.domains.tolist()} != {*range(len(DOMAINS))}):
-        raise FltnbError(f"{path} does not hold the domains 0 to {len(DOMAINS) - 1} of PACS: prepare it anew.")
+    if name.startswith("pacs") and (
+        images.domains is None or {*images.domains.tolist()} != {*range(len(DOMAINS))}
+    ):
+        raise FltnbError(
+            f"{path} does not hold the domains 0 to {len(DOMAINS) - 1} of PACS: prepare it anew."
+        )
     return images
 
 
@@ -153,13 +202,27 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
     extra, ids = load("cifar100", root), np.array(PRETRAINING[name])
     extra = extra.subset(np.isin(extra.labels, ids), name)
     class_names = tuple(extra.class_names[i] for i in ids)
-    extra = replace(extra, labels=np.searchsorted(ids, extra.labels), class_names=class_names)
+    extra = replace(
+        extra, labels=np.searchsorted(ids, extra.labels), class_names=class_names
+    )
     if name == "cifar100_disjoint":
         return extra
     first = load("cifar10", root)
-    both = first, replace(extra, labels=extra.labels + first.n_classes, class_names=first.class_names + class_names)
-    arrays = {key: np.concatenate([getattr(one, key) for one in both]) for key in ("images", "labels", "split")}
-    return replace(both[1], origin=f"CIFAR-10: {first.origin}; CIFAR-100: {extra.origin}", **arrays)
+    both = (
+        first,
+        replace(
+            extra,
+            labels=extra.labels + first.n_classes,
+            class_names=first.class_names + class_names,
+        ),
+    )
+    arrays = {
+        key: np.concatenate([getattr(one, key) for one in both])
+        for key in ("images", "labels", "split")
+    }
+    return replace(
+        both[1], origin=f"CIFAR-10: {first.origin}; CIFAR-100: {extra.origin}", **arrays
+    )
 
 
 def _digits() -> ImageSet:
@@ -167,9 +230,16 @@ def _digits() -> ImageSet:
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    images, labels = np.rint(raw.images * (255 / 16)).astype(np.uint8), raw.target.astype(np.int64)
-    origin = "scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own"
-    return ImageSet("digits", images, labels, fixed_split(labels, 5), tuple("0123456789"), origin)
+    images, labels = (
+        np.rint(raw.images * (255 / 16)).astype(np.uint8),
+        raw.target.astype(np.int64),
+    )
+    origin = (
+        "scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own"
+    )
+    return ImageSet(
+        "digits", images, labels, fixed_split(labels, 5), tuple("0123456789"), origin
+    )
 
 
 def _read(path: Path) -> ImageSet:
@@ -182,13 +252,20 @@ def _read(path: Path) -> ImageSet:
             arrays = {key: file[key] for key in file.files}
         if missing := {"images", "labels", "split", "class_names"} - arrays.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        about = {"class_names": tuple(map(str, arrays["class_names"])), "origin": str(arrays.get("origin", ""))}
-        images = ImageSet(path.stem, **about, **{key: arrays.get(key) for key in ARRAYS})
+        about = {
+            "class_names": tuple(map(str, arrays["class_names"])),
+            "origin": str(arrays.get("origin", "")),
+        }
+        images = ImageSet(
+            path.stem, **about, **{key: arrays.get(key) for key in ARRAYS}
+        )
     except MemoryError:  # the file may be sound
         raise
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         reason = str(error).rstrip(".") or type(error).__name__
-        raise FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.") from error
+        raise FltnbError(
+            f"{path} is not a sound prepared data set ({reason}): {mend}."
+        ) from error
     if images.name in STAND_INS:
         _, official = STAND_INS[images.name]
         origin = f"stand-in: {len(images):,} EMNIST images ({images.name}), not the official {official} release"
@@ -209,7 +286,9 @@ def _download(name: str, folder: Path) -> Path:
     if name not in SOURCES:
         raise FltnbError(f"The data set {name!r} has no download: {place}.")
     kind, options, megabytes = SOURCES[name]
-    print(f"{name}: downloading the official release with torchvision, about {megabytes} MB, into {path}")
+    print(
+        f"{name}: downloading the official release with torchvision, about {megabytes} MB, into {path}"
+    )
     patience = socket.getdefaulttimeout()
     try:
         import torchvision
@@ -219,22 +298,44 @@ def _download(name: str, folder: Path) -> Path:
         socket.setdefaulttimeout(30)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
             make = getattr(torchvision.datasets, kind)
-            parts = [make(temporary, train=train, download=True, **options) for train in (True, False)]
+            parts = [
+                make(temporary, train=train, download=True, **options)
+                for train in (True, False)
+            ]
     except (OSError, RuntimeError) as error:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
-            raise FltnbError(f"Cannot write in {folder} ({error.strerror}): free some space or {place}.") from error
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # torchvision lists every mirror
+        if getattr(error, "errno", None) in (
+            errno.ENOSPC,
+            errno.EACCES,
+            errno.EROFS,
+            errno.EDQUOT,
+        ):
+            raise FltnbError(
+                f"Cannot write in {folder} ({error.strerror}): free some space or {place}."
+            ) from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[
+            -1
+        ]  # torchvision lists every mirror
         found = f"{path.name} is in none of the data folders and its download failed ({reason})"
         raise FltnbError(f"{found}: try again, or {place}.") from error
     finally:
         socket.setdefaulttimeout(patience)
-    images, labels = (np.concatenate([np.asarray(getattr(p, key)) for p in parts]) for key in ("data", "targets"))
+    images, labels = (
+        np.concatenate([np.asarray(getattr(p, key)) for p in parts])
+        for key in ("data", "targets")
+    )
     if name.startswith("emnist"):  # EMNIST's files hold every image transposed
         images = np.ascontiguousarray(images.transpose(0, 2, 1))
-    split = np.repeat(np.array([0, 1], dtype=np.uint8), [len(part.data) for part in parts])
+    split = np.repeat(
+        np.array([0, 1], dtype=np.uint8), [len(part.data) for part in parts]
+    )
     class_names = tuple(label.split(" - ")[0] for label in parts[0].classes)
     arrays = (images.astype(np.uint8), labels.astype(np.int64), split)
-    return _write(path, ImageSet(name, *arrays, class_names, "official release, downloaded with torchvision"))
+    return _write(
+        path,
+        ImageSet(
+            name, *arrays, class_names, "official release, downloaded with torchvision"
+        ),
+    )
 
 
 def _converted(name: str, folders: list[Path]) -> Path:
@@ -243,7 +344,9 @@ def _converted(name: str, folders: list[Path]) -> Path:
     folder = next((folder for folder in folders if (folder / inside).is_dir()), None)
     if folder is None:
         how = get.format(folders[0])
-        raise FltnbError(f"The data set {name!r} is in none of the data folders and has no download of its own: {how}.")
+        raise FltnbError(
+            f"The data set {name!r} is in none of the data folders and has no download of its own: {how}."
+        )
     path = folder / f"{name}.npz"
     print(f"{name}: converting the files in {folder / inside} once, into {path}")
     return _write(path, read(folder / inside))
@@ -251,8 +354,13 @@ def _converted(name: str, folders: list[Path]) -> Path:
 
 def _write(path: Path, images: ImageSet) -> Path:
     """Write a prepared file and, beside it, the note with its checksum."""
-    arrays = {key: array for key in ARRAYS if (array := getattr(images, key)) is not None}
-    arrays |= {"class_names": np.array(images.class_names), "origin": np.array(images.origin)}
+    arrays = {
+        key: array for key in ARRAYS if (array := getattr(images, key)) is not None
+    }
+    arrays |= {
+        "class_names": np.array(images.class_names),
+        "origin": np.array(images.origin),
+    }
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
     note = json.dumps({"sha256": checksum(path), "origin": images.origin})
     paths.write_atomically(f"{path}.json", lambda file: file.write(note.encode()))

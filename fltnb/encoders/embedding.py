@@ -11,7 +11,10 @@ from .pretraining import EncoderSpec, pretrain
 
 
 def embed_clients(
-    fed: Federation, spec: EncoderSpec, progress: bool = False, n_jobs: int | None = None
+    fed: Federation,
+    spec: EncoderSpec,
+    progress: bool = False,
+    n_jobs: int | None = None,
 ) -> list[np.ndarray]:
     """Embeddings of every client's training samples (FLT, arXiv 2103.15947, Algorithm 2, lines 1-7).
 
@@ -28,7 +31,9 @@ def embed_clients(
     """
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)
-    pixels = (to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train)
+    pixels = (
+        to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train
+    )
     if spec.kind == "pixels":
         return list(pixels)
     if spec.kind == "pca":
@@ -43,12 +48,30 @@ def embed_clients(
     # after an error they would go on computing, and crash the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
     relay = spec.tuning == "relay"
-    order = stream(spec.seed, "finetune").permutation(fed.n_clients) if relay else np.arange(fed.n_clients)
+    order = (
+        stream(spec.seed, "finetune").permutation(fed.n_clients)
+        if relay
+        else np.arange(fed.n_clients)
+    )
     with threads(None), ThreadPoolExecutor(n_jobs) as pool:
         try:
             own = partial(networks.tuned, fed, spec, weights)
-            done = networks.relayed(fed, spec, weights, order) if relay else pool.map(own, order.tolist())
-            found = list(bar(done, progress, total=fed.n_clients, desc="Embedding clients", unit="client"))
+            done = (
+                networks.relayed(fed, spec, weights, order)
+                if relay
+                else pool.map(own, order.tolist())
+            )
+            found = list(
+                bar(
+                    done,
+                    progress,
+                    total=fed.n_clients,
+                    desc="Embedding clients",
+                    unit="client",
+                )
+            )
             return [found[turn] for turn in np.argsort(order)]
         finally:
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C: at most the clients at work are waited for
+            pool.shutdown(
+                cancel_futures=True
+            )  # after an error or Ctrl-C: at most the clients at work are waited for

@@ -34,25 +34,42 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
     channels, height, width = input_shape
     if kind in ("resnet18", "efficientnet"):
         if channels not in (1, 3) or min(height, width) < 2:
-            raise FltnbError(f"A {kind} needs grey or colour images, not {input_shape}: use kind='pixels'.")
+            raise FltnbError(
+                f"A {kind} needs grey or colour images, not {input_shape}: use kind='pixels'."
+            )
     elif height % 4 or width % 4:
-        raise FltnbError(f"A {kind} needs sides that are multiples of 4, not {height} x {width}: use kind='pca'.")
+        raise FltnbError(
+            f"A {kind} needs sides that are multiples of 4, not {height} x {width}: use kind='pca'."
+        )
     return NETWORKS[kind](channels, height, width, latent)
 
 
 def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
     """Weights of an autoencoder that embedding alone needs."""
     parts = ("conv", "embed", "encoder")
-    return {name: value for name, value in network.state_dict().items() if name.startswith(parts)}
+    return {
+        name: value
+        for name, value in network.state_dict().items()
+        if name.startswith(parts)
+    }
 
 
-def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dict[str, np.ndarray]) -> nn.Module:
+def load(
+    kind: str,
+    input_shape: tuple[int, int, int],
+    latent: int,
+    weights: dict[str, np.ndarray],
+) -> nn.Module:
     """Build a network that holds a copy of the given weights; an EfficientNet has its own."""
     if kind == "efficientnet":
         return make(kind, input_shape, latent)
-    with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
+    with torch.device(
+        "meta"
+    ):  # spares an initialisation, and with it the use of torch's global generator
         network = make(kind, input_shape, latent)
-    network.load_state_dict({name: torch.tensor(value) for name, value in weights.items()}, assign=True)
+    network.load_state_dict(
+        {name: torch.tensor(value) for name, value in weights.items()}, assign=True
+    )
     return network.requires_grad_()
 
 
@@ -62,7 +79,11 @@ def adam(network: nn.Module, lr: float) -> torch.optim.Adam:
 
 
 def train(
-    network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray], batch_size: int, optimiser: torch.optim.Adam
+    network: nn.Module,
+    inputs: torch.Tensor,
+    orders: Iterable[np.ndarray],
+    batch_size: int,
+    optimiser: torch.optim.Adam,
 ) -> None:
     """Fit an autoencoder to ``inputs`` in place: steps on the mean squared error, one epoch for every order given.
 
@@ -85,7 +106,9 @@ def normalise_alone(network: nn.Module) -> None:
     """Let BatchNorm use every image's own mean and variance: what it does in training mode with a batch of one."""
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            layer.forward = partial(F.instance_norm, weight=layer.weight, bias=layer.bias, eps=layer.eps)
+            layer.forward = partial(
+                F.instance_norm, weight=layer.weight, bias=layer.bias, eps=layer.eps
+            )
 
 
 class ConvAE(nn.Module):
@@ -110,20 +133,33 @@ class ConvAE(nn.Module):
         self.up1 = nn.ConvTranspose2d(4, 16, 2, stride=2)
         self.up2 = nn.ConvTranspose2d(16, channels, 2, stride=2)
         # Positions, in the flattened image with a frame of one pixel, of each pixel's 3 x 3 patch ...
-        frame = np.arange(channels * (height + 2) * (width + 2)).reshape(channels, height + 2, width + 2)
-        patch = np.lib.stride_tricks.sliding_window_view(frame, (3, 3), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
+        frame = np.arange(channels * (height + 2) * (width + 2)).reshape(
+            channels, height + 2, width + 2
+        )
+        patch = np.lib.stride_tricks.sliding_window_view(
+            frame, (3, 3), axis=(1, 2)
+        ).transpose(1, 2, 0, 3, 4)
         # ... and, in the flattened image, of the pixels in the order in which the decoder makes them.
-        pixel = np.arange(channels * height * width).reshape(channels, *(height // 4, 2, 2), *(width // 4, 2, 2))
+        pixel = np.arange(channels * height * width).reshape(
+            channels, *(height // 4, 2, 2), *(width // 4, 2, 2)
+        )
         order = pixel.transpose(1, 4, 2, 5, 3, 6, 0)
         for name, index in (("patch", patch), ("order", order)):
-            self.register_buffer(name, torch.tensor(index.reshape(-1), device="cpu"), persistent=False)
+            self.register_buffer(
+                name, torch.tensor(index.reshape(-1), device="cpu"), persistent=False
+            )
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""
         # ReLU and pooling commute; pooling first leaves a quarter of the work. A product with the 3 x 3 patches comes
         # out with channels last, which makes pooling and its gradient several times faster.
         n, _, height, width = x.shape
-        patches = F.pad(x, (1, 1, 1, 1)).flatten(1).index_select(1, self.patch).view(n * height * width, -1)
+        patches = (
+            F.pad(x, (1, 1, 1, 1))
+            .flatten(1)
+            .index_select(1, self.patch)
+            .view(n * height * width, -1)
+        )
         x = torch.addmm(self.conv1.bias, patches, self.conv1.weight.flatten(1).t())
         x = x.view(n, height, width, -1).permute(0, 3, 1, 2)
         x = F.relu(F.max_pool2d(x, 2))
@@ -132,11 +168,17 @@ class ConvAE(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) -> reconstruction of the same shape, in (0, 1)."""
-        return self._decode(self.encode(x)).index_select(1, torch.argsort(self.order)).view_as(x)
+        return (
+            self._decode(self.encode(x))
+            .index_select(1, torch.argsort(self.order))
+            .view_as(x)
+        )
 
     def loss(self, x: torch.Tensor) -> torch.Tensor:
         """Mean squared error of the reconstruction."""
-        return F.mse_loss(self._decode(self.encode(x)), x.flatten(1).index_select(1, self.order))
+        return F.mse_loss(
+            self._decode(self.encode(x)), x.flatten(1).index_select(1, self.order)
+        )
 
     def _decode(self, z: torch.Tensor) -> torch.Tensor:
         """(n, latent) -> (n, H * W * C), the pixel ``order[j]`` of the image in column j."""
@@ -144,7 +186,9 @@ class ConvAE(nn.Module):
         # every pixel stay together, which spares the library's slow path and every transposition of a gradient.
         h = self.expand(z).view(len(z), 4, *self.grid).permute(0, 2, 3, 1)
         h = F.relu(_double(h, self.up1))
-        return torch.sigmoid(_double(h, self.up2)).flatten(1)  # (n, height, width, 2, 2, 2, 2, C)
+        return torch.sigmoid(_double(h, self.up2)).flatten(
+            1
+        )  # (n, height, width, 2, 2, 2, 2, C)
 
 
 def _double(h: torch.Tensor, layer: nn.ConvTranspose2d) -> torch.Tensor:
@@ -170,13 +214,24 @@ class ResidualConvAE(nn.Module):
         self.encoder = nn.Sequential(
             *_normed(nn.Conv2d(channels, 64, 4, stride=2, padding=1)),
             *_normed(nn.Conv2d(64, 128, 4, stride=2, padding=1)),
-            *(nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), _Residual(), _Residual(), nn.ReLU()),
+            *(
+                nn.Conv2d(128, 128, 3, padding=1),
+                nn.BatchNorm2d(128),
+                _Residual(),
+                _Residual(),
+                nn.ReLU(),
+            ),
             *_normed(nn.Conv2d(128, 64, 1)),
             *_normed(nn.Conv2d(64, 8, 1)),
             *(nn.Flatten(), nn.Linear(cells, latent)),
         )
         self.decoder = nn.Sequential(
-            *(nn.Linear(latent, cells), nn.Unflatten(1, grid), nn.ConvTranspose2d(8, 64, 1), nn.ReLU()),
+            *(
+                nn.Linear(latent, cells),
+                nn.Unflatten(1, grid),
+                nn.ConvTranspose2d(8, 64, 1),
+                nn.ReLU(),
+            ),
             *(nn.ConvTranspose2d(64, 128, 1), nn.ReLU(), _Residual(), _Residual()),
             *(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU()),
             *(nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1), nn.ReLU()),
@@ -204,7 +259,9 @@ class _Residual(nn.Module):
     def __init__(self, channels: int = 128, narrow: int = 32):
         super().__init__()
         first = nn.Conv2d(channels, narrow, 3, padding=1, bias=False)
-        self.path = nn.Sequential(nn.ReLU(), first, nn.ReLU(), nn.Conv2d(narrow, channels, 1, bias=False))
+        self.path = nn.Sequential(
+            nn.ReLU(), first, nn.ReLU(), nn.Conv2d(narrow, channels, 1, bias=False)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.path(x)
@@ -215,7 +272,9 @@ class ResNet18(ResNet):
 
     mean, std = 0.0, 1.0
 
-    def __init__(self, channels: int = 3, height: int = 224, width: int = 224, latent: int = 512):
+    def __init__(
+        self, channels: int = 3, height: int = 224, width: int = 224, latent: int = 512
+    ):
         super().__init__(BasicBlock, [2, 2, 2, 2])
         self.fc = nn.Identity()
 
@@ -231,26 +290,47 @@ class EfficientNet(nn.Module):
 
     mean, std = 0.0, 1.0
 
-    def __init__(self, channels: int = 3, height: int = 224, width: int = 224, latent: int = 1280):
+    def __init__(
+        self, channels: int = 3, height: int = 224, width: int = 224, latent: int = 1280
+    ):
         super().__init__()
         self.net = features.network()
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 1 or 3, H, W) in [0, 1], enlarged up to four times -> (n, 1280)."""
-        return torch.cat([features.see(self.net, part.expand(-1, 3, -1, -1)) for part in x.split(256)])
+        return torch.cat(
+            [
+                features.see(self.net, part.expand(-1, 3, -1, -1))
+                for part in x.split(256)
+            ]
+        )
 
 
-NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE, "resnet18": ResNet18, "efficientnet": EfficientNet}
+NETWORKS = {
+    "convae": ConvAE,
+    "residual": ResidualConvAE,
+    "resnet18": ResNet18,
+    "efficientnet": EfficientNet,
+}
 
 
-def fitted(spec, images: np.ndarray, name: str, progress: bool) -> dict[str, np.ndarray]:
+def fitted(
+    spec, images: np.ndarray, name: str, progress: bool
+) -> dict[str, np.ndarray]:
     """Weights of an autoencoder, trained on images of that name."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(spec.seed, "encoder"))
         network = make(spec.kind, to_inputs(images[:1]).shape[1:], spec.latent)
     inputs = torch.from_numpy(to_inputs(images, network.mean, network.std))
-    epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {name}", unit="epoch")
-    orders = (stream(spec.seed, "encoder", epoch).permutation(len(images)) for epoch in epochs)
+    epochs = bar(
+        range(spec.epochs),
+        progress,
+        desc=f"Pretraining {spec.kind} on {name}",
+        unit="epoch",
+    )
+    orders = (
+        stream(spec.seed, "encoder", epoch).permutation(len(images)) for epoch in epochs
+    )
     train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
     weights = {name: value.numpy() for name, value in network.state_dict().items()}
     if not all(np.isfinite(value).all() for value in weights.values()):
@@ -265,23 +345,36 @@ def published(spec) -> dict[str, np.ndarray]:
             torch.manual_seed(integer(spec.seed, "encoder"))
             state = ResNet18().state_dict()
     else:
-        state = download(ResNet18_Weights.IMAGENET1K_V1, "choose kind='convae' or kind='pixels'")
-    return {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
+        state = download(
+            ResNet18_Weights.IMAGENET1K_V1, "choose kind='convae' or kind='pixels'"
+        )
+    return {
+        name: value.numpy()
+        for name, value in state.items()
+        if not name.startswith("fc.")
+    }
 
 
 def tuned(fed, spec, weights, i: int) -> np.ndarray:
     """Embeddings of client i, which tunes a network by itself."""
-    torch.set_num_threads(1)  # of this thread: the sums, to the last bit, must not depend on n_jobs
+    torch.set_num_threads(
+        1
+    )  # of this thread: the sums, to the last bit, must not depend on n_jobs
     network = load(spec.kind, fed.input_shape, spec.latent, weights)
     inputs = _inputs(fed, i, network)
-    orders = (stream(spec.seed, "finetune", i, epoch).permutation(len(inputs)) for epoch in range(spec.finetune_epochs))
+    orders = (
+        stream(spec.seed, "finetune", i, epoch).permutation(len(inputs))
+        for epoch in range(spec.finetune_epochs)
+    )
     train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
     return _embedded(network, inputs, spec, i)
 
 
 def relayed(fed, spec, weights, order: np.ndarray) -> Iterator[np.ndarray]:
     """Yield embeddings of clients in an order in which one network goes from each to the next, who tunes it."""
-    torch.set_num_threads(1)  # the sums must not depend on the cores; what called this sets it back
+    torch.set_num_threads(
+        1
+    )  # the sums must not depend on the cores; what called this sets it back
     network = load(spec.kind, fed.input_shape, spec.latent, weights)
     optimiser = adam(network, spec.lr)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, HALVED_EVERY, 0.5)
@@ -289,13 +382,21 @@ def relayed(fed, spec, weights, order: np.ndarray) -> Iterator[np.ndarray]:
         inputs = _inputs(fed, i, network)
         for _ in range(spec.finetune_epochs):
             if schedule.get_last_lr()[0] >= STILL:
-                train(network, inputs, [np.arange(len(inputs))], spec.batch_size, optimiser)
+                train(
+                    network,
+                    inputs,
+                    [np.arange(len(inputs))],
+                    spec.batch_size,
+                    optimiser,
+                )
                 schedule.step()
         yield _embedded(deepcopy(network), inputs, spec, i)
 
 
 def _inputs(fed, i: int, network):
-    return torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
+    return torch.from_numpy(
+        to_inputs(fed.images[fed.train[i]], network.mean, network.std)
+    )
 
 
 def _embedded(network, inputs, spec, i: int) -> np.ndarray:
@@ -303,7 +404,11 @@ def _embedded(network, inputs, spec, i: int) -> np.ndarray:
     if spec.batch_norm == "image" and spec.kind == "residual":
         normalise_alone(network)
     with torch.no_grad():
-        z = torch.cat([network.encode(part) for part in inputs.split(ROWS_AT_ONCE)]).numpy()
+        z = torch.cat(
+            [network.encode(part) for part in inputs.split(ROWS_AT_ONCE)]
+        ).numpy()
     if not np.isfinite(z).all():
-        raise FltnbError(f"Fine-tuning of the encoder diverged on client {i}: lower lr or finetune_epochs of {spec}.")
+        raise FltnbError(
+            f"Fine-tuning of the encoder diverged on client {i}: lower lr or finetune_epochs of {spec}."
+        )
     return z

@@ -68,12 +68,22 @@ class EncoderSpec:
         for name, value in checked(type(self), asdict(self), "encoder").items():
             object.__setattr__(self, name, value)
         if self.kind in SOURCES:
-            choose(self.pretrain, SOURCES[self.kind], f"origin of a {self.kind}'s weights (pretrain)")
+            choose(
+                self.pretrain,
+                SOURCES[self.kind],
+                f"origin of a {self.kind}'s weights (pretrain)",
+            )
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:
-            raise FltnbError(f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0.")
+            raise FltnbError(
+                f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0."
+            )
 
 
-def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, int, int] | None = None) -> Weights:
+def pretrain(
+    spec: EncoderSpec,
+    progress: bool = False,
+    input_shape: tuple[int, int, int] | None = None,
+) -> Weights:
     """Weights of a pretrained encoder, from the folder ``encoders`` of the store, or trained now.
 
     ``spec.finetune_epochs`` plays no part. ``input_shape`` is that of the images that will be embedded. Returns an
@@ -91,10 +101,21 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
     if input_shape is not None and shape != tuple(input_shape):
-        raise FltnbError(f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: take another set.")
-    settings = {"format": _FORMAT, "kind": spec.kind, "data": array_digest(train), "latent": int(spec.latent)}
+        raise FltnbError(
+            f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: take another set."
+        )
+    settings = {
+        "format": _FORMAT,
+        "kind": spec.kind,
+        "data": array_digest(train),
+        "latent": int(spec.latent),
+    }
     if spec.kind in NETWORK_KINDS:
-        settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
+        settings |= {
+            key: value
+            for key, value in asdict(spec).items()
+            if key in ("epochs", "batch_size", "lr", "seed")
+        }
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
     path = paths.store() / "encoders" / f"{key}.safetensors"
     weights = read_weights(path)
@@ -102,14 +123,20 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
         fit = _fit_pca  # without torch
         if spec.kind in NETWORK_KINDS:
             from .networks import fitted as fit
-        weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
-        weights = {name: np.ascontiguousarray(value) for name, value in weights.items()}  # products as of a stored one
+        weights = fit(spec, train, images.name, progress) | {
+            "input_shape": np.array(shape)
+        }
+        weights = {
+            name: np.ascontiguousarray(value) for name, value in weights.items()
+        }  # products as of a stored one
         from safetensors.numpy import save
 
         settings |= {"pretrain": spec.pretrain, "origin": images.origin}
         # one digest over everything: safetensors itself notices a cut file but not a flipped bit
         notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-        paths.write_atomically(path, lambda file: file.write(save(weights, metadata=notes)))
+        paths.write_atomically(
+            path, lambda file: file.write(save(weights, metadata=notes))
+        )
     return weights
 
 
@@ -132,15 +159,24 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 
 
-def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
+def _fit_pca(
+    spec: EncoderSpec, train: np.ndarray, name: str, progress: bool
+) -> Weights:
     from sklearn.decomposition import PCA
 
-    x = to_inputs(train).reshape(len(train), -1).astype(np.float64)  # a float32 mean over all images would lose digits
+    x = (
+        to_inputs(train).reshape(len(train), -1).astype(np.float64)
+    )  # a float32 mean over all images would lose digits
     if spec.latent > min(x.shape):
-        raise FltnbError(f"{spec.latent} principal components cannot be taken from {name}, {x.shape}: lower latent.")
+        raise FltnbError(
+            f"{spec.latent} principal components cannot be taken from {name}, {x.shape}: lower latent."
+        )
     solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
     fitted = PCA(spec.latent, svd_solver=solver).fit(x)
-    return {"mean": fitted.mean_.astype(np.float32), "components": fitted.components_.astype(np.float32)}
+    return {
+        "mean": fitted.mean_.astype(np.float32),
+        "components": fitted.components_.astype(np.float32),
+    }
 
 
 def read_weights(path: Path) -> Weights | None:
@@ -149,11 +185,17 @@ def read_weights(path: Path) -> Weights | None:
 
     if not path.exists():
         return None
-    with suppress(SafetensorError, OSError, ValueError), safe_open(path, framework="numpy") as file:
+    with (
+        suppress(SafetensorError, OSError, ValueError),
+        safe_open(path, framework="numpy") as file,
+    ):
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         if (file.metadata() or {}).get("digest") == _digest(weights):
             return weights
-    warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
+    warnings.warn(
+        f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.",
+        stacklevel=3,
+    )
     return None
 
 

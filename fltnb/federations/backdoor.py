@@ -68,17 +68,31 @@ def backdoor_colours(
     K = images.n_classes
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        colours = shade(labels, intensity) if group == 1 else np.array([(GREEN, None, PURPLE)[group]])
+        colours = (
+            shade(labels, intensity)
+            if group == 1
+            else np.array([(GREEN, None, PURPLE)[group]])
+        )
         return tinted(grey, colours)
 
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return tinted(grey, shade(K - 1 - labels, intensity))
 
     def keep(group: int, own: np.ndarray) -> np.ndarray:
-        return own if group == 1 or variant == "as_written" else own[spread(len(own), len(own) // 2)]
+        return (
+            own
+            if group == 1 or variant == "as_written"
+            else own[spread(len(own), len(own) // 2)]
+        )
 
-    dealt = {"each": (samples_per_client, test_per_client), "val_fraction": val_fraction, "keys": (seed, 4)}
-    return _federation(images, "colours", n_clients, test, paint, trigger, **dealt, keep=keep)
+    dealt = {
+        "each": (samples_per_client, test_per_client),
+        "val_fraction": val_fraction,
+        "keys": (seed, 4),
+    }
+    return _federation(
+        images, "colours", n_clients, test, paint, trigger, **dealt, keep=keep
+    )
 
 
 @kind
@@ -104,9 +118,13 @@ def backdoor_patches(
     """
     K, side = images.n_classes, min(images.images.shape[1:3])
     if not 2 <= K <= 2 * len(PATCHES):
-        raise FltnbError(f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes are not possible.")
+        raise FltnbError(
+            f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes are not possible."
+        )
     if patch > side:
-        raise FltnbError(f"A patch of {patch} pixels does not fit into images of {side}: choose a smaller one.")
+        raise FltnbError(
+            f"A patch of {patch} pixels does not fit into images of {side}: choose a smaller one."
+        )
     half = K // 2
 
     def paint(group: int, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -116,21 +134,45 @@ def backdoor_patches(
         return patched(pixels, (labels + 1) % half, patch)
 
     classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    dealt = {"each": (samples_per_client, test_per_client), "val_fraction": val_fraction, "keys": (seed, 4)}
-    return _federation(images, "patches", n_clients, test, paint, trigger, **dealt, classes=classes)
+    dealt = {
+        "each": (samples_per_client, test_per_client),
+        "val_fraction": val_fraction,
+        "keys": (seed, 4),
+    }
+    return _federation(
+        images, "patches", n_clients, test, paint, trigger, **dealt, classes=classes
+    )
 
 
 def _federation(
-    images: ImageSet, what: str, n_clients: int, test: str, paint: Draw, trigger: Draw, **dealt: Any
+    images: ImageSet,
+    what: str,
+    n_clients: int,
+    test: str,
+    paint: Draw,
+    trigger: Draw,
+    **dealt: Any,
 ) -> Federation:
     """Deal out what ``paint`` makes of the images; ``trigger`` makes test images that carry a wrong class's feature."""
     if (images.images.ndim == 4) != (what == "patches"):
-        needed, other = ("colour", "backdoor_colours") if what == "patches" else ("grey", "backdoor_patches")
-        raise FltnbError(f"This backdoor needs {needed} images, which {images.name} has not: take {other} for it.")
+        needed, other = (
+            ("colour", "backdoor_colours")
+            if what == "patches"
+            else ("grey", "backdoor_patches")
+        )
+        raise FltnbError(
+            f"This backdoor needs {needed} images, which {images.name} has not: take {other} for it."
+        )
     clusters = in_turn(n_clients, len(GROUPS))
-    tests = {"clean": {"test": paint}, "backdoored": {"test": trigger}, "both": {"test": paint, "probe": trigger}}[test]
+    tests = {
+        "clean": {"test": paint},
+        "backdoored": {"test": trigger},
+        "both": {"test": paint, "probe": trigger},
+    }[test]
     fields = copies(images, clusters, draw=paint, tests=tests, **dealt)
-    return Federation.of(images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields)
+    return Federation.of(
+        images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields
+    )
 
 
 def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
@@ -145,19 +187,27 @@ def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
     """
     t = np.asarray(labels) / SHADES
     shades = np.stack([t, 0.5 + t / 2, np.full_like(t, 0.4)], axis=1)
-    return np.clip(shades if intensity == 1 else GREEN + intensity * (shades - GREEN), 0, 1)
+    return np.clip(
+        shades if intensity == 1 else GREEN + intensity * (shades - GREEN), 0, 1
+    )
 
 
 def tinted(grey: np.ndarray, colours: np.ndarray) -> np.ndarray:
     """Grey images (n, H, W) uint8 as shades of one colour each, (n or 1, 3), as (n, H, W, 3) uint8, rounded down."""
     out = np.empty((*grey.shape, 3), dtype=np.uint8)
     for channel in range(3):
-        np.floor(grey * colours[:, channel, None, None] + 1e-9, out=out[..., channel], casting="unsafe")
+        np.floor(
+            grey * colours[:, channel, None, None] + 1e-9,
+            out=out[..., channel],
+            casting="unsafe",
+        )
     return out
 
 
 def patched(pixels: np.ndarray, labels: np.ndarray, side: int) -> np.ndarray:
     """Colour images with the patch of a class in the top left corner."""
     out = pixels.copy()
-    out[:, :side, :side] = np.array(PATCHES, dtype=np.uint8)[labels % len(PATCHES), None, None]
+    out[:, :side, :side] = np.array(PATCHES, dtype=np.uint8)[
+        labels % len(PATCHES), None, None
+    ]
     return out

@@ -57,44 +57,80 @@ class Federation(OwnSamples):
     std: Scale = 1.0
 
     def __post_init__(self) -> None:
-        images, n_classes = as_samples(self.images), check("n_classes", self.n_classes, Count)
+        images, n_classes = (
+            as_samples(self.images),
+            check("n_classes", self.n_classes, Count),
+        )
         labels = integers("Labels", self.labels, len(images), "sample")
         if labels.min() < 0 or labels.max() >= n_classes:
             found = f"Labels run from {labels.min()} to {labels.max()} but n_classes is {n_classes}"
             mend = "number them with np.unique(labels, return_inverse=True)[1]"
             raise FltnbError(f"{found}: {mend}, or name all classes by class_names.")
-        names = tuple(map(str, range(n_classes) if self.class_names is None else self.class_names))
+        names = tuple(
+            map(str, range(n_classes) if self.class_names is None else self.class_names)
+        )
         if len(names) != n_classes:
-            raise FltnbError(f"There are {len(names)} class names for {n_classes} classes: give one per class.")
-        scaling = {name: tuple(np.ravel(getattr(self, name)).tolist()) for name in ("mean", "std")}
+            raise FltnbError(
+                f"There are {len(names)} class names for {n_classes} classes: give one per class."
+            )
+        scaling = {
+            name: tuple(np.ravel(getattr(self, name)).tolist())
+            for name in ("mean", "std")
+        }
         if not min(scaling["std"]) > 0:
             raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
         colours = images.shape[3] if images.ndim == 4 else 1
         if any(len(values) not in (1, colours) for values in scaling.values()):
-            raise FltnbError(f"The pixel scaling needs one number, or one for each of {colours} channel(s): {scaling}.")
+            raise FltnbError(
+                f"The pixel scaling needs one number, or one for each of {colours} channel(s): {scaling}."
+            )
         try:
             json.dumps(self.settings)
         except TypeError as error:
-            raise FltnbError(f"The settings of a federation must be plain JSON values ({error}).") from error
+            raise FltnbError(
+                f"The settings of a federation must be plain JSON values ({error})."
+            ) from error
         nothing = [np.empty(0, dtype=np.int64)] * len(self.train)
         # as lists: rows of an array are made anew each time, and two of them may then have one id
-        given = {split: None if (parts := getattr(self, split)) is None else [*parts] for split in SPLITS}
+        given = {
+            split: None if (parts := getattr(self, split)) is None else [*parts]
+            for split in SPLITS
+        }
         if self.val is None:
             given["val"] = nothing
         if self.probe is None or not any(map(len, self.probe)):
-            given["probe"] = nothing  # also where dataclasses.replace changed the number of clients
+            given["probe"] = (
+                nothing  # also where dataclasses.replace changed the number of clients
+            )
         n = {split: len(parts) for split, parts in given.items()}
         if not n["train"] or len({*n.values()}) > 1:
-            raise FltnbError(f"A federation needs at least one client, each with its part of every split, not {n}.")
-        fields = {"images": images, "labels": labels, "n_classes": n_classes, "class_names": names}
-        fields |= {name: values if len(values) > 1 else values[0] for name, values in scaling.items()}
+            raise FltnbError(
+                f"A federation needs at least one client, each with its part of every split, not {n}."
+            )
+        fields = {
+            "images": images,
+            "labels": labels,
+            "n_classes": n_classes,
+            "class_names": names,
+        }
+        fields |= {
+            name: values if len(values) > 1 else values[0]
+            for name, values in scaling.items()
+        }
         seen: dict[int, np.ndarray] = {}  # arrays shared by clients stay shared
         for split, parts in given.items():
-            fields[split] = tuple(_positions(split, i, own, len(images), seen) for i, own in enumerate(parts))
+            fields[split] = tuple(
+                _positions(split, i, own, len(images), seen)
+                for i, own in enumerate(parts)
+            )
         if self.clusters is not None:
-            fields["clusters"] = integers("clusters", self.clusters, len(self.train), "client")
+            fields["clusters"] = integers(
+                "clusters", self.clusters, len(self.train), "client"
+            )
         for name, value in fields.items():
-            object.__setattr__(self, name, value)  # the dataclass is frozen; this is its own initialisation
+            object.__setattr__(
+                self, name, value
+            )  # the dataclass is frozen; this is its own initialisation
 
     @classmethod
     def of(cls, images: ImageSet, /, **fields: Any) -> Self:
@@ -132,8 +168,12 @@ class Federation(OwnSamples):
         """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says."""
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
-            raise FltnbError(f"{self.name} has floating-point samples, which are taken as they are: scale them first.")
-        return replace(self, mean=mean, std=std, settings=self.settings | {"scaling": scaling})
+            raise FltnbError(
+                f"{self.name} has floating-point samples, which are taken as they are: scale them first."
+            )
+        return replace(
+            self, mean=mean, std=std, settings=self.settings | {"scaling": scaling}
+        )
 
     def inputs(self, index: np.ndarray) -> np.ndarray:
         """Return samples of the pool as model inputs, float32 (n, C, H, W), contiguous."""
@@ -143,14 +183,21 @@ class Federation(OwnSamples):
         """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client, or raise FltnbError if unknown."""
         choose(split, SPLITS, "split")
         if not 0 <= i < self.n_clients:
-            raise FltnbError(f"There is no client {i}: this federation has clients 0 to {self.n_clients - 1}.")
+            raise FltnbError(
+                f"There is no client {i}: this federation has clients 0 to {self.n_clients - 1}."
+            )
         index = getattr(self, split)[i]
         return self.inputs(index), self.labels[index]
 
     def label_counts(self, split: str = "train") -> np.ndarray:
         """Return how many samples of each class every client holds, int64 (M, K); repeated samples count each time."""
         choose(split, SPLITS, "split")
-        return np.array([np.bincount(self.labels[index], minlength=self.n_classes) for index in getattr(self, split)])
+        return np.array(
+            [
+                np.bincount(self.labels[index], minlength=self.n_classes)
+                for index in getattr(self, split)
+            ]
+        )
 
     def summary(self):
         """Return a DataFrame with one row per client.
@@ -163,13 +210,27 @@ class Federation(OwnSamples):
         counts = self.label_counts("train")
         classes = (counts > 0).sum(axis=1)
         holds = [
-            ", ".join(self.class_names[c] for c in row[: min(n, 5)]) + (", ..." if n > 5 else "")
-            for row, n in zip(np.argsort(-counts, axis=1, kind="stable"), classes, strict=True)
+            ", ".join(self.class_names[c] for c in row[: min(n, 5)])
+            + (", ..." if n > 5 else "")
+            for row, n in zip(
+                np.argsort(-counts, axis=1, kind="stable"), classes, strict=True
+            )
         ]
-        columns = {"client": np.arange(self.n_clients)} | ({} if self.clusters is None else {"cluster": self.clusters})
-        columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS[:3]}
-        columns["repeated"] = [len(index) - len(np.unique(index)) for index in self.train]
-        columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}
+        columns = {"client": np.arange(self.n_clients)} | (
+            {} if self.clusters is None else {"cluster": self.clusters}
+        )
+        columns |= {
+            split: [len(index) for index in getattr(self, split)]
+            for split in SPLITS[:3]
+        }
+        columns["repeated"] = [
+            len(index) - len(np.unique(index)) for index in self.train
+        ]
+        columns |= {
+            "classes": classes,
+            "holds": holds,
+            "largest_share": counts.max(axis=1) / self.sizes,
+        }
         return pd.DataFrame(columns)
 
     def fingerprint(self) -> str:
@@ -178,34 +239,67 @@ class Federation(OwnSamples):
 
     @cached_property
     def _fingerprint(self) -> str:
-        parts = [index for split in (SPLITS if self.probed else SPLITS[:3]) for index in getattr(self, split)]
-        used = np.unique(np.concatenate(list({id(index): index for index in parts}.values())))
+        parts = [
+            index
+            for split in (SPLITS if self.probed else SPLITS[:3])
+            for index in getattr(self, split)
+        ]
+        used = np.unique(
+            np.concatenate(list({id(index): index for index in parts}.values()))
+        )
         place = np.zeros(len(self.images), dtype=np.int64)
         place[used] = np.arange(len(used))
-        clusters = np.empty(0, dtype=np.int64) if self.clusters is None else self.clusters
-        scaling = np.array([*np.ravel(self.mean), *np.ravel(self.std), self.n_classes], dtype=np.float64)
+        clusters = (
+            np.empty(0, dtype=np.int64) if self.clusters is None else self.clusters
+        )
+        scaling = np.array(
+            [*np.ravel(self.mean), *np.ravel(self.std), self.n_classes],
+            dtype=np.float64,
+        )
         sizes = np.array([len(index) for index in parts])
         held = place[np.concatenate(parts)]
-        return array_digest(self.images, self.labels[used], sizes, held, clusters, scaling, rows=used)
+        return array_digest(
+            self.images, self.labels[used], sizes, held, clusters, scaling, rows=used
+        )
 
     def __repr__(self) -> str:
         sizes = self.sizes
-        per_client = f"{sizes[0]:,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
-        clusters = "clusters unknown" if self.clusters is None else f"{self.n_clusters} true clusters"
+        per_client = (
+            f"{sizes[0]:,}"
+            if sizes.min() == sizes.max()
+            else f"{sizes.min():,} to {sizes.max():,}"
+        )
+        clusters = (
+            "clusters unknown"
+            if self.clusters is None
+            else f"{self.n_clusters} true clusters"
+        )
         held = f"{self.n_clients:,} clients with {per_client} training samples each, {clusters}"
         inputs = "x".join(map(str, self.input_shape))
-        return f"Federation {self.name}: {held}, {self.n_classes} classes, inputs {inputs}"
+        return (
+            f"Federation {self.name}: {held}, {self.n_classes} classes, inputs {inputs}"
+        )
 
 
-def _positions(split: str, client: int, given: Any, size: int, seen: dict[int, np.ndarray]) -> np.ndarray:
+def _positions(
+    split: str, client: int, given: Any, size: int, seen: dict[int, np.ndarray]
+) -> np.ndarray:
     """Return a client's part of a split as int64 positions in a pool of ``size``, or refuse it."""
     if id(given) not in seen:
         index = np.asarray(given)
         if index.size == 0 and split in ("train", "test"):
-            raise FltnbError(f"Client {client} has no {split} samples: leave it out or give it some.")
-        if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
-            raise FltnbError(f"The {split} part of client {client} must be a flat array of integer positions.")
+            raise FltnbError(
+                f"Client {client} has no {split} samples: leave it out or give it some."
+            )
+        if index.ndim != 1 or (
+            index.size and not np.issubdtype(index.dtype, np.integer)
+        ):
+            raise FltnbError(
+                f"The {split} part of client {client} must be a flat array of integer positions."
+            )
         if index.size and (index.min() < 0 or index.max() >= size):
-            raise FltnbError(f"The {split} part of client {client} points outside the pool of samples 0 to {size - 1}.")
+            raise FltnbError(
+                f"The {split} part of client {client} points outside the pool of samples 0 to {size - 1}."
+            )
         seen[id(given)] = index.astype(np.int64, copy=False)
     return seen[id(given)]

@@ -24,9 +24,15 @@ def _angles(name: str, angles: Any) -> list[list[float]]:
         groups = [list(group) for group in angles]
     except TypeError:
         groups = []
-    numeric = all(isinstance(a, numbers.Real) and np.isfinite(a) for group in groups for a in group)
+    numeric = all(
+        isinstance(a, numbers.Real) and np.isfinite(a)
+        for group in groups
+        for a in group
+    )
     if not groups or not all(groups) or not numeric:
-        raise FltnbError(f"{name} must be one list of degrees per cluster, such as [[0], [90]], not {angles!r}.")
+        raise FltnbError(
+            f"{name} must be one list of degrees per cluster, such as [[0], [90]], not {angles!r}."
+        )
     return groups
 
 
@@ -57,15 +63,26 @@ def rotated(
     clusters = in_turn(n_clients, len(angles))
     place = np.arange(n_clients) - np.searchsorted(clusters, clusters)
     parts = []
-    held = (("train", images.train_index, samples_per_client), ("test", images.test_index, test_per_client))
+    held = (
+        ("train", images.train_index, samples_per_client),
+        ("test", images.test_index, test_per_client),
+    )
     for key, (split, index, each) in enumerate(held, start=1):
         if n_clients * each > len(index):
-            raise FltnbError(f"{n_clients} clients with {each} {split} images need over {len(index)}: ask for fewer.")
-        chosen = stream(seed, "partition", key).permutation(index)[: n_clients * each].reshape(n_clients, each)
+            raise FltnbError(
+                f"{n_clients} clients with {each} {split} images need over {len(index)}: ask for fewer."
+            )
+        chosen = (
+            stream(seed, "partition", key)
+            .permutation(index)[: n_clients * each]
+            .reshape(n_clients, each)
+        )
         for own, cluster, i in zip(chosen, clusters, place, strict=True):
             angle = angles[cluster][i % len(angles[cluster])]
             parts.append((split, turn(images.images[own], angle), images.labels[own]))
-    return Federation.of(images, name=f"rotated {images.name}", clusters=clusters, **pooled(parts))
+    return Federation.of(
+        images, name=f"rotated {images.name}", clusters=clusters, **pooled(parts)
+    )
 
 
 @kind
@@ -94,17 +111,30 @@ def rotated_copies(
         of MNIST with 10 clients an angle; the public code first cuts all classes to one size, which leaves 5,420). The
         printed MNIST tables fit 220 test images (docs/differences.md). Paper: a ``val_fraction`` of 0.1.
     """
-    turns = [(cluster, angle) for cluster, group in enumerate(angles) for angle in group]
+    turns = [
+        (cluster, angle) for cluster, group in enumerate(angles) for angle in group
+    ]
     if n_clients < len(turns):
-        raise FltnbError(f"There are more angles ({len(turns)}) than clients ({n_clients}): ask for fewer angles.")
+        raise FltnbError(
+            f"There are more angles ({len(turns)}) than clients ({n_clients}): ask for fewer angles."
+        )
     member = in_turn(n_clients, len(turns))
 
     def draw(group: int, pixels: np.ndarray, _: np.ndarray) -> np.ndarray:
         return turn(pixels, turns[group][1])
 
-    fields = copies(images, member, (samples_per_client, test_per_client), val_fraction, (seed, 3), draw)
+    fields = copies(
+        images,
+        member,
+        (samples_per_client, test_per_client),
+        val_fraction,
+        (seed, 3),
+        draw,
+    )
     clusters = np.array([turns[number][0] for number in member])
-    return Federation.of(images, name=f"rotated {images.name}", clusters=clusters, **fields)
+    return Federation.of(
+        images, name=f"rotated {images.name}", clusters=clusters, **fields
+    )
 
 
 def turn(images: np.ndarray, angle: float) -> np.ndarray:
@@ -141,23 +171,33 @@ def domains(
         Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16 and 0.2.
     """
     if images.domains is None:
-        raise FltnbError(f"The images of {images.name} have no domains: take PACS, or give an ImageSet some.")
+        raise FltnbError(
+            f"The images of {images.name} have no domains: take PACS, or give an ImageSet some."
+        )
     if val_fraction + test_fraction >= 1:
-        raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
+        raise FltnbError(
+            f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on."
+        )
     clusters, parts = [], {"train": [], "val": [], "test": []}
     for cluster, domain in enumerate(np.unique(images.domains)):
         held = np.flatnonzero(images.domains == domain)
         clients = len(held) // min_samples
         if not clients:
-            raise FltnbError(f"Domain {domain} has {len(held)} images, not {min_samples}: lower min_samples.")
+            raise FltnbError(
+                f"Domain {domain} has {len(held)} images, not {min_samples}: lower min_samples."
+            )
         rng = stream(seed, "partition", 5, cluster)
-        for own in deal(held, images.labels, clients, samples_per_client, rng, f"domain {domain}"):
+        for own in deal(
+            held, images.labels, clients, samples_per_client, rng, f"domain {domain}"
+        ):
             rest, test = hold_out(own, test_fraction)
             train, val = hold_out(rest, val_fraction / (1 - test_fraction))
             clusters.append(cluster)
             for part, index in zip(parts.values(), (train, val, test), strict=True):
                 part.append(np.sort(index))
-    return Federation.of(images, name=f"domains of {images.name}", clusters=np.array(clusters), **parts)
+    return Federation.of(
+        images, name=f"domains of {images.name}", clusters=np.array(clusters), **parts
+    )
 
 
 @partial(kind, like=domains, min_samples=150)
@@ -169,11 +209,17 @@ def renderings(images: ImageSet, /, **options: Any) -> Federation:
     ``min_samples``; ``seed`` also decides which image gets which style. Raises FltnbError for colour images.
     """
     if images.images.ndim != 3:
-        raise FltnbError(f"Renderings are made of grey images, which {images.name} has not: take digits or MNIST.")
+        raise FltnbError(
+            f"Renderings are made of grey images, which {images.name} has not: take digits or MNIST."
+        )
     place = np.argsort(stream(options["seed"], "partition", 7).permutation(len(images)))
     style = (place % len(STYLES)).astype(np.uint8)
-    drawn = np.choose(style[:, None, None], [render(images.images, name) for name in STYLES])
-    styled = replace(images, name=f"renderings of {images.name}", images=drawn, domains=style)
+    drawn = np.choose(
+        style[:, None, None], [render(images.images, name) for name in STYLES]
+    )
+    styled = replace(
+        images, name=f"renderings of {images.name}", images=drawn, domains=style
+    )
     return replace(domains(styled, **options), name=styled.name)
 
 
@@ -182,4 +228,9 @@ def render(grey: np.ndarray, style: str) -> np.ndarray:
     from scipy.ndimage import maximum_filter
 
     thick = maximum_filter(grey, size=(1, 3, 3))
-    return {"plain": grey.copy(), "inverted": 255 - grey, "thick": thick, "outline": thick - grey}[style]
+    return {
+        "plain": grey.copy(),
+        "inverted": 255 - grey,
+        "thick": thick,
+        "outline": thick - grey,
+    }[style]

@@ -23,23 +23,35 @@ KINDS: dict[str, Callable[..., Federation]] = {}
 """Partitions that :func:`build` knows: functions of an ImageSet and options."""
 
 
-def kind(make: Callable[..., Federation], like: Callable | None = None, **defaults: Any) -> Callable[..., Federation]:
+def kind(
+    make: Callable[..., Federation], like: Callable | None = None, **defaults: Any
+) -> Callable[..., Federation]:
     """Enter a function ``make(images, /, ...)`` as a kind of federation: options are checked, settings are attached.
 
     ``like`` is another kind whose options this one has, with some ``defaults`` of its own.
     """
     name, signature = make.__name__, inspect.signature(like or make, eval_str=True)
-    options = [one.replace(default=defaults.get(one.name, one.default)) for one in signature.parameters.values()]
+    options = [
+        one.replace(default=defaults.get(one.name, one.default))
+        for one in signature.parameters.values()
+    ]
     make.__signature__ = signature.replace(parameters=options)
 
     @functools.wraps(make)
     def making(images: ImageSet, /, *given: Any, **options: Any) -> Federation:
         if not isinstance(images, ImageSet):
-            raise FltnbError(f"Images must be an ImageSet such as fl.load('digits'), not {type(images).__name__}.")
-        own = {} if images.name in NAMES else {"content": images.digest}  # names the images of a user's own
+            raise FltnbError(
+                f"Images must be an ImageSet such as fl.load('digits'), not {type(images).__name__}."
+            )
+        own = (
+            {} if images.name in NAMES else {"content": images.digest}
+        )  # names the images of a user's own
         named = inspect.signature(make).bind(images, *given, **options).arguments
         full = checked(make, dict(list(named.items())[1:]), f"a {name} federation")
-        return replace(make(images, **full), settings={"kind": name, "dataset": images.name, **own, **plain(full)})
+        return replace(
+            make(images, **full),
+            settings={"kind": name, "dataset": images.name, **own, **plain(full)},
+        )
 
     KINDS[name] = making
     return making
@@ -48,16 +60,28 @@ def kind(make: Callable[..., Federation], like: Callable | None = None, **defaul
 def complete(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings with every default filled in, or raise FltnbError for bad ones; loads nothing."""
     if not isinstance(settings, dict):
-        raise FltnbError(f"The settings of a federation must be a dict with a kind, not {settings!r}.")
+        raise FltnbError(
+            f"The settings of a federation must be a dict with a kind, not {settings!r}."
+        )
     settings = dict(settings)
     name = settings.pop("kind", None)
     if name == "from_arrays":
-        raise FltnbError("A federation of your own arrays cannot be rebuilt: call Federation.from_arrays again.")
+        raise FltnbError(
+            "A federation of your own arrays cannot be rebuilt: call Federation.from_arrays again."
+        )
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in settings:
-        raise FltnbError(f"{settings.get('dataset')!r}, images of your own, cannot be rebuilt: call {name} with them.")
-    head = {"kind": name} | ({"dataset": settings.pop("dataset")} if "dataset" in settings else {})
-    scaling = {"scaling": choose(settings.pop("scaling"), SCALINGS, "scaling")} if "scaling" in settings else {}
+        raise FltnbError(
+            f"{settings.get('dataset')!r}, images of your own, cannot be rebuilt: call {name} with them."
+        )
+    head = {"kind": name} | (
+        {"dataset": settings.pop("dataset")} if "dataset" in settings else {}
+    )
+    scaling = (
+        {"scaling": choose(settings.pop("scaling"), SCALINGS, "scaling")}
+        if "scaling" in settings
+        else {}
+    )
     return head | plain(checked(make, settings, f"a {name} federation")) | scaling
 
 
@@ -80,14 +104,20 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     """
     full = complete(settings)
     if "dataset" not in full:
-        raise FltnbError(f'The settings of a {full["kind"]} federation need a dataset, such as "digits": add it.')
+        raise FltnbError(
+            f'The settings of a {full["kind"]} federation need a dataset, such as "digits": add it.'
+        )
     return made(load(full["dataset"], root), full)
 
 
 def made(images: ImageSet, settings: dict[str, Any]) -> Federation:
     """Make the federation that ``settings`` describe of images that are loaded already; see :func:`build`."""
     full = complete(settings)
-    make, scaling, _ = KINDS[full.pop("kind")], full.pop("scaling", None), full.pop("dataset", None)
+    make, scaling, _ = (
+        KINDS[full.pop("kind")],
+        full.pop("scaling", None),
+        full.pop("dataset", None),
+    )
     fed = make(images, **full)
     return fed if scaling is None else fed.scaled(scaling)
 
@@ -95,7 +125,9 @@ def made(images: ImageSet, settings: dict[str, Any]) -> Federation:
 def _base(name: str, value: Any) -> dict[str, Any]:
     """Return the complete settings of a federation that another one is laid over, or refuse them."""
     if isinstance(value, dict) and "dataset" in value:
-        raise FltnbError(f"{name} names a data set, but the images are given already: leave it out.")
+        raise FltnbError(
+            f"{name} names a data set, but the images are given already: leave it out."
+        )
     return complete(value)
 
 

@@ -11,7 +11,15 @@ from ..randomness import stream
 from ..settings import Count, Natural, Positive, Variant, Whole, check
 from .base import Federation
 from .kinds import kind
-from .shares import apportion, hand_out, in_turn, level, members, of_classes, training_index
+from .shares import (
+    apportion,
+    hand_out,
+    in_turn,
+    level,
+    members,
+    of_classes,
+    training_index,
+)
 
 PUBLISHED_SEED = 321
 """Seed of the class order behind FLT's printed tables (public code)."""
@@ -64,65 +72,119 @@ def label_clusters(
     """
     clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
-        raise FltnbError(f"shared_classes must be at most half of {classes_per_cluster}, not {shared_classes}.")
+        raise FltnbError(
+            f"shared_classes must be at most half of {classes_per_cluster}, not {shared_classes}."
+        )
     index = training_index(images, max_train, seed)
     by_class = members(images, index)
     # as run: the legacy generator on purpose, its permutation is what the printed tables are made of
-    rng = np.random.RandomState(PUBLISHED_SEED) if variant == "as_run" else stream(seed, "partition")
-    lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, rng)
+    rng = (
+        np.random.RandomState(PUBLISHED_SEED)
+        if variant == "as_run"
+        else stream(seed, "partition")
+    )
+    lists = _class_lists(
+        images, by_class, n_clusters, classes_per_cluster, shared_classes, rng
+    )
     total = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or total // n_clients
     size = target // classes_per_cluster
     if target < classes_per_cluster:
-        raise FltnbError(f"There are more clients than samples: {total} training images for {n_clients} clients.")
+        raise FltnbError(
+            f"There are more clients than samples: {total} training images for {n_clients} clients."
+        )
     if overlap:
-        if samples_per_client and size > (most := min(len(by_class[c]) for c in np.unique(lists))):
-            raise FltnbError(f"samples_per_client is {target} but a class has only {most} images: ask for fewer.")
-        drawn = [(stream(seed, "partition", i, 0), lists[c]) for i, c in enumerate(clusters)]
-        train = [np.concatenate([rng.permutation(by_class[c])[:size] for c in classes]) for rng, classes in drawn]
+        if samples_per_client and size > (
+            most := min(len(by_class[c]) for c in np.unique(lists))
+        ):
+            raise FltnbError(
+                f"samples_per_client is {target} but a class has only {most} images: ask for fewer."
+            )
+        drawn = [
+            (stream(seed, "partition", i, 0), lists[c]) for i, c in enumerate(clusters)
+        ]
+        train = [
+            np.concatenate([rng.permutation(by_class[c])[:size] for c in classes])
+            for rng, classes in drawn
+        ]
     elif variant == "as_run":
         # consecutive blocks of images per class; a class that has run out is filled up with the last image of all
-        place, train = np.arange(n_clients) - np.searchsorted(clusters, clusters), []  # of each in its cluster
+        place, train = (
+            np.arange(n_clients) - np.searchsorted(clusters, clusters),
+            [],
+        )  # of each in its cluster
         for classes, j in zip(lists[clusters], place, strict=True):
             blocks = [by_class[c][j * size : (j + 1) * size] for c in classes]
-            filled = [np.pad(own, (0, size - len(own)), constant_values=index[-1]) for own in blocks]
+            filled = [
+                np.pad(own, (0, size - len(own)), constant_values=index[-1])
+                for own in blocks
+            ]
             train.append(np.concatenate(filled))
     else:
-        wanted = _wanted(by_class, lists, clusters, target, samples_per_client is not None)
+        wanted = _wanted(
+            by_class, lists, clusters, target, samples_per_client is not None
+        )
         (held,) = hand_out(seed, (by_class, wanted))
-        train = [np.concatenate([own[c] for c in classes]) for own, classes in zip(held, lists[clusters], strict=True)]
+        train = [
+            np.concatenate([own[c] for c in classes])
+            for own, classes in zip(held, lists[clusters], strict=True)
+        ]
     tests = [of_classes(images, images.test_index, classes) for classes in lists]
-    return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
+    return Federation.of(
+        images, train=train, test=[tests[c] for c in clusters], clusters=clusters
+    )
 
 
 def _class_lists(
-    images: ImageSet, by_class: list[np.ndarray], n_clusters: int, per_cluster: int, shared: int, rng: Any
+    images: ImageSet,
+    by_class: list[np.ndarray],
+    n_clusters: int,
+    per_cluster: int,
+    shared: int,
+    rng: Any,
 ) -> np.ndarray:
     """Return the classes of each cluster, int64 (C, classes per cluster)."""
     tested = np.bincount(images.labels[images.test_index], minlength=images.n_classes)
-    usable = np.array([c for c in range(images.n_classes) if len(by_class[c]) and tested[c]], dtype=np.int64)
+    usable = np.array(
+        [c for c in range(images.n_classes) if len(by_class[c]) and tested[c]],
+        dtype=np.int64,
+    )
     step = per_cluster - shared
     # two neighbours meet on one side only, so a ring needs at least three clusters
     needed = n_clusters * step + (0 if n_clusters > 2 else shared)
     if needed > len(usable):
-        raise FltnbError(f"The clusters need {needed} classes but {images.name} has {len(usable)}: ask for fewer.")
-    return rng.permutation(usable)[(step * np.arange(n_clusters)[:, None] + np.arange(per_cluster)) % needed]
+        raise FltnbError(
+            f"The clusters need {needed} classes but {images.name} has {len(usable)}: ask for fewer."
+        )
+    return rng.permutation(usable)[
+        (step * np.arange(n_clusters)[:, None] + np.arange(per_cluster)) % needed
+    ]
 
 
-def _wanted(by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, size: int, exact: bool) -> np.ndarray:
+def _wanted(
+    by_class: list[np.ndarray],
+    lists: np.ndarray,
+    clusters: np.ndarray,
+    size: int,
+    exact: bool,
+) -> np.ndarray:
     """Return images per client and class (M, K), the same for every client of a cluster."""
     there = np.array([len(held) for held in by_class])
     holders = np.zeros_like(there)
     np.add.at(holders, lists, np.bincount(clusters)[:, None])
     if len(short := np.flatnonzero(there < holders)):
         c = short[0]
-        raise FltnbError(f"There are more clients than samples: {there[c]} of class {c} for {holders[c]} clients.")
+        raise FltnbError(
+            f"There are more clients than samples: {there[c]} of class {c} for {holders[c]} clients."
+        )
     caps = there // np.maximum(holders, 1)
     wanted = np.zeros((len(clusters), len(by_class)), dtype=np.int64)
     for cluster, classes in enumerate(lists):
         share = level(size, caps[classes])
         if exact and share.sum() < size:
-            raise FltnbError(f"samples_per_client is {size} but some clients can get {share.sum()}: ask for fewer.")
+            raise FltnbError(
+                f"samples_per_client is {size} but some clients can get {share.sum()}: ask for fewer."
+            )
         wanted[np.ix_(clusters == cluster, classes)] = share
     return wanted
 
@@ -164,30 +226,54 @@ def structured(
         unequal size, as in EMNIST ByMerge, this comes nearer to the paper's clusters of 12,000 images, the last 4,800.
     """
     every = range(images.n_classes)
-    lists: list[Sequence[int]] = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
+    lists: list[Sequence[int]] = [
+        every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]
+    ]
     if level:
-        lists = _levelled([len(own) for own in members(images, images.train_index)], [len(own) for own in lists])
+        lists = _levelled(
+            [len(own) for own in members(images, images.train_index)],
+            [len(own) for own in lists],
+        )
     if n_clients < len(lists):
-        raise FltnbError(f"{len(lists)} clusters of classes need more than {n_clients} clients: give more of either.")
-    tests_of = lists if test == "clean" or len(lists[-1]) == len(lists[0]) else [*lists[:-1], {0, *lists[-1]}]
+        raise FltnbError(
+            f"{len(lists)} clusters of classes need more than {n_clients} clients: give more of either."
+        )
+    tests_of = (
+        lists
+        if test == "clean" or len(lists[-1]) == len(lists[0])
+        else [*lists[:-1], {0, *lists[-1]}]
+    )
     held = _cut(members(images, images.train_index), max_per_class, seed, 0)
-    tested = _cut(members(images, images.test_index), max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
+    tested = _cut(
+        members(images, images.test_index),
+        max_per_class and round(max_per_class / TRAIN_PER_TEST),
+        seed,
+        1,
+    )
     clusters = in_turn(n_clients, len(lists))
     train, tests = [], []
     for c, classes in enumerate(lists):
         pool = np.concatenate([held[k] for k in classes])
         sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta)
-        train += np.split(stream(seed, "partition", 1 + c).permutation(pool), np.cumsum(sizes)[:-1])
+        train += np.split(
+            stream(seed, "partition", 1 + c).permutation(pool), np.cumsum(sizes)[:-1]
+        )
         tests.append(np.sort(np.concatenate([tested[k] for k in tests_of[c]])))
         if not sum(len(tested[k]) for k in classes):
-            raise FltnbError(f"Cluster {c} has no test images of its classes in {images.name}: use a set that has.")
-    return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
+            raise FltnbError(
+                f"Cluster {c} has no test images of its classes in {images.name}: use a set that has."
+            )
+    return Federation.of(
+        images, train=train, test=[tests[c] for c in clusters], clusters=clusters
+    )
 
 
 def _levelled(sizes: Sequence[int], places: Sequence[int]) -> list[list[int]]:
     """Deal classes, the largest first, to the cluster that lacks most images per place that it has left."""
     lists: list[list[int]] = [[] for _ in places]
-    lacks = np.asarray(places) * sum(sizes)  # times the number of places, so that ties are exact
+    lacks = np.asarray(places) * sum(
+        sizes
+    )  # times the number of places, so that ties are exact
     for k in np.argsort(-np.asarray(sizes), kind="stable"):
         left = np.array([n - len(own) for n, own in zip(places, lists, strict=True)])
         to = int(np.argmax(np.where(left > 0, lacks / np.maximum(left, 1), -np.inf)))
@@ -214,7 +300,9 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
 
     check("delta", delta, Positive)
     if n_clients > n_samples:
-        raise FltnbError(f"A cluster has {n_clients} clients for {n_samples} training samples: ask for fewer clients.")
+        raise FltnbError(
+            f"A cluster has {n_clients} clients for {n_samples} training samples: ask for fewer clients."
+        )
     alpha = n_samples // (2 * n_clients)
     # i / M_c instead of i only rescales beta, and keeps large exponents from overflowing
     power = (np.arange(1, n_clients + 1) / n_clients) ** delta
@@ -225,11 +313,16 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     return sizes
 
 
-def _cut(by_class: list[np.ndarray], most: int | None, seed: int, part: int) -> list[np.ndarray]:
+def _cut(
+    by_class: list[np.ndarray], most: int | None, seed: int, part: int
+) -> list[np.ndarray]:
     """Return the positions of each class, cut to ``most`` random ones."""
     if most is None:
         return by_class
-    return [np.sort(stream(seed, "partition", part, 1 + c).permutation(m)[:most]) for c, m in enumerate(by_class)]
+    return [
+        np.sort(stream(seed, "partition", part, 1 + c).permutation(m)[:most])
+        for c, m in enumerate(by_class)
+    ]
 
 
 @kind
@@ -263,20 +356,36 @@ def dirichlet(
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
-        raise FltnbError(f"There are more clients than samples: {len(index)} for {n_clients} with {min_samples} each.")
+        raise FltnbError(
+            f"There are more clients than samples: {len(index)} for {n_clients} with {min_samples} each."
+        )
     train, test = members(images, index), members(images, images.test_index)
     counts = _train_counts(train, clusters, float(alpha), seed, min_samples)
     dealt = hand_out(seed, (train, counts), (test, _test_counts(test, counts)))
     train, test = ([np.concatenate(pieces) for pieces in part] for part in dealt)
-    return Federation.of(images, train=train, test=test, clusters=None if n_clusters is None else clusters)
+    return Federation.of(
+        images,
+        train=train,
+        test=test,
+        clusters=None if n_clusters is None else clusters,
+    )
 
 
-def _train_counts(by_class: list[np.ndarray], clusters: np.ndarray, alpha: float, seed: int, least: int) -> np.ndarray:
+def _train_counts(
+    by_class: list[np.ndarray],
+    clusters: np.ndarray,
+    alpha: float,
+    seed: int,
+    least: int,
+) -> np.ndarray:
     """Return training images per client and class, int64 (M, K); the largest clients give to those below ``least``."""
     rng = stream(seed, "partition")
     clients = np.bincount(clusters)
     shares = [rng.dirichlet(np.full(len(clients), alpha)) for _ in by_class]
-    counts = [apportion(len(held), (share / clients)[clusters]) for held, share in zip(by_class, shares, strict=True)]
+    counts = [
+        apportion(len(held), (share / clients)[clusters])
+        for held, share in zip(by_class, shares, strict=True)
+    ]
     counts = np.stack(counts, axis=1)
     sizes = counts.sum(axis=1)
     while sizes.min() < least:
@@ -290,8 +399,12 @@ def _train_counts(by_class: list[np.ndarray], clusters: np.ndarray, alpha: float
 
 def _test_counts(by_class: list[np.ndarray], train: np.ndarray) -> np.ndarray:
     """Return test images per client and class, int64 (M, K), in proportion to the training images of each class."""
-    weights = np.where(train.sum(axis=0) > 0, train, 1)  # a class nobody trains on is spread evenly
-    counts = np.stack([apportion(len(held), weights[:, c]) for c, held in enumerate(by_class)], axis=1)
+    weights = np.where(
+        train.sum(axis=0) > 0, train, 1
+    )  # a class nobody trains on is spread evenly
+    counts = np.stack(
+        [apportion(len(held), weights[:, c]) for c, held in enumerate(by_class)], axis=1
+    )
     for poor in np.flatnonzero(counts.sum(axis=1) == 0):
         spare = counts * (counts.sum(axis=1) > 1)[:, None]
         usable = np.flatnonzero(spare.sum(axis=0))

@@ -18,7 +18,9 @@ from .kinds import Base, kind, made
 
 
 @kind
-def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Natural = 0) -> Federation:
+def held_out(
+    images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Natural = 0
+) -> Federation:
     """Make another federation and hold back a share of every client's training samples for validation.
 
     EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn among all of a client's, not class by
@@ -26,20 +28,28 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Na
     """
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):
-        raise FltnbError(f"A {base['kind']} federation has validation samples, or changes: take it as it is.")
+        raise FltnbError(
+            f"A {base['kind']} federation has validation samples, or changes: take it as it is."
+        )
     train, val = [], []
     for client, own in enumerate(fed.train):
         held = max(1, round(val_fraction * len(own)))
         if held == len(own):
-            raise FltnbError(f"Client {client} would keep none of {held} training samples: lower val_fraction.")
-        place = np.sort(stream(seed, "partition", 6, client).permutation(len(own))[:held])
+            raise FltnbError(
+                f"Client {client} would keep none of {held} training samples: lower val_fraction."
+            )
+        place = np.sort(
+            stream(seed, "partition", 6, client).permutation(len(own))[:held]
+        )
         val.append(own[place])
         train.append(own[~np.isin(own, own[place])])  # a sample may be held twice
     return replace(fed, train=train, val=val)
 
 
 @kind
-def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: Natural = 0) -> Federation:
+def divided(
+    images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: Natural = 0
+) -> Federation:
     """Make another federation and divide every client's samples anew into training and test part.
 
     FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
@@ -52,7 +62,9 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: N
     parts = {"train": [], "test": []}
     for client, own in enumerate(held):
         if len(own) < 2:
-            raise FltnbError(f"Client {client} has a single sample: leave such clients out, or take more samples.")
+            raise FltnbError(
+                f"Client {client} has a single sample: leave such clients out, or take more samples."
+            )
         order = stream(seed, "partition", 8, client).permutation(own)
         n = min(max(round(train_fraction * len(own)), 1), len(own) - 1)
         parts["train"].append(np.sort(order[:n]))
@@ -89,29 +101,45 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     """
     fed = made(images, base)
     if fed.images.ndim != 4:
-        raise FltnbError(f"An ImageNet network sees colour pictures, which {images.name} has not: take CIFAR-10.")
+        raise FltnbError(
+            f"An ImageNet network sees colour pictures, which {images.name} has not: take CIFAR-10."
+        )
     path = paths.store() / "features" / f"{array_digest(fed.images)}.npy"
     if not path.exists():
         from ..data.features import eight_bits  # torch: not for the other kinds
 
         features = eight_bits(fed.images, fed.name)
         paths.write_atomically(path, lambda file: np.save(file, features))
-    name, origin = f"ImageNet features of {fed.name}", f"{fed.origin}, seen by EfficientNet-Lite0 with ImageNet weights"
-    return replace(fed, images=np.load(path), mean=0.0, std=1.0, name=name, origin=origin)
+    name, origin = (
+        f"ImageNet features of {fed.name}",
+        f"{fed.origin}, seen by EfficientNet-Lite0 with ImageNet weights",
+    )
+    return replace(
+        fed, images=np.load(path), mean=0.0, std=1.0, name=name, origin=origin
+    )
 
 
 def _held(images: ImageSet, base: dict) -> tuple[Federation, list[np.ndarray]]:
     """Return the federation to deal anew, and what every client holds, each sample once, or refuse it."""
     fed = made(images, base)
     if type(fed) is not Federation:
-        raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
+        raise FltnbError(
+            f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of."
+        )
     if fed.probed or any(len(own) for own in fed.val):
-        raise FltnbError("The base has validation samples or a second test set: take val_fraction=0 or another one.")
-    held = [np.unique(np.concatenate(parts)) for parts in zip(fed.train, fed.test, strict=True)]
+        raise FltnbError(
+            "The base has validation samples or a second test set: take val_fraction=0 or another one."
+        )
+    held = [
+        np.unique(np.concatenate(parts))
+        for parts in zip(fed.train, fed.test, strict=True)
+    ]
     holder = np.full(len(fed.images), -1)
     for client, own in enumerate(held):
         if len(common := own[holder[own] >= 0]):
             who = f"Clients {holder[common[0]]} and {client} have samples in common, such as a shared test set"
-            raise FltnbError(f"{who}: take a kind whose clients hold theirs alone, such as dirichlet.")
+            raise FltnbError(
+                f"{who}: take a kind whose clients hold theirs alone, such as dirichlet."
+            )
         holder[own] = client
     return fed, held

@@ -53,19 +53,38 @@ def as_samples(images: np.ndarray) -> np.ndarray:
     try:
         images = np.asarray(images)
     except ValueError as error:
-        raise FltnbError("Samples must all have the same shape: resize or pad them first.") from error
+        raise FltnbError(
+            "Samples must all have the same shape: resize or pad them first."
+        ) from error
     if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
-        raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
+        raise FltnbError(
+            f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats."
+        )
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
-        raise FltnbError(f"Samples must have shape (N, d), (N, H, W), (N, H, W, C), N at least 1, not {images.shape}.")
-    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[2] == images.shape[3] > 4:
-        raise FltnbError(f"Samples of {images.shape} look channels first: give (N, H, W, C), x.transpose(0, 2, 3, 1).")
+        raise FltnbError(
+            f"Samples must have shape (N, d), (N, H, W), (N, H, W, C), N at least 1, not {images.shape}."
+        )
+    if (
+        images.ndim == 4
+        and images.shape[1] in (1, 3)
+        and images.shape[2] == images.shape[3] > 4
+    ):
+        raise FltnbError(
+            f"Samples of {images.shape} look channels first: give (N, H, W, C), x.transpose(0, 2, 3, 1)."
+        )
     if images.dtype == np.uint8:
         return images
-    with np.errstate(over="ignore"):  # a number beyond float32 becomes inf and is refused as such
+    with np.errstate(
+        over="ignore"
+    ):  # a number beyond float32 becomes inf and is refused as such
         images = images.astype(np.float32, copy=False)
     if not np.isfinite(images).all():
-        raise FltnbError("The samples hold NaN or infinite values: remove or replace them first.")
+        raise FltnbError(
+            "The samples hold NaN or infinite values: remove or replace them first."
+        )
     if 64 < images.max() <= 255 and images.min() >= 0 and not (images % 1).any():
-        warnings.warn("The samples look like pixels of 0 to 255: give them as uint8, or divide by 255.", stacklevel=3)
+        warnings.warn(
+            "The samples look like pixels of 0 to 255: give them as uint8, or divide by 255.",
+            stacklevel=3,
+        )
     return images

@@ -18,7 +18,9 @@ def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
     return [index[images.labels[index] == c] for c in range(images.n_classes)]
 
 
-def of_classes(images: ImageSet, index: np.ndarray, classes: Sequence[int]) -> np.ndarray:
+def of_classes(
+    images: ImageSet, index: np.ndarray, classes: Sequence[int]
+) -> np.ndarray:
     """Return the positions in ``index`` of some classes, in their order."""
     return index[np.isin(images.labels[index], classes)]
 
@@ -26,7 +28,9 @@ def of_classes(images: ImageSet, index: np.ndarray, classes: Sequence[int]) -> n
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
     """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more."""
     if n_clients < n_clusters:
-        raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
+        raise FltnbError(
+            f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters."
+        )
     return np.sort(np.arange(n_clients) % n_clusters)
 
 
@@ -75,10 +79,19 @@ def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
     by_class = members(images, images.train_index)
     shares = level(n, np.array([len(held) for held in by_class]))
     rng = stream(seed, "partition", 0, 1)
-    return np.sort(np.concatenate([rng.permutation(held)[:n] for held, n in zip(by_class, shares, strict=True)]))
+    return np.sort(
+        np.concatenate(
+            [
+                rng.permutation(held)[:n]
+                for held, n in zip(by_class, shares, strict=True)
+            ]
+        )
+    )
 
 
-def hand_out(seed: int, *parts: tuple[list[np.ndarray], np.ndarray]) -> list[list[tuple[np.ndarray, ...]]]:
+def hand_out(
+    seed: int, *parts: tuple[list[np.ndarray], np.ndarray]
+) -> list[list[tuple[np.ndarray, ...]]]:
     """Deal the shuffled images of every class to clients, none twice; returns pieces[client][class] of each part.
 
     A part, of training or of test images, is the positions of each class and how many of them clients get (M, K).
@@ -87,12 +100,19 @@ def hand_out(seed: int, *parts: tuple[list[np.ndarray], np.ndarray]) -> list[lis
     for c in range(len(parts[0][0])):
         rng = stream(seed, "partition", 1 + c)
         for pieces, (by_class, wanted) in zip(dealt, parts, strict=True):
-            pieces.append(np.split(rng.permutation(by_class[c]), np.cumsum(wanted[:, c]))[:-1])
+            pieces.append(
+                np.split(rng.permutation(by_class[c]), np.cumsum(wanted[:, c]))[:-1]
+            )
     return [list(zip(*pieces, strict=True)) for pieces in dealt]
 
 
 def deal(
-    index: np.ndarray, labels: np.ndarray, n_clients: int, each: int | None, rng: np.random.Generator, what: str
+    index: np.ndarray,
+    labels: np.ndarray,
+    n_clients: int,
+    each: int | None,
+    rng: np.random.Generator,
+    what: str,
 ) -> list[np.ndarray]:
     """Divide images at random over clients, so that all have every class in the same numbers (to within one or two).
 
@@ -105,9 +125,13 @@ def deal(
     fewest, classes = len(index) // n_clients, len(np.unique(labels[index]))
     wanted = fewest if each is None else each
     if wanted > fewest:
-        raise FltnbError(f"{n_clients} clients with {each} {what} images each need more than {len(index)}: take fewer.")
+        raise FltnbError(
+            f"{n_clients} clients with {each} {what} images each need more than {len(index)}: take fewer."
+        )
     if wanted < classes:
-        raise FltnbError(f"{wanted} {what} images per client are fewer than the {classes} classes: give each more.")
+        raise FltnbError(
+            f"{wanted} {what} images per client are fewer than the {classes} classes: give each more."
+        )
     return parts if each is None else [part[spread(len(part), each)] for part in parts]
 
 
@@ -115,7 +139,9 @@ def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
     """Divide one client's images, sorted by class, into those to keep and a share of every class held back."""
     held = round(fraction * len(own))
     if fraction > 0 and held == 0:
-        raise FltnbError(f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more.")
+        raise FltnbError(
+            f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more."
+        )
     place = spread(len(own), held)
     return np.delete(own, place), own[place]
 
@@ -138,9 +164,15 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
     """
     names, images, labels = zip(*parts, strict=True)
     splits: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    for name, end, own in zip(names, np.cumsum([len(own) for own in labels]), labels, strict=True):
+    for name, end, own in zip(
+        names, np.cumsum([len(own) for own in labels]), labels, strict=True
+    ):
         splits[name].append(np.arange(end - len(own), end))
-    return {"images": np.concatenate(images), "labels": np.concatenate(labels), **splits}
+    return {
+        "images": np.concatenate(images),
+        "labels": np.concatenate(labels),
+        **splits,
+    }
 
 
 def copies(
@@ -165,14 +197,29 @@ def copies(
     parts, (seed, key) = [], keys
     for group, n_clients in enumerate(np.bincount(groups)):
         dealt = []
-        for number, (index, what) in enumerate(((images.train_index, "training"), (images.test_index, "test"))):
-            index = index if classes is None else of_classes(images, index, classes[group])
+        for number, (index, what) in enumerate(
+            ((images.train_index, "training"), (images.test_index, "test"))
+        ):
+            index = (
+                index if classes is None else of_classes(images, index, classes[group])
+            )
             rng = stream(seed, "partition", key, group, number)
-            dealt.append(deal(index, images.labels, int(n_clients), each[number], rng, what))
+            dealt.append(
+                deal(index, images.labels, int(n_clients), each[number], rng, what)
+            )
         for own in dealt[0]:
             kept, held = hold_out(own, val_fraction)
-            parts += [("train", group, keep(group, kept), draw), ("val", group, held, draw)]
+            parts += [
+                ("train", group, keep(group, kept), draw),
+                ("val", group, held, draw),
+            ]
         for own in dealt[1]:
-            parts += [(split, group, own, drawn) for split, drawn in (tests or {"test": draw}).items()]
+            parts += [
+                (split, group, own, drawn)
+                for split, drawn in (tests or {"test": draw}).items()
+            ]
     pixels, labels = images.images, images.labels
-    return pooled((name, drawn(group, pixels[own], labels[own]), labels[own]) for name, group, own, drawn in parts)
+    return pooled(
+        (name, drawn(group, pixels[own], labels[own]), labels[own])
+        for name, group, own, drawn in parts
+    )

@@ -49,11 +49,19 @@ def tasks(
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
-    each = [samples_per_user] * len(lists) if np.ndim(samples_per_user) == 0 else samples_per_user
+    each = (
+        [samples_per_user] * len(lists)
+        if np.ndim(samples_per_user) == 0
+        else samples_per_user
+    )
     sizes = _one_per_task(each, "samples_per_user", len(lists))
     if minority > 0 and len(lists) == 1:
-        raise FltnbError("A single task has no other tasks' labels to mix in: give minority=0.")
-    wanted = np.array([_wanted(lists, t, n, minority, images.n_classes) for t, n in enumerate(sizes)])
+        raise FltnbError(
+            "A single task has no other tasks' labels to mix in: give minority=0."
+        )
+    wanted = np.array(
+        [_wanted(lists, t, n, minority, images.n_classes) for t, n in enumerate(sizes)]
+    )
     clusters = np.repeat(np.arange(len(lists)), users)
     by_class = members(images, images.train_index)
     for label, needed in enumerate(wanted[clusters].sum(axis=0)):
@@ -61,8 +69,12 @@ def tasks(
             found = f"Users need {needed:,} images of {images.class_names[label]!r}, {images.name} has {there:,}"
             raise FltnbError(f"{found}: lower samples_per_user.")
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
-    train = [np.concatenate(own) for own in hand_out(seed, (by_class, wanted[clusters]))[0]]
-    return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
+    train = [
+        np.concatenate(own) for own in hand_out(seed, (by_class, wanted[clusters]))[0]
+    ]
+    return Federation.of(
+        images, train=train, test=[tests[t] for t in clusters], clusters=clusters
+    )
 
 
 @kind
@@ -83,26 +95,56 @@ def cross_tasks(
     the same shape; the paper says "vehicles" and lists no CIFAR-100 classes. FltnbError: other shapes, unknown labels.
     """
     first, second = images, load(other)
-    labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
+    labels, other_labels = (
+        _labels(first, [labels])[0],
+        _labels(second, [other_labels])[0],
+    )
     if first.images.shape[1:] != second.images.shape[1:]:
         shapes = f"{first.images.shape[1:]} and {second.images.shape[1:]}"
-        raise FltnbError(f"Images of {first.name} and {second.name} have shapes {shapes}: resize one set.")
+        raise FltnbError(
+            f"Images of {first.name} and {second.name} have shapes {shapes}: resize one set."
+        )
     rest = [c for c in range(second.n_classes) if c not in other_labels]
     parts = []
-    for user, (held, own) in enumerate([(first, labels), (second, other_labels), (second, rest)]):
+    for user, (held, own) in enumerate(
+        [(first, labels), (second, other_labels), (second, rest)]
+    ):
         by_class = members(held, of_classes(held, held.train_index, own))
         tested = of_classes(held, held.test_index, own)
         available = np.array([len(index) for index in by_class])
         shares = level(samples_per_user, available)
         if shares.sum() < samples_per_user or not len(tested):
-            raise FltnbError(f"User {user} finds {available.sum()} training, {len(tested)} test images: ask for fewer.")
-        drawn = [stream(seed, "partition", 1 + user, c).permutation(by_class[c])[: shares[c]] for c in own]
+            raise FltnbError(
+                f"User {user} finds {available.sum()} training, {len(tested)} test images: ask for fewer."
+            )
+        drawn = [
+            stream(seed, "partition", 1 + user, c).permutation(by_class[c])[: shares[c]]
+            for c in own
+        ]
         for split, index in (("train", np.concatenate(drawn)), ("test", tested)):
-            parts.append((split, held.images[index], held.labels[index] + (first.n_classes if user else 0)))
-    names = [f"{held.name}: {name}" for held in (first, second) for name in held.class_names]
+            parts.append(
+                (
+                    split,
+                    held.images[index],
+                    held.labels[index] + (first.n_classes if user else 0),
+                )
+            )
+    names = [
+        f"{held.name}: {name}" for held in (first, second) for name in held.class_names
+    ]
     origin = f"{first.name}: {first.origin}; {second.name}: {second.origin}"
-    about = {"name": f"{first.name} and {second.name}", "origin": origin, "class_names": names}
-    return Federation.of(first, n_classes=len(names), clusters=np.array([0, 0, 1]), **about, **pooled(parts))
+    about = {
+        "name": f"{first.name} and {second.name}",
+        "origin": origin,
+        "class_names": names,
+    }
+    return Federation.of(
+        first,
+        n_classes=len(names),
+        clusters=np.array([0, 0, 1]),
+        **about,
+        **pooled(parts),
+    )
 
 
 def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -112,23 +154,37 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
     except TypeError:
         lists = []
     if not lists or not all(lists):
-        raise FltnbError(f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}.")
+        raise FltnbError(
+            f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}."
+        )
     every = [c for labels in lists for c in labels]
     if max(every) >= images.n_classes:
-        raise FltnbError(f"There is no label {max(every)} in {images.name}: it has 0 to {images.n_classes - 1}.")
+        raise FltnbError(
+            f"There is no label {max(every)} in {images.name}: it has 0 to {images.n_classes - 1}."
+        )
     if twice := [c for c in every if every.count(c) > 1]:
-        raise FltnbError(f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels.")
+        raise FltnbError(
+            f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels."
+        )
     return lists
 
 
 def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
-    numbers = [check(what, value, Count) for value in values] if isinstance(values, Sequence | np.ndarray) else []
+    numbers = (
+        [check(what, value, Count) for value in values]
+        if isinstance(values, Sequence | np.ndarray)
+        else []
+    )
     if len(numbers) != n_tasks:
-        raise FltnbError(f"{what} must have one number for each of the {n_tasks} tasks, not {values!r}.")
+        raise FltnbError(
+            f"{what} must have one number for each of the {n_tasks} tasks, not {values!r}."
+        )
     return numbers
 
 
-def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_classes: int) -> np.ndarray:
+def _wanted(
+    lists: list[list[int]], task: int, size: int, minority: float, n_classes: int
+) -> np.ndarray:
     """Images of each label (K,) that a user of one task holds."""
     others = [c for t, labels in enumerate(lists) if t != task for c in labels]
     strange = round(minority * size)
@@ -136,5 +192,7 @@ def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_cla
     for labels, n in ((lists[task], size - strange), (others, strange)):
         out[labels] = level(n, np.full(len(labels), n)) if labels else 0
     if out[lists[task]].sum() == 0:
-        raise FltnbError(f"minority={minority} of {size} samples leaves none of the own task: lower it.")
+        raise FltnbError(
+            f"minority={minority} of {size} samples leaves none of the own task: lower it."
+        )
     return out

@@ -22,7 +22,9 @@ REFERENCE = 28
 
 
 @kind
-def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = None) -> Federation:
+def writers(
+    images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = None
+) -> Federation:
     """Make every writer a client, with the training and test images that the image set gives that person.
 
     In CelebA (FeSEM, arXiv 2108.08647, Section 6.1) the "writer" of an image is the person it shows. The division of
@@ -32,18 +34,27 @@ def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = 
     without ``writers``, unlike ``fl.load("femnist")`` and ``fl.load("celeba")``, or with too few of them.
     """
     if images.writers is None:
-        raise FltnbError(f"{images.name} does not say whose its images are: take femnist, celeba or pseudo_writers.")
+        raise FltnbError(
+            f"{images.name} does not say whose its images are: take femnist, celeba or pseudo_writers."
+        )
     held = {}
     for split, index in (("train", images.train_index), ("test", images.test_index)):
         order = index[np.argsort(images.writers[index], kind="stable")]
         names, first = np.unique(images.writers[order], return_index=True)
         held[split] = dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
-    usable = np.array(sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64)
+    usable = np.array(
+        sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64
+    )
     if n_clients > len(usable):
-        raise FltnbError(f"{images.name} has {len(usable)} people with images of both parts: ask for fewer clients.")
+        raise FltnbError(
+            f"{images.name} has {len(usable)} people with images of both parts: ask for fewer clients."
+        )
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)
     chosen = sorted(chosen[:n_clients].tolist())
-    return Federation.of(images, **{split: [of[writer] for writer in chosen] for split, of in held.items()})
+    return Federation.of(
+        images,
+        **{split: [of[writer] for writer in chosen] for split, of in held.items()},
+    )
 
 
 @kind
@@ -76,24 +87,44 @@ def pseudo_writers(
         So many hands for all clients in place of one each; client i has hand ``i % n_styles``, its true cluster.
     """
     if n_styles is not None and n_styles > n_clients:
-        raise FltnbError(f"{n_styles} styles cannot be shared by {n_clients} clients: ask for fewer n_styles.")
+        raise FltnbError(
+            f"{n_styles} styles cannot be shared by {n_clients} clients: ask for fewer n_styles."
+        )
     if images.images.ndim != 3:
-        raise FltnbError(f"Pseudo-writers need grey images but those of {images.name} have colours: take another set.")
+        raise FltnbError(
+            f"Pseudo-writers need grey images but those of {images.name} have colours: take another set."
+        )
     parts = {"train": images.train_index, "test": images.test_index}
     n_train, n_test = map(len, parts.values())
     if mean_samples is None:
         room = min(n_train / train_fraction, n_test / (1 - train_fraction)) / n_clients
-        mean_samples = min(MEAN_SAMPLES, int(0.95 * room))  # rounding up to one test image takes a few more
+        mean_samples = min(
+            MEAN_SAMPLES, int(0.95 * room)
+        )  # rounding up to one test image takes a few more
         if mean_samples < 2 or n_clients > n_test:
-            raise FltnbError(f"{images.name} has too few images for {n_clients} pseudo-writers: ask for fewer.")
-    weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))  # log-normal
-    sizes = 2 + apportion((mean_samples - 2) * n_clients, weights)  # with exactly the wanted mean
-    tested = np.clip(np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1)
+            raise FltnbError(
+                f"{images.name} has too few images for {n_clients} pseudo-writers: ask for fewer."
+            )
+    weights = np.exp(
+        SPREAD * stream(seed, "partition", 4).normal(size=n_clients)
+    )  # log-normal
+    sizes = 2 + apportion(
+        (mean_samples - 2) * n_clients, weights
+    )  # with exactly the wanted mean
+    tested = np.clip(
+        np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1
+    )
     pieces = {}
-    for key, (split, wanted) in enumerate({"train": sizes - tested, "test": tested}.items(), start=1):
+    for key, (split, wanted) in enumerate(
+        {"train": sizes - tested, "test": tested}.items(), start=1
+    ):
         if wanted.sum() > len(parts[split]):
-            raise FltnbError(f"{wanted.sum()} {split} images are wanted of {len(parts[split])}: lower mean_samples.")
-        pieces[split] = np.split(stream(seed, "partition", key).permutation(parts[split]), np.cumsum(wanted))
+            raise FltnbError(
+                f"{wanted.sum()} {split} images are wanted of {len(parts[split])}: lower mean_samples."
+            )
+        pieces[split] = np.split(
+            stream(seed, "partition", key).permutation(parts[split]), np.cumsum(wanted)
+        )
     hands = np.arange(n_clients) % (n_styles or n_clients)
     drawn = pooled(
         (split, apply_style(images.images[of[i]], *style), images.labels[of[i]])
@@ -101,8 +132,13 @@ def pseudo_writers(
         for split, of in pieces.items()
     )
     origin = f"pseudo-writers, not FEMNIST: {hands.max() + 1} random styles over images without known writers"
-    named = {"name": f"pseudo-writers of {images.name}", "origin": f"{origin}; {images.origin}"}
-    return Federation.of(images, **named, **drawn, clusters=None if n_styles is None else hands)
+    named = {
+        "name": f"pseudo-writers of {images.name}",
+        "origin": f"{origin}; {images.origin}",
+    }
+    return Federation.of(
+        images, **named, **drawn, clusters=None if n_styles is None else hands
+    )
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
@@ -124,7 +160,9 @@ def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.nd
     return styles
 
 
-def apply_style(images: np.ndarray, slant: float, width: float, size: float, shift: float) -> np.ndarray:
+def apply_style(
+    images: np.ndarray, slant: float, width: float, size: float, shift: float
+) -> np.ndarray:
     """Redraw images (n, H, W) uint8, bright strokes on black, in one hand of :func:`writer_styles`.
 
     Shear, magnification and shift are one linear map about the image's centre with linear interpolation, black outside.
@@ -139,7 +177,9 @@ def apply_style(images: np.ndarray, slant: float, width: float, size: float, shi
     offset = centre - back @ (centre + np.array([shift * pixel, 0]))
     # grid-constant: plain constant would blacken the rim of images that reach the border
     options = {"order": 1, "mode": "grid-constant", "output": np.float32}
-    drawn = np.stack([ndimage.affine_transform(image, back, offset, **options) for image in images])
+    drawn = np.stack(
+        [ndimage.affine_transform(image, back, offset, **options) for image in images]
+    )
     widen_or_thin = ndimage.grey_dilation if width > 0 else ndimage.grey_erosion
     left = abs(width) * pixel
     while left > 0:

@@ -3,7 +3,7 @@
 import inspect
 from typing import Any
 
-from .. import encoders, relatedness
+from .. import clustering, encoders
 from ..errors import FltnbError, choose
 from .base import RULES, Context, Method, mix
 from .cfl import CFL, FedCluster
@@ -20,9 +20,44 @@ from .pfedgraph import FedSaC, PFedGraph
 from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
 
-_MADE = (FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT)
-_MADE += (PACFL, FedClust, FlexCFL, CFLGP, FedEM, FedSoft, FedRC, PFedGraph, FedSaC, FedCE, EMDCFL)
-_MADE += (MTHFL, FedSGD, FedDist, FedDistWS, FedDANE, FedCluster, HypoCluster, RobustTKM, FeSEMMA)
+_MADE = (
+    FedAvg,
+    FedProx,
+    Local,
+    Oracle,
+    FLT,
+    PCAKMHC,
+    FedSEM,
+    FeSEM,
+    IFCA,
+    CFL,
+    DynamicFLT,
+    SoftFLT,
+)
+_MADE += (
+    PACFL,
+    FedClust,
+    FlexCFL,
+    CFLGP,
+    FedEM,
+    FedSoft,
+    FedRC,
+    PFedGraph,
+    FedSaC,
+    FedCE,
+    EMDCFL,
+)
+_MADE += (
+    MTHFL,
+    FedSGD,
+    FedDist,
+    FedDistWS,
+    FedDANE,
+    FedCluster,
+    HypoCluster,
+    RobustTKM,
+    FeSEMMA,
+)
 METHODS = {cls.__name__: cls for cls in _MADE}
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
@@ -36,14 +71,16 @@ def build(settings: dict[str, Any]) -> Method:
     An unknown method, option or value, or a missing option that the method needs, raises :class:`fltnb.FltnbError`.
     """
     if not isinstance(settings, dict):
-        raise FltnbError(f"The settings of a method must be a dict with a name, not {settings!r}.")
+        raise FltnbError(
+            f"The settings of a method must be a dict with a name, not {settings!r}."
+        )
     options = dict(settings)
     name, kind = options.pop("name", None), options.pop("kind", None)
     if kind is not None:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    for part, room in (("clusterer", relatedness), ("encoder", encoders)):
+    for part, room in (("clusterer", clustering), ("encoder", encoders)):
         if isinstance(options.get(part), dict):
             options[part] = room.build(options[part])
     if name is not None and "name" in inspect.signature(cls).parameters:
@@ -60,4 +97,6 @@ def canonical(settings: dict[str, Any] | Method) -> dict[str, Any]:
     ({'name': 'fedavg'}, {'name': 'fedavg', 'rule': 'last_local'})
     """
     method = settings if isinstance(settings, Method) else build(settings)
-    return {name: value for name, value in method.settings().items() if name != "kind"} | {"name": type(method).name}
+    return {
+        name: value for name, value in method.settings().items() if name != "kind"
+    } | {"name": type(method).name}

@@ -21,14 +21,24 @@ class CorrectedEngine(SerialEngine):
         with self._kernels():
             for begin in range(0, len(mine), SLICE):
                 x, y = self._batch(mine[begin : begin + SLICE])
-                (functional.cross_entropy(self._forward(x), y, reduction="sum") / len(mine)).backward()
+                (
+                    functional.cross_entropy(self._forward(x), y, reduction="sum")
+                    / len(mine)
+                ).backward()
         return torch.cat([param.grad.flatten() for param in parameters]).cpu().numpy()
 
     def _client(self, client: int, round: int, weights: np.ndarray | None) -> float:
         """Train one client, with its ``shift`` (P,) added to each gradient."""
-        extras = self.model.unflatten(torch.from_numpy(self.shift[client]).to(self.device)) if self.shift else ()
+        extras = (
+            self.model.unflatten(torch.from_numpy(self.shift[client]).to(self.device))
+            if self.shift
+            else ()
+        )
         pairs = zip(self.module.parameters(), extras, strict=False)
-        hooks = [param.register_hook(lambda grad, extra=extra: grad + extra) for param, extra in pairs]
+        hooks = [
+            param.register_hook(lambda grad, extra=extra: grad + extra)
+            for param, extra in pairs
+        ]
         loss = super()._client(client, round, weights)
         for hook in hooks:
             hook.remove()

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import block_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
-from .. import relatedness
+from .. import clustering
 from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..federations.phases import Phase
@@ -76,7 +76,9 @@ class Method:
     name = "method"
     tests_served, layered = True, False
     models_down = models_up = 1
-    AS_RUN: ClassVar[Mapping[str, Any]] = {}  # what the variant "as_run" means for options that are not given
+    AS_RUN: ClassVar[
+        Mapping[str, Any]
+    ] = {}  # what the variant "as_run" means for options that are not given
     _as_run: ClassVar["type[Method] | None"] = None
     _of_variant = False  # whether this is the class of a variant
 
@@ -88,7 +90,11 @@ class Method:
         for one in fields(cls):  # another default for an option of the class above
             if one.name in vars(cls) and one.name not in own:
                 own[one.name] = one.type
-                setattr(cls, one.name, field(default=vars(cls)[one.name], kw_only=one.kw_only))
+                setattr(
+                    cls,
+                    one.name,
+                    field(default=vars(cls)[one.name], kw_only=one.kw_only),
+                )
         cls.__annotations__ = own
         init = dataclass(cls, eq=False, repr=False).__init__
 
@@ -98,9 +104,15 @@ class Method:
             for name in options:
                 choose(name, known, f"option of {what}")
             try:
-                _, *named = inspect.signature(init).bind_partial(self, *given, **options).arguments.items()
+                _, *named = (
+                    inspect.signature(init)
+                    .bind_partial(self, *given, **options)
+                    .arguments.items()
+                )
             except TypeError as error:
-                raise FltnbError(f"{cls.__name__} takes {', '.join(known) or 'no options'} ({error}).") from error
+                raise FltnbError(
+                    f"{cls.__name__} takes {', '.join(known) or 'no options'} ({error})."
+                ) from error
             init(self, **checked(cls, self.meant(dict(named)), what))
 
         cls.__init__ = checking
@@ -110,7 +122,9 @@ class Method:
 
     def __new__(cls, *given: Any, **options: Any):
         """Make the subclass of the variant that was asked for."""
-        return super().__new__(cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls)
+        return super().__new__(
+            cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls
+        )
 
     def meant(self, given: dict[str, Any]) -> dict[str, Any]:
         """Options that those given mean: with those of ``AS_RUN``, in place of a variant that means nothing else."""
@@ -119,16 +133,28 @@ class Method:
             return given
         other = {name: value for name, value in self.AS_RUN.items() if name in known}
         if not other and not self._of_variant:
-            raise FltnbError(f"{type(self).__name__} has no variant as_run: leave it out.")
+            raise FltnbError(
+                f"{type(self).__name__} has no variant as_run: leave it out."
+            )
         meant = other | given
-        return meant if self._of_variant else {name: meant[name] for name in meant if name != "variant"}
+        return (
+            meant
+            if self._of_variant
+            else {name: meant[name] for name in meant if name != "variant"}
+        )
 
     def options(self) -> dict[str, Any]:
         """All options as they are now."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {
+            name: getattr(self, name)
+            for name in inspect.signature(type(self)).parameters
+        }
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in brief(type(self), self.options()).items())
+        shown = ", ".join(
+            f"{name}={value!r}"
+            for name, value in brief(type(self), self.options()).items()
+        )
         return f"{type(self).__name__}({shown})"
 
     def settings(self) -> dict[str, Any]:
@@ -136,17 +162,23 @@ class Method:
 
         ``kind``, the class, stands beside another id than the usual.
         """
-        settings = {"name": self.name} | ({"kind": type(self).__name__} if self.name != type(self).name else {})
+        settings = {"name": self.name} | (
+            {"kind": type(self).__name__} if self.name != type(self).name else {}
+        )
         for name, value in brief(type(self), self.options()).items():
             if hasattr(value, "get_params"):
-                value = relatedness.canonical(value)
-            settings[name] = brief(type(value), asdict(value)) if is_dataclass(value) else value
+                value = clustering.canonical(value)
+            settings[name] = (
+                brief(type(value), asdict(value)) if is_dataclass(value) else value
+            )
         return settings
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on, such as one without the validation samples it looks at."""
         if getattr(self, "split", "") == "val":
-            other = ", or take as_written" * (self._of_variant and "split" in vars(type(self)))
+            other = ", or take as_written" * (
+                self._of_variant and "split" in vars(type(self))
+            )
             check_validation(fed, type(self).__name__.removesuffix("AsRun"), other)
 
     def local_training(self) -> dict[str, float]:
@@ -158,40 +190,65 @@ class Method:
 
     def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Return the state before round 1."""
-        raise FltnbError(f"{type(self).__name__} has no start(self, fed, model, context): docs/adding_a_method.md.")
+        raise FltnbError(
+            f"{type(self).__name__} has no start(self, fed, model, context): docs/adding_a_method.md."
+        )
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine: "Engine") -> State:
+    def observe(
+        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> State:
         """Let the participants measure models on their own data before they train; most methods do not.
 
         ``engine.evaluate(theta, rows, clients, split)`` gives losses; use "train" or "val", never "test".
         """
         return state
 
-    def changed(self, state: State, fed: Federation, model: "Model", changed: np.ndarray, context: Context) -> State:
+    def changed(
+        self,
+        state: State,
+        fed: Federation,
+        model: "Model",
+        changed: np.ndarray,
+        context: Context,
+    ) -> State:
         """Take note, before the first round of a new phase, that clients ``changed`` (M,) are new or hold other data.
 
         Newcomers have the highest numbers. The default renews sample counts alone: it is refused where clients join.
         """
-        return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
+        return state | (
+            {"weights": np.asarray(fed.sizes, dtype=np.float64)}
+            if "weights" in state
+            else {}
+        )
 
-    def revise(self, state: State, fed: Federation, round: int, context: Context) -> State:
+    def revise(
+        self, state: State, fed: Federation, round: int, context: Context
+    ) -> State:
         """Look at the clients again after a round, as dynamic clustering does; most methods do not."""
         return state
 
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
         """Warn of what can be known before a run; ``drawn[t - 1]`` are the clients that take part in round t."""
 
-    def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def dispatch(
+        self, state: State, clients: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (n,))``: client ``clients[j]`` starts from ``theta[rows[j]]``."""
         return state["models"], state["row"][clients]
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine: "Engine") -> tuple[State, "Trained"]:
+    def train(
+        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> tuple[State, "Trained"]:
         """Let the participants train, as :meth:`dispatch` says; some methods train several models or weigh samples."""
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Return the state after the round; ``theta`` (n, P) are the trained models, ``clients`` ascending."""
-        raise FltnbError(f"{type(self).__name__} has no collect(self, state, clients, theta, round).")
+        raise FltnbError(
+            f"{type(self).__name__} has no collect(self, state, clients, theta, round)."
+        )
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
@@ -199,7 +256,9 @@ class Method:
 
     def evaluate(self, state: State, engine: "Engine", split: str) -> "Evaluation":
         """Test all clients, in order, each with the model that it is served; others are for mixtures of models."""
-        return engine.evaluate(*self.serve(state), np.arange(engine.fed.n_clients), split)
+        return engine.evaluate(
+            *self.serve(state), np.arange(engine.fed.n_clients), split
+        )
 
     def labels(self, state: State) -> np.ndarray | None:
         """Cluster of each client (M,), or None for methods without clusters."""
@@ -232,17 +291,26 @@ class HardMethod(Method):
         super().check(fed)
         K, M = self.n_clusters, fed.n_clients
         if K is not None and K > M:
-            raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")
+            raise FltnbError(
+                f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}."
+            )
 
 
 def one_cluster(fed: Federation, theta: np.ndarray) -> State:
     """State in which everybody is of cluster 0 and served the first of the models (K, P), or the only one (P,)."""
     row = np.zeros(fed.n_clients, dtype=np.int64)
     weights = np.asarray(fed.sizes, dtype=np.float64)
-    return {"models": np.atleast_2d(theta), "row": row, "labels": row.copy(), "weights": weights}
+    return {
+        "models": np.atleast_2d(theta),
+        "row": row,
+        "labels": row.copy(),
+        "weights": weights,
+    }
 
 
-def unclustered(fed: Federation, model: "Model", context: Context, n_models: int = 1) -> State:
+def unclustered(
+    fed: Federation, model: "Model", context: Context, n_models: int = 1
+) -> State:
     """:func:`one_cluster` with copies of the ``initial`` model, and what clustering by models needs besides.
 
     ``trainable``: how many columns are compared; ``heard``: which clients have trained; ``seed``: the run's.
@@ -258,8 +326,15 @@ def unclustered(fed: Federation, model: "Model", context: Context, n_models: int
 
 def alone(fed: Federation, theta: np.ndarray) -> State:
     """State in which every client has a model of its own, all equal to ``theta`` (P,)."""
-    models, row = np.repeat(theta[None], fed.n_clients, axis=0), np.arange(fed.n_clients, dtype=np.int64)
-    return {"models": models, "row": row, "weights": np.asarray(fed.sizes, dtype=np.float64)}
+    models, row = (
+        np.repeat(theta[None], fed.n_clients, axis=0),
+        np.arange(fed.n_clients, dtype=np.int64),
+    )
+    return {
+        "models": models,
+        "row": row,
+        "weights": np.asarray(fed.sizes, dtype=np.float64),
+    }
 
 
 def several(model: "Model", context: Context, n_models: int) -> np.ndarray:
@@ -267,7 +342,9 @@ def several(model: "Model", context: Context, n_models: int) -> np.ndarray:
     return np.stack([model.init(context.seed, k) for k in range(n_models)])
 
 
-def mix(W: np.ndarray, *theta: np.ndarray, block: int = 2048, dtype: np.dtype | None = None) -> np.ndarray:
+def mix(
+    W: np.ndarray, *theta: np.ndarray, block: int = 2048, dtype: np.dtype | None = None
+) -> np.ndarray:
     """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned as ``dtype`` or theta's type.
 
     Several arrays of models count as one below the other; they can be gigabytes, so they are not copied into one.
@@ -275,12 +352,23 @@ def mix(W: np.ndarray, *theta: np.ndarray, block: int = 2048, dtype: np.dtype | 
     Rows without a model in common are mixed apart: where clients know a tenth of each other, a tenth of the work.
     """
     W, given = np.asarray(W, dtype=np.float64), sum(map(len, theta))
-    if W.shape[1:] != (given,) or (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
-        raise FltnbError(f"An aggregation matrix needs non-negative rows that sum to 1, of {given} weights: normalise.")
+    if (
+        W.shape[1:] != (given,)
+        or (W < 0).any()
+        or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9)
+    ):
+        raise FltnbError(
+            f"An aggregation matrix needs non-negative rows that sum to 1, of {given} weights: normalise."
+        )
     size = theta[0].shape[1]
     out = np.empty((len(W), size), dtype=dtype or theta[0].dtype)
-    n, part = connected_components(block_array([[None, csr_array(W)], [csr_array(W.T), None]]))
-    groups = [(np.flatnonzero(part[: len(W)] == p), np.flatnonzero(part[len(W) :] == p)) for p in range(n)]
+    n, part = connected_components(
+        block_array([[None, csr_array(W)], [csr_array(W.T), None]])
+    )
+    groups = [
+        (np.flatnonzero(part[: len(W)] == p), np.flatnonzero(part[len(W) :] == p))
+        for p in range(n)
+    ]
     shares = [W[np.ix_(*group)] for group in groups]
     for columns in (slice(begin, begin + block) for begin in range(0, size, block)):
         models = np.concatenate([own[:, columns] for own in theta])

@@ -45,31 +45,61 @@ class CFL(Method):
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         state = unclustered(fed, model, context)
-        return state | {"updates": np.zeros((fed.n_clients, model.n_trainable), dtype=state["initial"].dtype)}
+        return state | {
+            "updates": np.zeros(
+                (fed.n_clients, model.n_trainable), dtype=state["initial"].dtype
+            )
+        }
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Remember the updates, cut what is to be cut, then average inside the clusters."""
-        models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
+        models, row, heard = (
+            state["models"],
+            state["row"].copy(),
+            with_rows(state["heard"], clients, True),
+        )
         updates = state["updates"].copy()
         n = updates.shape[1]
-        weights = state["weights"] if self.weighting == "samples" else np.ones_like(state["weights"])
+        weights = (
+            state["weights"]
+            if self.weighting == "samples"
+            else np.ones_like(state["weights"])
+        )
         for client, trained in zip(clients, theta, strict=True):
             np.subtract(trained[:n], models[row[client], :n], out=updates[client])
         for cluster in range(len(models)):
             own = np.flatnonzero(row == cluster)
-            if round <= self.warmup or len(own) <= self.min_size or not heard[own].all():
+            if (
+                round <= self.warmup
+                or len(own) <= self.min_size
+                or not heard[own].all()
+            ):
                 continue
             if self._is_torn(updates, own, weights[own]):
                 row[own[bipartition(cosines(updates, own))]] = len(models)
                 models = np.vstack([models, models[cluster : cluster + 1]])
-                heard[own] = False  # a half is judged by updates from its own model only
+                heard[own] = (
+                    False  # a half is judged by updates from its own model only
+                )
         # All members started from the cluster's model: its mean update added to it is the mean of their models.
         models = cluster_means(row[clients], weights[clients], theta, models)
-        return state | {"models": models, "row": row, "labels": row, "updates": updates, "heard": heard}
+        return state | {
+            "models": models,
+            "row": row,
+            "labels": row,
+            "updates": updates,
+            "heard": heard,
+        }
 
-    def _is_torn(self, updates: np.ndarray, own: np.ndarray, weights: np.ndarray) -> bool:
+    def _is_torn(
+        self, updates: np.ndarray, own: np.ndarray, weights: np.ndarray
+    ) -> bool:
         """Whether the mean update is small and some member's is large."""
-        share = np.zeros(len(updates), dtype=updates.dtype)  # of its type: no copy is made of the (M, P) updates
+        share = np.zeros(
+            len(updates), dtype=updates.dtype
+        )  # of its type: no copy is made of the (M, P) updates
         share[own] = weights / weights.sum()
         longest = max(np.linalg.norm(updates[i]) for i in own)
         return bool(np.linalg.norm(share @ updates) < self.eps1 and longest > self.eps2)
@@ -80,14 +110,18 @@ def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
     inner = gram(updates, own=own)
     norm = np.sqrt(np.diag(inner))
     scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
-    similarity = np.clip(inner * scale * scale[:, None], -1.0, 1.0) + 0.0  # no negative zeros
+    similarity = (
+        np.clip(inner * scale * scale[:, None], -1.0, 1.0) + 0.0
+    )  # no negative zeros
     np.fill_diagonal(similarity, 1.0)
     return similarity
 
 
 def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
     """Cut in two by similarity (m, m): True (m,) for the half that does not hold the first member."""
-    half = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=linkage).fit_predict(1.0 - similarity)
+    half = AgglomerativeClustering(
+        n_clusters=2, metric="precomputed", linkage=linkage
+    ).fit_predict(1.0 - similarity)
     return half != half[0]
 
 
@@ -113,23 +147,46 @@ class FedCluster(Method):
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         state = unclustered(fed, model, context)
-        kernel = model.head.start, model.head.stop - model.n_classes  # the last layer's weights; biases come after
+        kernel = (
+            model.head.start,
+            model.head.stop - model.n_classes,
+        )  # the last layer's weights; biases come after
         return state | {
-            "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=state["initial"].dtype),
+            "updates": np.zeros(
+                (fed.n_clients, kernel[1] - kernel[0]), dtype=state["initial"].dtype
+            ),
             "kernel": np.array(kernel),
-            "since": np.zeros(1, dtype=np.int64),  # round after which each cluster was formed
+            "since": np.zeros(
+                1, dtype=np.int64
+            ),  # round after which each cluster was formed
             "settled": np.zeros(1, dtype=bool),
         }
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Remember the updates, try the cuts that are due, and average inside the clusters that were not cut."""
-        models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
-        since, settled, kernel = state["since"].copy(), state["settled"].copy(), slice(*state["kernel"])
-        updates = with_rows(state["updates"], clients, theta[:, kernel] - models[row[clients], kernel])
+        models, row, heard = (
+            state["models"],
+            state["row"].copy(),
+            with_rows(state["heard"], clients, True),
+        )
+        since, settled, kernel = (
+            state["since"].copy(),
+            state["settled"].copy(),
+            slice(*state["kernel"]),
+        )
+        updates = with_rows(
+            state["updates"], clients, theta[:, kernel] - models[row[clients], kernel]
+        )
         averaged = cluster_means(row[clients], state["weights"][clients], theta, models)
         for cluster in range(len(models)):
             own = np.flatnonzero(row == cluster)
-            if settled[cluster] or round - since[cluster] <= self.period or not heard[own].all():
+            if (
+                settled[cluster]
+                or round - since[cluster] <= self.period
+                or not heard[own].all()
+            ):
                 continue
             second = halves(cosines(updates, own), self.gamma) if len(own) > 2 else None
             if second is None:
@@ -139,7 +196,13 @@ class FedCluster(Method):
             averaged = np.vstack([averaged, models[cluster : cluster + 1]])
             since[cluster], heard[own] = round, False
             since, settled = np.append(since, round), np.append(settled, False)
-        clusters = {"models": averaged, "row": row, "labels": row, "since": since, "settled": settled}
+        clusters = {
+            "models": averaged,
+            "row": row,
+            "labels": row,
+            "since": since,
+            "settled": settled,
+        }
         return state | clusters | {"updates": updates, "heard": heard}
 
 

@@ -13,10 +13,10 @@ from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist, pdist
 
+from ..clustering.cuts import canonical
+from ..clustering.pacfl import flat_clusters
 from ..errors import FltnbError
 from ..randomness import integer
-from ..relatedness.cuts import canonical
-from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative
 from .base import Context, HardMethod, Method, State, unclustered
 from .modelspace import BLOCK, cluster_means, gram, kmeans, leading_features, with_rows
@@ -37,14 +37,21 @@ class ColdStart(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
-        head = np.array([model.head.start, model.head.stop])  # columns of the last layer
-        return unclustered(fed, model, context) | {"head": head, "forming": np.array(False)}
+        head = np.array(
+            [model.head.start, model.head.stop]
+        )  # columns of the last layer
+        return unclustered(fed, model, context) | {
+            "head": head,
+            "forming": np.array(False),
+        }
 
     def foresee(self, phases, drawn: Sequence[np.ndarray]) -> None:
         """Refuse a first round with too few participants to form clusters from."""
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
-            raise FltnbError(f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a higher participation.")
+            raise FltnbError(
+                f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a higher participation."
+            )
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
@@ -54,11 +61,15 @@ class ColdStart(HardMethod):
         """Clusters (n,) of newcomers, by the models (n, P) that they trained from the initial one."""
         raise NotImplementedError
 
-    def aggregate(self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    def aggregate(
+        self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray
+    ) -> np.ndarray:
         """Models (C, P) after a round in which clients with these labels came back with ``theta``."""
         return cluster_means(labels, weights, theta, state["models"][1:])
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Form the clusters, or average inside them and place who is new."""
         row, first, more = state["row"].copy(), len(state["models"]) == 1, {}
         if first:
@@ -69,11 +80,22 @@ class ColdStart(HardMethod):
             old = clients[~new]
             if new.any():
                 row[clients[new]] = self.place(state, theta[new]) + 1
-            models = self.aggregate(state, row[old] - 1, state["weights"][old], theta[~new])
+            models = self.aggregate(
+                state, row[old] - 1, state["weights"][old], theta[~new]
+            )
         unplaced = row == 0
         labels = np.where(unplaced, len(models) + np.cumsum(unplaced) - 1, row - 1)
         models = np.vstack([state["models"][:1], models])
-        return state | more | {"models": models, "row": row, "labels": labels, "forming": np.array(first)}
+        return (
+            state
+            | more
+            | {
+                "models": models,
+                "row": row,
+                "labels": labels,
+                "forming": np.array(first),
+            }
+        )
 
 
 class FedClust(ColdStart):
@@ -97,24 +119,40 @@ class FedClust(ColdStart):
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.n_clusters is None):
-            raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
+            raise FltnbError(
+                "FedClust needs a threshold or a number of clusters: give threshold or n_clusters."
+            )
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
         sent = theta[:, slice(*state["head"])]
-        squared = sum(pdist(sent[:, at : at + BLOCK], "sqeuclidean") for at in range(0, sent.shape[1], BLOCK))
+        squared = sum(
+            pdist(sent[:, at : at + BLOCK], "sqeuclidean")
+            for at in range(0, sent.shape[1], BLOCK)
+        )
         tree = linkage(np.sqrt(squared), "complete")
-        labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
-        means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
+        labels = flat_clusters(
+            tree, np.inf if self.threshold is None else self.threshold, self.n_clusters
+        )
+        means = np.stack(
+            [
+                sent[labels == k].mean(axis=0, dtype=np.float64)
+                for k in range(labels.max() + 1)
+            ]
+        )
         return labels, np.repeat(state["models"], len(means), axis=0), {"heads": means}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Nearest mean final layer."""
-        return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
+        return cdist(
+            theta[:, slice(*state["head"])].astype(np.float64), state["heads"]
+        ).argmin(axis=1)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up; in the warm-up the final layer up."""
-        return n_parameters, int(np.diff(state["head"])[0]) if state["forming"] else n_parameters
+        return n_parameters, int(np.diff(state["head"])[0]) if state[
+            "forming"
+        ] else n_parameters
 
 
 class FedClustAsRun(FedClust, as_run=True):
@@ -122,12 +160,18 @@ class FedClustAsRun(FedClust, as_run=True):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, of which all trained weights are compared."""
-        return super().start(fed, model, context) | {"head": np.array([0, model.n_trainable])}
+        return super().start(fed, model, context) | {
+            "head": np.array([0, model.n_trainable])
+        }
 
     def form(self, state, clients, theta, round):
         """Complete linkage of all weights, and the only averages."""
         labels, models, more = super().form(state, clients, theta, round)
-        return labels, cluster_means(labels, state["weights"][clients], theta, models), more
+        return (
+            labels,
+            cluster_means(labels, state["weights"][clients], theta, models),
+            more,
+        )
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Leave the models as they are."""
@@ -160,20 +204,33 @@ class FlexCFL(ColdStart):
         """k-means on the decomposed cosines of the first updates."""
         K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
         features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
-        labels = canonical(kmeans(features, K, integer(int(state["seed"]), "method", round)))
-        models = cluster_means(labels, np.ones(len(clients)), theta, np.repeat(initial[None], K, axis=0))
+        labels = canonical(
+            kmeans(features, K, integer(int(state["seed"]), "method", round))
+        )
+        models = cluster_means(
+            labels, np.ones(len(clients)), theta, np.repeat(initial[None], K, axis=0)
+        )
         return labels, models, {"directions": (models - initial)[:, :n]}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Least ``(1 - cosine) / 2`` between first updates, hence the largest cosine."""
-        updates = (theta - state["models"][0]).astype(np.float64)[:, : int(state["trainable"])]
+        updates = (theta - state["models"][0]).astype(np.float64)[
+            :, : int(state["trainable"])
+        ]
         directions = state["directions"].astype(np.float64)
         norm = np.linalg.norm(directions, axis=1)
-        return (updates @ directions.T / np.where(norm > 0, norm, np.inf)).argmax(axis=1)
+        return (updates @ directions.T / np.where(norm > 0, norm, np.inf)).argmax(
+            axis=1
+        )
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
-        return pull(super().aggregate(state, labels, weights, theta), self.eta, self.normalised, state["trainable"])
+        return pull(
+            super().aggregate(state, labels, weights, theta),
+            self.eta,
+            self.normalised,
+            state["trainable"],
+        )
 
 
 class FlexCFLAsRun(FlexCFL, as_run=True):
@@ -190,12 +247,19 @@ def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
     return np.pad(cosines, ((0, 0), (0, n_components - cosines.shape[1])))
 
 
-def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: int | None = None) -> np.ndarray:
+def pull(
+    models: np.ndarray,
+    eta: float,
+    normalised: bool = True,
+    n_trainable: int | None = None,
+) -> np.ndarray:
     """Mix every group's model (K, P) with the directions of the others; lengths are those of trained parameters."""
     if eta == 0:
         return models
     norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)
-    W = np.tile(np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0), (len(models), 1))
+    W = np.tile(
+        np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0), (len(models), 1)
+    )
     np.fill_diagonal(W, 1.0)
     if normalised:
         W /= W.sum(axis=1, keepdims=True)
@@ -229,7 +293,9 @@ class CFLGP(HardMethod):
         """Everybody in cluster 0, all models equal, profiles zero."""
         state = unclustered(fed, model, context, self.n_clusters)
         times = np.zeros((fed.n_clients, self.n_clusters), dtype=np.int64)
-        profile = np.zeros((*times.shape, model.n_trainable), dtype=state["initial"].dtype)
+        profile = np.zeros(
+            (*times.shape, model.n_trainable), dtype=state["initial"].dtype
+        )
         return state | {"profile": profile, "times": times}
 
     def due(self, round: int) -> bool:
@@ -240,34 +306,66 @@ class CFLGP(HardMethod):
         """Models (n,) whose updates enter the profiles: the same for all, one after the other."""
         return np.full(len(clients), (round - 1) // self.period % self.n_clusters)
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine) -> tuple[State, "Trained"]:
+    def train(
+        self, state: State, clients: np.ndarray, round: int, engine
+    ) -> tuple[State, "Trained"]:
         """Train the cluster's model, and the criterion if it is time and another one; update the profiles."""
         state, trained = super().train(state, clients, round, engine)
         if not self.due(round):
             return state | {"twice": np.array(0.0)}, trained
-        models, block, theta = state["models"], self.criterion(state, clients, round), trained.theta
+        models, block, theta = (
+            state["models"],
+            self.criterion(state, clients, round),
+            trained.theta,
+        )
         other = block != state["row"][clients]
         if other.any():
-            again, theta = engine.train(models, block[other], clients[other], round), theta.copy()
-            theta[other], trained.loss[other] = again.theta, trained.loss[other] + 0 * again.loss  # NaN ends the run
+            again, theta = (
+                engine.train(models, block[other], clients[other], round),
+                theta.copy(),
+            )
+            theta[other], trained.loss[other] = (
+                again.theta,
+                trained.loss[other] + 0 * again.loss,
+            )  # NaN ends the run
         profile, times = state["profile"].copy(), state["times"].copy()
         times[clients, block] += 1
         for client, m, update in zip(clients, block, theta, strict=True):
-            beta = 1 / (round // (self.n_clusters * self.period) + 1 if self.by_samples else times[client, m])
-            profile[client, m] = (1 - beta) * profile[client, m] + beta * (update - models[m])[: profile.shape[2]]
-        return state | {"profile": profile, "times": times, "twice": other.mean()}, trained
+            beta = 1 / (
+                round // (self.n_clusters * self.period) + 1
+                if self.by_samples
+                else times[client, m]
+            )
+            profile[client, m] = (1 - beta) * profile[client, m] + beta * (
+                update - models[m]
+            )[: profile.shape[2]]
+        return state | {
+            "profile": profile,
+            "times": times,
+            "twice": other.mean(),
+        }, trained
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Cluster the profiles if it is time, then average inside the clusters."""
         row, heard, profile = state["row"], state["heard"], state["profile"]
         if self.due(round):
             heard = with_rows(heard, clients, True)
             if heard.sum() >= self.n_clusters:
-                points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
+                points = (profile if heard.all() else profile[heard]).reshape(
+                    heard.sum(), -1
+                )
                 features = leading_features(gram(points), self.n_clusters)
-                labels = kmeans(features, self.n_clusters, integer(int(state["seed"]), "method", round))
+                labels = kmeans(
+                    features,
+                    self.n_clusters,
+                    integer(int(state["seed"]), "method", round),
+                )
                 row = with_rows(row, heard, renamed(labels, row[heard]))
-        weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        weights = (
+            state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        )
         models = cluster_means(row[clients], weights, theta, state["models"])
         return state | {"models": models, "row": row, "labels": row, "heard": heard}
 

@@ -11,12 +11,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from ..clustering import FCR
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations import SPLITS, Federation
 from ..federations.phases import Phase, phases
-from ..relatedness import FCR
 from ..settings import Count, Natural
 from .base import Context, State
 from .flt import FLT
@@ -70,12 +70,18 @@ class DynamicFLT(FLT):
         super().__post_init__()
         self.nearest = "nearest" in (self.newcomers, self.drifted)
         if self.lam is None and self.tau is None and not self.nearest:
-            raise FltnbError('Nothing is dynamic here: give lam, tau or newcomers="nearest", or take FLT.')
+            raise FltnbError(
+                'Nothing is dynamic here: give lam, tau or newcomers="nearest", or take FLT.'
+            )
         if hasattr(self.clusterer, "labels_"):
-            raise FltnbError("Dynamic clustering fits its clusterer again and again: give an unfitted one.")
+            raise FltnbError(
+                "Dynamic clustering fits its clusterer again and again: give an unfitted one."
+            )
         if self.nearest and not isinstance(self.clusterer, FCR):
             other = type(self.clusterer).__name__
-            raise FltnbError(f'"nearest" needs FCR, not {other}, for one common space: or take lam and tau alone.')
+            raise FltnbError(
+                f'"nearest" needs FCR, not {other}, for one common space: or take lam and tau alone.'
+            )
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer on every phase that may need it."""
@@ -93,15 +99,25 @@ class DynamicFLT(FLT):
         if self.tau is not None and self.tau > len(drawn):
             warnings.warn(f"tau = {self.tau} {never} give a smaller one.", stacklevel=4)
 
-    def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
+    def schedule(
+        self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]
+    ) -> tuple[dict[int, str], int]:
         """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand."""
         coming = {phase.round: phase for phase in phases[1:]}
         n, pending, flags, fired, most = phases[0].fed.n_clients, set(), set(), {}, 0
         for round, clients in enumerate(drawn, start=1):
             if round in coming:
                 changed = np.flatnonzero(coming[round].changed)
-                flags |= set(changed[changed >= n].tolist()) if self.newcomers == "recluster" else set()
-                pending |= set(changed[changed < n].tolist()) if self.drifted == "recluster" else set()
+                flags |= (
+                    set(changed[changed >= n].tolist())
+                    if self.newcomers == "recluster"
+                    else set()
+                )
+                pending |= (
+                    set(changed[changed < n].tolist())
+                    if self.drifted == "recluster"
+                    else set()
+                )
                 n = coming[round].fed.n_clients
             raised = pending & set(clients.tolist())
             flags, pending = flags | raised, pending - raised
@@ -118,9 +134,13 @@ class DynamicFLT(FLT):
 
     def start(self, fed: Federation, model, context: Context) -> State:
         """Cluster the clients for the first time; nobody has changed."""
-        return super().start(fed, model, context) | {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
+        return super().start(fed, model, context) | {
+            name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES
+        }
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients as they are now."""
         adjacency, labels, extra = super().client_graph(fed, context)
         extra["with_encoder"] = np.array(fed.n_clients)
@@ -128,16 +148,28 @@ class DynamicFLT(FLT):
             fitted = self.fitted(fed, context)
             # mean embedding of each cluster's samples: a client's centroids, by their shares, hold its own mean
             own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
-            share = (fitted.labels_ == np.arange(fitted.n_clusters_)[:, None]) * np.asarray(fed.sizes, dtype=np.float64)
+            share = (
+                fitted.labels_ == np.arange(fitted.n_clusters_)[:, None]
+            ) * np.asarray(fed.sizes, dtype=np.float64)
             extra["anchors"] = share @ own / share.sum(axis=1, keepdims=True)
             extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
         return adjacency, labels, extra
 
-    def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
+    def changed(
+        self,
+        state: State,
+        fed: Federation,
+        model,
+        changed: np.ndarray,
+        context: Context,
+    ) -> State:
         """Note who has new data, and take in newcomers: alone at first, or at their nearest cluster."""
         new = np.arange(fed.n_clients) >= len(state["row"])
         state = super().changed(state, fed, model, changed, context)
-        state |= {name: np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)]) for name in CHANGES}
+        state |= {
+            name: np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)])
+            for name in CHANGES
+        }
         state["pending"] |= changed & ~new
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
@@ -145,13 +177,20 @@ class DynamicFLT(FLT):
         state["flags"] |= new
         return state
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Aggregate, and take the participants' flags (lines 13-20)."""
         state = super().collect(state, clients, theta, round)
         present = np.isin(np.arange(len(state["row"])), clients)
-        return state | {"flags": state["flags"] | (state["pending"] & present), "pending": state["pending"] & ~present}
+        return state | {
+            "flags": state["flags"] | (state["pending"] & present),
+            "pending": state["pending"] & ~present,
+        }
 
-    def revise(self, state: State, fed: Federation, round: int, context: Context) -> State:
+    def revise(
+        self, state: State, fed: Federation, round: int, context: Context
+    ) -> State:
         """Place or re-cluster (lines 21-28)."""
         raised = state["flags"] & ~state["alone"]
         if self.drifted == "nearest" and raised.any():
@@ -162,23 +201,51 @@ class DynamicFLT(FLT):
         # without lambda no flags are sent, so the server knows of newcomers only
         unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
         state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
-        sent, up_down = state["sent"], extra["sent"].copy()  # who has the encoder keeps it:
-        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])
-        return state | extra | {"sent": sent + up_down} | {name: np.zeros_like(state[name]) for name in CHANGES}
+        sent, up_down = (
+            state["sent"],
+            extra["sent"].copy(),
+        )  # who has the encoder keeps it:
+        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(
+            state["with_encoder"]
+        )
+        return (
+            state
+            | extra
+            | {"sent": sent + up_down}
+            | {name: np.zeros_like(state[name]) for name in CHANGES}
+        )
 
-    def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
+    def _place(
+        self, state: State, who: np.ndarray, fed: Federation, context: Context
+    ) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
-        some = replace(fed, **{split: [getattr(fed, split)[i] for i in who] for split in SPLITS}, clusters=None)
-        embedded = embed_clients(some, self.encoder, progress=context.progress, n_jobs=context.n_jobs)
+        some = replace(
+            fed,
+            **{split: [getattr(fed, split)[i] for i in who] for split in SPLITS},
+            clusters=None,
+        )
+        embedded = embed_clients(
+            some, self.encoder, progress=context.progress, n_jobs=context.n_jobs
+        )
         z = np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
         distance = np.linalg.norm(z[:, None] - state["anchors"][None], axis=2)
-        adjacency, labels = state["relation"][state["row"]].copy(), state["labels"].copy()
+        adjacency, labels = (
+            state["relation"][state["row"]].copy(),
+            state["labels"].copy(),
+        )
         for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
             labels[client] = cluster
             member = labels == cluster
             adjacency[client], adjacency[:, client] = member, member
         trusted = ~np.isin(np.arange(fed.n_clients), who)
         state = rewire(state, adjacency, labels, fed.sizes, trusted)
-        up_down = [z.size, (who >= state["with_encoder"]).sum() * sent_parameters(self.encoder, fed.input_shape)]
-        state |= {"sent": state["sent"] + up_down, "with_encoder": np.maximum(state["with_encoder"], who.max() + 1)}
+        up_down = [
+            z.size,
+            (who >= state["with_encoder"]).sum()
+            * sent_parameters(self.encoder, fed.input_shape),
+        ]
+        state |= {
+            "sent": state["sent"] + up_down,
+            "with_encoder": np.maximum(state["with_encoder"], who.max() + 1),
+        }
         return state | {name: state[name] & trusted for name in CHANGES}

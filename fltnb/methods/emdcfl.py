@@ -1,7 +1,7 @@
 """EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
 
 Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Each pair then exchanges models
-and measures how far apart the embeddings of their samples are (:class:`fltnb.relatedness.EMDClustering`); clients with
+and measures how far apart the embeddings of their samples are (:class:`fltnb.clustering.EMDClustering`); clients with
 the same neighbours share these neighbours' mean from then on, beginning with what they have just trained.
 """
 
@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from sklearn.base import clone
 
+from ..clustering import EMDClustering
 from ..errors import FltnbError
 from ..federations.phases import phases
 from ..progress import bar
-from ..relatedness import EMDClustering
 from .base import Context, FixedGraph, Method, State, alone, mix_groups
 from .flt import OneShot
 from .graph import graph_key, rewire
@@ -49,8 +49,13 @@ class EMDCFL(Method):
 
     def __post_init__(self) -> None:
         self.clusterer = EMDClustering() if self.clusterer is None else self.clusterer
-        if not isinstance(self.clusterer, EMDClustering) or self.clusterer.n_clusters is not None:
-            raise FltnbError(f"clusterer must be an fl.EMDClustering(...) without n_clusters, not {self.clusterer!r}.")
+        if (
+            not isinstance(self.clusterer, EMDClustering)
+            or self.clusterer.n_clusters is not None
+        ):
+            raise FltnbError(
+                f"clusterer must be an fl.EMDClustering(...) without n_clusters, not {self.clusterer!r}."
+            )
 
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""
@@ -67,13 +72,18 @@ class EMDCFL(Method):
             "reference": np.full(M, np.nan),
             "tolerance": np.array(np.nan),
             "local": state["models"].copy(),  # last trained models
-            **{name: np.zeros(M, dtype=bool) for name in ("present", "trained", "measured")},
+            **{
+                name: np.zeros(M, dtype=bool)
+                for name in ("present", "trained", "measured")
+            },
             "again": np.array(self.repeat),
             "net": np.array(model.name),
             "sent": np.zeros(2, dtype=np.int64),
         }
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Average inside the clusters known so far; :meth:`revise` does it again where clusters change."""
         state = dict(state)
         state["present"] = np.isin(np.arange(len(state["row"])), clients)
@@ -89,17 +99,29 @@ class EMDCFL(Method):
 
     def revise(self, state: State, fed, round: int, context: Context) -> State:
         """Measure the pairs that can be measured for the first time, connect, and average in the new clusters."""
-        new = state["trained"] if state["again"] else state["trained"] & ~state["measured"]
+        new = (
+            state["trained"]
+            if state["again"]
+            else state["trained"] & ~state["measured"]
+        )
         if not new.any():
             return state
         state = state | {"measured": state["measured"] | new}
         if state["trained"].sum() > 1:
             state = self._measure(state, fed, new, context)
-            adjacency, labels, tolerance = self.clusterer.connect(state["distance"], state["reference"])
-            regrouped = rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
+            adjacency, labels, tolerance = self.clusterer.connect(
+                state["distance"], state["reference"]
+            )
+            regrouped = rewire(
+                state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool)
+            )
             state = regrouped | {"tolerance": np.array(tolerance)}
             # a cluster of which nobody took part has the mean of what its members were served
-            share = state["relation"] * state["weights"] * (1 if self.rule == "last_local" else state["present"])
+            share = (
+                state["relation"]
+                * state["weights"]
+                * (1 if self.rule == "last_local" else state["present"])
+            )
             state["models"] = mix_groups(share, state["local"], state["models"])
         if not self._keeps_local(state):
             state["local"] = state["local"][:0].copy()
@@ -107,7 +129,11 @@ class EMDCFL(Method):
 
     def _keeps_local(self, state: State) -> bool:
         """Whether clients' own models are still needed."""
-        return self.rule == "last_local" or bool(state["again"]) or not state["measured"].all()
+        return (
+            self.rule == "last_local"
+            or bool(state["again"])
+            or not state["measured"].all()
+        )
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, under the models that clients trained last."""
@@ -115,35 +141,57 @@ class EMDCFL(Method):
 
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
-        pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}
+        pairs = {
+            int(i): [int(j) for j in known if j != i and (new[i] or new[j])]
+            for i in known
+        }
         most = int(self.clusterer.max_samples)
-        sizes, held = (np.minimum([len(own) for own in part], most) for part in (fed.train, fed.val))
+        sizes, held = (
+            np.minimum([len(own) for own in part], most)
+            for part in (fed.train, fed.val)
+        )
         clusterer = clone(self.clusterer)
         if clusterer.n_jobs is None:
-            cells = sum(int(sizes[i] * held[others].sum()) for i, others in pairs.items())
+            cells = sum(
+                int(sizes[i] * held[others].sum()) for i, others in pairs.items()
+            )
             clusterer.n_jobs = 1 if cells < SMALL else (context.n_jobs or -1)
 
         def tasks():
             for i, others in pairs.items():
                 if others:
                     own = state["local"][i]
-                    held = {j: penultimate(net, own, fed.client(j, "val")[0]) for j in (i, *others)}
+                    held = {
+                        j: penultimate(net, own, fed.client(j, "val")[0])
+                        for j in (i, *others)
+                    }
                     yield i, penultimate(net, own, fed.client(i)[0]), held
 
         distance, reference = state["distance"].copy(), state["reference"].copy()
-        shown = bar(tasks(), context.progress, total=len(pairs), desc="emdcfl", unit="client")
+        shown = bar(
+            tasks(), context.progress, total=len(pairs), desc="emdcfl", unit="client"
+        )
         clusterer.measure(shown, distance, reference)
         body = net.n_parameters - (net.head.stop - net.head.start)
         width = clusterer.sent_width(net.n_features)
         moved = sum(len(others) for others in pairs.values())
-        embedded = sum(int(len(others) * sizes[i] + held[others].sum()) for i, others in pairs.items())
+        embedded = sum(
+            int(len(others) * sizes[i] + held[others].sum())
+            for i, others in pairs.items()
+        )
         own = sum(clusterer.references(len(others)) for others in pairs.values())
-        sent = state["sent"] + np.array([moved * body + embedded * width + own, moved * body])
+        sent = state["sent"] + np.array(
+            [moved * body + embedded * width + own, moved * body]
+        )
         return state | {"distance": distance, "reference": reference, "sent": sent}
 
     def found_graph(self, state: State, fed) -> FixedGraph | None:
         """Return the clusters, where round 1 has measured all pairs: its averages were theirs already."""
-        if type(self) is not EMDCFL or len(phases(fed)) > 1 or not state["measured"].all():
+        if (
+            type(self) is not EMDCFL
+            or len(phases(fed)) > 1
+            or not state["measured"].all()
+        ):
             return None
         key = graph_key(self.rule, state["relation"], state["row"])
         return FixedGraph(key, state["labels"], self.setup_bytes(state))
@@ -159,4 +207,9 @@ def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     parameters = [part.to(device) for part in model.unflatten(theta.astype(np.float32))]
     slices = np.split(inputs, range(SLICE, len(inputs), SLICE))
     with torch.inference_mode():
-        return torch.cat([model.features(parameters, torch.from_numpy(x).to(device)).cpu() for x in slices]).numpy()
+        return torch.cat(
+            [
+                model.features(parameters, torch.from_numpy(x).to(device)).cpu()
+                for x in slices
+            ]
+        ).numpy()

@@ -43,34 +43,63 @@ class FedEM(Method):
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
         shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
-        return one_cluster(fed, several(model, context, self.n_clusters)) | {"shares": shares}
+        return one_cluster(fed, several(model, context, self.n_clusters)) | {
+            "shares": shares
+        }
 
-    def scores(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
+    def scores(
+        self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
+    ) -> np.ndarray:
         """Log-weights (K, n) of the components for a client's samples, from the losses (K, n) and its shares."""
-        with np.errstate(divide="ignore"):  # minus infinity where a component has been lost
+        with np.errstate(
+            divide="ignore"
+        ):  # minus infinity where a component has been lost
             return np.log(state["shares"][client])[:, None] - losses
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """E-step, then K weighted trainings for each participant."""
         K, shares, weights = self.n_clusters, state["shares"].copy(), {}
-        for client, mine in zip(clients, sample_losses(engine, state["models"], clients), strict=True):
-            q = softmax(self.scores(state, mine, client, engine.fed.labels[engine.fed.train[client]]), axis=0)
+        for client, mine in zip(
+            clients, sample_losses(engine, state["models"], clients), strict=True
+        ):
+            q = softmax(
+                self.scores(
+                    state, mine, client, engine.fed.labels[engine.fed.train[client]]
+                ),
+                axis=0,
+            )
             shares[client], weights[client] = q.mean(axis=1), q
         largest = shares.argmax(axis=1)
-        state = self.weighed(state | {"shares": shares, "row": largest, "labels": largest}, weights, engine.fed)
-        pairs, each = (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)), [*chain(*weights.values())]
+        state = self.weighed(
+            state | {"shares": shares, "row": largest, "labels": largest},
+            weights,
+            engine.fed,
+        )
+        pairs, each = (
+            (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)),
+            [*chain(*weights.values())],
+        )
         trained = engine.train(state["models"], *pairs, round, each)
-        theta, loss = trained.theta.reshape(len(clients), -1), trained.loss.reshape(len(clients), K).sum(axis=1)
+        theta, loss = (
+            trained.theta.reshape(len(clients), -1),
+            trained.loss.reshape(len(clients), K).sum(axis=1),
+        )
         return state, replace(trained, theta=theta, loss=loss)
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Take note of the weights (K, n_i) of every participant's samples; FedEM has no use for them."""
         return state
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Average every component over all participants; ``theta`` is (n, K P)."""
         weights = state["weights"][clients]
-        return state | {"models": mix(weights[None] / weights.sum(), theta).reshape(self.n_clusters, -1)}
+        return state | {
+            "models": mix(weights[None] / weights.sum(), theta).reshape(
+                self.n_clusters, -1
+            )
+        }
 
     def evaluate(self, state: State, engine, split: str):
         """Test the mixtures."""
@@ -86,12 +115,18 @@ class FedEMAsRun(FedEM, as_run=True):
     def start(self, fed, model, context: Context) -> State:
         """As written, and everybody's copy."""
         state = super().start(fed, model, context)
-        return state | {"copies": np.repeat(state["models"][-1:], fed.n_clients, axis=0)}
+        return state | {
+            "copies": np.repeat(state["models"][-1:], fed.n_clients, axis=0)
+        }
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Keep the copies as well."""
         last = theta[:, -state["models"].shape[1] :]
-        return super().collect(state, clients, theta, round) | {"copies": with_rows(state["copies"], clients, last)}
+        return super().collect(state, clients, theta, round) | {
+            "copies": with_rows(state["copies"], clients, last)
+        }
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Give the local copies."""
@@ -112,27 +147,44 @@ class FedRC(FedEM):
         """As FedEM, with equal class parts."""
         state = super().start(fed, model, context)
         K, C = self.n_clusters, model.n_classes
-        return state | {"sums": np.zeros((fed.n_clients, K, C)), "parts": np.full((K, C), 1 / K)}
+        return state | {
+            "sums": np.zeros((fed.n_clients, K, C)),
+            "parts": np.full((K, C), 1 / K),
+        }
 
-    def scores(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
+    def scores(
+        self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
+    ) -> np.ndarray:
         """FedEM's weights over the class parts."""
-        return super().scores(state, losses, client, labels) - np.log(state["parts"][:, labels])
+        return super().scores(state, losses, client, labels) - np.log(
+            state["parts"][:, labels]
+        )
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Keep each participant's sums of q by class, which it sends."""
         sums = state["sums"].copy()
         for client, q in weights.items():
-            sums[client] = [np.bincount(fed.labels[fed.train[client]], one, sums.shape[2]) for one in q]
+            sums[client] = [
+                np.bincount(fed.labels[fed.train[client]], one, sums.shape[2])
+                for one in q
+            ]
         return state | {"sums": sums}
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Average the components and renew the class parts."""
         sums = np.maximum(state["sums"].sum(axis=0), 1e-8)
-        return super().collect(state, clients, theta, round) | {"parts": sums / sums.sum(axis=1, keepdims=True)}
+        return super().collect(state, clients, theta, round) | {
+            "parts": sums / sums.sum(axis=1, keepdims=True)
+        }
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All components and the class parts, down and up."""
-        return tuple(scalars + state["parts"].size for scalars in super().traffic(state, n_parameters))
+        return tuple(
+            scalars + state["parts"].size
+            for scalars in super().traffic(state, n_parameters)
+        )
 
 
 class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
@@ -181,33 +233,59 @@ class FedSoft(Method):
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants count which centre suits how many of their samples, if it is time or they never have."""
-        due = clients if (round - 1) % self.period == 0 else clients[~state["measured"][clients]]
+        due = (
+            clients
+            if (round - 1) % self.period == 0
+            else clients[~state["measured"][clients]]
+        )
         importance, counts = state["importance"].copy(), state["counts"].copy()
-        for client, losses in zip(due, sample_losses(engine, state["models"], due, self.split), strict=True):
-            counts[client] = self.counted(losses, state["weights"][client], engine.spec.batch_size)
+        for client, losses in zip(
+            due, sample_losses(engine, state["models"], due, self.split), strict=True
+        ):
+            counts[client] = self.counted(
+                losses, state["weights"][client], engine.spec.batch_size
+            )
             importance[client] = counts[client] / counts[client].sum()
-        largest, measured = importance.argmax(axis=1), with_rows(state["measured"], due, True)
+        largest, measured = (
+            importance.argmax(axis=1),
+            with_rows(state["measured"], due, True),
+        )
         found = {"importance": importance, "row": largest, "labels": largest}
         return state | found | {"counts": counts, "measured": measured}
 
-    def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
+    def counted(
+        self, losses: np.ndarray, samples: float, batch_size: int
+    ) -> np.ndarray:
         """``u_k n`` (K,) of a client, from the losses (K, n) of its samples."""
         count = np.bincount(losses.argmin(axis=0), minlength=self.n_clusters)
         return np.where(count > 0, count / losses.shape[1], FLOOR) * samples
 
-    def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def dispatch(
+        self, state: State, clients: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Mean of the centres with the client's importance weights, which is also what the proximal term pulls to."""
-        return mix(state["importance"][clients], state["models"]), np.arange(len(clients))
+        return mix(state["importance"][clients], state["models"]), np.arange(
+            len(clients)
+        )
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Every participant's model goes into every centre, by importance and samples."""
         counts = state["counts"][clients]
         models = mix((counts / counts.sum(axis=0)).T, theta)
-        return state | {"models": models, "own": with_rows(state["own"], clients, theta)}
+        return state | {
+            "models": models,
+            "own": with_rows(state["own"], clients, theta),
+        }
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Give the clients' own models or their nearest centres."""
-        return (state["own"], np.arange(len(state["own"]))) if self.serves == "own" else super().serve(state)
+        return (
+            (state["own"], np.arange(len(state["own"])))
+            if self.serves == "own"
+            else super().serve(state)
+        )
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All centres down; one model and K counts up."""
@@ -221,11 +299,19 @@ class FedSoftAsRun(FedSoft, as_run=True):
     lam: ClassVar = 0.0
     period: ClassVar = 1
 
-    def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
+    def counted(
+        self, losses: np.ndarray, samples: float, batch_size: int
+    ) -> np.ndarray:
         """Count whole batches (K,); a centre that wins none counts for a thousandth of the samples, at least for 1."""
         n = losses.shape[1]
-        winner = batch_means(losses, batch_size).argmin(axis=0)  # each batch's samples go to its best centre
-        count = np.bincount(winner, np.minimum(batch_size, n - batch_size * np.arange(len(winner))), len(losses))
+        winner = batch_means(losses, batch_size).argmin(
+            axis=0
+        )  # each batch's samples go to its best centre
+        count = np.bincount(
+            winner,
+            np.minimum(batch_size, n - batch_size * np.arange(len(winner))),
+            len(losses),
+        )
         return np.where(count > 0, count, max(1, int(0.001 * n)))
 
 
@@ -255,20 +341,30 @@ class FedCE(Method):
     def start(self, fed, model, context: Context) -> State:
         """K independent models, no associations."""
         associations = np.zeros((fed.n_clients, self.n_clusters))
-        return one_cluster(fed, several(model, context, self.n_clusters)) | {"associations": associations}
+        return one_cluster(fed, several(model, context, self.n_clusters)) | {
+            "associations": associations
+        }
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants measure all models; ties go to the lowest index."""
         row, associations = state["row"].copy(), state["associations"].copy()
-        for client, losses in zip(clients, sample_losses(engine, state["models"], clients, self.split), strict=True):
+        for client, losses in zip(
+            clients,
+            sample_losses(engine, state["models"], clients, self.split),
+            strict=True,
+        ):
             batches = batch_means(losses, engine.spec.batch_size)
             row[client] = batches.mean(axis=1).argmin()
             associations[client] += growth(batches, self.delta, self.once)
         return state | {"row": row, "labels": row, "associations": associations}
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Average all participants into every model."""
-        return state | {"models": mix(softmax(state["associations"][clients], axis=0).T, theta)}
+        return state | {
+            "models": mix(softmax(state["associations"][clients], axis=0).T, theta)
+        }
 
     traffic = FedSoft.traffic
 

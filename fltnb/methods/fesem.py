@@ -12,7 +12,15 @@ import numpy as np
 
 from ..randomness import integer, stream
 from ..settings import NonNegative
-from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
+from .base import (
+    PUBLISHED_RULE,
+    Context,
+    HardMethod,
+    Rule,
+    State,
+    mix_groups,
+    unclustered,
+)
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores
 
@@ -62,24 +70,43 @@ class FeSEM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
-        state = unclustered(fed, model, context, 1 if self.grouping == "em" else self.n_clusters)
+        state = unclustered(
+            fed, model, context, 1 if self.grouping == "em" else self.n_clusters
+        )
         if self.grouping == "random":
-            row = stream(context.seed, "method").permutation(fed.n_clients) % self.n_clusters
+            row = (
+                stream(context.seed, "method").permutation(fed.n_clients)
+                % self.n_clusters
+            )
             state |= {"row": row, "labels": row}
-        return state | {"memory": np.repeat(state["initial"][None], fed.n_clients, axis=0)}
+        return state | {
+            "memory": np.repeat(state["initial"][None], fed.n_clients, axis=0)
+        }
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """E-step on the last known models, then M-step."""
         models, heard = state["models"], state["heard"].copy()
-        memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"]
+        memory = (
+            models[state["row"]] if self.rule == "last_aggregate" else state["memory"]
+        )
         memory[clients], heard[clients] = theta, True
         row, n, K = state["row"], int(state["trainable"]), self.n_clusters
-        if len(models) < K and heard.sum() >= K:  # with fewer distinct models some centres stay at the old one
-            known, once, seed = memory[heard], np.ones(heard.sum(), int), integer(int(state["seed"]), "method", round)
+        if (
+            len(models) < K and heard.sum() >= K
+        ):  # with fewer distinct models some centres stay at the old one
+            known, once, seed = (
+                memory[heard],
+                np.ones(heard.sum(), int),
+                integer(int(state["seed"]), "method", round),
+            )
             labels = best_start(known[:, :n], once, state["initial"][:n], K, seed)
             models = cluster_means(labels, once, known, np.repeat(models, K, axis=0))
         if self.grouping != "random":
-            row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
+            row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(
+                axis=1
+            )
         if self.rule == "participants":
             own, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
@@ -87,9 +114,22 @@ class FeSEM(HardMethod):
         weights = sizes if self.weighting == "samples" else np.ones_like(sizes)
         share = (own == np.arange(len(models))[:, None]) * weights
         models = self.averaged(state, share, sizes, trained, models)
-        return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
+        return state | {
+            "models": models,
+            "row": row,
+            "labels": row,
+            "memory": memory,
+            "heard": heard,
+        }
 
-    def averaged(self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray):
+    def averaged(
+        self,
+        state: State,
+        share: np.ndarray,
+        sizes: np.ndarray,
+        trained: np.ndarray,
+        models: np.ndarray,
+    ):
         """Centres (K, P) of the M-step, from members' weights ``share`` (K, n), samples (n,) and models (n, P)."""
         return mix_groups(share, trained, models)
 
@@ -98,10 +138,16 @@ class FeSEM(HardMethod):
         if self.report == "own":
             return super().evaluate(state, engine, split)
         models, M = state["models"], engine.fed.n_clients
-        rows, clients = np.repeat(np.arange(len(models)), M), np.tile(np.arange(M), len(models))
+        rows, clients = (
+            np.repeat(np.arange(len(models)), M),
+            np.tile(np.arange(M), len(models)),
+        )
         every = engine.evaluate(models, rows, clients, split)
         best = every.correct.reshape(-1, M).sum(axis=1).argmax()
-        return replace(every, **{name: part.reshape(-1, M)[best] for name, part in vars(every).items()})
+        return replace(
+            every,
+            **{name: part.reshape(-1, M)[best] for name, part in vars(every).items()},
+        )
 
 
 class FeSEMMA(FeSEM):
@@ -118,17 +164,28 @@ class FeSEMMA(FeSEM):
     def start(self, fed, model, context: Context) -> State:
         """As FeSEM; the widths of the layers go along."""
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
-        shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
+        shapes = np.array(
+            [(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64
+        )
         return super().start(fed, model, context) | {"shapes": shapes}
 
-    def averaged(self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray):
+    def averaged(
+        self,
+        state: State,
+        share: np.ndarray,
+        sizes: np.ndarray,
+        trained: np.ndarray,
+        models: np.ndarray,
+    ):
         """Average matched neurons inside the clusters."""
         models = models.copy()
         for center, weights in enumerate(share):
             members = np.flatnonzero(weights > 0)
             if len(members):
                 layers = [split(trained[i], state["shapes"]) for i in members]
-                models[center] = joined(matched_mean(layers, weights[members], int(sizes[members].argmax())))
+                models[center] = joined(
+                    matched_mean(layers, weights[members], int(sizes[members].argmax()))
+                )
         return models
 
 
@@ -154,7 +211,9 @@ class FedSEM(HardMethod):
             state["memory"] = np.repeat(state["initial"][None], fed.n_clients, axis=0)
         return state
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Group all clients by their last known models, then average inside the groups."""
         first = "labels" not in state
         if "memory" in state:
@@ -168,9 +227,19 @@ class FedSEM(HardMethod):
         else:
             points, which = state["memory"], np.arange(len(state["row"]))
         n = int(state["trainable"])  # without batch-norm statistics
-        count, compared, initial = np.bincount(which), points[:, :n], state["initial"][:n]
+        count, compared, initial = (
+            np.bincount(which),
+            points[:, :n],
+            state["initial"][:n],
+        )
         if first:
-            groups = best_start(compared, count, initial, self.n_clusters, integer(int(state["seed"]), "method", round))
+            groups = best_start(
+                compared,
+                count,
+                initial,
+                self.n_clusters,
+                integer(int(state["seed"]), "method", round),
+            )
             centers = cluster_means(groups, count, compared, state["centers"])
         else:
             groups, centers = lloyd(compared, count, state["centers"], initial)
@@ -183,4 +252,9 @@ class FedSEM(HardMethod):
             share, trained = np.bincount(which, state["weights"]), points
         # plain centres, but averages by samples
         models = cluster_means(groups, share, trained, state["models"])
-        return state | {"row": labels, "labels": labels, "models": models, "centers": centers}
+        return state | {
+            "row": labels,
+            "labels": labels,
+            "models": models,
+            "centers": centers,
+        }

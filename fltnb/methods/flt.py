@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.base import clone
 
-from .. import relatedness
+from .. import clustering
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
@@ -29,7 +29,7 @@ class OneShot(GraphMethod):
     A clusterer that is fitted already, on as many clients, is used as it is, else a fitted copy.
     """
 
-    default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
+    default: ClassVar[type] = clustering.FCR  # the clusterer where none is given
     kind: ClassVar[type] = object  # what it must be
     groupings: ClassVar[tuple[str, ...]] = ()  # names that may stand in its place
 
@@ -43,12 +43,20 @@ class OneShot(GraphMethod):
         fits = hasattr(made, "get_params") and isinstance(made, self.kind)
         if isinstance(made, str) and self.groupings:
             choose(made, self.groupings, "grouping of users")
-        elif isinstance(made, type) or not fits or type(made).__module__.startswith("sklearn."):
+        elif (
+            isinstance(made, type)
+            or not fits
+            or type(made).__module__.startswith("sklearn.")
+        ):
             over = "an estimator over clients, a sklearn BaseEstimator whose fit takes a list of arrays,"
             what = over if self.kind is object else "a clusterer"
-            raise FltnbError(f"clusterer must be {what} such as fl.{self.default.__name__}(), not {given!r}.")
+            raise FltnbError(
+                f"clusterer must be {what} such as fl.{self.default.__name__}(), not {given!r}."
+            )
         if encoder is not None and not isinstance(encoder, EncoderSpec):
-            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}; or fit the clusterer.")
+            raise FltnbError(
+                f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}; or fit the clusterer."
+            )
         self.encoder = encoder or EncoderSpec(kind="pixels")
 
     def check(self, fed: Federation) -> None:
@@ -57,7 +65,9 @@ class OneShot(GraphMethod):
         if hasattr(self.clusterer, "labels_"):
             if len(self.clusterer.labels_) != fed.n_clients:
                 other = f"fitted on {len(self.clusterer.labels_)} clients but the federation has {fed.n_clients}"
-                raise FltnbError(f"The clusterer was {other}: fit it on this federation, or pass an unfitted one.")
+                raise FltnbError(
+                    f"The clusterer was {other}: fit it on this federation, or pass an unfitted one."
+                )
         elif hasattr(self.clusterer, "check"):
             self.clusterer.check(fed.sizes.tolist())
 
@@ -68,15 +78,26 @@ class OneShot(GraphMethod):
 
     def about(self) -> dict[str, Any]:
         """Return the settings that decide the fit."""
-        return {"clusterer": relatedness.canonical(self.clusterer), "encoder": brief(EncoderSpec, asdict(self.encoder))}
+        return {
+            "clusterer": clustering.canonical(self.clusterer),
+            "encoder": brief(EncoderSpec, asdict(self.encoder)),
+        }
 
     def fit(self, clusterer, fed: Federation, context: Context) -> None:
         """Embed the clients' data and fit a clusterer on it."""
-        embeddings = embed_clients(fed, self.encoder, progress=context.progress, n_jobs=context.n_jobs)
+        embeddings = embed_clients(
+            fed, self.encoder, progress=context.progress, n_jobs=context.n_jobs
+        )
         if getattr(clusterer, "n_jobs", 0) is None:
             # Starting processes takes seconds, which small federations do not need for all of their k-means.
-            clusterer.n_jobs = 1 if sum(map(len, embeddings)) < 10_000 else (context.n_jobs or -1)
-        classes = [fed.labels[index] for index in fed.train] if getattr(clusterer, "labelled", False) else None
+            clusterer.n_jobs = (
+                1 if sum(map(len, embeddings)) < 10_000 else (context.n_jobs or -1)
+            )
+        classes = (
+            [fed.labels[index] for index in fed.train]
+            if getattr(clusterer, "labelled", False)
+            else None
+        )
         clusterer.fit(embeddings, classes)
 
     def fitted(self, fed: Federation, context: Context):
@@ -88,27 +109,46 @@ class OneShot(GraphMethod):
 
         def compute() -> State:
             self.fit(made, fed, context)
-            learned = {name: value for name, value in vars(made).items() if name.endswith("_")}
-            return {name: np.asarray(value) for name, value in learned.items() if isinstance(value, kept)}
+            learned = {
+                name: value for name, value in vars(made).items() if name.endswith("_")
+            }
+            return {
+                name: np.asarray(value)
+                for name, value in learned.items()
+                if isinstance(value, kept)
+            }
 
         key = self.about() | {"federation": fed.fingerprint()}
-        for name, value in (compute() if context.cache is None else context.cache(key, compute)).items():
+        for name, value in (
+            compute() if context.cache is None else context.cache(key, compute)
+        ).items():
             setattr(made, name, value.item() if value.ndim == 0 else value)
         return made
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
         fitted = self.fitted(fed, context)
         graph = self.graph_of(fitted)
         # scalars before round 1 (FLT, Table 6): the clients' sketches up; the encoder and relayed sketches down
         up = np.sum(getattr(fitted, "sent_", 0))
-        down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape) + np.sum(getattr(fitted, "received_", 0))
+        down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape) + np.sum(
+            getattr(fitted, "received_", 0)
+        )
         return *graph, {"sent": np.array([up, down], dtype=np.int64)}
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Adjacency (M, M) and labels (M,); neighbours are the clients of one cluster."""
-        labels = integers(f"labels_ of {type(fitted).__name__}", fitted.labels_, len(fitted.labels_), "client")
-        labels = np.where(labels < 0, labels.max() + np.cumsum(labels < 0), labels)  # noise, as DBSCAN says it: alone
+        labels = integers(
+            f"labels_ of {type(fitted).__name__}",
+            fitted.labels_,
+            len(fitted.labels_),
+            "client",
+        )
+        labels = np.where(
+            labels < 0, labels.max() + np.cumsum(labels < 0), labels
+        )  # noise, as DBSCAN says it: alone
         return labels[:, None] == labels, labels
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
@@ -141,17 +181,23 @@ class FLT(OneShot):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.membership == "leaf_order" and self.graph == "full":
-            raise FltnbError('Membership by leaf order concerns disjoint clusters only: give graph="clusters" as well.')
+            raise FltnbError(
+                'Membership by leaf order concerns disjoint clusters only: give graph="clusters" as well.'
+            )
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Return the adjacency as it is (case I), or by the clusters (case II), and labels."""
         adjacency, labels = super().graph_of(fitted)
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
-                raise FltnbError(f'{type(fitted).__name__} has no dendrogram to misread: give membership="clients".')
+                raise FltnbError(
+                    f'{type(fitted).__name__} has no dendrogram to misread: give membership="clients".'
+                )
             labels = leaf_order_labels(labels, fitted.leaf_order_)
             adjacency = labels[:, None] == labels
-        return getattr(fitted, "adjacency_", adjacency) if self.graph == "full" else adjacency, labels
+        return getattr(
+            fitted, "adjacency_", adjacency
+        ) if self.graph == "full" else adjacency, labels
 
 
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
@@ -161,7 +207,10 @@ def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
     return scrambled
 
 
-WEIGHTS = {"gaussian": lambda ratio: np.exp(-(ratio**2)), "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2)}
+WEIGHTS = {
+    "gaussian": lambda ratio: np.exp(-(ratio**2)),
+    "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2),
+}
 """Weight of two clients by their distance over the scale: 1 at distance 0; exp(-1) or 1/2 at the scale itself."""
 
 
@@ -189,16 +238,26 @@ class SoftFLT(FLT):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.scale = getattr(self.clusterer, "threshold", None) if self.scale is None else self.scale
+        self.scale = (
+            getattr(self.clusterer, "threshold", None)
+            if self.scale is None
+            else self.scale
+        )
         if not self.scale:
-            raise FltnbError(f"{type(self.clusterer).__name__} has no threshold above 0 to take as scale: give one.")
+            raise FltnbError(
+                f"{type(self.clusterer).__name__} has no threshold above 0 to take as scale: give one."
+            )
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Weights by the clients' distances."""
-        return soft_graph(fitted.distance_, self.scale, self.weight), np.asarray(fitted.labels_, dtype=np.int64)
+        return soft_graph(fitted.distance_, self.scale, self.weight), np.asarray(
+            fitted.labels_, dtype=np.int64
+        )
 
 
-def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:
+def soft_graph(
+    distance: np.ndarray, scale: float, weight: str = "gaussian"
+) -> np.ndarray:
     """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal."""
     weights = WEIGHTS[weight](np.asarray(distance, dtype=np.float64) / scale)
     np.fill_diagonal(weights, 1.0)
@@ -209,7 +268,7 @@ class PCAKMHC(FLT):
     """PCA+kM+HC, FLT's baseline: every client runs PCA and k-means on its own raw pixels."""
 
     name = "pca_km_hc"
-    default = relatedness.PCAKMeans
+    default = clustering.PCAKMeans
 
 
 class PACFL(OneShot):
@@ -219,13 +278,13 @@ class PACFL(OneShot):
 
     Parameters
     ----------
-    clusterer : fltnb.relatedness.PACFL, optional; its default threshold suits few data sets
+    clusterer : fltnb.clustering.PACFL, optional; its default threshold suits few data sets
     rule, variant : see :class:`fltnb.methods.graph.GraphMethod`; "as_run" is :class:`PACFLAsRun` besides
     """
 
     name = "pacfl"
-    default = relatedness.PACFL
-    kind = relatedness.PACFL
+    default = clustering.PACFL
+    kind = clustering.PACFL
     split, scaled = "train", False
     encoder: ClassVar = None  # it needs none
 
@@ -244,7 +303,9 @@ class PACFLAsRun(PACFL, as_run=True):
     split, scaled = "val", True
 
 
-def client_images(fed, split: str = "train", scaled: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def client_images(
+    fed, split: str = "train", scaled: bool = False
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Flattened images (n_i, d) and classes (n_i,) of every client, as :class:`PACFL` says."""
     images, classes = [], []
     for index in getattr(fed, split):

@@ -34,7 +34,9 @@ class GraphMethod(Method):
 
     rule: Rule = field(default="participants", kw_only=True)
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, np.ndarray | None, State]:
         """Return ``(adjacency (M, M) in [0, 1] with ones on the diagonal, labels (M,) or None, extra state)``."""
         raise NotImplementedError
 
@@ -42,13 +44,26 @@ class GraphMethod(Method):
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.client_graph(fed, context)
         graph, M = np.asarray(adjacency), fed.n_clients
-        if graph.shape != (M, M) or not ((graph >= 0) & (graph <= 1)).all() or not (graph.diagonal() == 1).all():
+        if (
+            graph.shape != (M, M)
+            or not ((graph >= 0) & (graph <= 1)).all()
+            or not (graph.diagonal() == 1).all()
+        ):
             what = f"client_graph of {type(self).__name__} must return ({M}, {M}) numbers in [0, 1]"
             raise FltnbError(f"{what} with ones on the diagonal.")
         relation, row = distinct_rows(adjacency)
-        theta, weights = model.init(context.seed), np.asarray(fed.sizes, dtype=np.float64)
+        theta, weights = (
+            model.init(context.seed),
+            np.asarray(fed.sizes, dtype=np.float64),
+        )
         models = np.repeat(theta[None], len(relation), axis=0)
-        state = {"models": models, "row": row, "relation": relation, "weights": weights, **extra}
+        state = {
+            "models": models,
+            "row": row,
+            "relation": relation,
+            "weights": weights,
+            **extra,
+        }
         if labels is not None:
             state["labels"] = np.asarray(labels, dtype=np.int64)
         if self.rule == "last_local":
@@ -57,31 +72,62 @@ class GraphMethod(Method):
 
     def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
         """Return the graph, unless the federation changes or the method has more to say than the graph."""
-        own = ("start", "dispatch", "train", "collect", "serve", "evaluate", "revise", "observe", "traffic")
+        own = (
+            "start",
+            "dispatch",
+            "train",
+            "collect",
+            "serve",
+            "evaluate",
+            "revise",
+            "observe",
+            "traffic",
+        )
         own += ("local_training", "labels")
-        if len(phases(fed)) > 1 or any(getattr(type(self), name) is not getattr(GraphMethod, name) for name in own):
+        if len(phases(fed)) > 1 or any(
+            getattr(type(self), name) is not getattr(GraphMethod, name) for name in own
+        ):
             return None
         adjacency, labels, extra = self.client_graph(fed, context)
         relation, row = distinct_rows(adjacency)
-        return FixedGraph(graph_key(self.rule, relation, row), labels, self.setup_bytes(extra))
+        return FixedGraph(
+            graph_key(self.rule, relation, row), labels, self.setup_bytes(extra)
+        )
 
-    def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
+    def changed(
+        self,
+        state: State,
+        fed: Federation,
+        model,
+        changed: np.ndarray,
+        context: Context,
+    ) -> State:
         """Keep the graph, where a newcomer stands alone and starts from the mean of all models; or draw it anew."""
         if self.redrawn:
             adjacency, labels, _ = self.client_graph(fed, context)
             return rewire(state, adjacency, labels, fed.sizes, ~changed)
         new, labels = fed.n_clients - len(state["row"]), state.get("labels")
-        adjacency = block_diag(state["relation"][state["row"]], np.eye(new, dtype=state["relation"].dtype))
+        adjacency = block_diag(
+            state["relation"][state["row"]], np.eye(new, dtype=state["relation"].dtype)
+        )
         if labels is not None:
             labels = np.concatenate([labels, labels.max() + 1 + np.arange(new)])
-        return rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
+        return rewire(
+            state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool)
+        )
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Average over each neighbourhood under the non-participant rule."""
-        share = state["relation"] * state["weights"]  # (R, M): who counts in which row, and how much
+        share = (
+            state["relation"] * state["weights"]
+        )  # (R, M): who counts in which row, and how much
         if self.rule == "last_local":
             state["memory"][clients] = theta
-            return state | {"models": mix(share / share.sum(axis=1, keepdims=True), state["memory"])}
+            return state | {
+                "models": mix(share / share.sum(axis=1, keepdims=True), state["memory"])
+            }
         present = share[:, clients]
         if self.rule == "last_aggregate":
             # Absent clients contribute their row's model: their weights add up per row, no (M, P) array is needed.
@@ -92,9 +138,17 @@ class GraphMethod(Method):
             # A neighbourhood without any participant keeps its model. On a soft graph so does, in part, one whose
             # participants are all far: else a weight next to nothing would, made to sum to 1, replace the model.
             near = state["relation"][:, clients].max(axis=1)
-            kept = np.diag((1.0 - near) * (np.bincount(state["row"], state["weights"]) / np.bincount(state["row"])))
+            kept = np.diag(
+                (1.0 - near)
+                * (
+                    np.bincount(state["row"], state["weights"])
+                    / np.bincount(state["row"])
+                )
+            )
         W = np.hstack([present, kept])
-        return state | {"models": mix(W / W.sum(axis=1, keepdims=True), theta, state["models"])}
+        return state | {
+            "models": mix(W / W.sum(axis=1, keepdims=True), theta, state["models"])
+        }
 
 
 def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +167,11 @@ def graph_key(rule: Rule, relation: np.ndarray, row: np.ndarray) -> str:
 
 
 def rewire(
-    state: State, adjacency: np.ndarray, labels: np.ndarray | None, sizes: np.ndarray, trusted: np.ndarray
+    state: State,
+    adjacency: np.ndarray,
+    labels: np.ndarray | None,
+    sizes: np.ndarray,
+    trusted: np.ndarray,
 ) -> State:
     """Give the clients a new graph (M, M) in the middle of a run.
 
@@ -133,7 +191,12 @@ def rewire(
     lost = share.sum(axis=1) == 0
     share[lost] = every[lost]
     models = mix(share / share.sum(axis=1, keepdims=True), served)
-    state = state | {"models": models, "row": place, "relation": relation, "weights": weights}
+    state = state | {
+        "models": models,
+        "row": place,
+        "relation": relation,
+        "weights": weights,
+    }
     if labels is not None:
         state["labels"] = np.asarray(labels, dtype=np.int64)
     if "memory" in state:
@@ -149,7 +212,9 @@ class FedAvg(GraphMethod):
 
     rule: Rule = field(default="participants", kw_only=False)
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, None, State]:
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, None, State]:
         """Everybody is everybody's neighbour."""
         return np.ones((fed.n_clients, fed.n_clients), dtype=np.uint8), None, {}
 
@@ -162,9 +227,13 @@ class Oracle(FedAvg):
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true clusters."""
         if fed.clusters is None:
-            raise FltnbError("Oracle needs the true clusters: give `clusters` when you build the federation.")
+            raise FltnbError(
+                "Oracle needs the true clusters: give `clusters` when you build the federation."
+            )
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, np.ndarray, State]:
         """Neighbours are the clients of the same true cluster."""
         self.check(fed)
         return fed.clusters[:, None] == fed.clusters[None], fed.clusters, {}

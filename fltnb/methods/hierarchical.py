@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from ..clustering import EigenRelevance
 from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
-from ..relatedness import EigenRelevance
 from ..settings import Count, Natural
 from .base import Context, State, mix
 from .flt import OneShot
@@ -62,35 +62,58 @@ class MTHFL(OneShot):
         given = isinstance(self.clusterer, str)
         if fed.clusters is None and (given or self.view == "task"):
             what = self.clusterer if given else self.view
-            raise FltnbError(f'"{what}" needs the true clusters: give `clusters` when you build the federation.')
+            raise FltnbError(
+                f'"{what}" needs the true clusters: give `clusters` when you build the federation.'
+            )
         super().check(fed)
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, np.ndarray, State]:
         """Neighbours are the users of the same LPS."""
         if not isinstance(self.clusterer, str):
             return super().client_graph(fed, context)
         self.check(fed)
         drawn = self.clusterer == "random"
-        labels = stream(context.seed, "method").permutation(fed.clusters) if drawn else fed.clusters
+        labels = (
+            stream(context.seed, "method").permutation(fed.clusters)
+            if drawn
+            else fed.clusters
+        )
         return labels[:, None] == labels, labels, {"sent": np.zeros(2, dtype=np.int64)}
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Group the users, and find the layers that they share."""
-        state = super().start(fed, model, context) | {"shared": shared_columns(model, self.shared)}
+        state = super().start(fed, model, context) | {
+            "shared": shared_columns(model, self.shared)
+        }
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
-    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+    def changed(
+        self,
+        state: State,
+        fed: Federation,
+        model: Model,
+        changed: np.ndarray,
+        context: Context,
+    ) -> State:
         """Keep the groups: a newcomer gets an LPS of its own."""
         state = super().changed(state, fed, model, changed, context)
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """One FedAvg round of every LPS, then, after ``local_rounds`` of them, the GPS's."""
         state = super().collect(state, clients, theta, round)
         if round % self.local_rounds:
             return state
         models, columns = state["models"].copy(), state["shared"]
-        weights = np.bincount(state["row"], state["weights"]) if self.weighting == "samples" else np.ones(len(models))
+        weights = (
+            np.bincount(state["row"], state["weights"])
+            if self.weighting == "samples"
+            else np.ones(len(models))
+        )
         models[:, columns] = mix(weights[None] / weights.sum(), models[:, columns])
         return state | {"models": models}
 
@@ -100,7 +123,12 @@ class MTHFL(OneShot):
             return super().serve(state)
         tasks, row, drawn = state["tasks"], state["row"], self.clusterer == "random"
         kinds, which = np.unique(tasks, return_inverse=True)
-        server = [row[state["labels"] == t][0] if drawn else np.bincount(row[tasks == t]).argmax() for t in kinds]
+        server = [
+            row[state["labels"] == t][0]
+            if drawn
+            else np.bincount(row[tasks == t]).argmax()
+            for t in kinds
+        ]
         return state["models"], np.array(server)[which]
 
 
@@ -110,8 +138,14 @@ def shared_columns(model: Model, shared: int | None) -> np.ndarray:
     layers = list(dict.fromkeys(layer_of))
     names = layers[:shared]
     if shared is None:
-        names = [layer for layer, (_, shape) in zip(layer_of, model.shapes, strict=True) if len(shape) == 4]
+        names = [
+            layer
+            for layer, (_, shape) in zip(layer_of, model.shapes, strict=True)
+            if len(shape) == 4
+        ]
         names = names or layers[:1]
     elif shared > len(layers):
-        raise FltnbError(f"shared is {shared} layers but model {model.name!r} has {len(layers)}: share fewer.")
+        raise FltnbError(
+            f"shared is {shared} layers but model {model.name!r} has {len(layers)}: share fewer."
+        )
     return np.repeat(np.isin(layer_of, names), model.sizes)

@@ -41,7 +41,11 @@ class IFCA(HardMethod):
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
         models = several(model, context, self.n_clusters * self.starts)
-        own = slice(0, models.shape[1]) if self.shared == "none" and not self.warmup else model.head
+        own = (
+            slice(0, models.shape[1])
+            if self.shared == "none" and not self.warmup
+            else model.head
+        )
         heads, K = models[:, own].copy(), self.n_clusters
         state = one_cluster(fed, models[0]) | {
             "models": models[:K],
@@ -56,7 +60,9 @@ class IFCA(HardMethod):
     def _part(self, state: State) -> State:
         """Give every group the lower layers of model 0 and a last layer of its own."""
         models, heads = state["models"].copy(), state["heads"]
-        if self.n_clusters > 1:  # a single model has nothing to part from: it stays FedAvg's
+        if (
+            self.n_clusters > 1
+        ):  # a single model has nothing to part from: it stays FedAvg's
             models[:] = models[0]
             models[:, slice(*state["own"])] = heads
         return state | {"models": models, "warm": np.array(False)}
@@ -69,8 +75,17 @@ class IFCA(HardMethod):
             state = self._part(state)
         if "drawn" in state:
             drawn = [self._part(state | {"heads": heads}) for heads in state["drawn"]]
-            fewest = [np.bincount(self._best(one, clients, engine), minlength=self.n_clusters).min() for one in drawn]
-            state = {name: value for name, value in drawn[int(np.argmax(fewest))].items() if name != "drawn"}
+            fewest = [
+                np.bincount(
+                    self._best(one, clients, engine), minlength=self.n_clusters
+                ).min()
+                for one in drawn
+            ]
+            state = {
+                name: value
+                for name, value in drawn[int(np.argmax(fewest))].items()
+                if name != "drawn"
+            }
         row = with_rows(state["row"], clients, self._best(state, clients, engine))
         return state | {"row": row, "labels": row}
 
@@ -81,7 +96,9 @@ class IFCA(HardMethod):
         loss = engine.evaluate(state["models"], *pairs, self.split).loss.reshape(K, n)
         return np.where(np.isnan(loss), np.inf, loss).argmin(axis=0)
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Average inside the groups, weighted by samples; a group that nobody chose keeps its model."""
         weights = state["weights"][clients]
         models = cluster_means(state["row"][clients], weights, theta, state["models"])

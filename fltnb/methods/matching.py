@@ -19,9 +19,14 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]]) -> Layers:
     """Return the layers of a flat model (P,) as views; ``shapes`` has each layer's (outputs, inputs per output)."""
-    ends = np.cumsum([size for outputs, inputs in shapes for size in (outputs * inputs, outputs)])
+    ends = np.cumsum(
+        [size for outputs, inputs in shapes for size in (outputs * inputs, outputs)]
+    )
     parts = np.split(theta, ends[:-1])
-    return [(weight.reshape(shape), bias) for weight, bias, shape in zip(parts[::2], parts[1::2], shapes, strict=True)]
+    return [
+        (weight.reshape(shape), bias)
+        for weight, bias, shape in zip(parts[::2], parts[1::2], shapes, strict=True)
+    ]
 
 
 def joined(layers: Layers) -> np.ndarray:
@@ -32,7 +37,9 @@ def joined(layers: Layers) -> np.ndarray:
 def assignment(cost: np.ndarray) -> np.ndarray:
     """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n)."""
     best = cost.argmin(axis=1)
-    if len(np.unique(best)) == len(cost):  # everybody's first choice, and no two the same: nothing can be better
+    if len(np.unique(best)) == len(
+        cost
+    ):  # everybody's first choice, and no two the same: nothing can be better
         return best
     return linear_sum_assignment(cost)[1]
 
@@ -53,16 +60,24 @@ def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
     The Hungarian method assigns neurons, layer by layer from the input, by what leads into each.
     """
     orders, before = [], None
-    for (weight, bias), (target, shift) in zip(layers[:-1], reference[:-1], strict=True):
+    for (weight, bias), (target, shift) in zip(
+        layers[:-1], reference[:-1], strict=True
+    ):
         pairs = (_inputs_reordered(weight, before), bias), (target, shift)
-        incoming, wanted = (np.hstack([w.reshape(len(w), -1), b[:, None]]) for w, b in pairs)
+        incoming, wanted = (
+            np.hstack([w.reshape(len(w), -1), b[:, None]]) for w, b in pairs
+        )
         # squared distances, less a number per row, on which no assignment depends
-        before = assignment((incoming.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (wanted @ incoming.T))
+        before = assignment(
+            (incoming.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (wanted @ incoming.T)
+        )
         orders.append(before)
     return orders
 
 
-def matched_mean(models: Sequence[Layers], weights: Sequence[float], reference: int | None = None) -> Layers:
+def matched_mean(
+    models: Sequence[Layers], weights: Sequence[float], reference: int | None = None
+) -> Layers:
     """Average n models of equal layers, neuron by matched neuron, with n weights of at least 0, made to sum to 1.
 
     All are brought into the order of the model at ``reference``, by default the one with the largest weight.

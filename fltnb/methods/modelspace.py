@@ -23,12 +23,20 @@ def with_rows(matrix: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.nd
     return matrix
 
 
-def cluster_means(labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.ndarray:
+def cluster_means(
+    labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, models: np.ndarray
+) -> np.ndarray:
     """Weighted mean of the members' models ``theta`` (n, P) for each of K clusters; an empty one keeps its model."""
-    return mix_groups((labels == np.arange(len(models))[:, None]) * weights, theta, models)
+    return mix_groups(
+        (labels == np.arange(len(models))[:, None]) * weights, theta, models
+    )
 
 
-def gram(points: np.ndarray, origin: np.ndarray | None = None, own: np.ndarray | slice = slice(None)) -> np.ndarray:
+def gram(
+    points: np.ndarray,
+    origin: np.ndarray | None = None,
+    own: np.ndarray | slice = slice(None),
+) -> np.ndarray:
     """Inner products (m, m), in float64, of some (default: all) of the models, less ``origin`` where it is given."""
     out = 0.0
     for begin in range(0, points.shape[1], BLOCK):
@@ -44,10 +52,24 @@ def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.maximum(values, 0))
 
 
-def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+def best_start(
+    points: np.ndarray,
+    weights: np.ndarray,
+    origin: np.ndarray,
+    n_clusters: int,
+    seed: int,
+) -> np.ndarray:
     """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters."""
-    labels = kmeans(np.repeat(coordinates(points, origin), weights, axis=0), n_clusters, seed, n_init=20, max_iter=300)
-    return labels[np.cumsum(weights) - 1].astype(np.int64)  # equal points have equal labels
+    labels = kmeans(
+        np.repeat(coordinates(points, origin), weights, axis=0),
+        n_clusters,
+        seed,
+        n_init=20,
+        max_iter=300,
+    )
+    return labels[np.cumsum(weights) - 1].astype(
+        np.int64
+    )  # equal points have equal labels
 
 
 def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
@@ -57,17 +79,28 @@ def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
     return vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
 
 
-def kmeans(points: np.ndarray, n_clusters: int, seed: int, n_init: int = 10, max_iter: int = 20) -> np.ndarray:
+def kmeans(
+    points: np.ndarray, n_clusters: int, seed: int, n_init: int = 10, max_iter: int = 20
+) -> np.ndarray:
     """Labels (n,) of the best of some k-means++ starts; by default as many and as long as in FlexCFL and CFLGP."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
-        return KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed).fit(points).labels_
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # fewer distinct points than groups
+        return (
+            KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed)
+            .fit(points)
+            .labels_
+        )
 
 
 def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """Squared distances (D, K) to the centres, less a number that is the same in a point's whole row."""
     offset = centers.astype(np.float64) - origin
-    out = np.tile((offset**2).sum(axis=1) + 2 * (offset @ origin.astype(np.float64)), (len(points), 1))
+    out = np.tile(
+        (offset**2).sum(axis=1) + 2 * (offset @ origin.astype(np.float64)),
+        (len(points), 1),
+    )
     for begin in range(0, points.shape[1], BLOCK):
         part = slice(begin, begin + BLOCK)
         out -= 2 * (points[:, part] @ offset[:, part].T.astype(points.dtype))
@@ -88,7 +121,10 @@ def lloyd(
         before, labels = labels, score.argmin(axis=1)
         if before is not None and np.array_equal(labels, before):
             break
-        empty, filled = np.flatnonzero(np.bincount(labels, weights, len(centers)) == 0), labels
+        empty, filled = (
+            np.flatnonzero(np.bincount(labels, weights, len(centers)) == 0),
+            labels,
+        )
         if len(empty):
             own = np.zeros(len(points))
             for begin in range(0, points.shape[1], BLOCK):

@@ -14,12 +14,12 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
+from ..clustering import PACFL, EMDClustering
+from ..clustering.cuts import canonical, cut
+from ..clustering.emd import farther
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
-from ..relatedness import PACFL, EMDClustering
-from ..relatedness.cuts import canonical, cut
-from ..relatedness.emd import farther
 from .cfl import cosines
 from .emdcfl import penultimate
 from .flt import client_images
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 def local_models(
-    fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
+    fed: Federation,
+    model: str,
+    training: dict[str, Any],
+    seed: int = 0,
+    n_workers: int | None = None,
 ) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
@@ -43,11 +47,15 @@ def local_models(
 
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
-    with make_engine(fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers) as engine:
+    with make_engine(
+        fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers
+    ) as engine:
         trained = engine.train(start[None], np.zeros_like(everybody), everybody, 1)
     lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
     if lost.any():
-        raise FltnbError(f"The first training of client {int(lost.argmax())} diverged: choose a smaller lr.")
+        raise FltnbError(
+            f"The first training of client {int(lost.argmax())} diverged: choose a smaller lr."
+        )
     return net, start, trained.theta
 
 
@@ -62,18 +70,24 @@ class OwnModels:
     momentum: float = 0.9
     seed: int = 0
 
-    def embed(self, fed: Federation) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
+    def embed(
+        self, fed: Federation
+    ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
         """Train, and return what :meth:`fltnb.EMDClustering.fit` takes; FltnbError: no validation samples, divergence.
 
         That is training samples (n_i, d) under everybody's own network, and a function from i to validation samples.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
-        net, _, theta = local_models(fed, training.pop("model"), training, training.pop("seed"), n_workers=1)
+        net, _, theta = local_models(
+            fed, training.pop("model"), training, training.pop("seed"), n_workers=1
+        )
         return embedded(fed, net, theta)
 
 
-def embedded(fed: Federation, net: Model, theta: np.ndarray) -> tuple[list[np.ndarray], Callable]:
+def embedded(
+    fed: Federation, net: Model, theta: np.ndarray
+) -> tuple[list[np.ndarray], Callable]:
     """Return what :meth:`OwnModels.embed` returns, of clients with models ``theta`` (M, P)."""
     held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
@@ -118,7 +132,9 @@ def measure(
     return squareform(pdist(coordinates(theta[:, kept], start[kept]))), nothing
 
 
-def labels_at(distance: np.ndarray, reference: np.ndarray, tolerance: float | str) -> tuple[np.ndarray, float]:
+def labels_at(
+    distance: np.ndarray, reference: np.ndarray, tolerance: float | str
+) -> tuple[np.ndarray, float]:
     """EMD-CFL's clusters (M,) at a tolerance, from what :func:`measure` gave, and the tolerance used."""
     _, labels, used = EMDClustering(tolerance=tolerance).connect(distance, reference)
     return labels, used
@@ -139,7 +155,9 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """
     found: list[tuple[float, float]] = []
     for low, high in pairwise(np.unique([0.0, *squareform(far, checks=False), np.inf])):
-        _, alike = np.unique(far <= low, axis=0, return_inverse=True)  # clients with the same neighbours
+        _, alike = np.unique(
+            far <= low, axis=0, return_inverse=True
+        )  # clients with the same neighbours
         if np.array_equal(canonical(alike.reshape(-1)), canonical(clusters)):
             joined = found and found[-1][1] == low
             found.append((found.pop()[0] if joined else float(low), float(high)))
@@ -149,7 +167,9 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     return max(found, key=lambda ends: ends[1] / max(ends[0], 1e-12))
 
 
-def pair_numbers(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
+def pair_numbers(
+    distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray
+) -> dict[str, float]:
     """Numbers of what :func:`measure` gave: how far the true clusters (M,) can be seen in the distances.
 
     Returns a dict: ``inside, inside_max, across, across_min``, mean and extremes over pairs inside and across the true
@@ -160,15 +180,25 @@ def pair_numbers(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarr
     far = farther(distance)
     same = clusters[:, None] == clusters
     numbers = {}
-    for name, which, extreme in (("inside", same & ~np.eye(len(far), dtype=bool), "max"), ("across", ~same, "min")):
+    for name, which, extreme in (
+        ("inside", same & ~np.eye(len(far), dtype=bool), "max"),
+        ("across", ~same, "min"),
+    ):
         if which.any():
-            numbers |= {name: float(far[which].mean()), f"{name}_{extreme}": float(getattr(far[which], extreme)())}
+            numbers |= {
+                name: float(far[which].mean()),
+                f"{name}_{extreme}": float(getattr(far[which], extreme)()),
+            }
     numbers["low"], numbers["high"] = plateau(far, clusters)
-    told = cut(linkage(squareform(far, checks=False), "average"), len(np.unique(clusters)))
+    told = cut(
+        linkage(squareform(far, checks=False), "average"), len(np.unique(clusters))
+    )
     numbers["ari_told"] = float(adjusted_rand_index(clusters, told))
     if np.isfinite(reference).any():
         numbers["reference_mean"] = float(reference.mean())
-        numbers["ari"] = float(adjusted_rand_index(clusters, labels_at(distance, reference, 0.025)[0]))
+        numbers["ari"] = float(
+            adjusted_rand_index(clusters, labels_at(distance, reference, 0.025)[0])
+        )
         labels, numbers["auto"] = labels_at(distance, reference, "auto")
         numbers["ari_auto"] = float(adjusted_rand_index(clusters, labels))
     return numbers
@@ -177,7 +207,12 @@ def pair_numbers(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarr
 TOLERANCES = np.union1d(np.geomspace(0.001, 1.0, 46), [0.025])
 
 
-def ari_at(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+def ari_at(
+    distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray
+) -> np.ndarray:
     """ARI of EMD-CFL's clusters with the true ones at each of :data:`TOLERANCES`, float32."""
-    found = [adjusted_rand_index(clusters, labels_at(distance, reference, float(one))[0]) for one in TOLERANCES]
+    found = [
+        adjusted_rand_index(clusters, labels_at(distance, reference, float(one))[0])
+        for one in TOLERANCES
+    ]
     return np.array(found, dtype=np.float32)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..relatedness.pacfl import singular_vectors
+from ..clustering.pacfl import singular_vectors
 from ..settings import NonNegative, Positive
 from .base import Context, Method, State, alone, mix
 from .cfl import cosines
@@ -36,20 +36,38 @@ class PFedGraph(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model."""
-        theta, more = model.init(context.seed), {"trainable": np.array(model.n_trainable)}
-        return alone(fed, theta) | more | {"initial": theta, "mixing": np.eye(fed.n_clients)}
+        theta, more = (
+            model.init(context.seed),
+            {"trainable": np.array(model.n_trainable)},
+        )
+        return (
+            alone(fed, theta)
+            | more
+            | {"initial": theta, "mixing": np.eye(fed.n_clients)}
+        )
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Mix the participants' models, for each participant in its own way; the others keep theirs."""
         p = state["weights"][clients] / state["weights"][clients].sum()
-        W = nearest_weights(p - self.cost(state, clients, self.distances(state, clients, theta)))
+        W = nearest_weights(
+            p - self.cost(state, clients, self.distances(state, clients, theta))
+        )
         mixing = with_rows(state["mixing"], clients, 0)
         mixing[np.ix_(clients, clients)] = W
-        return state | {"models": with_rows(state["models"], clients, mix(W, theta)), "mixing": mixing}
+        return state | {
+            "models": with_rows(state["models"], clients, mix(W, theta)),
+            "mixing": mixing,
+        }
 
-    def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    def distances(
+        self, state: State, clients: np.ndarray, theta: np.ndarray
+    ) -> np.ndarray:
         """Return d (n, n): updates are measured from the *initial* model, and cosines above 0.9 count as 1."""
-        updates = theta - (state["initial"] if self.official else state["models"][clients])
+        updates = theta - (
+            state["initial"] if self.official else state["models"][clients]
+        )
         d = -cosines(updates[:, : int(state["trainable"])], np.arange(len(updates)))
         return np.where(d < ALIKE, -1.0, d) if self.official else d
 
@@ -81,21 +99,29 @@ class FedSaC(PFedGraph):
     def start(self, fed, model, context: Context) -> State:
         """As pFedGraph, with no directions yet."""
         state = super().start(fed, model, context)
-        return state | {"directions": np.zeros((fed.n_clients, DIRECTIONS, model.n_features))}
+        return state | {
+            "directions": np.zeros((fed.n_clients, DIRECTIONS, model.n_features))
+        }
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Train, then find the principal directions of the features that came out."""
         state, trained = super().train(state, clients, round, engine)
         directions = state["directions"].copy()
-        if np.isfinite(trained.theta).all():  # else the run is about to stop, with a message about it
+        if np.isfinite(
+            trained.theta
+        ).all():  # else the run is about to stop, with a message about it
             for client, theta in zip(clients, trained.theta, strict=True):
-                seen = outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
+                seen = outputs(
+                    engine, engine.model.features, theta[None], engine.fed.train[client]
+                )[0]
                 directions[client] = principal_directions(seen)
         return state | {"directions": directions}, trained
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Half the weighted sum of both costs."""
-        return (self.l1 * subspace_similarity(state["directions"][clients]) + self.l2 * d) / 2
+        return (
+            self.l1 * subspace_similarity(state["directions"][clients]) + self.l2 * d
+        ) / 2
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model each way, and three directions up."""
@@ -112,11 +138,15 @@ def nearest_weights(v: np.ndarray) -> np.ndarray:
     That is the least ``a ||x - p||^2 + d x`` there for ``v = p - d / (2 a)``.
     """
     v = np.asarray(v, dtype=np.float64)
-    v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1
+    v = v - v.max(
+        axis=-1, keepdims=True
+    )  # moves nothing, and keeps large numbers from swallowing the 1
     falling = -np.sort(-v, axis=-1)
     excess = np.cumsum(falling, axis=-1) - 1.0
     count = np.arange(1, v.shape[-1] + 1)
-    kept = (falling * count > excess).sum(axis=-1, keepdims=True)  # the largest entries stay above 0
+    kept = (falling * count > excess).sum(
+        axis=-1, keepdims=True
+    )  # the largest entries stay above 0
     t = np.take_along_axis(excess, kept - 1, axis=-1) / kept
     x = np.maximum(v - t, 0.0)
     return x / x.sum(axis=-1, keepdims=True)

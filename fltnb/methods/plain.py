@@ -22,12 +22,19 @@ class Local(Method):
         """One model per client."""
         return alone(fed, model.init(context.seed))
 
-    def changed(self, state: State, fed, model, changed: np.ndarray, context: Context) -> State:
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
         """Keep every client's model; newcomers begin like everybody else."""
-        state, begun = alone(fed, model.init(context.seed).astype(state["models"].dtype)), state["models"]
+        state, begun = (
+            alone(fed, model.init(context.seed).astype(state["models"].dtype)),
+            state["models"],
+        )
         return state | {"models": with_rows(state["models"], slice(len(begun)), begun)}
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Keep what each participant trained."""
         return state | {"models": with_rows(state["models"], clients, theta)}
 
@@ -77,17 +84,30 @@ class FedSGD(FedAvg):
         """One step each; where a gradient is made from some samples only, the others weigh nothing."""
         weights = None
         if self.batch is not None:
-            weights = [self._drawn(len(engine.fed.train[i]), engine.spec.seed, round, i) for i in clients]
-        return state, engine.train(*self.dispatch(state, clients), clients, round, weights)
+            weights = [
+                self._drawn(len(engine.fed.train[i]), engine.spec.seed, round, i)
+                for i in clients
+            ]
+        return state, engine.train(
+            *self.dispatch(state, clients), clients, round, weights
+        )
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """As FedAvg; a client counts as much as the samples of its gradient."""
-        counted = {} if self.batch is None else {"weights": np.minimum(state["weights"], self.batch)}
+        counted = (
+            {}
+            if self.batch is None
+            else {"weights": np.minimum(state["weights"], self.batch)}
+        )
         return super().collect(state | counted, clients, theta, round)
 
     def _drawn(self, n: int, seed: int, round: int, client: int) -> np.ndarray:
         """Factors (n,) that turn the mean over all samples into that over the drawn ones."""
-        drawn = stream(seed, "method", round, client).choice(n, size=min(self.batch, n), replace=False)
+        drawn = stream(seed, "method", round, client).choice(
+            n, size=min(self.batch, n), replace=False
+        )
         factors = np.zeros(n)
         factors[drawn] = n / len(drawn)
         return factors
@@ -104,9 +124,13 @@ class FedDist(FedAvg):
     rule: ClassVar = "participants"
     epsilon: Share = 0.6
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Take the partial step."""
-        weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        weights = (
+            state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        )
         W = np.append(self.epsilon * (weights / weights.sum()), 1 - self.epsilon)
         return state | {"models": mix(W[None], theta, state["models"])}
 
@@ -145,7 +169,10 @@ class FedDANE(FedAvg):
         """Both phases."""
         from .autograd import CorrectedEngine
 
-        theta, weights = state["models"][0].astype(engine.spec.dtype), state["weights"][clients]
+        theta, weights = (
+            state["models"][0].astype(engine.spec.dtype),
+            state["weights"][clients],
+        )
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients

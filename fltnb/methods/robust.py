@@ -55,38 +55,73 @@ class RobustTKM(HardMethod):
             "formed": np.array(False),
         }
 
-    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
         """Cluster if it is time to, then take trimmed means inside the clusters."""
         points = with_rows(state["points"], clients, theta[:, slice(*state["seen"])])
         heard, row = with_rows(state["heard"], clients, True), state["row"].copy()
-        models, centers, formed = state["models"].copy(), state["centers"], bool(state["formed"])
+        models, centers, formed = (
+            state["models"].copy(),
+            state["centers"],
+            bool(state["formed"]),
+        )
         moving = np.flatnonzero(heard & ~state["heard"])  # heard for the first time
         if not formed and heard.sum() >= self.n_clusters:
             formed, moving = True, np.arange(len(row))
-            centers = self.first_centers(points[heard], state["initial"], int(state["seed"]), round)
+            centers = self.first_centers(
+                points[heard], state["initial"], int(state["seed"]), round
+            )
             models = np.repeat(models, self.n_clusters, axis=0)
         elif formed:
             moving, centers = self.again(points, heard, moving, centers)
         if formed:
-            row[moving] = scores(points[moving], centers, state["initial"]).argmin(axis=1)
+            row[moving] = scores(points[moving], centers, state["initial"]).argmin(
+                axis=1
+            )
         for cluster in range(len(models)):
             present = row[clients] == cluster
             if present.any():
                 models[cluster] = trimmed_mean(theta[present], self.trim)
-        clusters = {"models": models, "row": row, "labels": row, "centers": centers.astype(points.dtype)}
-        return state | clusters | {"points": points, "heard": heard, "formed": np.array(formed)}
+        clusters = {
+            "models": models,
+            "row": row,
+            "labels": row,
+            "centers": centers.astype(points.dtype),
+        }
+        return (
+            state
+            | clusters
+            | {"points": points, "heard": heard, "formed": np.array(formed)}
+        )
 
-    def again(self, points: np.ndarray, heard: np.ndarray, new: np.ndarray, centers: np.ndarray):
+    def again(
+        self,
+        points: np.ndarray,
+        heard: np.ndarray,
+        new: np.ndarray,
+        centers: np.ndarray,
+    ):
         """Clients to place in a later round, and the centres (K, d) to place them by."""
         return new, centers
 
-    def first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
+    def first_centers(
+        self, points: np.ndarray, initial: np.ndarray, seed: int, round: int
+    ) -> np.ndarray:
         """Centres (K, d) of the best of 20 draws of K clients."""
         inside = coordinates(points, initial)
-        near_mean = lambda mine, center: mine[nearest(mine, center, self.trim)].mean(axis=0)  # noqa: E731
+
+        def near_mean(mine, center):
+            return mine[nearest(mine, center, self.trim)].mean(axis=0)
+
         share, least = None, np.inf
         for start in range(STARTS):
-            labels, centers = lloyd(inside, inside[self._drawn(len(points), seed, round, start)], near_mean, STEPS)
+            labels, centers = lloyd(
+                inside,
+                inside[self._drawn(len(points), seed, round, start)],
+                near_mean,
+                STEPS,
+            )
             kept = np.zeros((self.n_clusters, len(points)))
             for k in range(self.n_clusters):
                 mine = np.flatnonzero(labels == k)
@@ -94,10 +129,16 @@ class RobustTKM(HardMethod):
             cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share, least = kept, cost
-        return mix_groups(share, points, np.repeat(initial[None], self.n_clusters, axis=0))
+        return mix_groups(
+            share, points, np.repeat(initial[None], self.n_clusters, axis=0)
+        )
 
     def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
-        return np.sort(stream(seed, "method", round, start).choice(n, self.n_clusters, replace=False))
+        return np.sort(
+            stream(seed, "method", round, start).choice(
+                n, self.n_clusters, replace=False
+            )
+        )
 
 
 class RobustTKMAsRun(RobustTKM, as_run=True):
@@ -109,12 +150,19 @@ class RobustTKMAsRun(RobustTKM, as_run=True):
 
     def again(self, points, heard, new, centers):
         """Everybody, by centres that have made one more step."""
-        return np.arange(len(points)), lloyd(points[heard].astype(np.float64), centers, median, 1)[1]
+        return np.arange(len(points)), lloyd(
+            points[heard].astype(np.float64), centers, median, 1
+        )[1]
 
     def first_centers(self, points, initial, seed, round):
         """Centres (K, d) from one draw of K clients, after eight steps."""
         points = points.astype(np.float64)
-        return lloyd(points, points[self._drawn(len(points), seed, round, 0)], median, FIRST_STEPS)[1]
+        return lloyd(
+            points,
+            points[self._drawn(len(points), seed, round, 0)],
+            median,
+            FIRST_STEPS,
+        )[1]
 
 
 def median(points: np.ndarray, center: np.ndarray) -> np.ndarray:
@@ -129,7 +177,10 @@ def nearest(points: np.ndarray, center: np.ndarray, trim: float) -> np.ndarray:
 
 
 def lloyd(
-    points: np.ndarray, centers: np.ndarray, update: Callable[[np.ndarray, np.ndarray], np.ndarray], steps: int
+    points: np.ndarray,
+    centers: np.ndarray,
+    update: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    steps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means with a centre of one's own choice: labels (n,) and centres (K, d) of points (n, d) in float64.
 
@@ -138,7 +189,12 @@ def lloyd(
     centers = centers.astype(np.float64)
     for _ in range(steps):
         labels, before = cdist(points, centers).argmin(axis=1), centers
-        centers = np.stack([update(points[labels == k], c) if (labels == k).any() else c for k, c in enumerate(before)])
+        centers = np.stack(
+            [
+                update(points[labels == k], c) if (labels == k).any() else c
+                for k, c in enumerate(before)
+            ]
+        )
         if np.array_equal(centers, before):
             break
     return cdist(points, centers).argmin(axis=1), centers
@@ -152,4 +208,6 @@ def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
 
 
 def _cut(n: int, trim: float) -> int:
-    return int(trim * n + 1e-9)  # 0.2 of 5 is one, whatever the last digit of the product
+    return int(
+        trim * n + 1e-9
+    )  # 0.2 of 5 is one, whatever the last digit of the product

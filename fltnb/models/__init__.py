@@ -8,14 +8,43 @@ from collections.abc import Sequence
 
 from ..errors import FltnbError, choose
 from . import vision
-from .base import POOL, Conv, Dense, Dropout, Flatten, KeyedDropout, Layer, MaxPool, Model, ReLU, Stage
+from .base import (
+    POOL,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    KeyedDropout,
+    Layer,
+    MaxPool,
+    Model,
+    ReLU,
+    Stage,
+)
 from .vision import STAGE, VISION_NAMES, StageModel, VisionModel
 
-__all__ = ["NAMES", "POOL", "VISION_NAMES", "Conv", "Dense", "Dropout", "Flatten", "KeyedDropout", "Layer", "MaxPool"]
+__all__ = [
+    "NAMES",
+    "POOL",
+    "VISION_NAMES",
+    "Conv",
+    "Dense",
+    "Dropout",
+    "Flatten",
+    "KeyedDropout",
+    "Layer",
+    "MaxPool",
+]
 __all__ += ["Model", "ReLU", "Stage", "StageModel", "VisionModel", "make", "vision"]
 
 HIDDEN = {  # widths of the hidden dense layers
-    **{"mlp": (200,), "mlp_plain": (200,), "mlp32": (32,), "leaf_cnn": (2048,), "lenet": (120, 84)},
+    **{
+        "mlp": (200,),
+        "mlp_plain": (200,),
+        "mlp32": (32,),
+        "leaf_cnn": (2048,),
+        "lenet": (120, 84),
+    },
     **{"mnist_cnn": (50,), "emdcfl_cnn": (128,), "cnn_small": (128,)},
 }
 NAMES = tuple(HIDDEN)
@@ -48,22 +77,57 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     choose(name, (*NAMES, *VISION_NAMES), "model")
     c, h, w = shape = tuple(int(size) for size in input_shape)
     if n_classes < 1 or min(shape) < 1:
-        raise FltnbError(f"A model needs at least one class and one input, not {n_classes} and shape {shape}.")
+        raise FltnbError(
+            f"A model needs at least one class and one input, not {n_classes} and shape {shape}."
+        )
     if name in VISION_NAMES:
-        return (StageModel if name == STAGE else VisionModel)(name, shape, int(n_classes))
-    least = 1 if name.startswith("mlp") else POOL if name == "emdcfl_cnn" else POOL * POOL
+        return (StageModel if name == STAGE else VisionModel)(
+            name, shape, int(n_classes)
+        )
+    least = (
+        1 if name.startswith("mlp") else POOL if name == "emdcfl_cnn" else POOL * POOL
+    )
     if min(h, w) < least:
-        raise FltnbError(f"Model {name!r} needs at least {least} x {least} pixels, not {h} x {w}: choose 'mlp'.")
+        raise FltnbError(
+            f"Model {name!r} needs at least {least} x {least} pixels, not {h} x {w}: choose 'mlp'."
+        )
     pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
     layers = {
-        "leaf_cnn": [Conv(c, 32, pad), ReLU(), MaxPool(), Conv(32, 64, pad), ReLU(), MaxPool()],
-        "lenet": [Conv(c, 6, pad), ReLU(), MaxPool(), Conv(6, 16, pad), ReLU(), MaxPool()],
+        "leaf_cnn": [
+            Conv(c, 32, pad),
+            ReLU(),
+            MaxPool(),
+            Conv(32, 64, pad),
+            ReLU(),
+            MaxPool(),
+        ],
+        "lenet": [
+            Conv(c, 6, pad),
+            ReLU(),
+            MaxPool(),
+            Conv(6, 16, pad),
+            ReLU(),
+            MaxPool(),
+        ],
         "mnist_cnn": [
             *(Conv(c, 10, pad), MaxPool(), ReLU()),
             *(Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()),
         ],
-        "emdcfl_cnn": [Conv(c, 64, 1, 3), ReLU(), Conv(64, 128, 1, 3), ReLU(), MaxPool()],
-        "cnn_small": [Conv(c, 8, pad // 2, 3), ReLU(), MaxPool(), Conv(8, 16, pad // 2, 3), ReLU(), MaxPool()],
+        "emdcfl_cnn": [
+            Conv(c, 64, 1, 3),
+            ReLU(),
+            Conv(64, 128, 1, 3),
+            ReLU(),
+            MaxPool(),
+        ],
+        "cnn_small": [
+            Conv(c, 8, pad // 2, 3),
+            ReLU(),
+            MaxPool(),
+            Conv(8, 16, pad // 2, 3),
+            ReLU(),
+            MaxPool(),
+        ],
     }.get(name, [])
     layers.append(Flatten())
     (width,) = Model(name, shape, n_classes, tuple(layers)).activations[-1]

@@ -123,7 +123,10 @@ class Model:
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Name and shape of every parameter tensor, in the order of ``build().parameters()``."""
         with torch.device("meta"):  # no numbers are made
-            return [(name, tuple(value.shape)) for name, value in self.build().named_parameters()]
+            return [
+                (name, tuple(value.shape))
+                for name, value in self.build().named_parameters()
+            ]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -138,7 +141,9 @@ class Model:
     @property
     def n_trainable(self) -> int:
         """Number of trained parameters, which come first in a row; all P of them but for batch-norm statistics."""
-        return self.n_parameters - sum(self.sizes[len(self.sizes) - self.n_statistics :])
+        return self.n_parameters - sum(
+            self.sizes[len(self.sizes) - self.n_statistics :]
+        )
 
     @property
     def large(self) -> bool:
@@ -153,7 +158,9 @@ class Model:
     @property
     def head(self) -> slice:
         """Columns of ``theta`` that hold the last layer, weight and bias."""
-        return slice(sum(self.sizes[: len(self.sizes) - self.n_statistics - 2]), self.n_trainable)
+        return slice(
+            sum(self.sizes[: len(self.sizes) - self.n_statistics - 2]), self.n_trainable
+        )
 
     @property
     def n_features(self) -> int:
@@ -208,8 +215,14 @@ class Model:
         ``index``: which of several independent initialisations.
         """
         draw = stream(seed, "init", index).random(self.n_parameters, dtype=np.float32)
-        fan_in = [math.prod(shape[1:]) for name, shape in self.shapes if name.endswith("weight")]
-        return (2 * draw - 1) * np.repeat(1 / np.sqrt(np.repeat(fan_in, 2)), self.sizes).astype(np.float32)
+        fan_in = [
+            math.prod(shape[1:])
+            for name, shape in self.shapes
+            if name.endswith("weight")
+        ]
+        return (2 * draw - 1) * np.repeat(
+            1 / np.sqrt(np.repeat(fan_in, 2)), self.sizes
+        ).astype(np.float32)
 
     def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse a federation on which the network cannot be trained so; the papers' networks take any."""
@@ -219,7 +232,9 @@ class Model:
         make = {
             Flatten: lambda layer: nn.Flatten(),
             Dense: lambda layer: nn.Linear(layer.inputs, layer.outputs),
-            Conv: lambda layer: nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, padding=layer.padding),
+            Conv: lambda layer: nn.Conv2d(
+                layer.inputs, layer.outputs, layer.kernel, padding=layer.padding
+            ),
             MaxPool: lambda layer: nn.MaxPool2d(POOL),
             ReLU: lambda layer: nn.ReLU(),
             Dropout: lambda layer: KeyedDropout(layer.p),
@@ -230,9 +245,16 @@ class Model:
     def unflatten(self, theta: torch.Tensor | np.ndarray) -> list[torch.Tensor]:
         """Return the parameter tensors of one flat vector (P,) as views of it."""
         theta = torch.as_tensor(theta)
-        return [part.view(shape) for part, (_, shape) in zip(theta.split(self.sizes), self.shapes, strict=True)]
+        return [
+            part.view(shape)
+            for part, (_, shape) in zip(
+                theta.split(self.sizes), self.shapes, strict=True
+            )
+        ]
 
-    def predict(self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None) -> torch.Tensor:
+    def predict(
+        self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None
+    ) -> torch.Tensor:
         """Compute logits (b, K) of a batch x (b, C, H, W) in evaluation; ``params`` as :meth:`unflatten` gives them.
 
         Three times as fast as the module where there are convolutions on a CPU: slices fit the cache, channels come
@@ -240,24 +262,41 @@ class Model:
         convolution, and for many samples oneDNN multiplies. For ``torch.inference_mode``: ties would share a gradient.
         ``kernels``: type that convolutions compute in; default that of the parameters.
         """
-        widest = max(map(math.prod, self.activations)) * (kernels or x.dtype).itemsize  # bytes per sample
+        widest = (
+            max(map(math.prod, self.activations)) * (kernels or x.dtype).itemsize
+        )  # bytes per sample
         size = max(1, min(SLICED, int(CACHED / widest)))
-        able = x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+        able = (
+            x.device.type == "cpu"
+            and x.dtype == torch.float32
+            and torch.backends.mkldnn.is_available()
+        )
         if able and len(x) >= MANY:
             first = 2 * sum(isinstance(stage.linear, Conv) for stage in self.stages)
             params = [*params[:first], *(one.to_mkldnn() for one in params[first:])]
         parts = x.split(size) if self.convolutional else [x]
         return torch.cat([self._predict(params, part, kernels) for part in parts])
 
-    def _predict(self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None) -> torch.Tensor:
-        for stage, weight, bias in zip(self.stages, params[::2], params[1::2], strict=True):
+    def _predict(
+        self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None
+    ) -> torch.Tensor:
+        for stage, weight, bias in zip(
+            self.stages, params[::2], params[1::2], strict=True
+        ):
             if isinstance(stage.linear, Dense):
                 x = x.flatten(1).to(weight.dtype)
-                x = functional.linear(x.to_mkldnn() if weight.is_mkldnn else x, weight, bias)
+                x = functional.linear(
+                    x.to_mkldnn() if weight.is_mkldnn else x, weight, bias
+                )
                 x = x.to_dense() if weight.is_mkldnn else x
             else:
                 x = x.to(kernels or weight.dtype, memory_format=torch.channels_last)
-                x = functional.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=stage.linear.padding)
+                x = functional.conv2d(
+                    x,
+                    weight.to(x.dtype),
+                    bias.to(x.dtype),
+                    padding=stage.linear.padding,
+                )
             if stage.pool:
                 h, w = (size // POOL * POOL for size in x.shape[2:])
                 x = torch.maximum(x[..., 0:w:POOL], x[..., 1:w:POOL])

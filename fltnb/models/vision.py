@@ -54,9 +54,13 @@ class Network(nn.Module):
         """Return what ``net`` gets of images."""
         x = x.expand(-1, 3, -1, -1)
         if self.imagenet:
-            x = (x - x.new_tensor(MEAN)[:, None, None]) / x.new_tensor(STD)[:, None, None]
+            x = (x - x.new_tensor(MEAN)[:, None, None]) / x.new_tensor(STD)[
+                :, None, None
+            ]
         if self.side and x.shape[2:] != (self.side, self.side):
-            x = functional.interpolate(x, (self.side, self.side), mode="bilinear", antialias=True)
+            x = functional.interpolate(
+                x, (self.side, self.side), mode="bilinear", antialias=True
+            )
         return x
 
 
@@ -99,7 +103,9 @@ class VisionModel(Model):
         least = LEAST.get(self.architecture, 2)
         if channels not in (1, 3) or min(sides) < least:
             needed = f"grey or colour images of at least {least} x {least} pixels, not samples of {self.input_shape}"
-            raise FltnbError(f"Model {self.name!r} needs {needed}: choose another model, or larger images.")
+            raise FltnbError(
+                f"Model {self.name!r} needs {needed}: choose another model, or larger images."
+            )
 
     @property
     def architecture(self) -> str:
@@ -115,7 +121,9 @@ class VisionModel(Model):
         """Return the network without numbers."""
         with torch.device("meta"):
             net = _torchvision(self.architecture, self.n_classes)
-        return Network(net, self.imagenet, VIT_SIDE if self.architecture == "vit_b_16" else None)
+        return Network(
+            net, self.imagenet, VIT_SIDE if self.architecture == "vit_b_16" else None
+        )
 
     @cached_property
     def _whole(self) -> Network:
@@ -125,7 +133,10 @@ class VisionModel(Model):
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Name and shape of every trained tensor, in the order of ``build().parameters()``, then of the statistics."""
-        return [(name, tuple(value.shape)) for name, value in _tensors(self._whole.net).items()]
+        return [
+            (name, tuple(value.shape))
+            for name, value in _tensors(self._whole.net).items()
+        ]
 
     @cached_property
     def n_statistics(self) -> int:
@@ -140,15 +151,24 @@ class VisionModel(Model):
         """
         if self.imagenet:
             values = self._weights()
-            draw = stream(seed, "init", index).random(self.head.stop - self.head.start, dtype=np.float32)
-            new = torch.from_numpy((2 * draw - 1) * np.float32(1 / math.sqrt(self.n_features)))
+            draw = stream(seed, "init", index).random(
+                self.head.stop - self.head.start, dtype=np.float32
+            )
+            new = torch.from_numpy(
+                (2 * draw - 1) * np.float32(1 / math.sqrt(self.n_features))
+            )
             last = _last(self._whole.net)
-            values |= {f"{last}.weight": new[: -self.n_classes], f"{last}.bias": new[-self.n_classes :]}
+            values |= {
+                f"{last}.weight": new[: -self.n_classes],
+                f"{last}.bias": new[-self.n_classes :],
+            }
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(integer(seed, "init", index))
                 values = _tensors(_torchvision(self.architecture, self.n_classes))
-        return torch.cat([values[name].detach().flatten().float() for name, _ in self.shapes]).numpy()
+        return torch.cat(
+            [values[name].detach().flatten().float() for name, _ in self.shapes]
+        ).numpy()
 
     def _weights(self) -> dict[str, torch.Tensor]:
         from torchvision import models
@@ -163,9 +183,14 @@ class VisionModel(Model):
             buffer.zero_()
         return module
 
-    def predict(self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None) -> torch.Tensor:
+    def predict(
+        self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None
+    ) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
-        named = {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
+        named = {
+            f"net.{name}": value
+            for (name, _), value in zip(self.shapes, params, strict=True)
+        }
         return functional_call(self._whole, named, (x,))
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
@@ -184,13 +209,17 @@ class VisionModel(Model):
         """
         if self.imagenet and (fed.mean, fed.std) != SCALINGS["unit"]:
             has = f"pixels in [0, 1], but the federation scales them with mean {fed.mean} and std {fed.std}"
-            raise FltnbError(f"Model {self.name!r} expects {has}: take fed.scaled('unit'), or scaling='unit'.")
+            raise FltnbError(
+                f"Model {self.name!r} expects {has}: take fed.scaled('unit'), or scaling='unit'."
+            )
         sizes = np.asarray(fed.sizes)
         lonely = np.flatnonzero((sizes % batch_size == 1) | (batch_size == 1))
         if len(lonely) and self.needs_two:
             lone = f"Client {lonely[0]} with {sizes[lonely[0]]} training images has a batch of one"
             why = f"too little for batch normalisation of {self.name!r} at {self.input_shape[1:]} pixels"
-            raise FltnbError(f"{lone}, {why}: choose another batch_size than {batch_size}, or larger images.")
+            raise FltnbError(
+                f"{lone}, {why}: choose another batch_size than {batch_size}, or larger images."
+            )
         if self.imagenet:
             self._weights()
 
@@ -217,14 +246,25 @@ class StageModel(VisionModel):
     def __post_init__(self) -> None:
         if self.input_shape != (needed := (1, *features.MAP)):
             has = f"maps of shape {needed}, not samples of {self.input_shape}"
-            raise FltnbError(f"Model {self.name!r} needs {has}: take the data set 'pacs_maps', or another model.")
+            raise FltnbError(
+                f"Model {self.name!r} needs {has}: take the data set 'pacs_maps', or another model."
+            )
 
     def _stage(self) -> nn.Sequential:
         """Return what follows on :func:`fltnb.data.features.body`, with a new last layer."""
         with torch.random.fork_rng(devices=[]):  # nothing that is drawn here is used
             made = features.network().requires_grad_()
-            stage = made._blocks[-1], made._conv_head, made._bn1, nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-            return nn.Sequential(*stage, made._dropout, nn.Linear(made._bn1.num_features, self.n_classes)).train()
+            stage = (
+                made._blocks[-1],
+                made._conv_head,
+                made._bn1,
+                nn.ReLU6(),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+            )
+            return nn.Sequential(
+                *stage, made._dropout, nn.Linear(made._bn1.num_features, self.n_classes)
+            ).train()
 
     def _hollow(self) -> Network:
         return StageNetwork(self._stage(), False, None).to("meta")
@@ -244,11 +284,17 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
         # torch tells where on this machine the file goes, which no notebook should keep
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             # tensors only, never arbitrary pickles, and the file must have the published checksum
-            return dict(published.get_state_dict(progress=False, check_hash=True, weights_only=True))
+            return dict(
+                published.get_state_dict(
+                    progress=False, check_hash=True, weights_only=True
+                )
+            )
     except (OSError, RuntimeError) as error:
         file = f"{published.url.rpartition('/')[2]} into $TORCH_HOME/hub/checkpoints (~/.cache/torch/hub/checkpoints)"
         found = f"The ImageNet weights {published} are not here and the download failed ({error})"
-        raise FltnbError(f"{found}: connect to the network once, put {file}, or {otherwise}.") from error
+        raise FltnbError(
+            f"{found}: connect to the network once, put {file}, or {otherwise}."
+        ) from error
     finally:
         socket.setdefaulttimeout(timeout)
 
@@ -261,10 +307,14 @@ def _torchvision(architecture: str, n_classes: int) -> nn.Module:
 
 def _last(net: nn.Module) -> str:
     """Name of the last dense layer: the classifier, in all of these networks."""
-    return [name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)][-1]
+    return [
+        name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)
+    ][-1]
 
 
 def _tensors(net: nn.Module) -> dict[str, torch.Tensor]:
     """Trained parameters, then floating-point buffers, by name."""
-    statistics = {name: value for name, value in net.named_buffers() if value.is_floating_point()}
+    statistics = {
+        name: value for name, value in net.named_buffers() if value.is_floating_point()
+    }
     return dict(net.named_parameters()) | statistics

@@ -12,6 +12,24 @@ from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
 
-__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "claims", "committed", "compare", "counts"]
-__all__ += ["departures", "in_order", "inconsistencies", "label", "measured", "nearness", "numbers", "rank_agreement"]
+__all__ = [
+    "NOTEBOOKS",
+    "PAPERS",
+    "all_measured",
+    "check",
+    "claims",
+    "committed",
+    "compare",
+    "counts",
+]
+__all__ += [
+    "departures",
+    "in_order",
+    "inconsistencies",
+    "label",
+    "measured",
+    "nearness",
+    "numbers",
+    "rank_agreement",
+]
 __all__ += ["report", "verdicts", "wide", "write"]

@@ -17,7 +17,9 @@ PROFILES = (("stored",), ("paper", "small"))
 """Profiles whose claims count; the first group that has a claim decides it."""
 COLUMNS = ("claim", "sentence", "verdict", "evidence")
 
-_noted: dict[tuple[str, str], tuple[str, ...]] = {}  # what this notebook has checked so far, by claim and sentence
+_noted: dict[
+    tuple[str, str], tuple[str, ...]
+] = {}  # what this notebook has checked so far, by claim and sentence
 
 
 def check(
@@ -62,7 +64,9 @@ def check(
     elif right and all(isinstance(one, (bool, np.bool_)) for one in right):
         word = "holds" if all(right) else "mixed" if any(right) else "does not hold"
     else:
-        raise FltnbError(f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something.")
+        raise FltnbError(
+            f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something."
+        )
     held, where, parts = word == "holds", "", [evidence] * bool(evidence)
     if results is not None:
         standin = _only_stand_ins(results) if standin is None else standin
@@ -87,7 +91,9 @@ def _only_stand_ins(results: Any) -> bool:
         or TOY.search(name)
         or (PRETRAINED.match(name) and model not in ("", "resnet18"))
         or stand_in("", results.record(key)["provenance"].get("data_origin", ""))
-        for name, model, key in zip(runs["dataset"], runs["model"], runs["key"], strict=True)
+        for name, model, key in zip(
+            runs["dataset"], runs["model"], runs["key"], strict=True
+        )
     )
 
 
@@ -96,9 +102,15 @@ def write(notebook: str, profile: str) -> None:
 
     A sentence that was checked twice, as when a cell is run again, is written once, as it came out last.
     """
-    text = pd.DataFrame(list(_noted.values()), columns=COLUMNS).to_csv(index=False).encode()
+    text = (
+        pd.DataFrame(list(_noted.values()), columns=COLUMNS)
+        .to_csv(index=False)
+        .encode()
+    )
     _noted.clear()
-    paths.write_atomically(paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text))
+    paths.write_atomically(
+        paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text)
+    )
 
 
 def checks() -> pd.DataFrame:
@@ -110,13 +122,25 @@ def checks() -> pd.DataFrame:
     for profile in (name for group in PROFILES for name in group):
         for file in sorted(paths.results(profile).glob("*_claims.csv")):
             try:
-                table = pd.read_csv(file, dtype=str, keep_default_na=False)[list(COLUMNS)]
+                table = pd.read_csv(file, dtype=str, keep_default_na=False)[
+                    list(COLUMNS)
+                ]
             except (OSError, ValueError, KeyError) as error:
                 where = f"results/{profile}/{file.name}"
-                raise FltnbError(f"{where} cannot be read ({error}): restore it, or run its notebook again.") from error
-            frames.append(table.assign(profile=profile, notebook=file.stem.removesuffix("_claims")))
+                raise FltnbError(
+                    f"{where} cannot be read ({error}): restore it, or run its notebook again."
+                ) from error
+            frames.append(
+                table.assign(
+                    profile=profile, notebook=file.stem.removesuffix("_claims")
+                )
+            )
     columns = ["profile", "notebook", *COLUMNS]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    return (
+        pd.concat(frames, ignore_index=True)[columns]
+        if frames
+        else pd.DataFrame(columns=columns)
+    )
 
 
 def verdicts(found: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -134,9 +158,13 @@ def verdicts(found: pd.DataFrame | None = None) -> pd.DataFrame:
         for group in PROFILES:
             if own["profile"].isin(group).any():
                 own = own[own["profile"].isin(group)]
-        words = set(own["verdict"]) - {"stand-in only", "not tested"} or set(own["verdict"]) - {"not tested"}
+        words = set(own["verdict"]) - {"stand-in only", "not tested"} or set(
+            own["verdict"]
+        ) - {"not tested"}
         together = "mixed" if len(words) > 1 else next(iter(words), "not tested")
-        shown = [tuple(row) for row in own[["verdict", "sentence", "evidence"]].to_numpy()]
+        shown = [
+            tuple(row) for row in own[["verdict", "sentence", "evidence"]].to_numpy()
+        ]
         part = bool(words - {"stand-in only"}) and words < set(own["verdict"])
         rows.append(claim | {"verdict": together, "part": part, "evidence": shown})
     return pd.DataFrame(rows)

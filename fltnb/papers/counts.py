@@ -23,7 +23,10 @@ def committed() -> dict[str, Any]:
 
 def all_measured(held: Mapping[str, Any]) -> pd.DataFrame:
     """Return :func:`measured` of every printed table, in the papers' order; ``held``: notebook -> results."""
-    return pd.concat([measured(held.get(book), paper, table) for paper, table, book in in_order()], ignore_index=True)
+    return pd.concat(
+        [measured(held.get(book), paper, table) for paper, table, book in in_order()],
+        ignore_index=True,
+    )
 
 
 def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -38,7 +41,13 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     for word in STATUS:
         found[word] = (found["status"] == word.replace("_", " ")).astype(int)
     found["on_copies"] &= found["status"] == "reproduced"
-    return found.groupby(["paper", "variant"], sort=False)[["printed", *STATUS, "on_copies"]].sum().reset_index()
+    return (
+        found.groupby(["paper", "variant"], sort=False)[
+            ["printed", *STATUS, "on_copies"]
+        ]
+        .sum()
+        .reset_index()
+    )
 
 
 def nearness(found: pd.DataFrame) -> pd.DataFrame:
@@ -48,16 +57,34 @@ def nearness(found: pd.DataFrame) -> pd.DataFrame:
     ``printed_error`` (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the
     ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
-    found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
-    off, scores = (found["mean"] - found["number"]).abs(), found["metric"].str.contains("accuracy$|f1$")
+    found = found[
+        (found["table"] == found["first"]) & (found["status"] == "reproduced")
+    ]
+    off, scores = (
+        (found["mean"] - found["number"]).abs(),
+        found["metric"].str.contains("accuracy$|f1$"),
+    )
     variances = found["metric"] == "accuracy_variance"
-    held = {"accuracies": scores, "printed_error": scores & (off <= found["number_error"])}
+    held = {
+        "accuracies": scores,
+        "printed_error": scores & (off <= found["number_error"]),
+    }
     held |= {f"points_{points}": scores & (off <= points) for points in (1, 3)}
-    held |= {"variances": variances, "percent_25": variances & (off <= 0.25 * found["number"])}
-    return found.assign(**held).groupby(["paper", "variant"], sort=False)[list(held)].sum().reset_index()
+    held |= {
+        "variances": variances,
+        "percent_25": variances & (off <= 0.25 * found["number"]),
+    }
+    return (
+        found.assign(**held)
+        .groupby(["paper", "variant"], sort=False)[list(held)]
+        .sum()
+        .reset_index()
+    )
 
 
-def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.DataFrame:
+def rank_agreement(
+    results: Any, paper: str, table: str, least: int = 8
+) -> pd.DataFrame:
     """Compare the order of a table's methods, reproduced against printed, by Spearman's rank correlation.
 
     Returns a DataFrame: ``dataset, setting, metric``; ``rows``: "as written", or "as run where run"; ``methods``
@@ -69,25 +96,57 @@ def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.D
 
     def both(part: Any) -> pd.DataFrame:
         found = measured(part, paper, table)
-        found = found[found["metric"].isin(SCORES)].pivot(index=[*keys, "number"], columns="variant", values="mean")
+        found = found[found["metric"].isin(SCORES)].pivot(
+            index=[*keys, "number"], columns="variant", values="mean"
+        )
         found = found.astype(float).reset_index("number")
         return found.assign(mixed=found["as_run"].fillna(found["as_written"]))
 
     whole = both(results)
-    single = [both(results.where(seed=seed)) for seed in sorted(set(results.where(kind="training").runs["seed"]))]
-    for one in single:  # no row as written stands in for one as run that lacks this seed
-        one["mixed"] = one["as_run"].where(whole["as_run"].notna().reindex(one.index), one["as_written"])
+    single = [
+        both(results.where(seed=seed))
+        for seed in sorted(set(results.where(kind="training").runs["seed"]))
+    ]
+    for (
+        one
+    ) in single:  # no row as written stands in for one as run that lacks this seed
+        one["mixed"] = one["as_run"].where(
+            whole["as_run"].notna().reindex(one.index), one["as_written"]
+        )
     rows = []
     for at, own in whole.groupby(keys[:3], sort=False):
-        for column, words in {"as_written": "as written", "mixed": "as run where run"}.items():
+        for column, words in {
+            "as_written": "as written",
+            "mixed": "as run where run",
+        }.items():
             held = own[["number", column]].dropna()
             if len(held) < least or (column == "mixed" and own["as_run"].isna().all()):
                 continue
             seeds = [one.loc[held.index, ["number", column]] for one in single]
-            rhos = [one.corr(method="spearman").iloc[0, 1] for one in seeds if one[column].notna().all()]
+            rhos = [
+                one.corr(method="spearman").iloc[0, 1]
+                for one in seeds
+                if one[column].notna().all()
+            ]
             places = held.rank().diff(axis=1)[column].droplevel(keys[:3])
-            far = places.reindex(places.abs().sort_values(ascending=False, kind="stable").index[:3])
-            off = ", ".join(f"{label(name)} {value:+g}" for name, value in far.items() if value)
+            far = places.reindex(
+                places.abs().sort_values(ascending=False, kind="stable").index[:3]
+            )
+            off = ", ".join(
+                f"{label(name)} {value:+g}" for name, value in far.items() if value
+            )
             rho = held.corr(method="spearman").iloc[0, 1]
-            rows.append((*at, words, len(held), rho, min(rhos, default=None), max(rhos, default=None), off))
-    return pd.DataFrame(rows, columns=[*keys[:3], "rows", "methods", "rho", "lowest", "highest", "off"])
+            rows.append(
+                (
+                    *at,
+                    words,
+                    len(held),
+                    rho,
+                    min(rhos, default=None),
+                    max(rhos, default=None),
+                    off,
+                )
+            )
+    return pd.DataFrame(
+        rows, columns=[*keys[:3], "rows", "methods", "rho", "lowest", "highest", "off"]
+    )

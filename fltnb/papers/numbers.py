@@ -34,7 +34,9 @@ def _numbers() -> pd.DataFrame:
     return table
 
 
-def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd.DataFrame:
+def numbers(
+    paper: str | None = None, table: str | None = None, **filters
+) -> pd.DataFrame:
     """Select printed numbers.
 
     Returns a DataFrame: in the order of the papers: ``paper, table, setting, dataset, model, method, split, metric,
@@ -49,11 +51,17 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
     for column, value in {"paper": paper, "table": table, **filters}.items():
         if value is None:
             continue
-        choose(column, read("published_results.csv").columns, "column of printed numbers")
+        choose(
+            column, read("published_results.csv").columns, "column of printed numbers"
+        )
         values = [value] if isinstance(value, str) else list(value)
         for one in values:
             # a table id means nothing without its paper: T11 is EMD-CFL's
-            choose(one, (found if column == "table" else _numbers())[column].unique(), f"printed {column}")
+            choose(
+                one,
+                (found if column == "table" else _numbers())[column].unique(),
+                f"printed {column}",
+            )
         found = found[found[column].isin(values)]
     return found.reset_index(drop=True)
 
@@ -79,16 +87,26 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     def same(params: str, setting: str) -> str:
         """Parameters that tell experiments apart: Table 5 alone names J, and T varies; Tables 3 and 9 disagree on T."""
         without = {"J"} if setting in ("scenario2", "ablation") else {"J", "T"}
-        return json.dumps({k: v for k, v in json.loads(params or "{}").items() if k not in without}, sort_keys=True)
+        return json.dumps(
+            {k: v for k, v in json.loads(params or "{}").items() if k not in without},
+            sort_keys=True,
+        )
 
     rows = numbers(paper).query("method != ''")
     rows = rows.assign(
-        setting=rows["setting"].replace({"ablation": "scenario2"} if paper == "flt" else {}),
-        same=[same(*pair) for pair in zip(rows["params"], rows["setting"], strict=True)],
+        setting=rows["setting"].replace(
+            {"ablation": "scenario2"} if paper == "flt" else {}
+        ),
+        same=[
+            same(*pair) for pair in zip(rows["params"], rows["setting"], strict=True)
+        ],
     )
     keys = ["setting", *KEY]
     found = [
-        {**dict(zip(keys, key, strict=False)), "printed": dict(zip(group["table"], group["value"], strict=True))}
+        {
+            **dict(zip(keys, key, strict=False)),
+            "printed": dict(zip(group["table"], group["value"], strict=True)),
+        }
         for key, group in rows.groupby([*keys, "same"], sort=False)
         if group["table"].nunique() > 1 and group["value"].nunique() > 1
     ]

@@ -8,6 +8,23 @@ from .relations import gallery, matrices, matrix_pair, pair_distances, sample_im
 from .runs import against_bytes, client_strip, curves, dots, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, style
 
-__all__ = ["CLUSTERS", "METHODS", "Style", "against_bytes", "client_strip", "cluster_color", "curves", "dots"]
-__all__ += ["gallery", "label", "lines", "matrices", "matrix_pair", "pair_distances", "panels"]
+__all__ = [
+    "CLUSTERS",
+    "METHODS",
+    "Style",
+    "against_bytes",
+    "client_strip",
+    "cluster_color",
+    "curves",
+    "dots",
+]
+__all__ += [
+    "gallery",
+    "label",
+    "lines",
+    "matrices",
+    "matrix_pair",
+    "pair_distances",
+    "panels",
+]
 __all__ += ["sample_images", "save", "style"]

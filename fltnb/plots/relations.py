@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def sample_images(
-    fed: Federation, per_row: int = 8, title: str = "", clients: Sequence[int] | None = None
+    fed: Federation,
+    per_row: int = 8,
+    title: str = "",
+    clients: Sequence[int] | None = None,
 ) -> tuple[Figure, np.ndarray]:
     """Show training images, one row per true cluster (a single row without clusters), or per client.
 
@@ -34,23 +37,32 @@ def sample_images(
     clients : sequence of int, optional, one row for each of these clients instead
     """
     if np.ndim(fed.images) < 3:
-        raise FltnbError("This federation holds feature vectors, not images: there is nothing to show.")
+        raise FltnbError(
+            "This federation holds feature vectors, not images: there is nothing to show."
+        )
     if clients is not None:
         groups = {f"client {client}": [client] for client in clients}
     elif fed.clusters is None:
         groups = {"": range(fed.n_clients)}
     else:
         shown = np.unique(fed.clusters)[: len(CLUSTERS)]
-        groups = {f"cluster {cluster}": np.flatnonzero(np.asarray(fed.clusters) == cluster) for cluster in shown}
+        groups = {
+            f"cluster {cluster}": np.flatnonzero(np.asarray(fed.clusters) == cluster)
+            for cluster in shown
+        }
     rows = {}
     for name, members in groups.items():
         pool = np.concatenate([fed.train[client] for client in members])
         # the middle of equal stretches: client borders, where one client's first label sits, are avoided
-        rows[name] = np.asarray(fed.images)[pool[((np.arange(per_row) + 0.5) * len(pool) / per_row).astype(int)]]
+        rows[name] = np.asarray(fed.images)[
+            pool[((np.arange(per_row) + 0.5) * len(pool) / per_row).astype(int)]
+        ]
     return gallery(rows, title=title)
 
 
-def gallery(rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: str = "") -> tuple[Figure, np.ndarray]:
+def gallery(
+    rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: str = ""
+) -> tuple[Figure, np.ndarray]:
     """Show rows of images.
 
     Returns (Figure, array of Axes (rows, n)).
@@ -61,9 +73,13 @@ def gallery(rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: 
     columns : sequence of str, optional, what stands above the n columns
     title : str, the finding
     """
-    widths = {len(row) for row in rows.values()} | ({len(columns)} if len(columns) else set())
+    widths = {len(row) for row in rows.values()} | (
+        {len(columns)} if len(columns) else set()
+    )
     if len(widths) != 1 or widths == {0}:
-        raise FltnbError("A gallery needs rows of images, each with as many images as there are columns.")
+        raise FltnbError(
+            "A gallery needs rows of images, each with as many images as there are columns."
+        )
     width = widths.pop()
     fig, axes = panels(width * len(rows), (0.95, 0.92), width)
     axes = np.array(axes).reshape(len(rows), width)
@@ -81,7 +97,10 @@ def gallery(rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: 
 
 
 def matrix_pair(
-    values: np.ndarray, order: np.ndarray, clusters: np.ndarray | None = None, title: str = ""
+    values: np.ndarray,
+    order: np.ndarray,
+    clusters: np.ndarray | None = None,
+    title: str = "",
 ) -> tuple[Figure, list[Axes]]:
     """Draw an adjacency matrix with the clients at random and in the dendrogram's order: FLT's Figures 2a and 3.
 
@@ -96,7 +115,9 @@ def matrix_pair(
     """
     fig, axes = panels(2, (4.5, 4.9), 2)
     chance = np.random.default_rng(0).permutation(len(values))
-    for ax, shown, name in zip(axes, (chance, order), ("at random", "in the dendrogram's order"), strict=True):
+    for ax, shown, name in zip(
+        axes, (chance, order), ("at random", "in the dendrogram's order"), strict=True
+    ):
         _matrix(ax, values, clusters, shown)
         ax.set_title(f"clients {name}", fontsize="medium")
     _cluster_legend(fig, clusters)
@@ -105,7 +126,12 @@ def matrix_pair(
 
 
 def matrices(
-    found: Mapping, clusters: ArrayLike | Mapping | None = None, *, columns: int = 4, title: str = "", **options
+    found: Mapping,
+    clusters: ArrayLike | Mapping | None = None,
+    *,
+    columns: int = 4,
+    title: str = "",
+    **options,
 ) -> tuple[Figure, list[Axes]]:
     """Draw several matrices side by side: graphs, distances, or who shares a cluster (FLT's Figures 6 and 7).
 
@@ -126,14 +152,23 @@ def matrices(
         of the pairs of each matrix; ``bar``: what stands at the bar of colours, which ``limits=None`` has in any case.
     """
     if not found:
-        raise FltnbError("There are no matrices to draw: give the matrix or the clusters of at least one method.")
-    fig, axes = panels(len(found), (2.5, 2.75) if len(found) > 3 else (3.2, 3.5), columns)
+        raise FltnbError(
+            "There are no matrices to draw: give the matrix or the clusters of at least one method."
+        )
+    fig, axes = panels(
+        len(found), (2.5, 2.75) if len(found) > 3 else (3.2, 3.5), columns
+    )
     for ax, (name, values) in zip(axes, found.items(), strict=True):
-        values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name)
+        values, text = (
+            np.asarray(values),
+            f"round {name}" if isinstance(name, int) else label(name),
+        )
         true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
         if values.ndim == 1:
             count = len(np.unique(values))
-            ari = "" if true is None else f", ARI {adjusted_rand_index(true, values):.2f}"
+            ari = (
+                "" if true is None else f", ARI {adjusted_rand_index(true, values):.2f}"
+            )
             text += f"\n{count} cluster{'s' * (count != 1)}{ari}"
             values = (values[:, None] == values).astype(int)
         # within a true cluster the clients keep their order: sorted, chance would look like structure
@@ -148,7 +183,9 @@ def matrices(
 
 
 def pair_distances(
-    distances: Mapping[str, tuple[np.ndarray, np.ndarray]], tolerances: Mapping[str, ArrayLike], title: str = ""
+    distances: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    tolerances: Mapping[str, ArrayLike],
+    title: str = "",
 ) -> tuple[Figure, Axes]:
     """Draw every pair's distance, a line of dots per federation, inside and across its true clusters.
 
@@ -162,23 +199,53 @@ def pair_distances(
     for at, (matrix, clusters) in enumerate(distances.values()):
         far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
         same = np.equal.outer(clusters, clusters)
-        kinds = (same, -0.14, CLUSTERS[0], "same cluster"), (~same, 0.14, CLUSTERS[4], "different clusters")
+        kinds = (
+            (same, -0.14, CLUSTERS[0], "same cluster"),
+            (~same, 0.14, CLUSTERS[4], "different clusters"),
+        )
         for which, shift, color, text in kinds:
             values = far[np.triu(which, 1)]
             # even heights in the order of the values: no draw, and equal values do not hide each other
             height = at + shift + 0.18 * (np.argsort(np.argsort(values)) % 9 / 8 - 0.5)
-            axis.plot(values, height, ".", ms=4, color=color, alpha=0.6, label=text if at == 0 else None)
+            axis.plot(
+                values,
+                height,
+                ".",
+                ms=4,
+                color=color,
+                alpha=0.6,
+                label=text if at == 0 else None,
+            )
     for (text, value), dash in zip(tolerances.items(), ("-", "--", ":"), strict=False):
         for at, one in enumerate(np.broadcast_to(value, len(distances))):
-            axis.plot([one, one], [at - 0.4, at + 0.4], dash, color="black", lw=1.4, label=text if at == 0 else None)
+            axis.plot(
+                [one, one],
+                [at - 0.4, at + 0.4],
+                dash,
+                color="black",
+                lw=1.4,
+                label=text if at == 0 else None,
+            )
     axis.set_yticks(range(len(distances)), list(distances))
-    axis.set(ylim=(len(distances) - 0.5, -0.5), xlabel="distance, the larger of the two directions")
+    axis.set(
+        ylim=(len(distances) - 0.5, -0.5),
+        xlabel="distance, the larger of the two directions",
+    )
     legend(fig, None, axis.get_legend_handles_labels()[0])
     headline(fig, [axis], title)
     return fig, axis
 
 
-def _matrix(ax: Axes, values, clusters, order, *, cmap: str = "Greys", limits=(0, 1), bar: str = "") -> None:
+def _matrix(
+    ax: Axes,
+    values,
+    clusters,
+    order,
+    *,
+    cmap: str = "Greys",
+    limits=(0, 1),
+    bar: str = "",
+) -> None:
     """Draw a matrix (M, M), in an order (M,) if given, with a strip of the clusters (M,) if known, numbers if few."""
     import seaborn as sns
     from matplotlib.patches import Rectangle
@@ -186,17 +253,42 @@ def _matrix(ax: Axes, values, clusters, order, *, cmap: str = "Greys", limits=(0
     values = np.asarray(values)
     count = len(values)
     if values.shape != (count, count):
-        raise FltnbError(f"A matrix of clients is square, (clients, clients), but this one has shape {values.shape}.")
+        raise FltnbError(
+            f"A matrix of clients is square, (clients, clients), but this one has shape {values.shape}."
+        )
     if clusters is not None and len(clusters) != count:
-        raise FltnbError(f"{len(clusters)} true clusters do not fit {count} clients: give one per client.")
+        raise FltnbError(
+            f"{len(clusters)} true clusters do not fit {count} clients: give one per client."
+        )
     shown = np.arange(count) if order is None else np.asarray(order)
     if not np.array_equal(np.sort(shown), np.arange(count)):
         raise FltnbError(f"The order must name each of the {count} clients once.")
-    low, high = limits or np.percentile(values[~np.eye(count, dtype=bool)], [1, 99])  # the diagonal says nothing
-    look = {"cmap": cmap, "vmin": low, "vmax": max(high, low + 1e-12), "square": True, "rasterized": True}
-    look |= {"cbar": bool(bar) or limits is None, "cbar_kws": {"label": bar, "shrink": 0.75, "pad": 0.02}}
-    look |= {"annot": count <= 6 and values.dtype.kind == "f", "fmt": ".2f", "annot_kws": {"size": "x-small"}}
-    sns.heatmap(values[np.ix_(shown, shown)], ax=ax, xticklabels=False, yticklabels=False, **look)
+    low, high = limits or np.percentile(
+        values[~np.eye(count, dtype=bool)], [1, 99]
+    )  # the diagonal says nothing
+    look = {
+        "cmap": cmap,
+        "vmin": low,
+        "vmax": max(high, low + 1e-12),
+        "square": True,
+        "rasterized": True,
+    }
+    look |= {
+        "cbar": bool(bar) or limits is None,
+        "cbar_kws": {"label": bar, "shrink": 0.75, "pad": 0.02},
+    }
+    look |= {
+        "annot": count <= 6 and values.dtype.kind == "f",
+        "fmt": ".2f",
+        "annot_kws": {"size": "x-small"},
+    }
+    sns.heatmap(
+        values[np.ix_(shown, shown)],
+        ax=ax,
+        xticklabels=False,
+        yticklabels=False,
+        **look,
+    )
     ax.grid(False)
     if clusters is not None:
         width, own = max(0.5, 0.025 * count), np.asarray(clusters)[shown]
@@ -212,4 +304,10 @@ def _cluster_legend(fig: Figure, clusters: np.ndarray | None) -> None:
     there = [] if clusters is None else np.unique(clusters)
     if 0 < len(there) <= len(CLUSTERS):
         handles = [Patch(color=cluster_color(one), label=str(one)) for one in there]
-        fig.legend(handles=handles, title="true cluster", loc="outside lower center", ncols=len(there), frameon=False)
+        fig.legend(
+            handles=handles,
+            title="true cluster",
+            loc="outside lower center",
+            ncols=len(there),
+            frameon=False,
+        )

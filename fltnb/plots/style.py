@@ -30,7 +30,11 @@ class Style(NamedTuple):
     marker: str
 
 
-with resources.files(__package__).joinpath("names.csv").open(encoding="utf-8", newline="") as _file:
+with (
+    resources.files(__package__)
+    .joinpath("names.csv")
+    .open(encoding="utf-8", newline="") as _file
+):
     NAMED = {row.pop("id"): Style(**row) for row in csv.DictReader(_file)}
 """Id -> name for people of methods, data sets, networks, measures and printed parameters; colour and marker of methods.
 
@@ -94,11 +98,15 @@ def in_order(values: pd.Series) -> list:
     return once if any(isinstance(value, str) for value in once) else sorted(once)
 
 
-def looks(values: pd.Series, column: str, names: Mapping[Any, str] | None = None) -> dict[Any, Style]:
+def looks(
+    values: pd.Series, column: str, names: Mapping[Any, str] | None = None
+) -> dict[Any, Style]:
     """How each value of a column is drawn: methods and clusters as everywhere, numbers light to dark, words as told."""
     values = in_order(values.dropna())
     if column == "method":
-        return {value: style(value)._replace(label=label(value, names)) for value in values}
+        return {
+            value: style(value)._replace(label=label(value, names)) for value in values
+        }
     if column.endswith("cluster"):
         colors = [cluster_color(value) for value in values]
     elif not any(isinstance(value, str) for value in values):
@@ -114,7 +122,11 @@ def looks(values: pd.Series, column: str, names: Mapping[Any, str] | None = None
 
 
 def panels(
-    count: int = 1, size: tuple[float, float] = (7.2, 4.2), columns: int = 3, ax: Axes | None = None, **subplots
+    count: int = 1,
+    size: tuple[float, float] = (7.2, 4.2),
+    columns: int = 3,
+    ax: Axes | None = None,
+    **subplots,
 ) -> tuple[Figure, list[Axes]]:
     """Make empty panels in the look of the house, for the pictures here and for a notebook's own.
 
@@ -127,7 +139,9 @@ def panels(
     """
     if ax is not None:
         if count > 1:
-            raise FltnbError(f"{count} panels do not fit into one given ax: leave out ax, or col and row.")
+            raise FltnbError(
+                f"{count} panels do not fit into one given ax: leave out ax, or col and row."
+            )
         return ax.figure, [ax]
     import matplotlib.pyplot as plt
     import seaborn as sns
@@ -135,7 +149,9 @@ def panels(
     rows = -(-count // columns)
     columns = -(-count // rows)  # four in rows of three: two and two
     figsize = (size[0] * columns, size[1] * rows)
-    fig, axes = plt.subplots(rows, columns, figsize=figsize, squeeze=False, layout="constrained", **subplots)
+    fig, axes = plt.subplots(
+        rows, columns, figsize=figsize, squeeze=False, layout="constrained", **subplots
+    )
     sns.despine(fig)
     for place, panel in enumerate(axes.flat):
         panel.set_axisbelow(True)
@@ -162,10 +178,18 @@ def save(fig: Figure, name: str, profile: str) -> Path:
 
     choose(profile, paths.PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise FltnbError(f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension.")
+        raise FltnbError(
+            f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension."
+        )
     light, png = profile in ("stored", "demo"), paths.figures(profile) / f"{name}.png"
-    with mpl.rc_context({"savefig.bbox": "standard"}):  # Jupyter's inline back end may crop to "tight"
-        fig.savefig(drawn := io.BytesIO(), dpi=100 if light else 150, metadata={"Software": None})
+    with mpl.rc_context(
+        {"savefig.bbox": "standard"}
+    ):  # Jupyter's inline back end may crop to "tight"
+        fig.savefig(
+            drawn := io.BytesIO(),
+            dpi=100 if light else 150,
+            metadata={"Software": None},
+        )
         picture = Image.open(drawn)
         if light:  # 256 colours: a third of the bytes, and the same to the eye
             picture = picture.convert("RGB").quantize()
@@ -173,7 +197,9 @@ def save(fig: Figure, name: str, profile: str) -> Path:
             undated = dict.fromkeys(("CreationDate", "Producer", "Creator"))
             pdf = functools.partial(fig.savefig, format="pdf", metadata=undated)
             paths.write_atomically(png.with_suffix(".pdf"), pdf)
-    paths.write_atomically(png, functools.partial(picture.save, format="png", optimize=True))
+    paths.write_atomically(
+        png, functools.partial(picture.save, format="png", optimize=True)
+    )
     return png
 
 
@@ -186,7 +212,12 @@ def handle(text: str, color: str | None = None, marker: str = "", ls: str = "", 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
     """Put one legend right of all panels, or right of the one that was given."""
-    options = {"handles": handles, "title": title, "frameon": False, "fontsize": "small"}
+    options = {
+        "handles": handles,
+        "title": title,
+        "frameon": False,
+        "fontsize": "small",
+    }
     if ax is None:
         fig.legend(loc="outside right upper", **options)
     else:
@@ -205,4 +236,6 @@ def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
     """Refuse a table that lacks a column."""
     missing = [column for column in columns if column not in table.columns]
     if missing:
-        raise FltnbError(f"The {what} to draw lack the column {missing[0]!r}: give {', '.join(columns)}.")
+        raise FltnbError(
+            f"The {what} to draw lack the column {missing[0]!r}: give {', '.join(columns)}."
+        )

@@ -65,7 +65,10 @@ def compute(
         if made.job.kind == "clustering":
             work.check_clustering(made)
     done = _done(list(missing.values()), n_jobs, progress, device, backend, since)
-    known |= {one.key: one for one in progress_bar(done, progress, total=len(missing), desc="jobs")}
+    known |= {
+        one.key: one
+        for one in progress_bar(done, progress, total=len(missing), desc="jobs")
+    }
     results = []
     for made in prepared:
         done = copy(known[made.key])  # equal settings may stand under several names
@@ -76,9 +79,15 @@ def compute(
     return results
 
 
-def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()) -> dict[str, Finished]:
+def look_up(
+    prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()
+) -> dict[str, Finished]:
     """Return what is there already, by key: from the store, else from a ledger."""
-    known = {key: done for key in {made.key: made for made in prepared} if (done := load(key, since)) is not None}
+    known = {
+        key: done
+        for key in {made.key: made for made in prepared}
+        if (done := load(key, since)) is not None
+    }
     for ledger in ledgers:
         wanted = {made.key for made in prepared} - set(known)
         if wanted and ledger.exists:
@@ -94,7 +103,12 @@ def ignored_before(fresh: bool | None) -> float:
 
 
 def _done(
-    missing: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
+    missing: list[Prepared],
+    n_jobs: int,
+    progress: bool,
+    device: str,
+    backend: str,
+    since: float,
 ) -> Iterator[Finished]:
     """Compute what is missing: the trainings last, here, in processes or on a Dask cluster."""
     trainings = [made for made in missing if made.job.kind == "training"]
@@ -103,14 +117,20 @@ def _done(
         machines.check(cluster)
     yield from _studies(missing, n_jobs)
     for made in trainings:
-        with suppress(OSError):  # a checkpoint from before is ignored with what was stored before
+        with suppress(
+            OSError
+        ):  # a checkpoint from before is ignored with what was stored before
             path = work.checkpoint_path(made.key)
             if path.stat().st_mtime < since:
                 path.unlink()
     used = _clusterings(trainings, progress, since, cluster)
-    tasks = {made.key: (made.job, made.key, device, backend, since) for made in trainings}
+    tasks = {
+        made.key: (made.job, made.key, device, backend, since) for made in trainings
+    }
     if cluster is not None:
-        files = {path.name: path.read_bytes() for paths in used.values() for path in paths}
+        files = {
+            path.name: path.read_bytes() for paths in used.values() for path in paths
+        }
         needs = {key: [path.name for path in paths] for key, paths in used.items()}
         for key, done in machines.gather(cluster, _remote, tasks, files, needs):
             # without a common file system the worker's store is not this one
@@ -119,7 +139,9 @@ def _done(
         cache = functools.partial(work.cached_arrays, since=since)
         for made in trainings:
             # a study may have computed it
-            yield load(made.key, since) or work.train(made, cache, device, backend, None, progress, since)
+            yield load(made.key, since) or work.train(
+                made, cache, device, backend, None, progress, since
+            )
     else:
         calls = (joblib.delayed(_one)(*task) for task in tasks.values())
         yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
@@ -127,15 +149,31 @@ def _done(
 
 def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
     """Clusterings, distances and other studies; those that share an embedding or local models are made together."""
-    groups: dict[str, dict[str, list[Prepared]]] = {"clustering": {}, "distances": {}, "study": {}}
-    shared = {"clustering": ("federation", "encoder"), "distances": ("federation", "model", "training", "seed")}
+    groups: dict[str, dict[str, list[Prepared]]] = {
+        "clustering": {},
+        "distances": {},
+        "study": {},
+    }
+    shared = {
+        "clustering": ("federation", "encoder"),
+        "distances": ("federation", "model", "training", "seed"),
+    }
     for made in missing:
         if made.job.kind in groups:
-            same = [made.job.canonical.get(name) for name in shared.get(made.job.kind, ())] or made.key
-            groups[made.job.kind].setdefault(json.dumps(same, sort_keys=True), []).append(made)
-    clusterings, distances, studies = (list(alike.values()) for alike in groups.values())
+            same = [
+                made.job.canonical.get(name) for name in shared.get(made.job.kind, ())
+            ] or made.key
+            groups[made.job.kind].setdefault(
+                json.dumps(same, sort_keys=True), []
+            ).append(made)
+    clusterings, distances, studies = (
+        list(alike.values()) for alike in groups.values()
+    )
     groups_at_a_time = n_jobs if len(clusterings) > 1 else 1
-    calls = (joblib.delayed(work.cluster)(group, n_jobs // groups_at_a_time) for group in clusterings)
+    calls = (
+        joblib.delayed(work.cluster)(group, n_jobs // groups_at_a_time)
+        for group in clusterings
+    )
     for done in joblib.Parallel(n_jobs=groups_at_a_time, return_as="generator")(calls):
         yield from done
     for group in distances:
@@ -144,10 +182,14 @@ def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
         yield work.study(made)
 
 
-def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluster) -> dict[str, list]:
+def _clusterings(
+    trainings: list[Prepared], progress: bool, since: float, cluster
+) -> dict[str, list]:
     """Make the clusterings that many runs share, each once and with all cores; return the files that each run uses."""
     used: dict[str, list] = {made.key: [] for made in trainings}
-    with joblib.parallel_config(backend="loky") if cluster is not None else nullcontext():
+    with (
+        joblib.parallel_config(backend="loky") if cluster is not None else nullcontext()
+    ):
         for made in trainings:
 
             def cache(key, make, files=used[made.key]):
@@ -158,31 +200,55 @@ def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluste
     return used
 
 
-def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None) -> Finished:
+def _one(
+    job: Job, key: str, device: str, backend: str, since: float, cache=None
+) -> Finished:
     """Compute one training in a process of its own; what another one has just computed is not computed again."""
     made = prepare(job)
     if made.key != key:
-        raise FltnbError(f"{job}: its code or its data are not the caller's; give every machine the same.")
+        raise FltnbError(
+            f"{job}: its code or its data are not the caller's; give every machine the same."
+        )
     if (known := load(key, since)) is not None:
         return known
     cache = cache or functools.partial(work.cached_arrays, since=since)
     return work.train(made, cache, device, backend, 1, False, since)
 
 
-_ALONE = threading.Lock()  # two runs in one process would undo each other's limits on threads
+_ALONE = (
+    threading.Lock()
+)  # two runs in one process would undo each other's limits on threads
 
 
-def _remote(job: Job, key: str, device: str, backend: str, since: float, clusterings: dict[str, bytes]) -> Finished:
+def _remote(
+    job: Job,
+    key: str,
+    device: str,
+    backend: str,
+    since: float,
+    clusterings: dict[str, bytes],
+) -> Finished:
     """Compute one training on a Dask worker, with the clusterings that the caller made."""
 
     def cache(arrays_key: dict[str, Any], make):
         content = clusterings.get(work.arrays_path(arrays_key).name)
-        return work.cached_arrays(arrays_key, make, since) if content is None else read_arrays(content)
+        return (
+            work.cached_arrays(arrays_key, make, since)
+            if content is None
+            else read_arrays(content)
+        )
 
     # Without processes of its own, which a daemonic process may not have, a worker would train with another engine,
     # which differs in the last bits. Dask's own switch must be set on every machine beforehand: easily forgotten.
-    with _ALONE, patch.dict(getattr(multiprocessing.current_process(), "_config", {}), daemon=False):
+    with (
+        _ALONE,
+        patch.dict(
+            getattr(multiprocessing.current_process(), "_config", {}), daemon=False
+        ),
+    ):
         try:
             return _one(job, key, device, backend, since, cache)
         except FltnbError as error:
-            raise FltnbError(f"{job} cannot run on the Dask worker on {socket.gethostname()}: {error}") from error
+            raise FltnbError(
+                f"{job} cannot run on the Dask worker on {socket.gethostname()}: {error}"
+            ) from error

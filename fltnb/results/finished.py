@@ -49,10 +49,20 @@ def store_path(key: str) -> Path:
 
 def save(done: Finished) -> Finished:
     """Write a finished job to the local store: one file, which is there whole or not at all."""
-    meta = {"format": 1, "key": done.key, "kind": done.kind, "numbers": done.numbers, "record": done.record}
-    columns = {"meta": np.array(json.dumps(meta))} | {f"arrays/{name}": value for name, value in done.arrays.items()}
+    meta = {
+        "format": 1,
+        "key": done.key,
+        "kind": done.kind,
+        "numbers": done.numbers,
+        "record": done.record,
+    }
+    columns = {"meta": np.array(json.dumps(meta))} | {
+        f"arrays/{name}": value for name, value in done.arrays.items()
+    }
     columns |= columns_of("curves", done.curves) | columns_of("clients", done.clients)
-    paths.write_atomically(store_path(done.key), lambda file: np.savez_compressed(file, **columns))
+    paths.write_atomically(
+        store_path(done.key), lambda file: np.savez_compressed(file, **columns)
+    )
     return done
 
 
@@ -67,10 +77,25 @@ def load(key: str, since: float = 0.0) -> Finished | None:
     try:
         held = read_arrays(path.read_bytes())
         meta = json.loads(str(held["meta"]))
-        tables = [table_of(held, name) if below(name, held) else None for name in TABLES]
-        return Finished(key, meta["kind"], {}, meta["numbers"], *tables, below("arrays", held), meta["record"])
-    except Exception as error:  # damage shows in many ways; whatever it is, the remedy is the same
-        warnings.warn(f"Store entry {path} is damaged ({error!r}): only this job is computed again.", stacklevel=2)
+        tables = [
+            table_of(held, name) if below(name, held) else None for name in TABLES
+        ]
+        return Finished(
+            key,
+            meta["kind"],
+            {},
+            meta["numbers"],
+            *tables,
+            below("arrays", held),
+            meta["record"],
+        )
+    except (
+        Exception
+    ) as error:  # damage shows in many ways; whatever it is, the remedy is the same
+        warnings.warn(
+            f"Store entry {path} is damaged ({error!r}): only this job is computed again.",
+            stacklevel=2,
+        )
         return None
 
 
@@ -85,13 +110,24 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
 
 def columns_of(start: str, table: pd.DataFrame | None) -> dict[str, np.ndarray]:
     """Return a table's columns as arrays ``<start>/<column>`` that need no pickle."""
-    columns = {} if table is None else {f"{start}/{name}": np.asarray(table[name]) for name in table}
-    return {name: values.astype(str) if values.dtype == object else values for name, values in columns.items()}
+    columns = (
+        {}
+        if table is None
+        else {f"{start}/{name}": np.asarray(table[name]) for name in table}
+    )
+    return {
+        name: values.astype(str) if values.dtype == object else values
+        for name, values in columns.items()
+    }
 
 
 def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays ``<start>/<name>`` by name."""
-    return {name[len(start) + 1 :]: value for name, value in arrays.items() if name.startswith(f"{start}/")}
+    return {
+        name[len(start) + 1 :]: value
+        for name, value in arrays.items()
+        if name.startswith(f"{start}/")
+    }
 
 
 def table_of(arrays: Mapping[str, np.ndarray], start: str) -> pd.DataFrame:

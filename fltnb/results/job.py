@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from .. import encoders, federations, methods, relatedness
+from .. import clustering, encoders, federations, methods
 from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..methods import Method
@@ -23,9 +23,13 @@ KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 """Axes that every job has, in the order of the tables."""
 
-TRAINING = {name: value for name, value in NUMBERS.items() if name not in ("rounds", "dtype")}
+TRAINING = {
+    name: value for name, value in NUMBERS.items() if name not in ("rounds", "dtype")
+}
 """Options of a training and their defaults, which keys leave out."""
-_SHORT: dict[str, Any] = {}  # parts of settings that many jobs share, without what equals a default
+_SHORT: dict[
+    str, Any
+] = {}  # parts of settings that many jobs share, without what equals a default
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,40 @@ class Job:
         choose(self.kind, KINDS, "kind of job")
         for name, value in self.axes.items():
             if name in RESERVED or not isinstance(value, (str, bool, numbers.Real)):
-                why = f"{value!r} is no text, truth value or number, or the name is taken"
-                raise FltnbError(f"The axis {name!r} cannot be a column: {why} ({', '.join(RESERVED)}).")
+                why = (
+                    f"{value!r} is no text, truth value or number, or the name is taken"
+                )
+                raise FltnbError(
+                    f"The axis {name!r} cannot be a column: {why} ({', '.join(RESERVED)})."
+                )
 
     @classmethod
     def training(
-        cls, federation: Given, method: Given, model: str, rounds: int, *, axes: Given = NONE, **options: Any
+        cls,
+        federation: Given,
+        method: Given,
+        model: str,
+        rounds: int,
+        *,
+        axes: Given = NONE,
+        **options: Any,
     ) -> Self:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
             choose(name, TRAINING, "training option")
-        settings = {"federation": federation, "method": method, "model": model, "rounds": rounds, **TRAINING, **options}
-        shown = {"model": model, "method": method.get("name", ""), "seed": settings["seed"]}
+        settings = {
+            "federation": federation,
+            "method": method,
+            "model": model,
+            "rounds": rounds,
+            **TRAINING,
+            **options,
+        }
+        shown = {
+            "model": model,
+            "method": method.get("name", ""),
+            "seed": settings["seed"],
+        }
         return cls("training", plain(settings), {**shown, **axes})
 
     @classmethod
@@ -86,25 +112,46 @@ class Job:
         ``federation`` is what :func:`fltnb.federations.build` takes; ``clusterer`` and ``encoder`` are as in a method's
         settings, and an encoder of kind ``own`` (the clients' own networks, :mod:`fltnb.methods.ownmodels`) is for
         ``EMDClustering`` alone. ``seed`` is the ``random_state`` of a clusterer that names none, ``noise`` that on what
-        clients send (:mod:`fltnb.relatedness.noise`).
+        clients send (:mod:`fltnb.clustering.noise`).
         """
-        settings = {"federation": federation, "clusterer": clusterer, "encoder": encoder, "seed": seed, "noise": noise}
+        settings = {
+            "federation": federation,
+            "clusterer": clusterer,
+            "encoder": encoder,
+            "seed": seed,
+            "noise": noise,
+        }
         return cls("clustering", plain(settings), {"seed": seed, **axes}, tuple(keep))
 
     @classmethod
     def distances(
-        cls, federation: Given, model: str, training: Given, measure: Given, *, seed: int = 0, axes: Given = NONE
+        cls,
+        federation: Given,
+        model: str,
+        training: Given,
+        measure: Given,
+        *,
+        seed: int = 0,
+        axes: Given = NONE,
     ) -> Self:
         """Return the job of a distance between all pairs of clients that have each trained alone, once.
 
         ``training`` are options of :class:`fltnb.training.TrainSpec`, ``measure`` is what
         :func:`fltnb.methods.ownmodels.measure` takes.
         """
-        settings = {"federation": federation, "model": model, "training": training, "measure": measure, "seed": seed}
+        settings = {
+            "federation": federation,
+            "model": model,
+            "training": training,
+            "measure": measure,
+            "seed": seed,
+        }
         return cls("distances", plain(settings), {"model": model, "seed": seed, **axes})
 
     @classmethod
-    def study(cls, function: str, settings: Given = NONE, *, axes: Given = NONE) -> Self:
+    def study(
+        cls, function: str, settings: Given = NONE, *, axes: Given = NONE
+    ) -> Self:
         """Return the job of any other computation.
 
         ``function``, ``"module.name"`` inside :mod:`fltnb.studies`, is called with the settings as keyword arguments
@@ -115,10 +162,17 @@ class Job:
     @functools.cached_property
     def canonical(self) -> dict[str, Any]:
         """The settings without what equals a default."""
-        short = {"federation": federations.canonical, "clusterer": relatedness.canonical}
-        short |= {"encoder": encoders.canonical, "method": lambda settings: methods.canonical(self.method)}
+        short = {"federation": federations.canonical, "clusterer": clustering.canonical}
+        short |= {
+            "encoder": encoders.canonical,
+            "method": lambda settings: methods.canonical(self.method),
+        }
         if self.kind == "distances":
-            short["measure"] = lambda how: relatedness.canonical(how) if how["name"] in relatedness.CLUSTERERS else how
+            short["measure"] = lambda how: (
+                clustering.canonical(how)
+                if how["name"] in clustering.CLUSTERERS
+                else how
+            )
         done = dict(self.settings)
         for name in done.keys() & short.keys():
             part = f"{name} {json.dumps(done[name], sort_keys=True)}"
@@ -126,7 +180,11 @@ class Job:
                 _SHORT[part] = short[name](done[name])
             done[name] = _SHORT[part]
         defaults = TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
-        return {name: value for name, value in done.items() if name not in defaults or value != defaults[name]}
+        return {
+            name: value
+            for name, value in done.items()
+            if name not in defaults or value != defaults[name]
+        }
 
     @functools.cached_property
     def method(self) -> Method:
@@ -151,12 +209,20 @@ class Job:
         yield from names_in(self.canonical)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.axes.items() if value != "")
+        return ", ".join(
+            f"{name} {value}" for name, value in self.axes.items() if value != ""
+        )
 
 
 def cell_of(axes: Mapping[str, Any]) -> str:
     """Name a row of a table, where the seeds stand together: all axes but the seed."""
-    return str(sorted((name, str(value)) for name, value in axes.items() if name != "seed" and value != ""))
+    return str(
+        sorted(
+            (name, str(value))
+            for name, value in axes.items()
+            if name != "seed" and value != ""
+        )
+    )
 
 
 def names_in(settings: Any) -> Iterator[str]:
@@ -205,7 +271,11 @@ def key_of(job: Job, data: str) -> str:
 
 def training_arguments(job: Job) -> dict[str, Any]:
     """Return the settings of a training that are arguments of :func:`fltnb.rounds.run`."""
-    return {name: value for name, value in job.settings.items() if name not in ("federation", "method")}
+    return {
+        name: value
+        for name, value in job.settings.items()
+        if name not in ("federation", "method")
+    }
 
 
 @functools.lru_cache(maxsize=8)
@@ -214,7 +284,19 @@ def _federation(settings: str) -> Federation:
 
 
 RESERVED = (
-    *("notebook", "kind", "key", "record", "profile", "stopped", "seconds", "round", "split", "client", "cluster"),
+    *(
+        "notebook",
+        "kind",
+        "key",
+        "record",
+        "profile",
+        "stopped",
+        "seconds",
+        "round",
+        "split",
+        "client",
+        "cluster",
+    ),
     *("accuracy", "variance", "worst", "micro", "ari", "bytes", "n_clusters"),
 )
 """Names of columns that no axis may have."""

@@ -30,7 +30,14 @@ FORMAT = 2
 _LAST = ("stopped", "key", "record")
 _READ = {"bool": "True".__eq__, "int": int, "float": float, "text": str}
 _SAME = 1e-9  # relative: numbers of one key that differ by more came from two different computations
-_SHARED = ("federation", "method", "clusterer", "encoder", "training", "measure")  # settings that many jobs repeat
+_SHARED = (
+    "federation",
+    "method",
+    "clusterer",
+    "encoder",
+    "training",
+    "measure",
+)  # settings that many jobs repeat
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,11 @@ class Ledger:
 
     def path(self, ending: str) -> Path:
         """Return one of the three files."""
-        where = paths.results(self.profile) if self.folder is None else self.folder / self.profile
+        where = (
+            paths.results(self.profile)
+            if self.folder is None
+            else self.folder / self.profile
+        )
         return where / f"{self.notebook}.{ending}"
 
     @property
@@ -61,8 +72,14 @@ class Ledger:
             try:
                 names, *lines = csv.reader(file)
                 rows = [zip(names, line, strict=True) for line in lines]
-                return [{name: read[name](text) for name, text in row if text != ""} for row in rows]
-            except (ValueError, KeyError) as error:  # such as what git puts where two branches differ
+                return [
+                    {name: read[name](text) for name, text in row if text != ""}
+                    for row in rows
+                ]
+            except (
+                ValueError,
+                KeyError,
+            ) as error:  # such as what git puts where two branches differ
                 raise _damaged(self.path("csv"), error) from error
 
     @functools.cached_property
@@ -79,7 +96,9 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
         if newer:
-            raise FltnbError(f"{path} has format {book['format']}, of a newer fltnb than this one: update the package.")
+            raise FltnbError(
+                f"{path} has format {book['format']}, of a newer fltnb than this one: update the package."
+            )
         return book
 
     def record(self, name: str) -> dict[str, Any]:
@@ -98,7 +117,11 @@ class Ledger:
         try:
             return _unpack(read_arrays(path.read_bytes()))
         except Exception as error:
-            raise _damaged(path, error, f"; the numbers in {self.path('csv').name} are not affected") from error
+            raise _damaged(
+                path,
+                error,
+                f"; the numbers in {self.path('csv').name} are not affected",
+            ) from error
 
     @functools.cached_property
     def _kept(self) -> dict[str, dict[str, np.ndarray]]:
@@ -113,7 +136,11 @@ class Ledger:
         return dict(self._kept.get(record, {}))
 
     def _numbers(self, line: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in line.items() if name not in (*COMMON, *self.axes, "key", "record")}
+        return {
+            name: value
+            for name, value in line.items()
+            if name not in (*COMMON, *self.axes, "key", "record")
+        }
 
     def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
         """Yield the jobs, or those with the given keys, with everything that is stored about them.
@@ -123,23 +150,45 @@ class Ledger:
         first, disputed = {}, {}
         for line in self.lines:
             one = first.setdefault(line["key"], line)
-            if one is not line and (name := _differing(self._numbers(one), self._numbers(line))):
+            if one is not line and (
+                name := _differing(self._numbers(one), self._numbers(line))
+            ):
                 disputed.setdefault(line["key"], f"{name} {one[name]} and {line[name]}")
         for key, how in disputed.items():
             text = f"{self.path('csv')} has different results for key {key} ({how}): none of them is used"
-            warnings.warn(f"{text} until you delete all lines but the right one.", stacklevel=3)
+            warnings.warn(
+                f"{text} until you delete all lines but the right one.", stacklevel=3
+            )
         left = (line for line in self.lines if line["key"] not in disputed)
-        yield from self._made(line for line in left if keys is None or line["key"] in keys)
+        yield from self._made(
+            line for line in left if keys is None or line["key"] in keys
+        )
 
     def _made(self, lines: Iterable[dict]) -> Iterator[Finished]:
         for line in lines:
-            axes = {name: line[name] for name in (*COMMON[2:], *self.axes) if name in line}
-            yield _Held(line["key"], line["kind"], axes, {"stopped": ""} | self._numbers(line), self, line["record"])
+            axes = {
+                name: line[name] for name in (*COMMON[2:], *self.axes) if name in line
+            }
+            yield _Held(
+                line["key"],
+                line["kind"],
+                axes,
+                {"stopped": ""} | self._numbers(line),
+                self,
+                line["record"],
+            )
 
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
-        names, tables = self._arrays["records"], {which: table_of(self._arrays, which) for which in TABLES}
-        return {which: table.assign(record=names[table.pop("job")]) for which, table in tables.items() if len(table)}
+        names, tables = (
+            self._arrays["records"],
+            {which: table_of(self._arrays, which) for which in TABLES},
+        )
+        return {
+            which: table.assign(record=names[table.pop("job")])
+            for which, table in tables.items()
+            if len(table)
+        }
 
     def rows(self, which: str, places: Mapping[int, str]) -> pd.DataFrame:
         """Return the curves or the clients of jobs, given as place -> record, with the place in the column ``job``.
@@ -149,7 +198,11 @@ class Ledger:
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
             return wanted[:0]
-        return wanted.merge(self._tables[which], on="record").drop(columns="record").dropna(axis=1, how="all")
+        return (
+            wanted.merge(self._tables[which], on="record")
+            .drop(columns="record")
+            .dropna(axis=1, how="all")
+        )
 
     def merge(self, found: Sequence[Finished]) -> Self:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
@@ -162,20 +215,41 @@ class Ledger:
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.profile, self.notebook, self.folder)
-            there = {line["record"]: done for line, done in zip(before.lines, before._made(before.lines), strict=True)}
+            there = {
+                line["record"]: done
+                for line, done in zip(
+                    before.lines, before._made(before.lines), strict=True
+                )
+            }
             for done in found:
-                wanted = [one.axes for one in found if one.key == done.key]  # equal settings under several names
+                wanted = [
+                    one.axes for one in found if one.key == done.key
+                ]  # equal settings under several names
                 alike = (name for name, held in there.items() if held.key == done.key)
-                twins = [name for name in alike if not _differing(there[name].numbers, done.numbers)]
+                twins = [
+                    name
+                    for name in alike
+                    if not _differing(there[name].numbers, done.numbers)
+                ]
                 named = [name for name in twins if there[name].axes == done.axes]
-                named += [name for name in twins if there[name].axes not in wanted]  # its axes have new names
+                named += [
+                    name for name in twins if there[name].axes not in wanted
+                ]  # its axes have new names
                 if named:
                     there[named[0]].axes = dict(done.axes)
                     there[named[0]].arrays |= _for_ledger(done)
                 else:
                     about = done.record["provenance"]
-                    own = [about.get("finished", ""), about.get("hardware", ""), sorted(done.axes.items())]
-                    there[digest([done.key, str(own), str(sorted(done.numbers.items()))])[:12]] = done
+                    own = [
+                        about.get("finished", ""),
+                        about.get("hardware", ""),
+                        sorted(done.axes.items()),
+                    ]
+                    there[
+                        digest([done.key, str(own), str(sorted(done.numbers.items()))])[
+                            :12
+                        ]
+                    ] = done
             _write(before, there)
         return Ledger(self.profile, self.notebook, self.folder)
 
@@ -185,9 +259,15 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
 
     FltnbError: there is no ledger in the folder, or one of them cannot be read.
     """
-    files = sorted(file for file in Path(folder).glob("*/*.json") if file.parent.name in paths.PROFILES)
+    files = sorted(
+        file
+        for file in Path(folder).glob("*/*.json")
+        if file.parent.name in paths.PROFILES
+    )
     if not files:
-        raise FltnbError(f"There is no ledger in {folder}: give the results folder that the other machine wrote.")
+        raise FltnbError(
+            f"There is no ledger in {folder}: give the results folder that the other machine wrote."
+        )
     for file in files:
         other = Ledger(file.parent.name, file.stem, Path(folder))
         here = Ledger(other.profile, other.notebook)
@@ -199,8 +279,17 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
 class _Held(Finished):
     """A finished job whose curves, clients, arrays and record are read when they are asked for."""
 
-    def __init__(self, key: str, kind: str, axes: dict, numbers: dict, ledger: Ledger, name: str):
-        self.key, self.kind, self.axes, self.numbers, self.ledger, self.name = key, kind, axes, numbers, ledger, name
+    def __init__(
+        self, key: str, kind: str, axes: dict, numbers: dict, ledger: Ledger, name: str
+    ):
+        self.key, self.kind, self.axes, self.numbers, self.ledger, self.name = (
+            key,
+            kind,
+            axes,
+            numbers,
+            ledger,
+            name,
+        )
 
     def _part(self, which: str) -> pd.DataFrame | None:
         found = self.ledger.rows(which, {0: self.name})
@@ -222,13 +311,17 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
         elif getattr(done, which) is not None:
             fresh.append(getattr(done, which).assign(job=place))
     parts = [ledger.rows(which, places) for ledger, places in held.values()] + fresh
-    parts = [part for part in parts if len(part)] or [pd.DataFrame({"job": pd.Series(dtype=np.int64)})]
+    parts = [part for part in parts if len(part)] or [
+        pd.DataFrame({"job": pd.Series(dtype=np.int64)})
+    ]
     whole = pd.concat(parts).sort_values("job", kind="stable", ignore_index=True)
     return whole[["job", *whole.columns.drop("job")]]
 
 
 def _damaged(path: Path, error: Exception, rest: str = "") -> FltnbError:
-    return FltnbError(f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`{rest}.")
+    return FltnbError(
+        f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`{rest}."
+    )
 
 
 def _for_ledger(done: Finished) -> dict[str, np.ndarray]:
@@ -236,14 +329,22 @@ def _for_ledger(done: Finished) -> dict[str, np.ndarray]:
     if isinstance(done, _Held) or done.kind != "training":
         return done.arrays
     names = {"labels", "labels_at", *done.keep} - {"models", "rows"}
-    return {name: value for name, value in done.arrays.items() if name.partition("/")[0] in names}
+    return {
+        name: value
+        for name, value in done.arrays.items()
+        if name.partition("/")[0] in names
+    }
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> str:
     """Name the first number that two results do not share, if there is one; seconds may differ."""
     for name in (name for name in one if name in other and "seconds" not in name):
         a, b = one[name], other[name]
-        near = isinstance(a, float) and isinstance(b, float) and np.isclose(a, b, _SAME, 0, equal_nan=True)
+        near = (
+            isinstance(a, float)
+            and isinstance(b, float)
+            and np.isclose(a, b, _SAME, 0, equal_nan=True)
+        )
         if a != b and not near:
             return name
     return ""
@@ -256,24 +357,46 @@ def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
     for name, done in there.items():
         axes |= dict.fromkeys(axis for axis in done.axes if axis not in COMMON)
         line = {"notebook": ledger.notebook, "kind": done.kind} | plain(done.axes)
-        line |= {column: value for column, value in plain(done.numbers).items() if value is not None and value == value}
+        line |= {
+            column: value
+            for column, value in plain(done.numbers).items()
+            if value is not None and value == value
+        }
         line |= {"key": done.key, "record": name}
         for column, value in line.items():
             kind = type(value).__name__ if type(value).__name__ in _READ else "text"
-            both = {columns.get(column, kind), kind}  # the type that holds two columns' values
-            columns[column] = kind if len(both) == 1 else "float" if both == {"int", "float"} else "text"
+            both = {
+                columns.get(column, kind),
+                kind,
+            }  # the type that holds two columns' values
+            columns[column] = (
+                kind
+                if len(both) == 1
+                else "float"
+                if both == {"int", "float"}
+                else "text"
+            )
         lines.append(line)
     numbers = [column for column in columns if column not in (*COMMON, *axes, *_LAST)]
     order = [name for name in (*COMMON, *axes, *numbers, *_LAST) if name in columns]
     packed: dict[str, np.ndarray] = {"records": np.array(list(there))}
     for which in TABLES:
         table = stacked(there.values(), which).drop(columns="seconds", errors="ignore")
-        packed |= {name: _compact(column) for name, column in columns_of(which, table).items() if len(column)}
+        packed |= {
+            name: _compact(column)
+            for name, column in columns_of(which, table).items()
+            if len(column)
+        }
     for name, done in there.items():
-        packed |= {f"arrays/{name}/{column}": value for column, value in _for_ledger(done).items()}
+        packed |= {
+            f"arrays/{name}/{column}": value
+            for column, value in _for_ledger(done).items()
+        }
     book = _book(there, {name: columns[name] for name in order}, list(axes))
     text = pd.DataFrame(lines, columns=order, dtype=object).to_csv(index=False)
-    paths.write_atomically(ledger.path("npz"), lambda file: np.savez_compressed(file, **_pack(packed)))
+    paths.write_atomically(
+        ledger.path("npz"), lambda file: np.savez_compressed(file, **_pack(packed))
+    )
     paths.write_atomically(ledger.path("json"), lambda file: file.write(book.encode()))
     paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.encode()))
 
@@ -288,14 +411,28 @@ def _book(there: dict[str, Finished], columns: dict[str, str], axes: list[str]) 
         settings = dict(done.record["settings"])
         for word in _SHARED:
             if isinstance(settings.get(word), dict):
-                settings[word] = parts.setdefault(json.dumps(settings[word], sort_keys=True), len(parts))
+                settings[word] = parts.setdefault(
+                    json.dumps(settings[word], sort_keys=True), len(parts)
+                )
         about = dict(done.record["provenance"])
         own = {word: about.pop(word) for word in words if word in about}
         machine = machines.setdefault(json.dumps(about, sort_keys=True), len(machines))
-        records[name] = {"id": done.record["id"], "settings": settings, "machine": machine, **own}
+        records[name] = {
+            "id": done.record["id"],
+            "settings": settings,
+            "machine": machine,
+            **own,
+        }
     lines = [f"{json.dumps(name)}: {json.dumps(one)}" for name, one in records.items()]
-    blocks = [f'"format": {FORMAT}', f'"axes": {json.dumps(axes)}', f'"columns": {json.dumps(columns)}']
-    blocks += [f'"{name}": [\n' + ",\n".join(own) + "\n]" for name, own in (("machines", machines), ("parts", parts))]
+    blocks = [
+        f'"format": {FORMAT}',
+        f'"axes": {json.dumps(axes)}',
+        f'"columns": {json.dumps(columns)}',
+    ]
+    blocks += [
+        f'"{name}": [\n' + ",\n".join(own) + "\n]"
+        for name, own in (("machines", machines), ("parts", parts))
+    ]
     blocks.append('"records": {\n' + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
@@ -304,7 +441,12 @@ def _pack(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Put arrays of one type end to end: in an archive, each file costs as much as a hundred labels."""
     layout = [(name, value.dtype.str, value.shape) for name, value in arrays.items()]
     kinds = dict.fromkeys(kind for _, kind, _ in layout)
-    ends = {kind: np.concatenate([one.ravel() for one in arrays.values() if one.dtype.str == kind]) for kind in kinds}
+    ends = {
+        kind: np.concatenate(
+            [one.ravel() for one in arrays.values() if one.dtype.str == kind]
+        )
+        for kind in kinds
+    }
     return {"layout": np.array(json.dumps(layout))} | ends
 
 
@@ -328,4 +470,8 @@ def _compact(values: np.ndarray) -> np.ndarray:
                 return values.astype(np.float32)
         exact = len(finite) == len(values) and np.abs(values).max(initial=0) < 2**53
         values = values.astype(np.int64) if exact else values
-    return values.astype(np.int32) if values.dtype.kind == "i" and np.abs(values).max(initial=0) < 2**31 else values
+    return (
+        values.astype(np.int32)
+        if values.dtype.kind == "i" and np.abs(values).max(initial=0) < 2**31
+        else values
+    )

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 PATIENCE = 10  # seconds that a scheduler has to answer
 KEPT = "then run again; what was computed is kept."
-_ADDRESS = re.compile(r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?")
+_ADDRESS = re.compile(
+    r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?"
+)
 _CLIENTS: dict[str, Client] = {}
 
 
@@ -45,18 +47,24 @@ def connect(address: str) -> Client:
     """
     port = _ADDRESS.fullmatch(address)
     if port is None or not 0 < int(port[1]) < 65536:
-        raise FltnbError(f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as it prints.")
+        raise FltnbError(
+            f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as it prints."
+        )
     known = _CLIENTS.get(address)
     if known is not None and known.status == "running":
         return known
     try:
         from distributed import Client
     except ImportError as error:
-        raise FltnbError(f"Dask is not installed here ({error}): install fltnb's extra 'cluster'.") from error
+        raise FltnbError(
+            f"Dask is not installed here ({error}): install fltnb's extra 'cluster'."
+        ) from error
     try:
         _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
-        raise FltnbError(f"No Dask scheduler answers at {address}: run `dask scheduler`, or leave DASK out.") from error
+        raise FltnbError(
+            f"No Dask scheduler answers at {address}: run `dask scheduler`, or leave DASK out."
+        ) from error
     return _CLIENTS[address]
 
 
@@ -80,21 +88,35 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
     here = about()
     for worker, there in workers.items():
         python = (about["python"].rpartition(".")[0] for about in (there, here))
-        for what, their, ours in (("Python", *python), ("fltnb code", there["code"], here["code"])):
+        for what, their, ours in (
+            ("Python", *python),
+            ("fltnb code", there["code"], here["code"]),
+        ):
             if their != ours:
-                raise FltnbError(f"The Dask worker {worker} has {what} {their}, this process {ours}: make them equal.")
+                raise FltnbError(
+                    f"The Dask worker {worker} has {what} {their}, this process {ours}: make them equal."
+                )
         for name in sorted(there["packages"].keys() & here["packages"].keys()):
             if there["packages"][name] != here["packages"][name]:
                 found = f"{name} {there['packages'][name]}, this process {here['packages'][name]}"
                 why = "numbers may differ in the last digits; install the same lock."
-                warnings.warn(f"The Dask worker {worker} has {found}: {why}", stacklevel=2)
+                warnings.warn(
+                    f"The Dask worker {worker} has {found}: {why}", stacklevel=2
+                )
     if not workers:
-        warnings.warn(f"The Dask scheduler {scheduler} has no workers yet: runs start when one joins it.", stacklevel=2)
+        warnings.warn(
+            f"The Dask scheduler {scheduler} has no workers yet: runs start when one joins it.",
+            stacklevel=2,
+        )
     return workers
 
 
 def gather(
-    client: Client, work: Callable, tasks: dict[str, tuple], files: dict[str, bytes], needs: dict[str, list[str]]
+    client: Client,
+    work: Callable,
+    tasks: dict[str, tuple],
+    files: dict[str, bytes],
+    needs: dict[str, list[str]],
 ) -> Iterator[tuple[str, Any]]:
     """Run ``work(*arguments, contents)`` for every task on the cluster; yield names and results as they come.
 
@@ -117,20 +139,30 @@ def gather(
         warnings.filterwarnings("ignore", message="Sending large graph")
         sent, futures = {}, {}
         for name, content in files.items():
-            sent[name] = client.submit(bytes, content, key=f"file-{name}-{call}", pure=False)
+            sent[name] = client.submit(
+                bytes, content, key=f"file-{name}-{call}", pure=False
+            )
         for name, arguments in tasks.items():
             contents = {file: sent[file] for file in needs[name]}
-            futures[client.submit(work, *arguments, contents, key=f"run-{name}-{call}", pure=False)] = name
+            futures[
+                client.submit(
+                    work, *arguments, contents, key=f"run-{name}-{call}", pure=False
+                )
+            ] = name
     left = set(futures)
     try:
         for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
-                raise FltnbError(f"The connection to the Dask scheduler at {client.scheduler.address} was lost; {KEPT}")
+                raise FltnbError(
+                    f"The connection to the Dask scheduler at {client.scheduler.address} was lost; {KEPT}"
+                )
             try:
                 result = future.result()
             except KilledWorker as error:
-                raise FltnbError(f"Run {futures[future]} lost worker after worker: give them memory, {KEPT}") from error
+                raise FltnbError(
+                    f"Run {futures[future]} lost worker after worker: give them memory, {KEPT}"
+                ) from error
             yield futures[future], result
     finally:
         client.cancel([*left, *sent.values()])

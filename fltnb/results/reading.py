@@ -22,7 +22,9 @@ _END = ("stopped", "profile", "key")
 class Results:
     """Finished jobs of a notebook, or of several: tables ``runs``, ``curves``, ``clients``, and what each job kept."""
 
-    def __init__(self, finished: Iterable[tuple[str, str, Finished]], asked: Asked | None = None):
+    def __init__(
+        self, finished: Iterable[tuple[str, str, Finished]], asked: Asked | None = None
+    ):
         self._finished = list(finished)  # notebook, profile, job
         self._asked = asked
 
@@ -34,7 +36,10 @@ class Results:
         return f"Results({len(self)} jobs of {', '.join(names) or 'no notebook'})"
 
     def __add__(self, other: Self) -> Self:
-        every = {(one[2].key, str(sorted(one[2].axes.items()))): one for one in self._finished + other._finished}
+        every = {
+            (one[2].key, str(sorted(one[2].axes.items()))): one
+            for one in self._finished + other._finished
+        }
         return Results(every.values(), self._asked)
 
     @functools.cached_property
@@ -57,7 +62,14 @@ class Results:
         rows = []
         for notebook, profile, done in self._finished:
             row = {"notebook": notebook, "kind": done.kind, **done.axes, **done.numbers}
-            rows.append(row | {"stopped": done.numbers.get("stopped", ""), "profile": profile, "key": done.key})
+            rows.append(
+                row
+                | {
+                    "stopped": done.numbers.get("stopped", ""),
+                    "profile": profile,
+                    "key": done.key,
+                }
+            )
         table = pd.DataFrame(rows)
         front = [*COMMON, *self.axes]
         for name in (*COMMON, *_END):
@@ -65,16 +77,37 @@ class Results:
                 table[name] = "" if name != "seed" else pd.Series(dtype="Int64")
         numbers = [name for name in table.columns if name not in (*front, *_END)]
         table = table[[*front, *numbers, *_END]]
-        counts = [name for name in numbers if all(isinstance(value, int) or value != value for value in table[name])]
-        return table.assign(**{name: _column(table[name]) for name in (*front, *counts)})
+        counts = [
+            name
+            for name in numbers
+            if all(isinstance(value, int) or value != value for value in table[name])
+        ]
+        return table.assign(
+            **{name: _column(table[name]) for name in (*front, *counts)}
+        )
 
     def _joined(self, which: str) -> pd.DataFrame:
-        front = ["key", "notebook", "dataset", "model", "method", "variant", "seed", *self.axes]
+        front = [
+            "key",
+            "notebook",
+            "dataset",
+            "model",
+            "method",
+            "variant",
+            "seed",
+            *self.axes,
+        ]
         whole = stacked((done for _, _, done in self._finished), which)
         if whole.empty:
             return pd.DataFrame(columns=front)
-        front = [name for name in front if name not in whole]  # an axis with the name of a client's own number
-        return self.runs[front].join(whole.set_index("job"), how="right").reset_index(drop=True)
+        front = [
+            name for name in front if name not in whole
+        ]  # an axis with the name of a client's own number
+        return (
+            self.runs[front]
+            .join(whole.set_index("job"), how="right")
+            .reset_index(drop=True)
+        )
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame:
@@ -92,7 +125,9 @@ class Results:
 
     def _get(self, key: str) -> Finished:
         if key not in self._by_key:
-            raise FltnbError(f"There is no job {key!r} among these {len(self)} results: take a key from `runs`.")
+            raise FltnbError(
+                f"There is no job {key!r} among these {len(self)} results: take a key from `runs`."
+            )
         return self._by_key[key]
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
@@ -120,16 +155,25 @@ class Results:
             if isinstance(wanted, Callable):
                 keep &= np.asarray(wanted(runs[name]), dtype=bool)
                 continue
-            wanted = list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
+            wanted = (
+                list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
+            )
             if name == "variant":
                 wanted = [_WORDS.get(word, word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
-            there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
+            there += {"kind": KINDS, "variant": _WORDS.values()}.get(
+                name, ()
+            )  # known words, here or not
             if not any(value in there for value in wanted):
                 shown = ", ".join(map(str, there[:12])) or "nothing"
-                raise FltnbError(f"No result has {name} {wanted[0]!r}: there is {shown}.")
+                raise FltnbError(
+                    f"No result has {name} {wanted[0]!r}: there is {shown}."
+                )
             keep &= runs[name].isin(wanted).to_numpy()
-        return Results((one for one, kept in zip(self._finished, keep, strict=True) if kept), self._asked)
+        return Results(
+            (one for one, kept in zip(self._finished, keep, strict=True) if kept),
+            self._asked,
+        )
 
     def plain(self, *but: str) -> Self:
         """Return the jobs without a switch: those that have none of the notebooks' own axes, or ``but`` these."""
@@ -141,7 +185,11 @@ class Results:
         seeds = self.runs.groupby(by)["seed"].agg(set)
         return self.where(seed=lambda seed: seed.isin(set.intersection(*seeds)))
 
-    def mean(self, by: Sequence[str] = ("method",), of: Sequence[str] | str = ("accuracy", "variance")) -> pd.DataFrame:
+    def mean(
+        self,
+        by: Sequence[str] = ("method",),
+        of: Sequence[str] | str = ("accuracy", "variance"),
+    ) -> pd.DataFrame:
         """Mean over seeds of the numbers ``of``, apart for the columns ``by``.
 
         Returns a DataFrame: ``by``, then for each number its mean and ``<number>_spread`` (sample standard deviation
@@ -156,7 +204,11 @@ class Results:
         for values, group in runs.groupby(by, sort=False, dropna=False):
             row = dict(zip(by, values, strict=True))
             if group["seed"].duplicated().any():
-                apart = [name for name in (*COMMON, *self.axes) if name != "seed" and group[name].nunique(False) > 1]
+                apart = [
+                    name
+                    for name in (*COMMON, *self.axes)
+                    if name != "seed" and group[name].nunique(False) > 1
+                ]
                 twice = f"Seed {group['seed'][group['seed'].duplicated()].iloc[0]} occurs twice where"
                 where = ", ".join(f"{name} is {value}" for name, value in row.items())
                 mend = f"keep {', '.join(apart) or 'the jobs'} apart with by=, or select one with where()"
@@ -165,7 +217,14 @@ class Results:
                 held = group[name].astype(float).dropna()
                 row |= {name: held.mean(), f"{name}_spread": seed_spread(held)}
             rows.append(row | {"seeds": len(group)})
-        return pd.DataFrame(rows, columns=[*by, *(part for name in of for part in (name, f"{name}_spread")), "seeds"])
+        return pd.DataFrame(
+            rows,
+            columns=[
+                *by,
+                *(part for name in of for part in (name, f"{name}_spread")),
+                "seeds",
+            ],
+        )
 
     def missing(self) -> pd.DataFrame:
         """List what these notebooks ask for in ``small`` and ``paper`` and has no result here.
@@ -182,13 +241,31 @@ class Results:
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]
-            row = {"dataset": dataset, "jobs": len(group), "seeds": group["seed"].nunique()}
-            own = [about.get("seconds", 0.0) for about in where if "trained_as" not in about]
-            once = set(group.get("training_seconds", pd.Series(dtype=float)).dropna())  # several distances share one
+            row = {
+                "dataset": dataset,
+                "jobs": len(group),
+                "seeds": group["seed"].nunique(),
+            }
+            own = [
+                about.get("seconds", 0.0)
+                for about in where
+                if "trained_as" not in about
+            ]
+            once = set(
+                group.get("training_seconds", pd.Series(dtype=float)).dropna()
+            )  # several distances share one
             row["minutes"] = math.fsum([*own, *once]) / 60  # the same on every Python
-            for name, of in {"commits": "commit", "hardware": "hardware", "data": "data_origin"}.items():
-                row[name] = ", ".join(sorted({about.get(of, "") for about in where} - {""}))
-            rows.append(row | {"last day": max(about["finished"] for about in where)[:10]})
+            for name, of in {
+                "commits": "commit",
+                "hardware": "hardware",
+                "data": "data_origin",
+            }.items():
+                row[name] = ", ".join(
+                    sorted({about.get(of, "") for about in where} - {""})
+                )
+            rows.append(
+                row | {"last day": max(about["finished"] for about in where)[:10]}
+            )
         return pd.DataFrame(rows)
 
 

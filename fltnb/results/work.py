@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import encoders, metrics, paths, relatedness
+from .. import clustering, encoders, metrics, paths
+from ..clustering.noise import noisy
 from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..methods import Context, ownmodels
 from ..methods.ownmodels import OwnModels
 from ..provenance import environment
-from ..relatedness.noise import noisy
 from ..rounds import DivergedError, run
 from ..settings import checked, plain
 from .finished import Finished, columns_of, load, read_arrays, save, store_path
@@ -33,14 +33,19 @@ def arrays_path(key: Mapping[str, Any]):
     return paths.store() / "arrays" / f"{digest(about)}.npz"
 
 
-def cached_arrays(key: Mapping[str, Any], compute: Callable[[], dict], since: float = 0.0) -> dict[str, np.ndarray]:
+def cached_arrays(
+    key: Mapping[str, Any], compute: Callable[[], dict], since: float = 0.0
+) -> dict[str, np.ndarray]:
     """Keep the arrays of a one-off computation in the store; files from before ``since`` are ignored."""
     path = arrays_path(key)
     if path.exists() and path.stat().st_mtime >= since:
         try:
             return read_arrays(path.read_bytes())
         except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
-            warnings.warn(f"Store entry {path} is damaged ({error}): only this one is computed again.", stacklevel=2)
+            warnings.warn(
+                f"Store entry {path} is damaged ({error}): only this one is computed again.",
+                stacklevel=2,
+            )
     arrays = compute()
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
     return arrays
@@ -56,7 +61,13 @@ class _TwinFoundError(Exception):
 
 
 def train(
-    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool, since: float = 0.0
+    made: Prepared,
+    cache: Cache,
+    device: str,
+    backend: str,
+    n_workers: int | None,
+    progress: bool,
+    since: float = 0.0,
 ) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
@@ -68,8 +79,16 @@ def train(
 
     def on(graph) -> tuple[Path, Finished | None]:
         """Return the file that names the run on a graph with these settings, and this run if it is there."""
-        about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
-        rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
+        about = {
+            "data": fed.fingerprint(),
+            "numerics": versions(["core"]),
+            "graph": graph.key,
+        }
+        rest = {
+            name: value
+            for name, value in job.canonical.items()
+            if name not in ("federation", "method")
+        }
         path = paths.store() / "graphs" / digest(about | {"settings": rest})
         key = path.read_text(encoding="utf-8").strip() if path.exists() else made.key
         return path, None if key == made.key else load(key, since)
@@ -79,7 +98,11 @@ def train(
     def watch(round: int, state: dict, *_) -> None:
         if round == 0:
             before[:] = [method.labels(state)]
-        elif round == 1 and (found := method.found_graph(state, fed)) and (twin := on(found)[1]) is not None:
+        elif (
+            round == 1
+            and (found := method.found_graph(state, fed))
+            and (twin := on(found)[1]) is not None
+        ):
             raise _TwinFoundError(twin, found, before[0])
 
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
@@ -87,7 +110,13 @@ def train(
         trained, twin = on(graph)
         if twin is not None:
             return _as_twin(made, twin, graph)
-    how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
+    how = {
+        "device": device,
+        "backend": backend,
+        "n_workers": n_workers,
+        "n_jobs": n_workers,
+        "progress": progress,
+    }
     how |= {"checkpoint": checkpoint_path(made.key), "cache": cache, "watch": watch}
     try:
         done = run(method, fed, **training_arguments(job), **how)
@@ -96,8 +125,15 @@ def train(
     except DivergedError as error:
         done = error.run  # stored with its reason
     numbers = training_numbers(fed, done)
-    arrays = {} if done.labels is None else {"labels": np.asarray(done.labels, dtype=np.int32)}
-    arrays |= {f"labels_at/{round}": labels.astype(np.int32) for round, labels in done.labels_at.items()}
+    arrays = (
+        {}
+        if done.labels is None
+        else {"labels": np.asarray(done.labels, dtype=np.int32)}
+    )
+    arrays |= {
+        f"labels_at/{round}": labels.astype(np.int32)
+        for round, labels in done.labels_at.items()
+    }
     if done.confusion is not None:
         arrays["confusion"] = done.confusion.astype(np.int32)
     if "models" in job.keep:
@@ -110,7 +146,9 @@ def train(
     return finished
 
 
-def _as_twin(made: Prepared, twin: Finished, graph, before: np.ndarray | None = None) -> Finished:
+def _as_twin(
+    made: Prepared, twin: Finished, graph, before: np.ndarray | None = None
+) -> Finished:
     """Save a run on the same graph under this job's name: its labels, and what its clustering sent.
 
     ``before``: the labels (M,) with which it started, where its clustering came with the first round.
@@ -120,15 +158,28 @@ def _as_twin(made: Prepared, twin: Finished, graph, before: np.ndarray | None = 
     for name, sent in zip(("bytes_up", "bytes_down"), graph.setup_bytes, strict=True):
         curves[name] += sent * known - int(curves[name].iloc[0])
     clients["cluster"] = -1 if graph.labels is None else graph.labels
-    arrays = {name: value for name, value in twin.arrays.items() if not name.startswith("labels")}
+    arrays = {
+        name: value
+        for name, value in twin.arrays.items()
+        if not name.startswith("labels")
+    }
     if graph.labels is not None:
         arrays["labels"] = np.asarray(graph.labels, dtype=np.int32)
-        arrays |= {f"labels_at/{round}": arrays["labels"] for round in np.unique(curves["round"])}
+        arrays |= {
+            f"labels_at/{round}": arrays["labels"]
+            for round in np.unique(curves["round"])
+        }
     if before is not None:
         arrays["labels_at/0"] = before.astype(np.int32)
-    numbers = {name: value for name, value in twin.numbers.items() if name not in ("ari", "n_clusters")}
+    numbers = {
+        name: value
+        for name, value in twin.numbers.items()
+        if name not in ("ari", "n_clusters")
+    }
     numbers |= clusters_found(made.fed, graph.labels)
-    numbers["bytes"] = float(curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1])
+    numbers["bytes"] = float(
+        curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1]
+    )
     about = {"graph": twin.record["provenance"]["graph"], "trained_as": twin.key}
     return _saved(made, numbers, arrays, curves, clients, **about)
 
@@ -141,7 +192,10 @@ def training_numbers(fed: Federation, done) -> dict[str, Any]:
         rows = history[history["split"] == split]
         if len(rows):
             last = rows.iloc[-1]
-            numbers |= {prefix + name: float(last[name]) for name in ("accuracy", "variance", "worst", "micro")}
+            numbers |= {
+                prefix + name: float(last[name])
+                for name in ("accuracy", "variance", "worst", "micro")
+            }
     for split in ("test", "train"):
         numbers[f"n_{split}"] = len(np.unique(np.concatenate(getattr(fed, split))))
     if done.confusion is not None:
@@ -153,7 +207,9 @@ def training_numbers(fed: Federation, done) -> dict[str, Any]:
         numbers["first_clients_accuracy"] = metrics.mean_accuracy(first)
         numbers["first_clients_variance"] = metrics.variance(first)
     numbers |= clusters_found(fed, done.labels)
-    numbers["bytes"] = float(history["bytes_up"].iloc[-1] + history["bytes_down"].iloc[-1])
+    numbers["bytes"] = float(
+        history["bytes_up"].iloc[-1] + history["bytes_down"].iloc[-1]
+    )
     return numbers | {"seconds": round(done.seconds, 2), "stopped": done.stopped}
 
 
@@ -161,26 +217,54 @@ def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]
     """Agreement of the final clusters with the true ones, and their number."""
     if labels is None:
         return {}
-    known = {} if fed.clusters is None else {"ari": metrics.adjusted_rand_index(fed.clusters, labels)}
+    known = (
+        {}
+        if fed.clusters is None
+        else {"ari": metrics.adjusted_rand_index(fed.clusters, labels)}
+    )
     return known | {"n_clusters": len(np.unique(labels))}
 
 
-def _saved(made: Prepared, numbers: dict, arrays: dict, curves=None, clients=None, **about: Any) -> Finished:
+def _saved(
+    made: Prepared, numbers: dict, arrays: dict, curves=None, clients=None, **about: Any
+) -> Finished:
     """Save what a job gave, with its settings and where the numbers come from; return it."""
-    origin, data = ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
+    origin, data = (
+        ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
+    )
     about |= {"data_origin": origin, "data": data, "seconds": numbers["seconds"]}
     about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    record = {"id": made.job.id, "settings": made.job.canonical, "provenance": environment() | about}
-    return save(Finished(made.key, made.job.kind, made.job.axes, numbers, curves, clients, arrays, record))
+    record = {
+        "id": made.job.id,
+        "settings": made.job.canonical,
+        "provenance": environment() | about,
+    }
+    return save(
+        Finished(
+            made.key,
+            made.job.kind,
+            made.job.axes,
+            numbers,
+            curves,
+            clients,
+            arrays,
+            record,
+        )
+    )
 
 
 def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> list[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
     fed, how = group[0].fed, group[0].job.settings["encoder"]
     if how.get("kind") == "own":
-        embeddings, validation = OwnModels(**{key: how[key] for key in how if key != "kind"}).embed(fed)
+        embeddings, validation = OwnModels(
+            **{key: how[key] for key in how if key != "kind"}
+        ).embed(fed)
     else:
-        embeddings, validation = encoders.embed_clients(fed, encoders.build(how), n_jobs=n_jobs), None
+        embeddings, validation = (
+            encoders.embed_clients(fed, encoders.build(how), n_jobs=n_jobs),
+            None,
+        )
     classes, done = [fed.labels[index] for index in fed.train], []
     for made in group:
         clusterer = clusterer_of(made.job)
@@ -188,13 +272,17 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> list[Finished]:
         with warnings.catch_warnings():  # the table says how many clusters were found
             warnings.filterwarnings("ignore", message=".*clusters were asked for but")
             clusterer.fit(embeddings, classes if clusterer.labelled else validation)
-        numbers = clustering_numbers(clusterer, fed.clusters) | {"seconds": round(time.perf_counter() - begun, 3)}
+        numbers = clustering_numbers(clusterer, fed.clusters) | {
+            "seconds": round(time.perf_counter() - begun, 3)
+        }
         arrays = {"labels": np.asarray(clusterer.labels_, dtype=np.int32)}
         if made.job.keep and fed.clusters is not None:
             arrays["clusters"] = np.asarray(fed.clusters, dtype=np.int32)
         for name in made.job.keep:
             value = np.asarray(getattr(clusterer, f"{name}_"))
-            arrays[name] = value.astype(np.float32) if value.dtype == np.float64 else value
+            arrays[name] = (
+                value.astype(np.float32) if value.dtype == np.float64 else value
+            )
         done.append(_saved(made, numbers, arrays))
     return done
 
@@ -202,10 +290,19 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> list[Finished]:
 def check_clustering(made: Prepared) -> None:
     """Refuse a clustering that cannot work, before any is computed."""
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
-    if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
-        raise FltnbError("Every client's own network has other axes: its encoder, 'own', is for EMDClustering alone.")
+    if (
+        how.get("kind") == "own"
+        and made.job.settings["clusterer"]["name"] != "EMDClustering"
+    ):
+        raise FltnbError(
+            "Every client's own network has other axes: its encoder, 'own', is for EMDClustering alone."
+        )
     if how.get("kind") == "own":
-        checked(OwnModels, {name: how[name] for name in how if name != "kind"}, "an encoder of kind 'own'")
+        checked(
+            OwnModels,
+            {name: how[name] for name in how if name != "kind"},
+            "an encoder of kind 'own'",
+        )
     if hasattr(clusterer, "check"):
         clusterer.check(made.fed.sizes.tolist())
 
@@ -213,10 +310,15 @@ def check_clustering(made: Prepared) -> None:
 def clusterer_of(job: Job):
     """Return the clusterer of a job, unfitted, with the job's seed and noise."""
     settings = job.settings
-    made = relatedness.build(settings["clusterer"])
-    if "random_state" in made.get_params() and "random_state" not in settings["clusterer"]:
+    made = clustering.build(settings["clusterer"])
+    if (
+        "random_state" in made.get_params()
+        and "random_state" not in settings["clusterer"]
+    ):
         made.set_params(random_state=settings["seed"])
-    return noisy(made, settings["noise"], settings["seed"]) if settings["noise"] else made
+    return (
+        noisy(made, settings["noise"], settings["seed"]) if settings["noise"] else made
+    )
 
 
 def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]:
@@ -228,16 +330,24 @@ def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]
     average. What is not known is left out.
     """
     labels = np.asarray(clusterer.labels_)
-    undecided = np.asarray(getattr(clusterer, "undecided_", np.zeros(len(labels), dtype=bool)))
+    undecided = np.asarray(
+        getattr(clusterer, "undecided_", np.zeros(len(labels), dtype=bool))
+    )
     sure, known = ~undecided, clusters is not None
-    inside, across = link_shares(clusterer.adjacency_, clusters) if known else (np.nan, np.nan)
+    inside, across = (
+        link_shares(clusterer.adjacency_, clusters) if known else (np.nan, np.nan)
+    )
     numbers = {
         "n_clients": len(labels),
         "true_clusters": len(np.unique(clusters)) if known else 0,
         "n_clusters": int(clusterer.n_clusters_),
-        "ari": float(metrics.adjusted_rand_index(clusters, labels)) if known else np.nan,
+        "ari": float(metrics.adjusted_rand_index(clusters, labels))
+        if known
+        else np.nan,
         "undecided": int(undecided.sum()),
-        "ari_decided": metrics.adjusted_rand_index(clusters[sure], labels[sure]) if known and sure.any() else np.nan,
+        "ari_decided": metrics.adjusted_rand_index(clusters[sure], labels[sure])
+        if known and sure.any()
+        else np.nan,
         "links_inside": inside,
         "links_across": across,
         "floats_up": float(np.mean(clusterer.sent_)),
@@ -253,29 +363,47 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
     same = clusters[:, None] == clusters
     pairs = (same & ~np.eye(len(clusters), dtype=bool), ~same)
     inside, across = (np.asarray(adjacency, dtype=bool)[which] for which in pairs)
-    return tuple(float(linked.mean()) if linked.size else float("nan") for linked in (inside, across))
+    return tuple(
+        float(linked.mean()) if linked.size else float("nan")
+        for linked in (inside, across)
+    )
 
 
 def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Train the clients of one federation once, each alone, and measure every distance that the jobs ask for."""
     first = group[0].job.settings
     fed, begun = group[0].fed, time.perf_counter()
-    trained = ownmodels.local_models(fed, first["model"], first["training"], first["seed"])
+    trained = ownmodels.local_models(
+        fed, first["model"], first["training"], first["seed"]
+    )
     training = round(time.perf_counter() - begun, 3)
     net, _, theta = trained
     seen = None
-    if [made.job.settings["measure"]["name"] for made in group].count("EMDClustering") > 1:
+    if [made.job.settings["measure"]["name"] for made in group].count(
+        "EMDClustering"
+    ) > 1:
         train, held = ownmodels.embedded(fed, net, theta)
         seen = train, functools.cache(held)
     for made in group:
         begun = time.perf_counter()
         settings = made.job.settings
-        distance, reference = ownmodels.measure(fed, *trained, settings["measure"], settings["seed"], n_jobs, seen)
+        distance, reference = ownmodels.measure(
+            fed, *trained, settings["measure"], settings["seed"], n_jobs, seen
+        )
         seconds = round(time.perf_counter() - begun, 3)
-        arrays = {"distance": distance.astype(np.float32), "clusters": np.asarray(fed.clusters, dtype=np.int32)}
+        arrays = {
+            "distance": distance.astype(np.float32),
+            "clusters": np.asarray(fed.clusters, dtype=np.int32),
+        }
         if np.isfinite(reference).any():
-            arrays |= {"reference": reference, "ari_at": ownmodels.ari_at(distance, reference, fed.clusters)}
-        numbers = {"n_clients": fed.n_clients, **ownmodels.pair_numbers(distance, reference, fed.clusters)}
+            arrays |= {
+                "reference": reference,
+                "ari_at": ownmodels.ari_at(distance, reference, fed.clusters),
+            }
+        numbers = {
+            "n_clients": fed.n_clients,
+            **ownmodels.pair_numbers(distance, reference, fed.clusters),
+        }
         numbers |= {"training_seconds": training, "seconds": seconds}
         yield _saved(made, numbers, arrays)
 
@@ -288,7 +416,11 @@ def study(made: Prepared) -> Finished:
     found = getattr(import_module(f"fltnb.studies.{module}"), name)(**options)
     seconds = round(time.perf_counter() - begun, 3)
     for part in found:
-        choose(part, ("numbers", "tables", "arrays"), f"part of what the study {name} returns")
+        choose(
+            part,
+            ("numbers", "tables", "arrays"),
+            f"part of what the study {name} returns",
+        )
     arrays = dict(found.get("arrays", {}))
     for table, frame in found.get("tables", {}).items():
         arrays |= columns_of(f"table/{table}", frame)

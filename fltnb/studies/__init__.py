@@ -15,7 +15,11 @@ from ..errors import FltnbError, choose
 from ..results import Job, Ledger, Results, compute, stored
 
 PROFILES = ("demo", "small", "paper")
-JOBS_AT_A_TIME = {"demo": 1, "small": 2, "paper": 1}  # two cores in `small`, one GPU in `paper`
+JOBS_AT_A_TIME = {
+    "demo": 1,
+    "small": 2,
+    "paper": 1,
+}  # two cores in `small`, one GPU in `paper`
 NOTEBOOKS = {
     "00_start_here": "start_here",
     "01_scenario1": "scenario1",
@@ -42,15 +46,21 @@ NOTEBOOKS = {
 def full_name(name: str, known: Iterable[str] = NOTEBOOKS) -> str:
     """Return a notebook's name, of those known; its number will do. FltnbError: there is no such notebook."""
     name = str(name).removesuffix(".ipynb")
-    return next((full for full in known if full.split("_")[0] == name), None) or choose(name, known, "notebook")
+    return next((full for full in known if full.split("_")[0] == name), None) or choose(
+        name, known, "notebook"
+    )
 
 
 def jobs(name: str, profile: str = "demo") -> list[Job]:
     """Return the jobs of a notebook, such as ``01_scenario1`` or ``01``, in one of :data:`PROFILES`."""
-    return import_module(f".{NOTEBOOKS[full_name(name)]}", __name__).jobs(choose(profile, PROFILES, "profile"))
+    return import_module(f".{NOTEBOOKS[full_name(name)]}", __name__).jobs(
+        choose(profile, PROFILES, "profile")
+    )
 
 
-def results(name: str, profile: str = "stored", n_jobs: int | None = None, **options: Any) -> Results:
+def results(
+    name: str, profile: str = "stored", n_jobs: int | None = None, **options: Any
+) -> Results:
     """Return the results of a notebook, such as ``"01_scenario1"``; ``"01"`` will do.
 
     FltnbError: an unknown notebook or profile, nothing stored, or a job that cannot run.
@@ -69,11 +79,18 @@ def results(name: str, profile: str = "stored", n_jobs: int | None = None, **opt
         found = stored(name, jobs)
         if not len(found):
             how = f"python -m fltnb compute {name} --profile small"
-            raise FltnbError(f"Nothing is stored for {name}: run `{how}`, first with --plan to see what it costs.")
+            raise FltnbError(
+                f"Nothing is stored for {name}: run `{how}`, first with --plan to see what it costs."
+            )
         return found
     held = [Ledger(one, name) for one in (profile, "small")]
     at_a_time = JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
-    done = compute(jobs(name, profile), at_a_time, ledgers=() if profile == "demo" else held, **options)
+    done = compute(
+        jobs(name, profile),
+        at_a_time,
+        ledgers=() if profile == "demo" else held,
+        **options,
+    )
     held[0].merge(done)
     return Results(((name, profile, one) for one in done), jobs)
 

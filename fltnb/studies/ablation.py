@@ -10,7 +10,10 @@ from .common import FEWER_SEEDS, SAMPLERS, SEEDS, rows
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
-TOY = GRID | {"clients": (25, 50), "participation": (0.2,)}  # the digits: other sizes, and shorter
+TOY = GRID | {
+    "clients": (25, 50),
+    "participation": (0.2,),
+}  # the digits: other sizes, and shorter
 FEW = GRID | {"participation": (0.2,), "local_epochs": (1,)}
 
 
@@ -18,11 +21,21 @@ def jobs(profile: str) -> list[Job]:
     """Table 5: eight settings (M, rho, E), each up to the larger T; as run with both samplers, as written in two."""
     once, each = SAMPLERS.values()
     dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
-    more = [("as_run", each, GRID), ("as_run", once, GRID), ("as_written", each, FEW)] if profile != "demo" else []
+    more = (
+        [("as_run", each, GRID), ("as_run", once, GRID), ("as_written", each, FEW)]
+        if profile != "demo"
+        else []
+    )
     runs = []
     for variant, sampler, levels in [("as_written", once, grid), *more]:
-        seeds = SEEDS[profile] if (variant, sampler) == ("as_run", each) else FEWER_SEEDS[profile]
+        seeds = (
+            SEEDS[profile]
+            if (variant, sampler) == ("as_run", each)
+            else FEWER_SEEDS[profile]
+        )
         for *line, name in product(*levels.values(), METHODS):
             line = dict(zip(levels, line, strict=True))
-            runs += rows(name, dataset, variant, profile, seeds, 1, **line, sampler=sampler)
+            runs += rows(
+                name, dataset, variant, profile, seeds, 1, **line, sampler=sampler
+            )
     return runs

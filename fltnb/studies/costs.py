@@ -16,11 +16,28 @@ from ..methods import build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from . import common, emdcfl
-from .common import DATASETS, Settings, Study, clusterer, encoder, federation, method, training
+from .common import (
+    DATASETS,
+    Settings,
+    Study,
+    clusterer,
+    encoder,
+    federation,
+    method,
+    training,
+)
 
 DEMO_ROUNDS = 8
-WARMUP = {"demo": 2, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
-TAU = {"demo": 3, "small": 40, "paper": 40}  # rounds between two clusterings of dynamic FLT; T is no multiple
+WARMUP = {
+    "demo": 2,
+    "small": 30,
+    "paper": 30,
+}  # IFCA's first rounds as plain FedAvg, in the runs that have them
+TAU = {
+    "demo": 3,
+    "small": 40,
+    "paper": 40,
+}  # rounds between two clusterings of dynamic FLT; T is no multiple
 WEIGHED = 4  # rounds whose arrays are weighed; half of them are the warm-up of an IFCA that has one
 
 # FCR on growing clients: training images per client; the smallest must serve k centroids
@@ -28,21 +45,44 @@ SAMPLES = {"demo": (4, 10, 40), "small": (6, 10, 20, 40, 80, 160, 320, 500)}
 SAMPLES["paper"] = SAMPLES["small"]
 SAMPLE_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": tuple(range(10))}
 
-SHORT = {"rounds": 5, "local_epochs": 3, "batch_size": 16}  # of EMD-CFL's network: as many steps as take a minute
+SHORT = {
+    "rounds": 5,
+    "local_epochs": 3,
+    "batch_size": 16,
+}  # of EMD-CFL's network: as many steps as take a minute
 SEEDS = {"rounds": 1000, "seeds": tuple(range(10))}
 _SMALL: dict[str, tuple[str, Settings]] = {
-    "theorem1": ("centroids", {"errors": (0.1, 0.2, 0.3, 0.4), "samples": (1, 2, 4, 8, 16, 32, 64), "repeats": 2000}),
-    "pipeline": ("pipeline", {"p": 0.2, "samples": (2, 4, 8, 16, 32, 64), "ks": (1, 2, 5), "repeats": 100}),
+    "theorem1": (
+        "centroids",
+        {
+            "errors": (0.1, 0.2, 0.3, 0.4),
+            "samples": (1, 2, 4, 8, 16, 32, 64),
+            "repeats": 2000,
+        },
+    ),
+    "pipeline": (
+        "pipeline",
+        {"p": 0.2, "samples": (2, 4, 8, 16, 32, 64), "ks": (1, 2, 5), "repeats": 100},
+    ),
     "lines": ("proof_lines", {}),
     "gap": ("gap_curves", {"kinds": ("least squares", "logistic"), **SEEDS}),
-    "steps": ("steps", {"steps": (0.1, 0.3, 0.6, 0.9, 1.5, 1.9, 2.1, 3.0, 4.0, 6.0), **SEEDS}),
-    "epochs": ("epochs", {"local_steps": (1, 2, 5, 10, 20, 50), **SEEDS, "rounds": 200}),
+    "steps": (
+        "steps",
+        {"steps": (0.1, 0.3, 0.6, 0.9, 1.5, 1.9, 2.1, 3.0, 4.0, 6.0), **SEEDS},
+    ),
+    "epochs": (
+        "epochs",
+        {"local_steps": (1, 2, 5, 10, 20, 50), **SEEDS, "rounds": 200},
+    ),
     "graphs": ("client_graphs", SEEDS),
 }
 _DEMO: dict[str, Settings] = {
     "theorem1": {"errors": (0.2, 0.4), "repeats": 200},
     "pipeline": {"samples": (2, 4, 8, 16), "repeats": 5},
-    **{name: {"rounds": 100, "seeds": (0, 1)} for name in ("gap", "steps", "epochs", "graphs")},
+    **{
+        name: {"rounds": 100, "seeds": (0, 1)}
+        for name in ("gap", "steps", "epochs", "graphs")
+    },
 }
 
 
@@ -52,14 +92,28 @@ def counted(dataset: str, profile: str) -> dict[str, Settings]:
     What the other papers' methods send is counted in those papers' notebooks.
     """
     names = ("flt_enc1", "pca_km_hc", "fedsem", "fedavg")
-    flt, pca, fedsem, fedavg = (method(name, dataset, "as_written", profile) for name in names)
+    flt, pca, fedsem, fedavg = (
+        method(name, dataset, "as_written", profile) for name in names
+    )
     shared = {name: flt[name] for name in ("rule", "clusterer", "encoder")}
     ifca = {"name": "ifca", "n_clusters": 5}
     return {
-        **{"FedAvg": fedavg, "FedProx": {"name": "fedprox"}, "Local": {"name": "local"}, "Oracle": {"name": "oracle"}},
-        **{"FLT": flt, "PCAKMHC": pca, "FedSEM": fedsem, "FeSEM": {"name": "fesem", "n_clusters": 5}, "IFCA": ifca},
+        **{
+            "FedAvg": fedavg,
+            "FedProx": {"name": "fedprox"},
+            "Local": {"name": "local"},
+            "Oracle": {"name": "oracle"},
+        },
+        **{
+            "FLT": flt,
+            "PCAKMHC": pca,
+            "FedSEM": fedsem,
+            "FeSEM": {"name": "fesem", "n_clusters": 5},
+            "IFCA": ifca,
+        },
         "CFL": {"name": "cfl"},
-        "DynamicFLT": {"kind": "DynamicFLT", "name": "flt_dynamic", "tau": TAU[profile]} | shared,
+        "DynamicFLT": {"kind": "DynamicFLT", "name": "flt_dynamic", "tau": TAU[profile]}
+        | shared,
         "SoftFLT": {"kind": "SoftFLT", "name": "flt_soft"} | shared,
         "warm": ifca | {"warmup": WARMUP[profile]},
     }
@@ -68,23 +122,48 @@ def counted(dataset: str, profile: str) -> dict[str, Settings]:
 def jobs(profile: str) -> list[Job]:
     """One run per method of :func:`counted`, FCR on growing clients, the studies, and runs in both precisions."""
     dataset = DATASETS[profile][0]
-    axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
-    options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
+    axes, fed = (
+        {"dataset": dataset, "variant": "as_written"},
+        federation(dataset, "as_written", 0),
+    )
+    options = training(dataset, "as_written", profile) | (
+        {"rounds": DEMO_ROUNDS} if profile == "demo" else {}
+    )
     runs = counted(dataset, profile)
-    shown = [(one, {"warmup": one["warmup"]} if "warmup" in one else {}) for one in runs.values()]
-    result = [Job.training(fed, one, **options, axes=axes | more) for one, more in shown]
+    shown = [
+        (one, {"warmup": one["warmup"]} if "warmup" in one else {})
+        for one in runs.values()
+    ]
+    result = [
+        Job.training(fed, one, **options, axes=axes | more) for one, more in shown
+    ]
     own = {"federation": fed, "methods": runs, "training": options, "weighed": WEIGHED}
     result.append(Job.study("costs.traffic", own, axes=axes | {"study": "traffic"}))
     result.append(Job.study("costs.networks", axes={"study": "networks"}))
-    enc, fcr = encoder(dataset, "enc1", "as_written", profile), clusterer(dataset, "as_written")
+    enc, fcr = (
+        encoder(dataset, "enc1", "as_written", profile),
+        clusterer(dataset, "as_written"),
+    )
     for samples in SAMPLES[profile]:
         own = axes | {"method": "flt", "samples": samples}
         for seed in SAMPLE_SEEDS[profile]:
-            held = federation(dataset, "as_written", seed) | {"samples_per_client": samples}
-            result.append(Job.clustering(held, fcr, enc, seed=seed, axes=own | {"seed": seed}))
+            held = federation(dataset, "as_written", seed) | {
+                "samples_per_client": samples
+            }
+            result.append(
+                Job.clustering(held, fcr, enc, seed=seed, axes=own | {"seed": seed})
+            )
         # embedding is most of the work: one seed tells the error of a single sample
-        settings = {"federation": fed | {"samples_per_client": samples}, "encoder": enc, "seeds": SAMPLE_SEEDS[profile]}
-        result.append(Job.study("theory.sample_bound", settings, axes=own | {"study": "sample_bound"}))
+        settings = {
+            "federation": fed | {"samples_per_client": samples},
+            "encoder": enc,
+            "seeds": SAMPLE_SEEDS[profile],
+        }
+        result.append(
+            Job.study(
+                "theory.sample_bound", settings, axes=own | {"study": "sample_bound"}
+            )
+        )
     for name, (function, settings) in _SMALL.items():
         own = settings | (_DEMO.get(name, {}) if profile == "demo" else {})
         result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
@@ -92,13 +171,31 @@ def jobs(profile: str) -> list[Job]:
         return result
     for seed, precision in product(common.SEEDS[profile], ("float32", "bfloat16")):
         axes = {"dataset": "cifar10", "variant": "as_written", "precision": precision}
-        fed, options = federation("cifar10", "as_written", seed), training("cifar10", "as_written", profile)
+        fed, options = (
+            federation("cifar10", "as_written", seed),
+            training("cifar10", "as_written", profile),
+        )
         options |= {"rounds": 20, "precision": precision, "seed": seed}
         for name in ("fedavg", "fedsem", "oracle"):
-            result.append(Job.training(fed, method(name, "cifar10", "as_written", profile), **options, axes=axes))
-        size = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100, "precision": precision} | SHORT
+            result.append(
+                Job.training(
+                    fed,
+                    method(name, "cifar10", "as_written", profile),
+                    **options,
+                    axes=axes,
+                )
+            )
+        size = {
+            "model": "emdcfl_cnn",
+            "clients": 8,
+            "samples": 300,
+            "test": 100,
+            "precision": precision,
+        } | SHORT
         for how in (emdcfl.method(name, 4) for name in ("fedavg", "emdcfl", "oracle")):
-            result += emdcfl.rows(how, "rotated_mnist", [seed], size, precision=precision, clients=8)
+            result += emdcfl.rows(
+                how, "rotated_mnist", [seed], size, precision=precision, clients=8
+            )
     return result
 
 
@@ -110,13 +207,20 @@ def networks() -> Study:
         "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
         "CNN": models.make("leaf_cnn", (1, 28, 28), 62).n_parameters,
         # all of the autoencoder travels only if clients tune it
-        "ConvAE": encoders.sent_parameters(encoders.EncoderSpec("convae", finetune_epochs=1), (1, 28, 28)),
+        "ConvAE": encoders.sent_parameters(
+            encoders.EncoderSpec("convae", finetune_epochs=1), (1, 28, 28)
+        ),
     }
-    rows = [{"network": name, "paper": PRINTED_SIZES[name], "as written": count} for name, count in ours.items()]
+    rows = [
+        {"network": name, "paper": PRINTED_SIZES[name], "as written": count}
+        for name, count in ours.items()
+    ]
     return {"tables": {"table": pd.DataFrame(rows)}}
 
 
-def traffic(federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int) -> Study:
+def traffic(
+    federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int
+) -> Study:
     """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
 
     Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,
@@ -130,19 +234,48 @@ def traffic(federation: Settings, methods: dict[str, Settings], training: Settin
     for settings in methods.values():
         made, family = build(settings), settings["name"].partition("_enc")[0]
         warmup = settings.get("warmup", 0)
-        sizes = {"M": fed.n_clients, "rho": training["participation"], "C": settings.get("n_clusters", 1)}
-        sizes["W_local"] = models.make(training["model"], fed.input_shape, fed.n_classes).n_parameters
+        sizes = {
+            "M": fed.n_clients,
+            "rho": training["participation"],
+            "C": settings.get("n_clusters", 1),
+        }
+        sizes["W_local"] = models.make(
+            training["model"], fed.input_shape, fed.n_classes
+        ).n_parameters
         if hasattr(made, "encoder"):
-            sizes |= {"W_enc": encoders.sent_parameters(made.encoder, fed.input_shape), "k": made.clusterer.k}
-            sizes["e"] = made.clusterer.n_components if family == "pca_km_hc" else made.encoder.latent
+            sizes |= {
+                "W_enc": encoders.sent_parameters(made.encoder, fed.input_shape),
+                "k": made.clusterer.k,
+            }
+            sizes["e"] = (
+                made.clusterer.n_components
+                if family == "pca_km_hc"
+                else made.encoder.latent
+            )
         again = training["rounds"] // settings["tau"] if "tau" in settings else 0
-        cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
+        cost = formula(
+            family, T=training["rounds"], warmup=warmup, again=again, **sizes
+        )
         written, source = FORMULAS[family]
-        row = {"method": settings["name"], "warmup": warmup, "formula": written, "source": source}
-        row |= {"once": cost.once, "total": cost.total, "weighed_formula": np.nan, "weighed_moved": np.nan}
+        row = {
+            "method": settings["name"],
+            "warmup": warmup,
+            "formula": written,
+            "source": source,
+        }
+        row |= {
+            "once": cost.once,
+            "total": cost.total,
+            "weighed_formula": np.nan,
+            "weighed_moved": np.nan,
+        }
         if source == "Table 6":
             made = build(settings | ({"warmup": weighed // 2} if warmup else {}))
-            row["weighed_formula"] = formula(family, T=weighed, warmup=weighed // 2 if warmup else 0, **sizes).total
-            row["weighed_moved"] = sum(moved(fed, made, {**training, "rounds": weighed}))
+            row["weighed_formula"] = formula(
+                family, T=weighed, warmup=weighed // 2 if warmup else 0, **sizes
+            ).total
+            row["weighed_moved"] = sum(
+                moved(fed, made, {**training, "rounds": weighed})
+            )
         rows.append(row)
     return {"tables": {"table": pd.DataFrame(rows)}}

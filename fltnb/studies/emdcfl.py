@@ -14,22 +14,46 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from .. import federations
+from ..clustering import PACFL
+from ..clustering.cuts import cut
 from ..methods.flt import client_images
 from ..metrics import adjusted_rand_index
-from ..relatedness import PACFL
-from ..relatedness.cuts import cut
 from ..results import Job, compute
 from .common import VARIANTS, Settings, Study
 
 METHODS = (
-    *("oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca", "fesem"),
+    *(
+        "oracle",
+        "emdcfl",
+        "pacfl",
+        "fedclust",
+        "flexcfl",
+        "cflgp",
+        "cfl",
+        "ifca",
+        "fesem",
+    ),
     *("fedem", "fedsoft", "fedrc", "fedce", "fedavg", "fedprox", "pfedgraph", "fedsac"),
 )
 """Rows of Table 1: hard clusters, soft ones, one model for all, one model each."""
 HARD = METHODS[1:9]  # those with an ARI, besides the oracle
 GIVEN_K = ("flexcfl", "cflgp", "ifca", "fesem", "fedem", "fedsoft", "fedrc", "fedce")
-CUT = ("pacfl", "fedclust")  # the paper tunes their threshold until the first split fits the truth best
-DEPARTS = ("fedclust", "flexcfl", "fedem", "fedrc", "cflgp", "pacfl", "fedsoft", "fedce", "pfedgraph", "fedsac")
+CUT = (
+    "pacfl",
+    "fedclust",
+)  # the paper tunes their threshold until the first split fits the truth best
+DEPARTS = (
+    "fedclust",
+    "flexcfl",
+    "fedem",
+    "fedrc",
+    "cflgp",
+    "pacfl",
+    "fedsoft",
+    "fedce",
+    "pfedgraph",
+    "fedsac",
+)
 DEPARTS += ("fesem",)
 """Rows whose printed number comes from code that is not the method as described (docs/differences.md), run twice."""
 
@@ -42,10 +66,21 @@ VERSIONS = {
 """Angles of the true clusters, one copy of the image set each; "base" has four copies too, so that clients hold as many
 images. The first version is Table 1's, the others are Table 10's (MNIST) and Table 11's (CIFAR-10)."""
 
-TRAINING = {"rounds": 10, "local_epochs": 10, "participation": 1.0, "batch_size": 64, "momentum": 0.9}
+TRAINING = {
+    "rounds": 10,
+    "local_epochs": 10,
+    "participation": 1.0,
+    "batch_size": 64,
+    "momentum": 0.9,
+}
 TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
 TOLERANCE = 0.025
-DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar10": 10.5}
+DEGREES = {
+    "rotated": 12.0,
+    "pacs": 11.0,
+    "backdoor_mnist": 2.5,
+    "backdoor_cifar10": 10.5,
+}
 """Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
 OWN_NETWORK = {"rotated_mnist": 3, "backdoor_mnist": 5}
 """Seeds for which ``small`` trains the paper's own CNN on all images, for the one local round that decides clusters."""
@@ -67,8 +102,16 @@ def federation(dataset: str, size: Settings, seed: int, **more: Any) -> Settings
     seen, images = images.endswith(FEATURES), images.removesuffix(FEATURES)
     settings: Settings = {
         "rotated": {"kind": "rotated_copies", "dataset": images, "n_clients": 40},
-        "backdoor": {"kind": "backdoor_colours", "dataset": images, "n_clients": 30, "variant": "as_run"},
-        "pacs": {"kind": "domains", "dataset": dataset},  # pictures, or features of them
+        "backdoor": {
+            "kind": "backdoor_colours",
+            "dataset": images,
+            "n_clients": 30,
+            "variant": "as_run",
+        },
+        "pacs": {
+            "kind": "domains",
+            "dataset": dataset,
+        },  # pictures, or features of them
         "renderings": {"kind": "renderings", "dataset": "digits", "min_samples": 200},
     }[kind]
     if (kind, images) == ("backdoor", "cifar10"):
@@ -83,24 +126,44 @@ def federation(dataset: str, size: Settings, seed: int, **more: Any) -> Settings
         settings["scaling"] = "unit"
     elif model == "emdcfl_cnn" or (coloured and model == "cnn_small"):
         settings["scaling"] = "imagenet" if coloured else "mnist"
-    named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
-    named |= {name: name for name in ("val_fraction", "test_fraction", "scaling", "intensity")}
-    settings |= {name: size[ours] for ours, name in named.items() if ours in size} | more
-    return {"kind": "seen", "dataset": settings.pop("dataset"), "base": settings} if seen else settings
+    named = {
+        "clients": "n_clients",
+        "samples": "samples_per_client",
+        "test": "test_per_client",
+    }
+    named |= {
+        name: name for name in ("val_fraction", "test_fraction", "scaling", "intensity")
+    }
+    settings |= {
+        name: size[ours] for ours, name in named.items() if ours in size
+    } | more
+    return (
+        {"kind": "seen", "dataset": settings.pop("dataset"), "base": settings}
+        if seen
+        else settings
+    )
 
 
 def training(size: Settings) -> Settings:
     """Return how a table's networks are trained: as ``size`` says, else as :data:`TRAINING` does."""
-    return TRAINING | {name: size[name] for name in (*TRAINING, "precision") if name in size}
+    return TRAINING | {
+        name: size[name] for name in (*TRAINING, "precision") if name in size
+    }
 
 
 def local(size: Settings, *more: str) -> Settings:
     """Return the part of it that decides how a client trains by itself, and ``more`` where there is more."""
     how = training(size)
-    return {name: how[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more) if name in how}
+    return {
+        name: how[name]
+        for name in ("local_epochs", "batch_size", "lr", "momentum", *more)
+        if name in how
+    }
 
 
-def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> Settings:
+def method(
+    name: str, n_clusters: int, variant: str = "as_written", **options: Any
+) -> Settings:
     """Return the settings of one row of :data:`METHODS`, as its own paper describes it or as the table's code ran it.
 
     ``n_clusters`` is K for those that are told it. :data:`CUT` cut their dendrogram into K clusters; the thresholds of
@@ -122,25 +185,43 @@ def method(name: str, n_clusters: int, variant: str = "as_written", **options: A
     if variant == "as_run" and name == "fesem":  # FeSEM's own "as run" is another code
         return settings | {"grouping": "equal", "weighting": "samples"}
     if variant == "as_run" and name not in ("oracle", "fedavg", "ifca", "cfl"):
-        settings = {key: value for key, value in settings.items() if key != "rule"} | {"variant": variant}
+        settings = {key: value for key, value in settings.items() if key != "rule"} | {
+            "variant": variant
+        }
     return settings
 
 
 def rows(
-    how: Settings, dataset: str, seeds: Iterable[int], size: Settings, variant: str = "as_written", **axes: Any
+    how: Settings,
+    dataset: str,
+    seeds: Iterable[int],
+    size: Settings,
+    variant: str = "as_written",
+    **axes: Any,
 ) -> list[Job]:
     """Return the runs of a row of a table, one for each seed; of a backdoor, tested under the trigger as well.
 
     ``how``: of :func:`method`; ``size``: ``model``, what :func:`federation` takes, what departs from :data:`TRAINING`.
     """
     tested = {"test": "both"} if dataset.startswith("backdoor") else {}
-    options = {"axes": {"dataset": dataset, "variant": variant, **axes}, **training(size)}
+    options = {
+        "axes": {"dataset": dataset, "variant": variant, **axes},
+        **training(size),
+    }
     feds = ((seed, federation(dataset, size, seed, **tested)) for seed in seeds)
-    return [Job.training(fed, how, size["model"], seed=seed, **options) for seed, fed in feds]
+    return [
+        Job.training(fed, how, size["model"], seed=seed, **options)
+        for seed, fed in feds
+    ]
 
 
 def clusterings(
-    dataset: str, seeds: int, size: Settings, tolerance: float | str, axes: Settings, keep: tuple = ()
+    dataset: str,
+    seeds: int,
+    size: Settings,
+    tolerance: float | str,
+    axes: Settings,
+    keep: tuple = (),
 ) -> Iterator[Job]:
     """EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves.
 
@@ -149,17 +230,37 @@ def clusterings(
     made = {"name": "EMDClustering", "tolerance": tolerance}
     axes = {"dataset": dataset, "method": "emdcfl"} | axes
     for seed in range(seeds):
-        fed, own = federation(dataset, size, seed), {"kind": "own", "model": size["model"], **local(size), "seed": seed}
-        yield Job.clustering(fed, made, own, seed=seed, axes=axes, keep=keep if seed == 0 else ())
+        fed, own = (
+            federation(dataset, size, seed),
+            {"kind": "own", "model": size["model"], **local(size), "seed": seed},
+        )
+        yield Job.clustering(
+            fed, made, own, seed=seed, axes=axes, keep=keep if seed == 0 else ()
+        )
 
 
 def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
     """Return the study :func:`angles` of a data set, of all its images, at the printed threshold."""
-    threshold = next(value for name, value in DEGREES.items() if dataset.startswith(name))
+    threshold = next(
+        value for name, value in DEGREES.items() if dataset.startswith(name)
+    )
     grey = dataset.startswith("rotated_mnist")
-    whole = federation | {"samples_per_client": None, "scaling": "mnist" if grey else "imagenet"}
-    axes = {"dataset": dataset, "method": "pacfl", "variant": "as_run", "part": "thresholds", "table": tables(dataset)}
-    return Job.study("emdcfl.angles", {"federation": whole, "threshold": threshold, "seeds": seeds}, axes=axes)
+    whole = federation | {
+        "samples_per_client": None,
+        "scaling": "mnist" if grey else "imagenet",
+    }
+    axes = {
+        "dataset": dataset,
+        "method": "pacfl",
+        "variant": "as_run",
+        "part": "thresholds",
+        "table": tables(dataset),
+    }
+    return Job.study(
+        "emdcfl.angles",
+        {"federation": whole, "threshold": threshold, "seeds": seeds},
+        axes=axes,
+    )
 
 
 def angles(federation: Settings, threshold: float, seeds: int) -> Study:
@@ -175,20 +276,51 @@ def angles(federation: Settings, threshold: float, seeds: int) -> Study:
         made = PACFL(threshold).fit(*client_images(fed, "val", scaled=True))
         cuts = [cut(made.linkage_, k) for k in range(1, fed.n_clients + 1)]
         best = max(cuts, key=lambda labels: adjusted_rand_index(fed.clusters, labels))
-        told = {"threshold": made.labels_, "K": cuts[len(np.unique(fed.clusters)) - 1], "best cut": best}
+        told = {
+            "threshold": made.labels_,
+            "K": cuts[len(np.unique(fed.clusters)) - 1],
+            "best cut": best,
+        }
         for name, labels in told.items():
-            rows.append((seed, name, len(np.unique(labels)), adjusted_rand_index(fed.clusters, labels)))
+            rows.append(
+                (
+                    seed,
+                    name,
+                    len(np.unique(labels)),
+                    adjusted_rand_index(fed.clusters, labels),
+                )
+            )
     cuts = pd.DataFrame(rows, columns=["seed", "told", "clusters", "ari"])
-    return {"tables": {"cuts": cuts, "printed": _printed(cuts[cuts["told"] == "threshold"].assign(method="pacfl"))}}
+    return {
+        "tables": {
+            "cuts": cuts,
+            "printed": _printed(
+                cuts[cuts["told"] == "threshold"].assign(method="pacfl")
+            ),
+        }
+    }
 
 
 def one_shots(dataset: str) -> Iterator[Job]:
     """Ask for :func:`one_shot` with the paper's own CNN, whose convolutions compute in bfloat16."""
     size = {"model": "emdcfl_cnn", "samples": None, "precision": "bfloat16"}
     for seed in range(OWN_NETWORK[dataset]):
-        about = {"federation": federation(dataset, size, seed), "model": size["model"], "seed": seed}
-        axes = {"dataset": dataset, "model": size["model"], "seed": seed, "table": tables(dataset)}
-        yield Job.study("emdcfl.one_shot", about | local(size, "weight_decay", "precision"), axes=axes)
+        about = {
+            "federation": federation(dataset, size, seed),
+            "model": size["model"],
+            "seed": seed,
+        }
+        axes = {
+            "dataset": dataset,
+            "model": size["model"],
+            "seed": seed,
+            "table": tables(dataset),
+        }
+        yield Job.study(
+            "emdcfl.one_shot",
+            about | local(size, "weight_decay", "precision"),
+            axes=axes,
+        )
 
 
 def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> Study:
@@ -198,19 +330,33 @@ def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> St
     ``told``, FedClust's, whose distances the paper cuts at a threshold instead.
     """
     wanted = ("EMDClustering", "last layer", "parameters")
-    jobs = [Job.distances(federation, model, training, {"name": name}, seed=seed) for name in wanted]
+    jobs = [
+        Job.distances(federation, model, training, {"name": name}, seed=seed)
+        for name in wanted
+    ]
     emd, *models = compute(jobs, progress=False)
     rows = [("emdcfl", "as_written", emd.numbers["ari"])]
     for variant, found in zip(VARIANTS, models, strict=True):
         tree = linkage(squareform(found.arrays["distance"], checks=False), "complete")
         told = cut(tree, len(np.unique(found.arrays["clusters"])))
-        rows.append(("fedclust", variant, adjusted_rand_index(found.arrays["clusters"], told)))
-    frame = _printed(pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed))
-    return {"tables": {"printed": frame[frame["method"] == "emdcfl"], "told": frame[frame["method"] == "fedclust"]}}
+        rows.append(
+            ("fedclust", variant, adjusted_rand_index(found.arrays["clusters"], told))
+        )
+    frame = _printed(
+        pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
+    )
+    return {
+        "tables": {
+            "printed": frame[frame["method"] == "emdcfl"],
+            "told": frame[frame["method"] == "fedclust"],
+        }
+    }
 
 
 def _printed(found: pd.DataFrame) -> pd.DataFrame:
-    return found.filter(["variant", "seed", "method"]).assign(metric="ari", value=found["ari"])
+    return found.filter(["variant", "seed", "method"]).assign(
+        metric="ari", value=found["ari"]
+    )
 
 
 def printed_ari(results: Any, dataset: str) -> pd.Series:
@@ -219,10 +365,17 @@ def printed_ari(results: Any, dataset: str) -> pd.Series:
     ``results``: of a notebook (:class:`fltnb.results.Results`).
     """
     found = [pd.DataFrame(columns=["variant", "method", "value"], dtype=object)]
-    for run in results.where(kind="study", dataset=dataset, table=lambda names: names != "").runs.itertuples():
+    for run in results.where(
+        kind="study", dataset=dataset, table=lambda names: names != ""
+    ).runs.itertuples():
         own = pd.concat([results.table(run.key, name) for name in ("printed", "told")])
         found.append(own.assign(variant=run.variant) if run.variant else own)
-    return pd.concat(found).astype({"value": float}).groupby(["variant", "method"])["value"].mean()
+    return (
+        pd.concat(found)
+        .astype({"value": float})
+        .groupby(["variant", "method"])["value"]
+        .mean()
+    )
 
 
 def tables(dataset: str) -> str:

@@ -22,13 +22,28 @@ OTHERS = ("parameters", "last layer", "updates", "angles")
 """What is compared with the distances of embeddings: models (Figure 14, Table 9), updates (15), inputs (16)."""
 DATASETS: dict[str, dict[str, Settings]] = {
     "demo": {
-        "rotated_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
-        "backdoor_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
+        "rotated_digits": {
+            "model": "mlp_plain",
+            "samples": 119,
+            "clients": 12,
+            "batch_size": 10,
+        },
+        "backdoor_digits": {
+            "model": "mlp_plain",
+            "samples": 119,
+            "clients": 12,
+            "batch_size": 10,
+        },
     },
     "small": {
         "rotated_mnist": {"model": "mlp_plain", "samples": 500},
         # as in notebook 13, where this clustering has ten seeds: of fewer images nobody learns the shades
-        "backdoor_mnist": {"model": "cnn_small", "samples": None, "batch_size": 32, "lr": 0.02},
+        "backdoor_mnist": {
+            "model": "cnn_small",
+            "samples": None,
+            "batch_size": 32,
+            "lr": 0.02,
+        },
         "rotated_cifar10": {"model": "lenet", "samples": 1000},
         "pacs": {"model": "lenet", "samples": 500},
         "backdoor_cifar10": {"model": "lenet", "samples": 1000},
@@ -44,21 +59,37 @@ DATASETS: dict[str, dict[str, Settings]] = {
 """By profile and data set: network, images of a client (training and validation; None: all), and what departs from
 :data:`fltnb.studies.emdcfl.TRAINING`."""
 
-_ROTATED = {"demo": "rotated_digits", "small": "rotated_mnist", "paper": "rotated_cifar10"}
+_ROTATED = {
+    "demo": "rotated_digits",
+    "small": "rotated_mnist",
+    "paper": "rotated_cifar10",
+}
 NETWORKS: dict[str, dict[str, Settings]] = {
     "demo": {"mlp_plain": {}, "cnn_small": {"lr": 0.05}},
-    "small": {"mlp_plain": {}, "mlp32": {}, "lenet": {}, "mnist_cnn": {}, "cnn_small": {}},
+    "small": {
+        "mlp_plain": {},
+        "mlp32": {},
+        "lenet": {},
+        "mnist_cnn": {},
+        "cnn_small": {},
+    },
     "paper": {"resnet18": {}, "resnet50": {}, "efficientnet_b3": {}}
     | {"vit_b_16": {"lr": 0.003}, "convnext_base": {"lr": 0.003}},
 }
 """Networks of Figures 10 and 11, with learning rates where they differ (``paper``: Table 5)."""
 EPOCHS = {"demo": (1, 10), "small": (1, 3, 10, 20), "paper": (1, 3, 10, 20)}
-IMAGES = {"demo": (40, 119), "small": (100, 200, 500, 1000), "paper": (500, 1000, 2000, 5000)}
+IMAGES = {
+    "demo": (40, 119),
+    "small": (100, 200, 500, 1000),
+    "paper": (500, 1000, 2000, 5000),
+}
 ONE_EPSILON = {"demo": (119, 1), "small": (1000, 10), "paper": (None, 10)}
 """Images of a client (``small``: twice those of notebook 11: of 500 the farthest pair inside a cluster reaches above
 0.0125) and seeds of Rotated, Min, Two and Base, beside the backdoor of :data:`DATASETS`: is there one epsilon for all
 five?"""
-DIRECTIONS = 64  # of the sliced distance: more are slower than the exact one at these sizes
+DIRECTIONS = (
+    64  # of the sliced distance: more are slower than the exact one at these sizes
+)
 
 
 def jobs(profile: str) -> list[Job]:
@@ -68,58 +99,138 @@ def jobs(profile: str) -> list[Job]:
     "sliced", "network" (10, 11), "epochs", "images", "measures" (14 to 17), "published" (the paper's own CNN on all
     images). One that belongs to two parts is two jobs with the same settings, computed once.
     """
-    found = [job for dataset in DATASETS[profile] for job in _projections(profile, dataset)]
+    found = [
+        job for dataset in DATASETS[profile] for job in _projections(profile, dataset)
+    ]
     for model, changes in NETWORKS[profile].items():
         for distance in ("exact",) if profile == "demo" else ("exact", "sinkhorn"):
-            found.append(pairs(profile, _ROTATED[profile], emd(distance), "network", model=model, **changes))
+            found.append(
+                pairs(
+                    profile,
+                    _ROTATED[profile],
+                    emd(distance),
+                    "network",
+                    model=model,
+                    **changes,
+                )
+            )
     (first, size), *_ = DATASETS[profile].items()
     demo = profile == "demo"
-    found += [pairs(profile, first, emd(), "epochs", local_epochs=epochs) for epochs in EPOCHS[profile]]
-    found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
+    found += [
+        pairs(profile, first, emd(), "epochs", local_epochs=epochs)
+        for epochs in EPOCHS[profile]
+    ]
+    found += [
+        pairs(profile, first, emd(), "images", samples=images)
+        for images in IMAGES[profile]
+    ]
     for dataset in DATASETS[profile]:
-        found += [pairs(profile, dataset, how, "measures") for how in (*({"name": name} for name in OTHERS), emd())]
+        found += [
+            pairs(profile, dataset, how, "measures")
+            for how in (*({"name": name} for name in OTHERS), emd())
+        ]
         found.append(_table9(found[-1]))
     for dataset in emdcfl.OWN_NETWORK if profile == "small" else ():
         found += (own := list(_published(dataset)))
         found += map(_table9, {job.axes["seed"]: job for job in own}.values())
     for seed in SEEDS[profile]:
-        fed = emdcfl.federation(first, size, seed) | ({} if demo else {"test_per_client": 220})
+        fed = emdcfl.federation(first, size, seed) | (
+            {} if demo else {"test_per_client": 220}
+        )
         axes = {"dataset": first, "model": size["model"], "seed": seed}
-        about = axes | {"federation": fed, "rounds": 3 if demo else 10, "batch_size": size.get("batch_size", 64)}
-        found += [*_pair(**about), Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})]
+        about = axes | {
+            "federation": fed,
+            "rounds": 3 if demo else 10,
+            "batch_size": size.get("batch_size", 64),
+        }
+        found += [
+            *_pair(**about),
+            Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"}),
+        ]
     networks = {"simple_cnn": "emdcfl_cnn"} if demo else WIDE
-    found.append(Job.study("emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"}))
-    return [*found, Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})]
+    found.append(
+        Job.study(
+            "emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"}
+        )
+    )
+    return [
+        *found,
+        Job.study(
+            "emdcfl_robustness.seeds",
+            {"profile": profile},
+            axes={"part": "one epsilon"},
+        ),
+    ]
 
 
-def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> Settings:
+def emd(
+    distance: str = "exact", projection: float | None = 0.9, reference: str = "pair"
+) -> Settings:
     """Return the settings of EMD-CFL's distances."""
-    found = {"name": "EMDClustering", "distance": distance, "projection": projection, "reference": reference}
+    found = {
+        "name": "EMDClustering",
+        "distance": distance,
+        "projection": projection,
+        "reference": reference,
+    }
     return found | ({"n_directions": DIRECTIONS} if distance == "sliced" else {})
 
 
-def pairs(profile: str, dataset: str, measure: Settings, part: str, seed: int = 0, **changes: Any) -> Job:
+def pairs(
+    profile: str,
+    dataset: str,
+    measure: Settings,
+    part: str,
+    seed: int = 0,
+    **changes: Any,
+) -> Job:
     """Return the job of one matrix; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
     own = DATASETS[profile]
-    size = (own.get(dataset) or own[dataset.rpartition("_")[0]]) | changes  # or another version of the same set
+    size = (
+        own.get(dataset) or own[dataset.rpartition("_")[0]]
+    ) | changes  # or another version of the same set
     training = emdcfl.local(size, "weight_decay", "precision")
-    axes = {"dataset": dataset, "part": part, "measure": measure["name"], "local_epochs": training["local_epochs"]}
+    axes = {
+        "dataset": dataset,
+        "part": part,
+        "measure": measure["name"],
+        "local_epochs": training["local_epochs"],
+    }
     if measure["name"] == "EMDClustering":
-        axes |= {"measure": "emd", "transport": measure["distance"], "kept": measure["projection"] or 1.0}
+        axes |= {
+            "measure": "emd",
+            "transport": measure["distance"],
+            "kept": measure["projection"] or 1.0,
+        }
         axes |= {"reference": measure["reference"]}
     axes |= {"images": size["samples"]} if size["samples"] else {}
-    return Job.distances(emdcfl.federation(dataset, size, seed), size["model"], training, measure, seed=seed, axes=axes)
+    return Job.distances(
+        emdcfl.federation(dataset, size, seed),
+        size["model"],
+        training,
+        measure,
+        seed=seed,
+        axes=axes,
+    )
 
 
 def _projections(profile: str, dataset: str) -> Iterator[Job]:
     """Figures 8, 9, 12 and 13: every projection, both references, and the approximations."""
     toy = profile == "demo"
-    brief = (profile == "small" and not dataset.endswith("_mnist")) or dataset == "backdoor_digits"  # fewer variants
+    brief = (
+        profile == "small" and not dataset.endswith("_mnist")
+    ) or dataset == "backdoor_digits"  # fewer variants
     for share in (None, 0.9, 0.1) if toy else PROJECTIONS:
-        for seed in SEEDS[profile][: 1 if profile == "small" and dataset != "rotated_mnist" else None]:
+        for seed in SEEDS[profile][
+            : 1 if profile == "small" and dataset != "rotated_mnist" else None
+        ]:
             yield pairs(profile, dataset, emd(projection=share), "projection", seed)
-    for share in () if brief else (0.5,) if toy else (0.9, 0.5, 0.1):  # with all dimensions the references are one
-        yield pairs(profile, dataset, emd(projection=share, reference="client"), "reference")
+    for share in (
+        () if brief else (0.5,) if toy else (0.9, 0.5, 0.1)
+    ):  # with all dimensions the references are one
+        yield pairs(
+            profile, dataset, emd(projection=share, reference="client"), "reference"
+        )
     for share in (0.9,) if brief or toy else PROJECTIONS:
         yield pairs(profile, dataset, emd("sinkhorn", share), "sinkhorn")
     if not brief:
@@ -128,7 +239,11 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 
 def _published(dataset: str) -> Iterator[Job]:
     """Every distance after one local round of the paper's own CNN: its convolutions in bfloat16, else as published."""
-    measures = [*(emd(projection=share) for share in PROJECTIONS), emd("sinkhorn"), *({"name": one} for one in OTHERS)]
+    measures = [
+        *(emd(projection=share) for share in PROJECTIONS),
+        emd("sinkhorn"),
+        *({"name": one} for one in OTHERS),
+    ]
     for seed in range(emdcfl.OWN_NETWORK[dataset]):
         for how in measures:
             yield pairs("paper", dataset, how, "published", seed, precision="bfloat16")
@@ -136,28 +251,57 @@ def _published(dataset: str) -> Iterator[Job]:
 
 def _table9(pairs: Job) -> Job:
     """Table 9 of the same trained clients."""
-    about = {name: pairs.settings[name] for name in ("federation", "model", "seed")} | pairs.settings["training"]
-    axes = {"dataset": pairs.axes["dataset"], "model": about["model"], "seed": about["seed"], "table": "T9"}
+    about = {
+        name: pairs.settings[name] for name in ("federation", "model", "seed")
+    } | pairs.settings["training"]
+    axes = {
+        "dataset": pairs.axes["dataset"],
+        "model": about["model"],
+        "seed": about["seed"],
+        "table": "T9",
+    }
     return Job.study("emdcfl_robustness.table9", about, axes=axes)
 
 
-def _pair(dataset: str, federation: Settings, model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
+def _pair(
+    dataset: str,
+    federation: Settings,
+    model: str,
+    seed: int,
+    rounds: int,
+    batch_size: int,
+) -> list[Job]:
     """Two runs that are evaluated at the end alone, so that their seconds are those of training."""
-    how = emdcfl.TRAINING | {"rounds": rounds, "eval_every": rounds, "batch_size": batch_size, "seed": seed}
+    how = emdcfl.TRAINING | {
+        "rounds": rounds,
+        "eval_every": rounds,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
     axes = {"dataset": dataset, "variant": "as_written"}
     methods = [emdcfl.method(name, 4) for name in ("oracle", "emdcfl")]
-    return [Job.training(federation, method, model, **how, axes=axes) for method in methods]
+    return [
+        Job.training(federation, method, model, **how, axes=axes) for method in methods
+    ]
 
 
 def table4(**pair: Any) -> Study:
     """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, and their ratio."""
-    oracle, emdcfl = (run.numbers["seconds"] for run in compute(_pair(**pair), progress=False))
-    printed = pd.DataFrame({"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]})
-    printed = printed.assign(otherwise="small networks and few images, on another machine")
+    oracle, emdcfl = (
+        run.numbers["seconds"] for run in compute(_pair(**pair), progress=False)
+    )
+    printed = pd.DataFrame(
+        {"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]}
+    )
+    printed = printed.assign(
+        otherwise="small networks and few images, on another machine"
+    )
     return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}
 
 
-WIDE = {name: name for name in ("resnet18", "resnet50", "efficientnet_b3", "convnext_base")}
+WIDE = {
+    name: name for name in ("resnet18", "resnet50", "efficientnet_b3", "convnext_base")
+}
 WIDE = {"simple_cnn": "emdcfl_cnn", "vit_b16": "vit_b_16"} | WIDE
 """Table 5: printed name of a network -> ours."""
 
@@ -169,9 +313,20 @@ def table5(networks: dict[str, str]) -> Study:
     rows = []
     for printed, name in networks.items():
         # inputs and classes do not change the width
-        net = models.make(name if name == "emdcfl_cnn" else f"{name}:random", (3, 64, 64), 10)
-        for dataset in {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}.get(printed, ["cifar10"]):
-            rows.append({"dataset": dataset, "model": printed, "metric": "embedding_dim", "value": net.n_features})
+        net = models.make(
+            name if name == "emdcfl_cnn" else f"{name}:random", (3, 64, 64), 10
+        )
+        for dataset in {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}.get(
+            printed, ["cifar10"]
+        ):
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "model": printed,
+                    "metric": "embedding_dim",
+                    "value": net.n_features,
+                }
+            )
     return {"tables": {"printed": pd.DataFrame(rows)}}
 
 
@@ -182,31 +337,61 @@ def table9(federation: Settings, model: str, seed: int, **training: Any) -> Stud
     the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
     wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
-    jobs = [Job.distances(federation, model, training, how, seed=seed) for how in wanted]
+    jobs = [
+        Job.distances(federation, model, training, how, seed=seed) for how in wanted
+    ]
     found, last, whole = (done.arrays for done in compute(jobs, progress=False))
     distance, clusters = found["distance"], found["clusters"]
     labels, _ = labels_at(distance, np.zeros(len(distance)), emdcfl.TOLERANCE)
     rows = []
-    for name, matrix in (("hypothesis", last["distance"]), ("full_model", whole["distance"])):
-        for scope, which in {"clusters": labels, "overall": clusters * 0, "true": clusters}.items():
+    for name, matrix in (
+        ("hypothesis", last["distance"]),
+        ("full_model", whole["distance"]),
+    ):
+        for scope, which in {
+            "clusters": labels,
+            "overall": clusters * 0,
+            "true": clusters,
+        }.items():
             same = (which[:, None] == which) & ~np.eye(len(which), dtype=bool)
             mean = float(matrix[same].mean()) if same.any() else float("nan")
             rows.append({"parameters": name, "scope": scope, "value": mean})
-    numbers = {"n_clusters": int(labels.max()) + 1, "ari": float(adjusted_rand_index(clusters, labels))}
+    numbers = {
+        "n_clusters": int(labels.max()) + 1,
+        "ari": float(adjusted_rand_index(clusters, labels)),
+    }
     return {"numbers": numbers, "tables": {"printed": pd.DataFrame(rows)}}
 
 
 def seeds(profile: str) -> Study:
     """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
     (first, second, *_), (samples, runs) = DATASETS[profile], ONE_EPSILON[profile]
-    versions = ("rotated", "base") if profile == "demo" else VERSIONS  # 3 degrees move no pixel of 8 x 8
-    sets = {first + f"_{version}".replace("_rotated", ""): {"samples": samples} for version in versions} | {second: {}}
+    versions = (
+        ("rotated", "base") if profile == "demo" else VERSIONS
+    )  # 3 degrees move no pixel of 8 x 8
+    sets = {
+        first + f"_{version}".replace("_rotated", ""): {"samples": samples}
+        for version in versions
+    } | {second: {}}
     wanted = [
-        pairs(profile, name, emd(), "one epsilon", seed, **size) for name, size in sets.items() for seed in range(runs)
+        pairs(profile, name, emd(), "one epsilon", seed, **size)
+        for name, size in sets.items()
+        for seed in range(runs)
     ]
     rows = [done.axes | done.numbers for done in compute(wanted, progress=False)]
     return {"tables": {"seeds": pd.DataFrame(rows)[[*SEEN, *EXTREMES]]}}
 
 
-SEEN = ("dataset", "model", "seed", "low", "high", "ari", "auto", "ari_auto", "training_seconds", "seconds")
+SEEN = (
+    "dataset",
+    "model",
+    "seed",
+    "low",
+    "high",
+    "ari",
+    "auto",
+    "ari_auto",
+    "training_seconds",
+    "seconds",
+)
 EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")

@@ -16,22 +16,43 @@ from .emdcfl import VERSIONS
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
 FESEM = {"lam": 0.1}  # of these runs, twice the pull that notebooks 12 and 13 give it
-FASTER = ("fedem", "fedrc")  # trained with shares of the loss: once more with K times the learning rate
-STEPS = [("as_run" if name in emdcfl.DEPARTS else "as_written", name) for name in emdcfl.METHODS]
+FASTER = (
+    "fedem",
+    "fedrc",
+)  # trained with shares of the loss: once more with K times the learning rate
+STEPS = [
+    ("as_run" if name in emdcfl.DEPARTS else "as_written", name)
+    for name in emdcfl.METHODS
+]
 STEPS.append(("as_written", "fedce"))
 """All rows once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
 
 SIZES: dict[str, dict[str, Settings]] = {
     "demo": {
-        "digits": {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100, "local_epochs": 5}
-        | {"batch_size": 10, "versions": {"rotated": 2}, "clusterings": ((240, 0.025, 1), (240, "auto", 1))},
+        "digits": {
+            "model": "mlp_plain",
+            "clients": 8,
+            "samples": 240,
+            "test": 100,
+            "local_epochs": 5,
+        }
+        | {
+            "batch_size": 10,
+            "versions": {"rotated": 2},
+            "clusterings": ((240, 0.025, 1), (240, "auto", 1)),
+        },
     },
     "small": {
         # a twelfth of the published images and one hidden layer
         "mnist": {"model": "mlp_plain", "samples": 500, "test": 220}
         | {"clusterings": ((500, 0.025, 10), (500, "auto", 3), (1000, "auto", 3))},
         # heads on what an ImageNet network sees, which nobody tunes here
-        "cifar10-features": {"model": "mlp_plain", "samples": 500, "test": 220, "seeds": 1}
+        "cifar10-features": {
+            "model": "mlp_plain",
+            "samples": 500,
+            "test": 220,
+            "seeds": 1,
+        }
         | {"clusterings": ((500, 0.025, 1),)},
     },
     "paper": {
@@ -57,14 +78,22 @@ def jobs(profile: str) -> list[Job]:
     for data, size in SIZES[profile].items():
         seeds = SEEDS[profile][: size.get("seeds")]
         wanted = [("as_written", name) for name in emdcfl.METHODS]
-        wanted += [("as_run", name) for name in emdcfl.DEPARTS if data.endswith(emdcfl.FEATURES)]
+        wanted += [
+            ("as_run", name)
+            for name in emdcfl.DEPARTS
+            if data.endswith(emdcfl.FEATURES)
+        ]
         for version, (variant, name) in product(size.get("versions", VERSIONS), wanted):
             found += rows(profile, data, version, name, seeds, variant)
         found += [] if data.endswith(emdcfl.FEATURES) else _beside(profile, data)
     for data, size in SIZES[profile].items() if profile != "demo" else ():
-        for name in (dataset(data.removesuffix(emdcfl.FEATURES), version) for version in VERSIONS):
+        for name in (
+            dataset(data.removesuffix(emdcfl.FEATURES), version) for version in VERSIONS
+        ):
             found.append(emdcfl.pacfl(emdcfl.federation(name, size, 0), name))
-    return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
+    return found + [
+        job for data in SIZES[profile] for job in _clusterings(profile, data)
+    ]
 
 
 def _clusterings(profile: str, data: str) -> Iterator[Job]:
@@ -72,7 +101,11 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
     size = SIZES[profile][data]
     for version in VERSIONS if profile != "demo" else ("rotated", "base"):
         for samples, tolerance, seeds in size.get("clusterings", ()):
-            axes = {"model": size["model"]} | ({"images": samples} if samples else {}) | {"tolerance": str(tolerance)}
+            axes = (
+                {"model": size["model"]}
+                | ({"images": samples} if samples else {})
+                | {"tolerance": str(tolerance)}
+            )
             name, own = dataset(data, version), size | {"samples": samples}
             keep = () if tolerance == "auto" else ("distance",)
             yield from emdcfl.clusterings(name, seeds, own, tolerance, axes, keep)
@@ -85,13 +118,23 @@ def told(name: str, version: str) -> int:
 
 
 def rows(
-    profile: str, data: str, version: str, name: str, seeds: Iterable[int], variant: str = "as_written", **changes: Any
+    profile: str,
+    data: str,
+    version: str,
+    name: str,
+    seeds: Iterable[int],
+    variant: str = "as_written",
+    **changes: Any,
 ) -> list[Job]:
     """Return the runs of a row; ``changes`` of the training are axes, too, and ``rule`` is one of the method."""
     options = {"rule": changes.pop("rule")} if "rule" in changes else {}
     options |= FESEM if name == "fesem" and variant != "as_run" else {}
     size = SIZES[profile][data]
-    size = size | {"rounds": size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])} | changes
+    size = (
+        size
+        | {"rounds": size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])}
+        | changes
+    )
     how = emdcfl.method(name, told(name, version), variant, **options)
     axes = {option.removesuffix("_size"): value for option, value in changes.items()}
     return emdcfl.rows(how, dataset(data, version), seeds, size, variant, **axes)
@@ -99,21 +142,44 @@ def rows(
 
 def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
-    few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
+    few, lr = (
+        SEEDS[profile] if profile == "paper" else (0,),
+        len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"],
+    )
     departs = ("fedclust", "flexcfl") if profile == "demo" else emdcfl.DEPARTS
     wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
     if profile == "small":
-        wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
-        for name in (*CLUSTERED, "pacfl", "fedavg", "ifca"):  # the paper's own network on all images
+        wanted += [
+            (name, few, {"variant": variant, "batch_size": 8})
+            for variant, name in STEPS
+        ]
+        for name in (
+            *CLUSTERED,
+            "pacfl",
+            "fedavg",
+            "ifca",
+        ):  # the paper's own network on all images
             yield from rows("paper", data, "rotated", name, few, precision="bfloat16")
         yield from emdcfl.one_shots(dataset(data))
     if profile != "demo":
         wanted += [(name, few, {"lr": lr}) for name in FASTER]
-        sampled = [(name, {"participation": level / 40}) for level in LEVELS for name in CLUSTERED]
+        sampled = [
+            (name, {"participation": level / 40})
+            for level in LEVELS
+            for name in CLUSTERED
+        ]
         wanted += [(name, SEEDS[profile], part) for name, part in sampled]
-        own = {"oracle": {"rule": "last_local"}, "emdcfl": {}}  # Table 6 averages everybody's last model
-        wanted += [(name, few, {**part, "variant": "as_run", **own[name]}) for name, part in sampled]
+        own = {
+            "oracle": {"rule": "last_local"},
+            "emdcfl": {},
+        }  # Table 6 averages everybody's last model
+        wanted += [
+            (name, few, {**part, "variant": "as_run", **own[name]})
+            for name, part in sampled
+        ]
     for name, seeds, options in wanted:
         yield from rows(profile, data, "rotated", name, seeds, **options)
-    for version, name in product(("min", "two", "base") if profile == "small" else (), departs):
+    for version, name in product(
+        ("min", "two", "base") if profile == "small" else (), departs
+    ):
         yield from rows(profile, data, version, name, SEEDS[profile], "as_run")

@@ -30,7 +30,11 @@ def statistics(federation: Settings, shown: int = 0) -> Study:
     n_samples, n_clients = sum(map(len, (*fed.train, *fed.test))), fed.n_clients
     if images.writers is not None:
         n_samples, n_clients = len(images.labels), len(np.unique(images.writers))
-    rows = {"num_samples": n_samples, "num_clients": n_clients, "num_classes": fed.n_classes}
+    rows = {
+        "num_samples": n_samples,
+        "num_clients": n_clients,
+        "num_classes": fed.n_classes,
+    }
     arrays = {"counts": fed.label_counts().astype(np.int32)}
     if shown:
         arrays["images"] = np.stack([fed.images[index[:shown]] for index in fed.train])
@@ -58,7 +62,9 @@ def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: A
     return kept, rounds.run(methods.build(method), fed, **training, **every, watch=keep)
 
 
-def local_models(federation: Settings, method: Settings, shown: Sequence[int], **training: Any) -> Study:
+def local_models(
+    federation: Settings, method: Settings, shown: Sequence[int], **training: Any
+) -> Study:
     """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
 
     Returns a dict: Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text),
@@ -69,17 +75,48 @@ def local_models(federation: Settings, method: Settings, shown: Sequence[int], *
     points, rows = [], []
     for r, (inner, labels) in kept.items():
         flat, explained = plane(inner)
-        points.append(pd.DataFrame({"round": r, "client": np.arange(len(labels)), "cluster": labels}))
+        points.append(
+            pd.DataFrame(
+                {"round": r, "client": np.arange(len(labels)), "cluster": labels}
+            )
+        )
         points[-1][["x", "y"]] = np.vectorize(lambda value: float(f"{value:.4g}"))(flat)
-        far = np.sqrt(np.maximum(np.diag(inner)[:, None] + np.diag(inner) - 2 * inner, 0))
+        far = np.sqrt(
+            np.maximum(np.diag(inner)[:, None] + np.diag(inner) - 2 * inner, 0)
+        )
         np.fill_diagonal(far, 0)
         rng = stream(training["seed"], "method", *FIGURE_4, r)
         drawn = [silhouette(far, rng.permutation(labels)) for _ in range(DRAWS)]
-        sizes = ", ".join(map(str, sorted(np.unique(labels, return_counts=True)[1], reverse=True)))
+        sizes = ", ".join(
+            map(str, sorted(np.unique(labels, return_counts=True)[1], reverse=True))
+        )
         apart = silhouette(np.linalg.norm(flat[:, None] - flat, axis=2), labels)
-        rows.append((r, sizes, silhouette(far, labels), np.mean(drawn), np.max(drawn), apart, explained))
-    names = ["round", "sizes", "silhouette", "chance", "highest", "in the plane", "explained"]
-    return {"tables": {"points": pd.concat(points), "separation": pd.DataFrame(rows, columns=names)}}
+        rows.append(
+            (
+                r,
+                sizes,
+                silhouette(far, labels),
+                np.mean(drawn),
+                np.max(drawn),
+                apart,
+                explained,
+            )
+        )
+    names = [
+        "round",
+        "sizes",
+        "silhouette",
+        "chance",
+        "highest",
+        "in the plane",
+        "explained",
+    ]
+    return {
+        "tables": {
+            "points": pd.concat(points),
+            "separation": pd.DataFrame(rows, columns=names),
+        }
+    }
 
 
 def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
@@ -102,11 +139,17 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 def inside(inner: np.ndarray, labels: np.ndarray) -> float:
     """Mean squared distance of models to the mean of their cluster, given their inner products (M, M)."""
     same = labels[:, None] == labels
-    return float(np.trace(inner) - (inner * same / same.sum(axis=1)).sum()) / len(labels)
+    return float(np.trace(inner) - (inner * same / same.sum(axis=1)).sum()) / len(
+        labels
+    )
 
 
 def choosing_k(
-    federation: Settings, method: Settings, tried: Sequence[int], sample: dict[str, int], **training: Any
+    federation: Settings,
+    method: Settings,
+    tried: Sequence[int],
+    sample: dict[str, int],
+    **training: Any,
 ) -> Study:
     """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
 
@@ -115,17 +158,29 @@ def choosing_k(
     fed, rows, end = federations.build(federation), [], sample["rounds"]
     for draw in range(sample["draws"]):
         rng = stream(training["seed"], "method", *SECTION_52, draw)
-        few = some_clients(fed, np.sort(rng.choice(fed.n_clients, size=sample["clients"], replace=False)))
+        few = some_clients(
+            fed,
+            np.sort(rng.choice(fed.n_clients, size=sample["clients"], replace=False)),
+        )
         for k in tried:
-            kept, done = watch(method | {"n_clusters": k}, few, (end,), **training | {"rounds": end})
+            kept, done = watch(
+                method | {"n_clusters": k}, few, (end,), **training | {"rounds": end}
+            )
             test = done.history[done.history["split"] == "test"]
             rows.append((draw, k, float(test["micro"].iloc[-1]), inside(*kept[end])))
-    return {"tables": {"short": pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])}}
+    return {
+        "tables": {
+            "short": pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])
+        }
+    }
 
 
 def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
     """Return the federation of some clients alone."""
-    parts = {split: [getattr(fed, split)[i] for i in chosen] for split in ("train", "val", "test")}
+    parts = {
+        split: [getattr(fed, split)[i] for i in chosen]
+        for split in ("train", "val", "test")
+    }
     clusters = None if fed.clusters is None else fed.clusters[np.asarray(chosen)]
     settings = fed.settings | {"clients": [int(i) for i in chosen]}
     return replace(fed, **parts, probe=None, clusters=clusters, settings=settings)
@@ -140,9 +195,20 @@ def centers(federation: Settings, method: Settings, **training: Any) -> Study:
 
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained
-    done = rounds.run(methods.build(method | {"report": "own"}), fed, **training, progress=False)
+    done = rounds.run(
+        methods.build(method | {"report": "own"}), fed, **training, progress=False
+    )
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
     rows = [done.rows, *(np.full(fed.n_clients, k) for k in range(len(done.theta)))]
     counts = (rounds.confusion(net, done.theta, row, fed) for row in rows)
-    own, *every = (metrics.micro_accuracy(np.trace(one, axis1=1, axis2=2), one.sum(axis=(1, 2))) for one in counts)
-    return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
+    own, *every = (
+        metrics.micro_accuracy(np.trace(one, axis1=1, axis2=2), one.sum(axis=(1, 2)))
+        for one in counts
+    )
+    return {
+        "numbers": {
+            "own": float(own),
+            "lowest": float(min(every)),
+            "highest": float(max(every)),
+        }
+    }

@@ -25,7 +25,9 @@ def _study(rows: Sequence[Settings], by: Sequence[str] = ()) -> Study:
     return {"tables": {"table": table}}
 
 
-def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0) -> Study:
+def centroids(
+    errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0
+) -> Study:
     """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
 
     Returns a dict: columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
@@ -41,17 +43,28 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
     return _study(rows)
 
 
-def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, seed: int = 0) -> Study:
+def pipeline(
+    p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, seed: int = 0
+) -> Study:
     """K-means and a distance threshold on the same embeddings (:func:`fltnb.theory.clustering.pipeline_errors`).
 
     Returns a dict: columns ``k, n, centroids, graph, pairs``; a k above a client's number of samples is left out.
     """
     mixture = t1.Mixture(error=p)
-    tried = [(k, n) for k, n in product(ks, samples) if k <= n * mixture.labels_per_client]
-    return _study([{"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)} for k, n in tried])
+    tried = [
+        (k, n) for k, n in product(ks, samples) if k <= n * mixture.labels_per_client
+    ]
+    return _study(
+        [
+            {"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)}
+            for k, n in tried
+        ]
+    )
 
 
-def sample_bound(federation: Settings, encoder: Settings, seeds: Sequence[int]) -> Study:
+def sample_bound(
+    federation: Settings, encoder: Settings, seeds: Sequence[int]
+) -> Study:
     """Theorem 1 for the embeddings of real clients.
 
     Returns a dict: ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
@@ -60,8 +73,13 @@ def sample_bound(federation: Settings, encoder: Settings, seeds: Sequence[int]) 
     fed = federations.build(federation)
     z = encoders.embed_clients(fed, encoders.build(encoder), n_jobs=1)
     p, e = t1.sample_error(z, [fed.labels[index] for index in fed.train]), z[0].shape[1]
-    counts = [federations.build({**federation, "seed": seed}).label_counts() for seed in seeds]
-    bounds = {form: float(np.mean([t1.bound(own, e, p, form) for own in counts])) for form in t1.FORMS}
+    counts = [
+        federations.build({**federation, "seed": seed}).label_counts() for seed in seeds
+    ]
+    bounds = {
+        form: float(np.mean([t1.bound(own, e, p, form) for own in counts]))
+        for form in t1.FORMS
+    }
     return {"numbers": {"p": p, "e": e} | bounds}
 
 
@@ -91,7 +109,9 @@ def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> Study
     """
     rows = []
     # 1 to T in equal ratios, and T / 4 to compare with
-    shown = np.unique(np.append(np.geomspace(1, rounds, 24).round().astype(int), rounds // 4))
+    shown = np.unique(
+        np.append(np.geomspace(1, rounds, 24).round().astype(int), rounds // 4)
+    )
     for kind, seed in product(kinds, seeds):
         problem, labels, mu, L = drawn(kind, seed)
         for name, A in graphs(labels).items():
@@ -102,10 +122,17 @@ def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> Study
                 "printed": t2.printed_bound(path, step, L, A),
                 "projection": t2.projection_bound(path, step, L),
                 "contraction": t2.contraction_bound(path, step, (mu, L), A),
-                "fifth": t2.iterate(problem, A, step, rounds, participation=0.2, seed=seed).mean_gap,
+                "fifth": t2.iterate(
+                    problem, A, step, rounds, participation=0.2, seed=seed
+                ).mean_gap,
             }
             about = {"problem": kind, "graph": name, "seed": seed}
-            rows += [about | {"T": int(T)} | {name: float(own[T]) for name, own in columns.items()} for T in shown]
+            rows += [
+                about
+                | {"T": int(T)}
+                | {name: float(own[T]) for name, own in columns.items()}
+                for T in shown
+            ]
     return _study(rows)
 
 
@@ -121,10 +148,19 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> Study:
         problem, labels, _, L = drawn("least squares", seed)
         for name, A in graphs(labels).items():
             path = t2.iterate(problem, A, EDGE * t2.step_limit(L, A), rounds)
-            slope = np.log(path.mean_gap[rounds] / path.mean_gap[half]) / np.log(rounds / half)
+            slope = np.log(path.mean_gap[rounds] / path.mean_gap[half]) / np.log(
+                rounds / half
+            )
             row = {"graph": name, "mean gap": path.mean_gap[rounds], "slope": slope}
             row["training loss"] = path.loss[rounds] / len(labels)
-            rows.append(row | {"error on new data": ((path.end - problem.truth) ** 2).sum(axis=1).mean()})
+            rows.append(
+                row
+                | {
+                    "error on new data": ((path.end - problem.truth) ** 2)
+                    .sum(axis=1)
+                    .mean()
+                }
+            )
     return _study(rows, by=["graph"])
 
 
@@ -142,10 +178,19 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> Study:
         A, step = graphs(labels)[name], scaled / L
         path = t2.iterate(problem, A, step, rounds)
         factor = t2.denominator(step, L, A)
-        row = {"graph": name, "eta L": scaled, "limit": t2.step_limit(1.0, A), "printed factor": step * factor}
+        row = {
+            "graph": name,
+            "eta L": scaled,
+            "limit": t2.step_limit(1.0, A),
+            "printed factor": step * factor,
+        }
         row["mean gap"] = path.mean_gap[-1]
-        row["printed bound"] = t2.printed_bound(path, step, L, A)[-1] if factor > 0 else np.nan
-        row["corrected bound"] = t2.projection_bound(path, step, L)[-1] if scaled < 2 else np.nan
+        row["printed bound"] = (
+            t2.printed_bound(path, step, L, A)[-1] if factor > 0 else np.nan
+        )
+        row["corrected bound"] = (
+            t2.projection_bound(path, step, L)[-1] if scaled < 2 else np.nan
+        )
         rows.append(row | {"settles": float(path.gap[-1] < 0.01 * path.gap[1])})
     return _study(rows, by=["graph", "eta L"])
 
@@ -191,53 +236,117 @@ def proof_lines(seed: int = 0, rounds: int = 200) -> Study:
 
     def add(line: str, says: str, holds: bool, measured: str, instead: str) -> None:
         word = "yes" if holds else "no"
-        rows.append({"line": line, "says": says, "holds": word, "measured": measured, "instead": instead})
+        rows.append(
+            {
+                "line": line,
+                "says": says,
+                "holds": word,
+                "measured": measured,
+                "instead": instead,
+            }
+        )
 
-    far = abs(problem.losses(1000 * own).sum() - path.loss[0]) / np.linalg.norm(1000 * own)
-    add("13", "|F(a) - F(b)| ≤ L ‖a - b‖", far <= L, f"factor {far:.0f}, L is {L:.1f}", "holds for the gradient of F")
+    far = abs(problem.losses(1000 * own).sum() - path.loss[0]) / np.linalg.norm(
+        1000 * own
+    )
+    add(
+        "13",
+        "|F(a) - F(b)| ≤ L ‖a - b‖",
+        far <= L,
+        f"factor {far:.0f}, L is {L:.1f}",
+        "holds for the gradient of F",
+    )
     moved = np.sqrt(path.gap[1:])
     # the cross term is zero here, so the line says -||dW||^2 / eta <= -||dW|| / eta
     short = np.flatnonzero(moved < 1)
-    text = f"‖dW‖ is below 1 from round {short[0] + 1} on" if len(short) else "‖dW‖ is above 1"
-    add("23", "first term -‖dW‖ / η", not len(short), text, "-‖dW‖² / η, and then it is an equality")
+    text = (
+        f"‖dW‖ is below 1 from round {short[0] + 1} on"
+        if len(short)
+        else "‖dW‖ is above 1"
+    )
+    add(
+        "23",
+        "first term -‖dW‖ / η",
+        not len(short),
+        text,
+        "-‖dW‖² / η, and then it is an equality",
+    )
     alike = "true if A W = W: disjoint clusters, all start alike"
     for name, A in (("disjoint clusters", clusters), ("linked clusters", ring)):
         add(f"24, {name}", "dW = -η A ∇F", *_equation24(problem, A, step, 1), alike)
     times = path.gradient[19] / (L * moved[19])
-    add("27", "‖∇F‖ ≤ L ‖dW‖", times <= 1, f"round 20: {times:.0f} times as long", "the term is 0 where A W = W")
+    add(
+        "27",
+        "‖∇F‖ ≤ L ‖dW‖",
+        times <= 1,
+        f"round 20: {times:.0f} times as long",
+        "the term is 0 where A W = W",
+    )
     gap, bound = path.mean_gap, t2.printed_bound(path, step, L, clusters)
     text = f"T = 1: gap {gap[1]:.2f}, bound {bound[1]:.2f}"
     add("28", "numerator F(W¹) - F(Wᵀ)", gap[1] <= bound[1], text, "F(W⁰) - F(Wᵀ)")
-    even = problems.Problem("least squares", 2 * np.eye(4)[None], np.ones((1, 4)), 0.0, np.ones((1, 4)))  # mu = L = 1
+    even = problems.Problem(
+        "least squares", 2 * np.eye(4)[None], np.ones((1, 4)), 0.0, np.ones((1, 4))
+    )  # mu = L = 1
     alone = t2.iterate(even, np.eye(1), EDGE, rounds)
     gap, bound = alone.mean_gap[-1], t2.printed_bound(alone, EDGE, 1.0, np.eye(1))[-1]
     text = f"one client, equal curvature: gap {gap:.4f}, bound {bound:.4f}"
     add("28", "the same, T = 200", gap <= bound, text, "F(W⁰) - F(Wᵀ)")
     # G_W is defined as the gap of all models: summed over the clients it stands on the left M times
-    over = np.max(path.mean_gap[2:] / (t2.printed_bound(path, step, L, clusters)[2:] / len(labels)))
-    add("21", "the factor M", over <= 1, f"gap up to {over:.1f} times the bound", "G_W of client i, not of all models")
+    over = np.max(
+        path.mean_gap[2:]
+        / (t2.printed_bound(path, step, L, clusters)[2:] / len(labels))
+    )
+    add(
+        "21",
+        "the factor M",
+        over <= 1,
+        f"gap up to {over:.1f} times the bound",
+        "G_W of client i, not of all models",
+    )
     step_ring = EDGE * t2.step_limit(L, ring)
     warm = t2.iterate(problem, ring, step_ring, rounds, start=own)
     gap, bound = warm.mean_gap[-1], t2.printed_bound(warm, step_ring, L, ring)[-1]
     text = f"start at the local optima: gap {gap:.4f}, bound {bound:.4f}"
-    add("21, linked clusters", "holds for any A", gap <= bound, text, "the contraction bound")
+    add(
+        "21, linked clusters",
+        "holds for any A",
+        gap <= bound,
+        text,
+        "the contraction bound",
+    )
     beyond = t2.iterate(problem, clusters, 1.9 / L, 5 * rounds)
     settles = beyond.gap[-1] < 1e-6 * beyond.gap[1]
     text = f"1.9 / L {'settles' if settles else 'does not settle'}"
     add("29", "η must be below 0.62 / L", not settles, text, "below 2 / L is enough")
-    add("32", "as 24, with E = 5", *_equation24(problem, clusters, step, 5), "a sum of E gradients at E points")
+    add(
+        "32",
+        "as 24, with E = 5",
+        *_equation24(problem, clusters, step, 5),
+        "a sum of E gradients at E points",
+    )
     e = epochs((50,), rounds, (seed,))["tables"]["table"].iloc[0]
     left, right = e["Eq. 36, left"], e["Eq. 36, right"]
-    add("36", "averaging keeps 35", left <= right, f"E = 50: {left:.2f} against {right:.2f}", "true without averaging")
+    add(
+        "36",
+        "averaging keeps 35",
+        left <= right,
+        f"E = 50: {left:.2f} against {right:.2f}",
+        "true without averaging",
+    )
     return _study(rows)
 
 
-def _equation24(problem: problems.Problem, A: np.ndarray, step: float, local_steps: int) -> tuple[bool, str]:
+def _equation24(
+    problem: problems.Problem, A: np.ndarray, step: float, local_steps: int
+) -> tuple[bool, str]:
     """Whether ``W^t - W^(t-1) = -eta A grad F(W^(t-1))`` over the first 20 rounds, and the largest relative error."""
     worst, W = 0.0, np.zeros(problem.shape)
     for _ in range(20):
         new = t2.iterate(problem, A, step, 1, local_steps, start=W).end
         moved = -step * A @ problem.gradients(W)
-        worst = max(worst, float(np.linalg.norm(new - W - moved) / np.linalg.norm(new - W)))
+        worst = max(
+            worst, float(np.linalg.norm(new - W - moved) / np.linalg.norm(new - W))
+        )
         W = new
     return worst < 1e-9, "equal" if worst < 1e-9 else f"off by up to {worst:.0f} ‖dW‖"

@@ -18,9 +18,9 @@ from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestCentroid
 from threadpoolctl import threadpool_limits
 
+from ..clustering.centroids import min_distances
 from ..errors import FltnbError
 from ..randomness import integer, stream
-from ..relatedness.centroids import min_distances
 from ..settings import Within, check, checked
 
 Form = Literal["printed", "printed, labels held", "corrected"]
@@ -30,11 +30,15 @@ FORMS = get_args(Form)
 def q_inverse(p: float) -> float:
     """Where the upper tail is ``p``, or FltnbError: p is no probability strictly between 0 and 1."""
     if not 0 < p < 1:
-        raise FltnbError(f"The error of a single sample must lie strictly between 0 and 1, not {p!r}.")
+        raise FltnbError(
+            f"The error of a single sample must lie strictly between 0 and 1, not {p!r}."
+        )
     return float(-ndtri(p))
 
 
-def bound(counts: np.ndarray, dimension: int, error: float, form: Form = "corrected") -> float:
+def bound(
+    counts: np.ndarray, dimension: int, error: float, form: Form = "corrected"
+) -> float:
     """Right-hand side of Theorem 1; above 1 it says nothing.
 
     Parameters
@@ -57,7 +61,9 @@ def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
     """Total error in the proof's setting, Equation 9 with the right variance: no inequality, labels held only."""
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     # log(1 - Q(x)) = log of the lower tail at x: keeps its digits where the error is tiny
-    return float(-np.expm1(dimension * log_ndtr(np.sqrt(n[n > 0]) * q_inverse(error)).sum()))
+    return float(
+        -np.expm1(dimension * log_ndtr(np.sqrt(n[n > 0]) * q_inverse(error)).sum())
+    )
 
 
 @dataclass(frozen=True)
@@ -77,13 +83,20 @@ class Mixture:
     n_clients: int = 10
     n_groups: int = 5
     error: Annotated[float, Within(high=0.5, above=True, below=True)] = 0.2
-    labels_per_client: ClassVar = 2  # each group has these labels of its own, and its clients hold them all
+    labels_per_client: ClassVar = (
+        2  # each group has these labels of its own, and its clients hold them all
+    )
     dimension: ClassVar = 16  # e, a power of two
 
     def __post_init__(self) -> None:
         checked(Mixture, vars(self), "a mixture")
-        if self.n_clients % self.n_groups or self.n_groups * self.labels_per_client > self.dimension:
-            raise FltnbError(f"{self.n_clients} clients do not form {self.n_groups} equal groups, 8 at most.")
+        if (
+            self.n_clients % self.n_groups
+            or self.n_groups * self.labels_per_client > self.dimension
+        ):
+            raise FltnbError(
+                f"{self.n_clients} clients do not form {self.n_groups} equal groups, 8 at most."
+            )
 
     @property
     def groups(self) -> np.ndarray:
@@ -93,25 +106,43 @@ class Mixture:
     @property
     def means(self) -> np.ndarray:
         """Means of the labels, float64 (L, e)."""
-        return q_inverse(self.error) * hadamard(self.dimension)[: self.n_groups * self.labels_per_client].astype(float)
+        return q_inverse(self.error) * hadamard(self.dimension)[
+            : self.n_groups * self.labels_per_client
+        ].astype(float)
 
     def held(self, client: int) -> np.ndarray:
         """Labels of one client."""
-        return self.groups[client] * self.labels_per_client + np.arange(self.labels_per_client)
+        return self.groups[client] * self.labels_per_client + np.arange(
+            self.labels_per_client
+        )
 
     def counts(self, n: int) -> np.ndarray:
         """n_m^l (M, L) where every client has ``n`` samples of each label it holds."""
-        return n * np.repeat(np.eye(self.n_groups, dtype=np.int64)[self.groups], self.labels_per_client, axis=1)
+        return n * np.repeat(
+            np.eye(self.n_groups, dtype=np.int64)[self.groups],
+            self.labels_per_client,
+            axis=1,
+        )
 
 
 def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> float:
     """Share of ``repeats`` draws in which some coordinate of some label's mean is wrong (labels are known here)."""
-    means = mixture.means[np.concatenate([mixture.held(client) for client in range(mixture.n_clients)])]
-    drawn = (stream(seed, "split", n, repeat).standard_normal((n, *means.shape)) for repeat in range(repeats))
-    return sum(bool(((means + noise).mean(axis=0) * means < 0).any()) for noise in drawn) / repeats
+    means = mixture.means[
+        np.concatenate([mixture.held(client) for client in range(mixture.n_clients)])
+    ]
+    drawn = (
+        stream(seed, "split", n, repeat).standard_normal((n, *means.shape))
+        for repeat in range(repeats)
+    )
+    return (
+        sum(bool(((means + noise).mean(axis=0) * means < 0).any()) for noise in drawn)
+        / repeats
+    )
 
 
-def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> dict[str, float]:
+def pipeline_errors(
+    mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0
+) -> dict[str, float]:
     """Do with the same embeddings what FCR does, UMAP left out: k-means in each client, then the smallest distance.
 
     With n samples per client and label and k centroids per client. Clients are linked below half the distance of two
@@ -132,12 +163,20 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
             sent, bad = [], False
             for client in range(mixture.n_clients):
                 labels = np.repeat(mixture.held(client), n)
-                z = means[labels] + rng.standard_normal((len(labels), mixture.dimension))
-                kmeans = KMeans(k, n_init=2, random_state=integer(seed, "kmeans", n, repeat, client)).fit(z)
+                z = means[labels] + rng.standard_normal(
+                    (len(labels), mixture.dimension)
+                )
+                kmeans = KMeans(
+                    k, n_init=2, random_state=integer(seed, "kmeans", n, repeat, client)
+                ).fit(z)
                 sent.append(kmeans.cluster_centers_)
                 for label in mixture.held(client):
-                    most = np.bincount(kmeans.labels_[labels == label], minlength=k).argmax()
-                    bad |= bool((kmeans.cluster_centers_[most] * means[label] < 0).any())
+                    most = np.bincount(
+                        kmeans.labels_[labels == label], minlength=k
+                    ).argmax()
+                    bad |= bool(
+                        (kmeans.cluster_centers_[most] * means[label] < 0).any()
+                    )
             wrong_centroids.append(bad)
             wrong_pairs.append(((min_distances(sent) < gamma) != same)[pair])
     pairs = np.array(wrong_pairs)

@@ -37,7 +37,9 @@ def ring_of(labels: np.ndarray) -> np.ndarray:
     """Return A of clusters whose last client is linked to the first of the next: case I, A A != A."""
     adjacency = np.equal.outer(labels, labels)
     last = np.flatnonzero(labels != np.roll(labels, -1))
-    adjacency[last, (last + 1) % len(labels)] = adjacency[(last + 1) % len(labels), last] = True
+    adjacency[last, (last + 1) % len(labels)] = adjacency[
+        (last + 1) % len(labels), last
+    ] = True
     return row_normalised(adjacency)
 
 
@@ -71,7 +73,11 @@ class Path:
     @property
     def mean_gap(self) -> np.ndarray:
         """Left-hand side of Theorem 2 for T = 0, 1, 2, ...: mean over clients and rounds 1..T; NaN at T = 0."""
-        return np.concatenate([[np.nan], np.cumsum(self.gap[1:])]) / self.rounds / len(self.start)
+        return (
+            np.concatenate([[np.nan], np.cumsum(self.gap[1:])])
+            / self.rounds
+            / len(self.start)
+        )
 
 
 def iterate(
@@ -96,10 +102,17 @@ def iterate(
     participation, seed : float, int
         Share of clients per round, which the theorem has all, and what draws them; the rule is ``participants``.
     """
-    models = [np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)]
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest step everything overflows in the end
+    models = [
+        np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)
+    ]
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # beyond the largest step everything overflows in the end
         for round in range(1, rounds + 1):
-            W, present = models[-1].copy(), participants(len(A), participation, seed, round)
+            W, present = (
+                models[-1].copy(),
+                participants(len(A), participation, seed, round),
+            )
             for _ in range(local_steps):
                 W[present] -= step * problem.gradients(W)[present]
             models.append((A if participation == 1 else mixing(A, present)) @ W)
@@ -129,17 +142,25 @@ def step_limit(smoothness: float, A: np.ndarray) -> float:
     return 2 / (smoothness + smoothness * np.sqrt(1 + 4 * deviation(A) ** 2))
 
 
-def printed_bound(path: Path, step: float, smoothness: float, A: np.ndarray) -> np.ndarray:
+def printed_bound(
+    path: Path, step: float, smoothness: float, A: np.ndarray
+) -> np.ndarray:
     """Right-hand side of Theorem 2, of a run with step eta and smoothness L, for T = 0, 1, 2, ...; NaN at T = 0."""
-    return (path.loss[1] - path.loss) / (path.rounds * len(A) * denominator(step, smoothness, A))
+    return (path.loss[1] - path.loss) / (
+        path.rounds * len(A) * denominator(step, smoothness, A)
+    )
 
 
 def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
     """(F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)): disjoint clusters, all starting alike, step below 2 / L."""
-    return (path.loss[0] - path.loss) / (path.rounds * len(path.start) * (1 / step - smoothness / 2))
+    return (path.loss[0] - path.loss) / (
+        path.rounds * len(path.start) * (1 / step - smoothness / 2)
+    )
 
 
-def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A: np.ndarray) -> np.ndarray:
+def contraction_bound(
+    path: Path, step: float, curvature: tuple[float, float], A: np.ndarray
+) -> np.ndarray:
     """Bound on the mean gap for any symmetric adjacency and mu-strongly convex, L-smooth costs, step below 2 / L.
 
     ``r^2 G_1 / (T M (1 - q^2))``: q = max(|1 - eta mu|, |1 - eta L|), G_1 the first gap, r^2 largest by least degree.
@@ -148,12 +169,24 @@ def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A
     shrink = max(abs(1 - step * mu), abs(1 - step * smoothness))
     degree = (np.asarray(A) > 0).sum(axis=1)
     with np.errstate(divide="ignore"):
-        return degree.max() / degree.min() * path.gap[1] / (path.rounds * len(A) * max(1 - shrink**2, 0.0))
+        return (
+            degree.max()
+            / degree.min()
+            * path.gap[1]
+            / (path.rounds * len(A) * max(1 - shrink**2, 0.0))
+        )
 
 
 def local_epochs_bound(
-    path: Path, step: float, smoothness: float, A: np.ndarray, local_steps: int, optimum: np.ndarray
+    path: Path,
+    step: float,
+    smoothness: float,
+    A: np.ndarray,
+    local_steps: int,
+    optimum: np.ndarray,
 ) -> np.ndarray:
     """Equation 38: the bound with E local steps and one optimum for all rounds; exact in ||W^t - W*|| at the last T."""
     away = ((path.start - optimum) ** 2).sum() + ((path.end - optimum) ** 2).sum()
-    return away / (2 * step * local_steps * path.rounds * len(A) * denominator(step, smoothness, A))
+    return away / (
+        2 * step * local_steps * path.rounds * len(A) * denominator(step, smoothness, A)
+    )

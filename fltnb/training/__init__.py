@@ -18,7 +18,15 @@ from .pool import PoolEngine, PoolUnavailableError
 from .serial import SerialEngine
 from .stacked import StackedEngine
 
-__all__ = ["BACKENDS", "Engine", "Evaluation", "TrainSpec", "Trained", "has_bfloat16", "make_engine"]
+__all__ = [
+    "BACKENDS",
+    "Engine",
+    "Evaluation",
+    "TrainSpec",
+    "Trained",
+    "has_bfloat16",
+    "make_engine",
+]
 
 Backend = Literal["auto", "serial", "pool", "stacked"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -60,11 +68,17 @@ def make_engine(
     """
     checked(make_engine, locals(), "an engine")
     if device == "cuda" and not torch.cuda.is_available():
-        raise FltnbError("There is no usable GPU for device 'cuda': choose device 'auto' or 'cpu'.")
+        raise FltnbError(
+            "There is no usable GPU for device 'cuda': choose device 'auto' or 'cpu'."
+        )
     if device == "cuda" and backend == "pool":
-        raise FltnbError("The pool back end trains on the CPU: choose backend 'stacked' for device 'cuda'.")
+        raise FltnbError(
+            "The pool back end trains on the CPU: choose backend 'stacked' for device 'cuda'."
+        )
     if model.large and backend in ("pool", "stacked"):
-        raise FltnbError(f"Model {model.name!r} trains in the serial back end only, not in {backend!r}: choose 'auto'.")
+        raise FltnbError(
+            f"Model {model.name!r} trains in the serial back end only, not in {backend!r}: choose 'auto'."
+        )
     validate(fed, model)
     model.check(fed, spec.batch_size)
     backend = "serial" if model.large else backend
@@ -80,7 +94,9 @@ def make_engine(
     try:
         return PoolEngine(fed, model, spec, n_workers)
     except PoolUnavailableError as error:
-        warnings.warn(f"Training one client at a time: {error}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"Training one client at a time: {error}", RuntimeWarning, stacklevel=2
+        )
         return SerialEngine(fed, model, spec, device)
 
 
@@ -89,15 +105,23 @@ def has_bfloat16(device: str) -> bool:
     if device == "cuda":
         return torch.cuda.is_bf16_supported(False)
     able = torch.cpu.get_capabilities()
-    return any(able.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))  # the last one: Arm
+    return any(
+        able.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16")
+    )  # the last one: Arm
 
 
 def _check_bfloat16(model: Model, device: str) -> None:
     """Refuse bfloat16 where it would be emulated, slowly; warn where there is nothing to compute in it."""
     if not has_bfloat16(device):
         able = torch.cpu.get_capabilities()
-        what = "GPU" if device == "cuda" else f"processor ({able.get('cpu_name', able['architecture'])})"
-        raise FltnbError(f"This {what} has no bfloat16 and would emulate it slowly: leave precision at 'float32'.")
+        what = (
+            "GPU"
+            if device == "cuda"
+            else f"processor ({able.get('cpu_name', able['architecture'])})"
+        )
+        raise FltnbError(
+            f"This {what} has no bfloat16 and would emulate it slowly: leave precision at 'float32'."
+        )
     if not model.large and not model.convolutional:
         sentence = f"Model {model.name!r} has no convolutions: precision 'bfloat16' changes nothing but the run's key."
         warnings.warn(sentence, RuntimeWarning, stacklevel=3)

@@ -52,12 +52,18 @@ class TrainSpec:
         for name, value in checked(TrainSpec, vars(self), "training").items():
             object.__setattr__(self, name, value)
         if self.precision == "bfloat16" and self.dtype != "float32":
-            raise FltnbError(f"precision 'bfloat16' needs dtype 'float32', not {self.dtype!r}: leave one of them out.")
+            raise FltnbError(
+                f"precision 'bfloat16' needs dtype 'float32', not {self.dtype!r}: leave one of them out."
+            )
 
     @property
     def kernels(self) -> torch.dtype:
         """Type that convolutions compute in."""
-        return torch.bfloat16 if self.precision == "bfloat16" else getattr(torch, self.dtype)
+        return (
+            torch.bfloat16
+            if self.precision == "bfloat16"
+            else getattr(torch, self.dtype)
+        )
 
 
 @dataclass(frozen=True)
@@ -80,13 +86,18 @@ def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.nd
     return stream(spec.seed, "order", round, client, epoch).permutation(n)
 
 
-def keep_masks(spec: TrainSpec, model: Model, round: int, client: int, epoch: int, n: int) -> list[np.ndarray]:
+def keep_masks(
+    spec: TrainSpec, model: Model, round: int, client: int, epoch: int, n: int
+) -> list[np.ndarray]:
     """Draw the dropout keep-masks of one client and local epoch.
 
     One bool (n, ...) per dropout layer; row t belongs to the t-th sample of the epoch's order.
     """
     return [
-        stream(spec.seed, "dropout", round, client, epoch, layer).random((n, *shape), dtype=np.float32) >= p
+        stream(spec.seed, "dropout", round, client, epoch, layer).random(
+            (n, *shape), dtype=np.float32
+        )
+        >= p
         for layer, (shape, p) in enumerate(model.dropout)
     ]
 
@@ -96,11 +107,19 @@ def validate(fed: Federation, model: Model) -> None:
     if tuple(model.input_shape) != tuple(fed.input_shape):
         shapes = f"{tuple(model.input_shape)}, but the federation's are {tuple(fed.input_shape)}"
         mend = "make it with models.make(name, fed.input_shape, fed.n_classes)"
-        raise FltnbError(f"Model {model.name!r} is for inputs of shape {shapes}: {mend}.")
-    labels = fed.labels[np.unique(np.concatenate([index for split in SPLITS for index in getattr(fed, split)]))]
+        raise FltnbError(
+            f"Model {model.name!r} is for inputs of shape {shapes}: {mend}."
+        )
+    labels = fed.labels[
+        np.unique(
+            np.concatenate([index for split in SPLITS for index in getattr(fed, split)])
+        )
+    ]
     if labels.min() < 0 or labels.max() >= model.n_classes:
         found = f"from {labels.min()} to {labels.max()}, but model {model.name!r} has {model.n_classes} outputs"
-        raise FltnbError(f"The labels run {found}: make it with n_classes of at least {labels.max() + 1}.")
+        raise FltnbError(
+            f"The labels run {found}: make it with n_classes of at least {labels.max() + 1}."
+        )
 
 
 class Engine(AbstractContextManager):
@@ -108,7 +127,9 @@ class Engine(AbstractContextManager):
 
     backend: str
 
-    def __init__(self, fed: Federation, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
+    def __init__(
+        self, fed: Federation, model: Model, spec: TrainSpec, device: str = "cpu"
+    ) -> None:
         self.fed, self.model, self.spec = fed, model, spec
         self.device, self.dtype = torch.device(device), getattr(torch, spec.dtype)
 
@@ -119,7 +140,12 @@ class Engine(AbstractContextManager):
         """Release workers, where there are any; calling it twice does no harm."""
 
     def train(
-        self, theta: np.ndarray, rows: Ints, clients: Ints, round: int, sample_weights: Arrays | None = None
+        self,
+        theta: np.ndarray,
+        rows: Ints,
+        clients: Ints,
+        round: int,
+        sample_weights: Arrays | None = None,
     ) -> Trained:
         """Train clients, each from its row of ``theta``; what does not fit is refused with FltnbError.
 
@@ -134,17 +160,26 @@ class Engine(AbstractContextManager):
         theta, rows, clients = self.check(theta, rows, clients)
         sizes = [len(self.fed.train[i]) for i in clients]
         if 0 in sizes:
-            raise FltnbError(f"Client {clients[sizes.index(0)]} has no training samples: leave it out.")
+            raise FltnbError(
+                f"Client {clients[sizes.index(0)]} has no training samples: leave it out."
+            )
         weights = [None] * len(rows)
         if sample_weights is not None:
             weights = [np.asarray(one, dtype=self.spec.dtype) for one in sample_weights]
             if [one.shape for one in weights] != [(n,) for n in sizes]:
-                raise FltnbError("sample_weights needs, for each client, one number per training sample.")
-        done = Trained(np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype), np.empty(len(rows)))
+                raise FltnbError(
+                    "sample_weights needs, for each client, one number per training sample."
+                )
+        done = Trained(
+            np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype),
+            np.empty(len(rows)),
+        )
         self._train(theta, rows, clients, int(round), weights, done)
         return done
 
-    def evaluate(self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test") -> Evaluation:
+    def evaluate(
+        self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test"
+    ) -> Evaluation:
         """Test models ``theta[rows[j]]`` on the samples of ``clients[j]``, for L pairs j.
 
         Pairs that share the model and hold the same samples are computed once. ``theta`` (K, P) is not modified, an
@@ -158,29 +193,42 @@ class Engine(AbstractContextManager):
     def check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
         """Return models, rows and clients in the engine's types, or refuse (FltnbError) what does not fit."""
         theta = np.ascontiguousarray(theta, dtype=self.spec.dtype)
-        rows, clients = ([int(value) for value in np.asarray(values)] for values in (rows, clients))
+        rows, clients = (
+            [int(value) for value in np.asarray(values)] for values in (rows, clients)
+        )
         if theta.ndim != 2 or theta.shape[1] != self.model.n_parameters:
             wanted = f"(K, {self.model.n_parameters}) for model {self.model.name!r}"
             raise FltnbError(f"theta must have shape {wanted}, not {theta.shape}.")
         if len(rows) != len(clients):
-            raise FltnbError(f"There are {len(rows)} rows for {len(clients)} clients: give one row per client.")
-        for values, limit, what in ((rows, len(theta), "row"), (clients, self.fed.n_clients, "client")):
+            raise FltnbError(
+                f"There are {len(rows)} rows for {len(clients)} clients: give one row per client."
+            )
+        for values, limit, what in (
+            (rows, len(theta), "row"),
+            (clients, self.fed.n_clients, "client"),
+        ):
             if wrong := [value for value in values if not 0 <= value < limit]:
-                raise FltnbError(f"There is no {what} {wrong[0]}: they run from 0 to {limit - 1}.")
+                raise FltnbError(
+                    f"There is no {what} {wrong[0]}: they run from 0 to {limit - 1}."
+                )
         return theta, rows, clients
 
     @abstractmethod
     def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
         """Fill ``done``; ``weights`` holds an array or None for each client."""
 
-    def _scores(self, theta: np.ndarray, tasks: list[Task], split: str) -> list[tuple[int, float]]:
+    def _scores(
+        self, theta: np.ndarray, tasks: list[Task], split: str
+    ) -> list[tuple[int, float]]:
         """Return correct predictions and summed loss of each task, taken one after the other."""
         parts, scores = getattr(self.fed, split), []
         with self._kernels(), torch.inference_mode():
             for row, own in groupby(tasks, lambda task: task.row):
                 logits = self._served(theta[row])
                 for _, client, start, stop in own:
-                    scores.append(score(logits, *self._batch(parts[client][start:stop])))
+                    scores.append(
+                        score(logits, *self._batch(parts[client][start:stop]))
+                    )
         return scores
 
     def _kernels(self) -> AbstractContextManager:

@@ -10,17 +10,30 @@ import numpy as np
 from . import vectors
 from .vectors import HOW, LANES, SAMPLES, VECTORS
 
-CHUNK = 2**14  # weights walked together: they stay in the caches until every sample has met them
+CHUNK = (
+    2**14
+)  # weights walked together: they stay in the caches until every sample has met them
 WIDTH = VECTORS * LANES
 ROWS = SAMPLES * VECTORS  # of weights, in a block that gives the gradient of the inputs
-_add_products, _add_product = vectors.block(vectors.product, SAMPLES), vectors.block(vectors.product, 1)
-_updates, _update = vectors.block(vectors.update, SAMPLES), vectors.block(vectors.update, 1)
-_add_rows, _add_row = vectors.block(vectors.product, ROWS, 1), vectors.block(vectors.product, 1, 1)
+_add_products, _add_product = (
+    vectors.block(vectors.product, SAMPLES),
+    vectors.block(vectors.product, 1),
+)
+_updates, _update = (
+    vectors.block(vectors.update, SAMPLES),
+    vectors.block(vectors.update, 1),
+)
+_add_rows, _add_row = (
+    vectors.block(vectors.product, ROWS, 1),
+    vectors.block(vectors.product, 1, 1),
+)
 
 
 def _types(text: str) -> list[str]:
     """Return both signatures, M for a matrix, N for a number: compiled at import, so that worker processes share it."""
-    return [text.replace("M", f"{t}[:, :]").replace("N", t) for t in ("float32", "float64")]
+    return [
+        text.replace("M", f"{t}[:, :]").replace("N", t) for t in ("float32", "float64")
+    ]
 
 
 @numba.njit(_types("void(M, M, M, boolean)"), **HOW)
@@ -51,7 +64,10 @@ def backward(w, target, x, d, keep, scale, below):
     """
     one, (n, outputs), b = w.dtype.type(1), w.shape, len(x)
     keep, scale = w.dtype.type(keep), w.dtype.type(scale)
-    rows, inputs = -(-CHUNK // (outputs * ROWS)) * ROWS, below.shape[1] if len(below) else 0
+    rows, inputs = (
+        -(-CHUNK // (outputs * ROWS)) * ROWS,
+        below.shape[1] if len(below) else 0,
+    )
     turned = np.zeros((outputs, -(-len(below) // LANES) * LANES), w.dtype)
     turned[:, : len(below)] = d[: len(below)].T
     part = np.empty((rows, turned.shape[1]), w.dtype)

@@ -54,12 +54,18 @@ class Task(NamedTuple):
 class Plan:
     """The slices to compute for L (row, client) pairs of M clients that hold ``parts``, and the way back to pairs."""
 
-    def __init__(self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]) -> None:
+    def __init__(
+        self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]
+    ) -> None:
         first = same_sets(parts)
-        pairs = [(row, first[client]) for row, client in zip(rows, clients, strict=True)]
+        pairs = [
+            (row, first[client]) for row, client in zip(rows, clients, strict=True)
+        ]
         unique = {pair: position for position, pair in enumerate(sorted(set(pairs)))}
         self._owner = np.array([unique[pair] for pair in pairs], dtype=np.int64)
-        self._total = np.array([len(parts[client]) for _, client in unique], dtype=np.int64)
+        self._total = np.array(
+            [len(parts[client]) for _, client in unique], dtype=np.int64
+        )
         self.tasks = [
             Task(row, client, start, min(start + SLICE, len(parts[client])))
             for row, client in unique
@@ -78,7 +84,11 @@ class Plan:
         return Evaluation(correct[self._owner], total[self._owner], loss[self._owner])
 
 
-def score(logits: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> tuple[int, float]:
+def score(
+    logits: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, y: torch.Tensor
+) -> tuple[int, float]:
     """Return the number of correct predictions and the summed cross-entropy of one slice."""
     out = logits(x)
-    return int((out.argmax(1) == y).sum()), float(functional.cross_entropy(out, y, reduction="none").double().sum())
+    return int((out.argmax(1) == y).sum()), float(
+        functional.cross_entropy(out, y, reduction="none").double().sum()
+    )

@@ -41,12 +41,27 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
                 first[:], second[:] = bias[o], bias[o + 1]
                 for c in range(channels):
                     for y in range(size):
-                        plane, one, two = planes[c, y * width :], rows[o, y, c:], rows[o + 1, y, c:]
+                        plane, one, two = (
+                            planes[c, y * width :],
+                            rows[o, y, c:],
+                            rows[o + 1, y, c:],
+                        )
                         u0, u1, u2 = one[0], one[channels], one[2 * channels]
                         v0, v1, v2 = two[0], two[channels], two[2 * channels]
-                        u3, u4, v3, v4 = one[3 * channels], one[4 * channels], two[3 * channels], two[4 * channels]
+                        u3, u4, v3, v4 = (
+                            one[3 * channels],
+                            one[4 * channels],
+                            two[3 * channels],
+                            two[4 * channels],
+                        )
                         for p in range(sweep):
-                            x0, x1, x2, x3, x4 = plane[p], plane[p + 1], plane[p + 2], plane[p + 3], plane[p + 4]
+                            x0, x1, x2, x3, x4 = (
+                                plane[p],
+                                plane[p + 1],
+                                plane[p + 2],
+                                plane[p + 3],
+                                plane[p + 4],
+                            )
                             first[p] += u0 * x0 + u1 * x1 + u2 * x2 + u3 * x3 + u4 * x4
                             second[p] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4
                 for k in range(2):

@@ -29,17 +29,28 @@ class Samples:
     def of(cls, fed: Federation) -> Self:
         """Take what is needed from a federation, without copying."""
         splits = {split: tuple(getattr(fed, split)) for split in SPLITS}
-        return cls(fed.images, fed.labels, splits, tuple(fed.input_shape), fed.mean, fed.std)
+        return cls(
+            fed.images, fed.labels, splits, tuple(fed.input_shape), fed.mean, fed.std
+        )
 
     def __post_init__(self) -> None:
-        self.flat = tensor(self.images).view(len(self.images), -1)  # features in the order H, W, C
+        self.flat = tensor(self.images).view(
+            len(self.images), -1
+        )  # features in the order H, W, C
         self.classes = tensor(self.labels)
-        self.shift, self.spread = tensor(channels(self.mean)), tensor(channels(self.std))
+        self.shift, self.spread = (
+            tensor(channels(self.mean)),
+            tensor(channels(self.std)),
+        )
 
     def fill(self, index: np.ndarray, out: torch.Tensor) -> None:
         """Write the inputs of some samples into ``out``, logical shape (n, C, H, W), any strides and float type."""
         c, h, w = self.input_shape
-        raw = self.flat.index_select(0, tensor(index)).view(-1, h, w, c).permute(0, 3, 1, 2)
+        raw = (
+            self.flat.index_select(0, tensor(index))
+            .view(-1, h, w, c)
+            .permute(0, 3, 1, 2)
+        )
         if raw.dtype != torch.uint8:
             out.copy_(raw)
             return
@@ -70,5 +81,7 @@ def tensor(array: np.ndarray) -> torch.Tensor:
     if array.flags.writeable:
         return torch.from_numpy(array)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        warnings.filterwarnings(
+            "ignore", message="The given NumPy array is not writable"
+        )
         return torch.from_numpy(array)

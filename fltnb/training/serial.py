@@ -29,7 +29,9 @@ def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
         on = torch.backends.cudnn.enabled  # not said, it would be switched off
-        with torch.backends.cudnn.flags(enabled=on, deterministic=True, benchmark=False, allow_tf32=False):
+        with torch.backends.cudnn.flags(
+            enabled=on, deterministic=True, benchmark=False, allow_tf32=False
+        ):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = matmul
@@ -43,17 +45,33 @@ class SerialEngine(Engine):
 
     backend = "serial"
 
-    def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu", n_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        fed,
+        model: Model,
+        spec: TrainSpec,
+        device: str = "cpu",
+        n_threads: int | None = None,
+    ) -> None:
         super().__init__(fed, model, spec, device)
         self.module = model.build().to(self.device, self.dtype)
-        self.dropouts = [layer for layer in self.module.modules() if isinstance(layer, KeyedDropout)]
-        statistics = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
-        self.tensors = [*self.module.parameters(), *statistics]  # what a row of theta holds
+        self.dropouts = [
+            layer for layer in self.module.modules() if isinstance(layer, KeyedDropout)
+        ]
+        statistics = [
+            buffer for buffer in self.module.buffers() if buffer.is_floating_point()
+        ]
+        self.tensors = [
+            *self.module.parameters(),
+            *statistics,
+        ]  # what a row of theta holds
         self.n_threads = n_threads if model.large else 1
 
     def _load(self, theta: np.ndarray) -> None:
         with torch.no_grad():
-            for target, value in zip(self.tensors, self.model.unflatten(tensor(theta)), strict=True):
+            for target, value in zip(
+                self.tensors, self.model.unflatten(tensor(theta)), strict=True
+            ):
                 target.copy_(value)
 
     def _kernels(self):
@@ -61,7 +79,9 @@ class SerialEngine(Engine):
 
     def _forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in [self.module] if self.model.large else self.module:
-            low = self.spec.precision == "bfloat16" and (self.model.large or isinstance(layer, torch.nn.Conv2d))
+            low = self.spec.precision == "bfloat16" and (
+                self.model.large or isinstance(layer, torch.nn.Conv2d)
+            )
             with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
                 x = layer(x).to(self.dtype)
         return x
@@ -82,15 +102,23 @@ class SerialEngine(Engine):
                 self._load(theta[row])
                 with torch.random.fork_rng(devices, enabled=self.model.large):
                     if self.model.large:  # layers of torchvision draw for themselves
-                        torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
+                        torch.manual_seed(
+                            integer(self.spec.seed, "dropout", round, client)
+                        )
                     done.loss[j] = self._client(client, round, weights[j])
-                done.theta[j] = torch.cat([value.detach().flatten() for value in self.tensors]).cpu().numpy()
+                done.theta[j] = (
+                    torch.cat([value.detach().flatten() for value in self.tensors])
+                    .cpu()
+                    .numpy()
+                )
 
     def _client(self, client: int, round: int, weights: np.ndarray | None) -> float:
         spec, mine = self.spec, self.fed.train[client]
         parameters = list(self.module.parameters())
         start = [p.detach().clone() for p in parameters]
-        sgd = torch.optim.SGD(parameters, spec.lr, spec.momentum, weight_decay=spec.weight_decay)
+        sgd = torch.optim.SGD(
+            parameters, spec.lr, spec.momentum, weight_decay=spec.weight_decay
+        )
         self.module.train()
         for epoch in range(spec.local_epochs):
             total = 0.0
@@ -103,12 +131,16 @@ class SerialEngine(Engine):
                     dropout.keep = torch.from_numpy(mask[part]).to(self.device)
                 losses = functional.cross_entropy(self._forward(x), y, reduction="none")
                 if weights is not None:
-                    losses = losses * torch.from_numpy(weights[sequence[part]]).to(self.device)
+                    losses = losses * torch.from_numpy(weights[sequence[part]]).to(
+                        self.device
+                    )
                 loss = losses.mean()
                 total += float(losses.detach().double().sum())
                 if spec.proximal:
                     gaps = zip(parameters, start, strict=True)
-                    loss = loss + spec.proximal / 2 * sum(((p - p0) ** 2).sum() for p, p0 in gaps)
+                    loss = loss + spec.proximal / 2 * sum(
+                        ((p - p0) ** 2).sum() for p, p0 in gaps
+                    )
                 sgd.zero_grad()
                 loss.backward()
                 sgd.step()

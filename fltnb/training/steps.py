@@ -77,15 +77,37 @@ def unpooled(layer, d: torch.Tensor) -> torch.Tensor:
     """Take a gradient of pooled outputs back to a convolution's own, ``layer.raw``; leave one of these as it is."""
     d, two = d.to(layer.raw.dtype), [POOL, POOL]
     same = d.shape == layer.raw.shape
-    return d if same else _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
+    return (
+        d
+        if same
+        else _pool_backward(
+            d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners
+        )
+    )
 
 
 def convolution_gradients(
-    conv: Conv, d: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, groups: int, first: bool
+    conv: Conv,
+    d: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    groups: int,
+    first: bool,
 ) -> tuple:
     """Return gradients of inputs (None if first), weight (groups * outputs, inputs, k, k) and bias."""
     return _convolution_backward(
-        *(d, x, weight, [groups * conv.outputs], [1, 1], [conv.padding] * 2, [1, 1], False, [0, 0], groups),
+        *(
+            d,
+            x,
+            weight,
+            [groups * conv.outputs],
+            [1, 1],
+            [conv.padding] * 2,
+            [1, 1],
+            False,
+            [0, 0],
+            groups,
+        ),
         [not first, True, True],
     )
 
@@ -105,7 +127,9 @@ class _Dense:
         self.start = padded(*shape, dtype) if spec.proximal else None
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        for part, given in zip(self.turned.split(TURNED), weight.split(TURNED), strict=True):
+        for part, given in zip(
+            self.turned.split(TURNED), weight.split(TURNED), strict=True
+        ):
             part.copy_(given)
         self.weight[-1].copy_(bias)
         if self.velocity is not None:
@@ -130,30 +154,47 @@ class _Dense:
         """Write the gradient of the inputs x into ``below``, if it has rows, and take the step."""
 
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
-            dense.backward(self.array, target.numpy(), x, d, beta, alpha / len(x), below)
+            dense.backward(
+                self.array, target.numpy(), x, d, beta, alpha / len(x), below
+            )
 
         descend(self.spec, self.weight, self.velocity, self.start, accumulate)
 
 
 class _Conv:
-    def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-        self.stage, self.spec, self.dtype, self.shape = stage, spec, dtype, shape  # shape (C, H, W) of the inputs
+    def __init__(
+        self, stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]
+    ) -> None:
+        self.stage, self.spec, self.dtype, self.shape = (
+            stage,
+            spec,
+            dtype,
+            shape,
+        )  # shape (C, H, W) of the inputs
         self.bias = torch.empty(stage.linear.outputs, dtype=dtype)
         self.memory, self.weight = self._allocate(stage.linear)
         self.both = (self.memory, self.bias)
-        self.velocity = [torch.zeros_like(p) for p in self.both] if spec.momentum else (None, None)
-        self.start = [torch.zeros_like(p) for p in self.both] if spec.proximal else (None, None)
+        self.velocity = (
+            [torch.zeros_like(p) for p in self.both] if spec.momentum else (None, None)
+        )
+        self.start = (
+            [torch.zeros_like(p) for p in self.both] if spec.proximal else (None, None)
+        )
 
     def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the memory of the weights, and as (outputs, inputs, k, k)."""
-        weight = torch.empty(conv.outputs, conv.inputs, conv.kernel, conv.kernel, dtype=self.dtype)
+        weight = torch.empty(
+            conv.outputs, conv.inputs, conv.kernel, conv.kernel, dtype=self.dtype
+        )
         weight = weight.to(memory_format=torch.channels_last)
         return weight, weight
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         self.weight.copy_(weight)
         self.bias.copy_(bias)
-        for velocity, start, parameter in zip(self.velocity, self.start, self.both, strict=True):
+        for velocity, start, parameter in zip(
+            self.velocity, self.start, self.both, strict=True
+        ):
             if velocity is not None:
                 velocity.zero_()
             if start is not None:
@@ -166,8 +207,13 @@ class _Conv:
     def convolved(self, x: torch.Tensor) -> torch.Tensor:
         """Return outputs before pooling; keep inputs and weights in the type that convolutions compute in."""
         kernels, padding = self.spec.kernels, self.stage.linear.padding
-        self.x, self.kernel = x.to(kernels, memory_format=torch.channels_last), self.weight.to(kernels)
-        return functional.conv2d(self.x, self.kernel, self.bias.to(kernels), padding=padding)
+        self.x, self.kernel = (
+            x.to(kernels, memory_format=torch.channels_last),
+            self.weight.to(kernels),
+        )
+        return functional.conv2d(
+            self.x, self.kernel, self.bias.to(kernels), padding=padding
+        )
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         self.mask = mask
@@ -180,17 +226,31 @@ class _Conv:
         return self.out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        return self.through(unactivated(self, d.to(self.out.dtype, memory_format=torch.channels_last)), b, first)
+        return self.through(
+            unactivated(self, d.to(self.out.dtype, memory_format=torch.channels_last)),
+            b,
+            first,
+        )
 
     def through(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         d = unpooled(self, d)
-        grad, *own = convolution_gradients(self.stage.linear, d, self.x, self.kernel, 1, first)
+        grad, *own = convolution_gradients(
+            self.stage.linear, d, self.x, self.kernel, 1, first
+        )
         self.descend(own, b)
         return grad
 
     def descend(self, gradients: Sequence[torch.Tensor], b: int) -> None:
-        for parameter, gradient, velocity, start in zip(self.both, gradients, self.velocity, self.start, strict=True):
-            descend(self.spec, parameter, velocity, start, axpby(gradient.to(parameter.dtype).div_(b)))
+        for parameter, gradient, velocity, start in zip(
+            self.both, gradients, self.velocity, self.start, strict=True
+        ):
+            descend(
+                self.spec,
+                parameter,
+                velocity,
+                start,
+                axpby(gradient.to(parameter.dtype).div_(b)),
+            )
 
 
 class _NarrowConv(_Conv):
@@ -201,12 +261,18 @@ class _NarrowConv(_Conv):
         self.run_forward, self.run_backward, (h, w), row, sweep = made
         self.row, self.out_shape, self.rooms = row, (h, w, conv.outputs), {}
         rows = torch.zeros(conv.outputs, conv.kernel, row, dtype=self.dtype)
-        planes = torch.zeros(conv.inputs, sweep + narrow.TAPS * self.shape[2], dtype=self.dtype)
+        planes = torch.zeros(
+            conv.inputs, sweep + narrow.TAPS * self.shape[2], dtype=self.dtype
+        )
         self.scratch = planes.numpy(), torch.empty(2, sweep, dtype=self.dtype).numpy()
         self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
-        return rows, rows[..., : conv.kernel * conv.inputs].unflatten(2, (conv.kernel, conv.inputs)).permute(0, 3, 1, 2)
+        return rows, rows[..., : conv.kernel * conv.inputs].unflatten(
+            2, (conv.kernel, conv.inputs)
+        ).permute(0, 3, 1, 2)
 
-    def _images(self, b: int, shape: tuple[int, ...]) -> tuple[torch.Tensor, np.ndarray]:
+    def _images(
+        self, b: int, shape: tuple[int, ...]
+    ) -> tuple[torch.Tensor, np.ndarray]:
         """Return memory for b images (H, W, C), channels last: as (b, C, H, W), and flat with room to read beyond."""
         n = b * math.prod(shape)
         flat = torch.zeros(n + SPARE * shape[2], dtype=self.dtype)
@@ -215,16 +281,28 @@ class _NarrowConv(_Conv):
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
         b, (c, h, w) = x.shape[0], self.shape
         if b not in self.rooms:
-            self.rooms = dict([*self.rooms.items()][-1:])  # with a short last batch two sizes, not all clients'
+            self.rooms = dict(
+                [*self.rooms.items()][-1:]
+            )  # with a short last batch two sizes, not all clients'
             winners = np.empty(b * math.prod(self.out_shape), dtype=np.int32)
-            self.rooms[b] = *self._images(b, self.out_shape), winners, *self._images(b, (h, w, c))
+            self.rooms[b] = (
+                *self._images(b, self.out_shape),
+                winners,
+                *self._images(b, (h, w, c)),
+            )
         out, *self.last, self.below, self.d_x = self.rooms[b]
         self.x = x.permute(0, 2, 3, 1).flatten().numpy()
-        self.run_forward(self.x, *self.scratch, self.memory.numpy(), self.bias.numpy(), *self.last)
+        self.run_forward(
+            self.x, *self.scratch, self.memory.numpy(), self.bias.numpy(), *self.last
+        )
         return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
-        d = d.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).flatten()
+        d = (
+            d.contiguous(memory_format=torch.channels_last)
+            .permute(0, 2, 3, 1)
+            .flatten()
+        )
         own = [one.flatten().numpy() for one in (self.memory, *self.gradients)]
         self.run_backward(d.numpy(), self.x, *self.last, *own, not first, self.d_x)
         self.descend(self.gradients, b)
@@ -235,18 +313,38 @@ class _WideConv(_Conv):
     """The same where many channels enter: torch's convolution, our pooling and our way back."""
 
     def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
-        made = wide.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel, conv.padding)
-        self.run_pool, self.run_spread, self.run_backward, self.out_shape, self.rooms = *made, {}
-        self.gradients = torch.empty(conv.outputs, conv.kernel, conv.kernel, conv.inputs, dtype=self.dtype)
+        made = wide.make(
+            conv.inputs, conv.outputs, *self.shape[1:], conv.kernel, conv.padding
+        )
+        (
+            self.run_pool,
+            self.run_spread,
+            self.run_backward,
+            self.out_shape,
+            self.rooms,
+        ) = *made, {}
+        self.gradients = torch.empty(
+            conv.outputs, conv.kernel, conv.kernel, conv.inputs, dtype=self.dtype
+        )
         return super()._allocate(conv)
 
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
         b, (c, h, w), self.raw = x.shape[0], self.shape, self.convolved(x)
         if b not in self.rooms:
-            self.rooms = dict([*self.rooms.items()][-1:])  # with a short last batch two sizes, not all clients'
-            out = torch.empty(b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype)
-            own = self.raw.dtype == self.dtype  # then the inputs' gradient, else that of the outputs before pooling
-            back = torch.empty(b, h, w, c, dtype=self.dtype) if own else torch.zeros_like(self.raw)
+            self.rooms = dict(
+                [*self.rooms.items()][-1:]
+            )  # with a short last batch two sizes, not all clients'
+            out = torch.empty(
+                b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype
+            )
+            own = (
+                self.raw.dtype == self.dtype
+            )  # then the inputs' gradient, else that of the outputs before pooling
+            back = (
+                torch.empty(b, h, w, c, dtype=self.dtype)
+                if own
+                else torch.zeros_like(self.raw)
+            )
             self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), back
         out, winners, _ = self.rooms[b]
         self.run_pool(_pixels(self.raw), out.flatten().numpy(), winners)
@@ -257,9 +355,18 @@ class _WideConv(_Conv):
         if self.raw.dtype != self.dtype:  # torch's way back pays in bfloat16
             self.run_spread(_pixels(d.to(self.raw.dtype)), winners, _pixels(back))
             return self.through(back, b, first)
-        taps, d_bias = self.weight.permute(2, 3, 0, 1).flatten(), torch.empty_like(self.bias)
+        taps, d_bias = (
+            self.weight.permute(2, 3, 0, 1).flatten(),
+            torch.empty_like(self.bias),
+        )
         arrays = [one.flatten().numpy() for one in (taps, self.gradients, d_bias)]
-        self.run_backward(d.flatten().numpy(), winners, _pixels(self.x), *arrays, back.flatten().numpy())
+        self.run_backward(
+            d.flatten().numpy(),
+            winners,
+            _pixels(self.x),
+            *arrays,
+            back.flatten().numpy(),
+        )
         self.descend((self.gradients.permute(0, 3, 1, 2), d_bias), b)
         return back.permute(0, 3, 1, 2)
 
@@ -270,9 +377,16 @@ def _pixels(x: torch.Tensor) -> np.ndarray:
     return (flat.view(torch.uint16) if flat.dtype == torch.bfloat16 else flat).numpy()
 
 
-def _convolution(stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> _Conv:
+def _convolution(
+    stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]
+) -> _Conv:
     conv, kind = stage.linear, _Conv
-    few = conv.outputs <= NARROW and conv.outputs % 2 == 0 and conv.kernel <= narrow.TAPS and not conv.padding
+    few = (
+        conv.outputs <= NARROW
+        and conv.outputs % 2 == 0
+        and conv.kernel <= narrow.TAPS
+        and not conv.padding
+    )
     if stage.pool and stage.relu and stage.dropout is None:
         if few and spec.kernels == dtype:
             kind = _NarrowConv
@@ -291,17 +405,29 @@ class LeanTrainer:
         self.model, self.spec, self.samples = model, spec, samples
         self.dtype = getattr(torch, spec.dtype)
         stages = model.stages
-        before = zip(model.layers, (model.input_shape, *model.activations), strict=False)
+        before = zip(
+            model.layers, (model.input_shape, *model.activations), strict=False
+        )
         shapes = [shape for layer, shape in before if isinstance(layer, Conv)]
-        self.body = [_convolution(stage, spec, self.dtype, shape) for stage, shape in zip(stages, shapes, strict=False)]
-        self.head = [_Dense(stage, spec, self.dtype) for stage in stages[len(self.body) :]]
+        self.body = [
+            _convolution(stage, spec, self.dtype, shape)
+            for stage, shape in zip(stages, shapes, strict=False)
+        ]
+        self.head = [
+            _Dense(stage, spec, self.dtype) for stage in stages[len(self.body) :]
+        ]
         self.layers = [*self.body, *self.head]
         self.slab = -(-SLAB // spec.batch_size) * spec.batch_size  # whole batches
         self.features = padded(0, self.head[0].stage.linear.inputs + 1, self.dtype)
 
     @torch.inference_mode()
     def train(
-        self, theta: np.ndarray, client: int, round: int, sample_weights: np.ndarray | None, out: np.ndarray
+        self,
+        theta: np.ndarray,
+        client: int,
+        round: int,
+        sample_weights: np.ndarray | None,
+        out: np.ndarray,
     ) -> float:
         """Train one client from ``theta`` (P,) into ``out`` (P,); return the mean loss of the last local epoch."""
         for layer, (weight, bias) in zip(self.layers, self._pairs(theta), strict=True):
@@ -312,14 +438,23 @@ class LeanTrainer:
             sequence = order(self.spec, round, client, epoch, n)
             masks = keep_masks(self.spec, self.model, round, client, epoch, n)
             pairs = zip(masks, self.model.dropout, strict=True)
-            scales = [torch.from_numpy(keep).to(self.dtype).div_(1 - p) for keep, (_, p) in pairs]
-            weights = None if sample_weights is None else torch.from_numpy(sample_weights[sequence])
+            scales = [
+                torch.from_numpy(keep).to(self.dtype).div_(1 - p)
+                for keep, (_, p) in pairs
+            ]
+            weights = (
+                None
+                if sample_weights is None
+                else torch.from_numpy(sample_weights[sequence])
+            )
             last = epoch == self.spec.local_epochs - 1
             total = 0.0
             for start in range(0, n, self.slab):
                 part = slice(start, start + self.slab)
                 own = None if weights is None else weights[part]
-                total += self._slab(mine[sequence[part]], [scale[part] for scale in scales], own, last)
+                total += self._slab(
+                    mine[sequence[part]], [scale[part] for scale in scales], own, last
+                )
         for layer, (weight, bias) in zip(self.layers, self._pairs(out), strict=True):
             layer.store(weight, bias)
         return total / n
@@ -328,7 +463,13 @@ class LeanTrainer:
         parts = self.model.unflatten(tensor(theta))
         return list(zip(parts[::2], parts[1::2], strict=True))
 
-    def _slab(self, index: np.ndarray, scales: list, weights: torch.Tensor | None, measure: bool) -> float:
+    def _slab(
+        self,
+        index: np.ndarray,
+        scales: list,
+        weights: torch.Tensor | None,
+        measure: bool,
+    ) -> float:
         """Take the steps of some consecutive batches; return their summed loss if asked to measure it."""
         n, size = len(index), self.spec.batch_size
         y = self.samples.targets(index)
@@ -338,15 +479,21 @@ class LeanTrainer:
             self._inputs(index).split(size),
             y.split(size),
             logits.split(size),
-            zip(*(scale.split(size) for scale in scales), strict=True) if scales else [()] * -(-n // size),
-            [none] * -(-n // size) if weights is None else weights.to(self.dtype).split(size),
+            zip(*(scale.split(size) for scale in scales), strict=True)
+            if scales
+            else [()] * -(-n // size),
+            [none] * -(-n // size)
+            if weights is None
+            else weights.to(self.dtype).split(size),
             strict=True,
         )
         rooms: dict[int, tuple] = {}
         for x, target, out, masks, weight in batches:
             b = x.shape[0]  # len() of a tensor takes 4 microseconds
             if b not in rooms:  # at most two sizes: the batch and a short last one
-                below = torch.empty(b if self.body else 0, self.features.shape[1] - 1, dtype=self.dtype)
+                below = torch.empty(
+                    b if self.body else 0, self.features.shape[1] - 1, dtype=self.dtype
+                )
                 rooms[b] = below, [layer.batch(b) for layer in self.head]
             if not self.body:
                 self._dense(x, target, out, masks, weight, *rooms[b])

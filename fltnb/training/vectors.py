@@ -9,9 +9,18 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8  # numbers in a vector
-SAMPLES, VECTORS = 5, 2  # of a block: with what they are multiplied by, its sums fit the registers of any processor
-HOW = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}  # multiply and add in one instruction
+LANES = (
+    16 if binding.get_host_cpu_features().get("avx512f") else 8
+)  # numbers in a vector
+SAMPLES, VECTORS = (
+    5,
+    2,
+)  # of a block: with what they are multiplied by, its sums fit the registers of any processor
+HOW = {
+    "fastmath": {"contract"},
+    "error_model": "numpy",
+    "cache": True,
+}  # multiply and add in one instruction
 _INDEX = numba.types.intp
 
 
@@ -24,16 +33,26 @@ class _Code:
     """LLVM's instructions on arrays that are arguments of an intrinsic."""
 
     def __init__(self, context, builder, signature, values) -> None:
-        self.context, self.builder, self.types, self.values = context, builder, signature.args, values
+        self.context, self.builder, self.types, self.values = (
+            context,
+            builder,
+            signature.args,
+            values,
+        )
         number = context.get_value_type(signature.args[0].dtype)
-        self.vector, self.align = ir.VectorType(number, LANES), signature.args[0].dtype.bitwidth // 8
+        self.vector, self.align = (
+            ir.VectorType(number, LANES),
+            signature.args[0].dtype.bitwidth // 8,
+        )
 
     def place(self, argument: int, row, column, vector: bool = True):
         """Point to ``[row, column]`` of a matrix, or to that entry of a flat array if ``row`` is None."""
         b, array = self.builder, self.context.make_array(self.types[argument])
         made = array(self.context, b, self.values[argument])
         if row is not None:
-            stride = b.sdiv(cgutils.unpack_tuple(b, made.strides)[0], column.type(self.align))
+            stride = b.sdiv(
+                cgutils.unpack_tuple(b, made.strides)[0], column.type(self.align)
+            )
             column = b.add(b.mul(row, stride), column)
         pointer = b.gep(made.data, [column])
         return b.bitcast(pointer, self.vector.as_pointer()) if vector else pointer
@@ -41,8 +60,12 @@ class _Code:
     def spread(self, number):
         """Return a vector of equal numbers."""
         lane, b = ir.IntType(32), self.builder
-        first = b.insert_element(ir.Constant(self.vector, ir.Undefined), number, lane(0))
-        return b.shuffle_vector(first, first, ir.Constant(ir.VectorType(lane, LANES), [0] * LANES))
+        first = b.insert_element(
+            ir.Constant(self.vector, ir.Undefined), number, lane(0)
+        )
+        return b.shuffle_vector(
+            first, first, ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
+        )
 
     def load(self, pointer):
         return self.builder.load(pointer, align=self.align)
@@ -62,7 +85,12 @@ def add_scaled(typing, target, i, scale, source, j):
     def emit(*call):
         code, (_, i, scale, _, j) = _Code(*call), call[3]
         to = code.place(0, None, i)
-        code.store(code.add_product(code.load(to), code.spread(scale), code.load(code.place(3, None, j))), to)
+        code.store(
+            code.add_product(
+                code.load(to), code.spread(scale), code.load(code.place(3, None, j))
+            ),
+            to,
+        )
         return call[0].get_dummy_value()
 
     return numba.types.void(target, _INDEX, target.dtype, source, _INDEX), emit
@@ -77,7 +105,11 @@ def number(typing, source, i):
         code, b = _Code(*call), call[1]
         got = b.load(code.place(0, None, call[3][1], vector=False))
         whole = ir.IntType(32)
-        return b.bitcast(b.shl(b.zext(got, whole), whole(16)), ir.FloatType()) if short else got
+        return (
+            b.bitcast(b.shl(b.zext(got, whole), whole(16)), ir.FloatType())
+            if short
+            else got
+        )
 
     return (numba.float32 if short else source.dtype)(source, _INDEX), emit
 
@@ -97,7 +129,9 @@ def add_rows(typing, target, i, vectors, source, j, places, scales, begin, end):
         to = [code.place(0, None, b.add(i, part)) for part in parts]
         sums = [cgutils.alloca_once_value(b, code.load(place)) for place in to]
         with cgutils.for_range_slice(b, *rest, i.type(1)) as (k, _):
-            place = b.add(j, b.sext(b.load(code.place(5, None, k, vector=False)), i.type))
+            place = b.add(
+                j, b.sext(b.load(code.place(5, None, k, vector=False)), i.type)
+            )
             scale = code.spread(b.load(code.place(6, None, k, vector=False)))
             for part, total in zip(parts, sums, strict=True):
                 row = code.load(code.place(3, None, b.add(place, part)))
@@ -106,7 +140,9 @@ def add_rows(typing, target, i, vectors, source, j, places, scales, begin, end):
             code.store(b.load(total), place)
         return call[0].get_dummy_value()
 
-    return numba.types.void(target, _INDEX, vectors, source, _INDEX, places, scales, _INDEX, _INDEX), emit
+    return numba.types.void(
+        target, _INDEX, vectors, source, _INDEX, places, scales, _INDEX, _INDEX
+    ), emit
 
 
 def block(body, samples: int, vectors: int = VECTORS):
@@ -121,10 +157,17 @@ def block(body, samples: int, vectors: int = VECTORS):
         def emit(*call):
             code, (_, _, _, s, o, *rest) = _Code(*call), call[3]
             rows = [call[1].add(s, s.type(k)) for k in range(samples)]
-            body(code, rows, [call[1].add(o, o.type(k * LANES)) for k in range(vectors)], *rest)
+            body(
+                code,
+                rows,
+                [call[1].add(o, o.type(k * LANES)) for k in range(vectors)],
+                *rest,
+            )
             return call[0].get_dummy_value()
 
-        return numba.types.void(target, x, other, *[_INDEX] * 4, target.dtype, target.dtype), emit
+        return numba.types.void(
+            target, x, other, *[_INDEX] * 4, target.dtype, target.dtype
+        ), emit
 
     return run
 
@@ -133,7 +176,10 @@ def product(code: _Code, rows: list, columns: list, begin, end, keep, scale) -> 
     """``target += x @ other``: sums of a block in registers, over a range of weights."""
     b = code.builder
     places = [[code.place(0, row, o) for o in columns] for row in rows]
-    sums = [[cgutils.alloca_once_value(b, code.load(place)) for place in line] for line in places]
+    sums = [
+        [cgutils.alloca_once_value(b, code.load(place)) for place in line]
+        for line in places
+    ]
     with cgutils.for_range_slice(b, begin, end, begin.type(1)) as (i, _):
         weights = [code.load(code.place(2, i, o)) for o in columns]
         for row, line in zip(rows, sums, strict=True):
@@ -148,12 +194,18 @@ def product(code: _Code, rows: list, columns: list, begin, end, keep, scale) -> 
 def update(code: _Code, rows: list, columns: list, begin, end, keep, scale) -> None:
     """``target = keep * target + scale * x.T @ other``: a block of ``other`` in registers, over a range of weights."""
     b, keep, scale = code.builder, code.spread(keep), code.spread(scale)
-    others = [[b.fmul(scale, code.load(code.place(2, row, o))) for o in columns] for row in rows]
+    others = [
+        [b.fmul(scale, code.load(code.place(2, row, o))) for o in columns]
+        for row in rows
+    ]
     with cgutils.for_range_slice(b, begin, end, begin.type(1)) as (i, _):
         places = [code.place(0, i, o) for o in columns]
         sums = [b.fmul(keep, code.load(place)) for place in places]
         for row, line in zip(rows, others, strict=True):
             value = code.spread(b.load(code.place(1, row, i, vector=False)))
-            sums = [code.add_product(total, value, other) for total, other in zip(sums, line, strict=True)]
+            sums = [
+                code.add_product(total, value, other)
+                for total, other in zip(sums, line, strict=True)
+            ]
         for place, total in zip(places, sums, strict=True):
             code.store(total, place)

@@ -17,7 +17,9 @@ MOST = 12  # vectors that are summed at once in registers
 
 
 @cache
-def make(channels: int, outputs: int, height: int, width: int, size: int, padding: int) -> tuple:
+def make(
+    channels: int, outputs: int, height: int, width: int, size: int, padding: int
+) -> tuple:
     """Return ``pool``, ``spread`` and ``backward`` for ``size`` x ``size`` weights, and h, w after the pooling.
 
     LANES divides ``channels``. All arrays are flat; images have channels last unless their shape says otherwise.
@@ -25,7 +27,10 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
     line, lines = width + 2 * padding, height + 2 * padding
     across, down = line - size + 1, lines - size + 1
     h, w, row = down // 2, across // 2, size * channels
-    many, few = (max(n for n in range(1, MOST + 1) if long // LANES % n == 0) for long in (row, channels))
+    many, few = (
+        max(n for n in range(1, MOST + 1) if long // LANES % n == 0)
+        for long in (row, channels)
+    )
 
     @numba.njit(**HOW)
     def pool(raw, out, winners):
@@ -34,7 +39,10 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
         for b in range(len(out) // (outputs * h * w)):
             for i in range(h):
                 for j in range(w):
-                    at, to = ((b * down + 2 * i) * across + 2 * j) * outputs, ((b * h + i) * w + j) * outputs
+                    at, to = (
+                        ((b * down + 2 * i) * across + 2 * j) * outputs,
+                        ((b * h + i) * w + j) * outputs,
+                    )
                     upper, lower = raw[at:], raw[at + across * outputs :]
                     winner, most = winners[to : to + outputs], best[j]
                     for o in range(outputs):
@@ -46,7 +54,9 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
                         value = third if third > value else value
                         place = np.int32(3) if last > value else place
                         value = last if last > value else value
-                        winner[o] = np.uint8(np.int32(CUT) if value <= 0 else place)  # NaN goes on
+                        winner[o] = np.uint8(
+                            np.int32(CUT) if value <= 0 else place
+                        )  # NaN goes on
                         most[o] = zero if value < 0 else value
                 for o in range(outputs):
                     for j in range(w):
@@ -70,51 +80,97 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
         ``taps`` (size, size, outputs, channels) are the weights.
         """
         image = np.zeros(lines * line * channels, d.dtype)
-        places, values = np.empty(down * across * outputs + 1, np.int32), np.empty(down * across * outputs + 1, d.dtype)
+        places, values = (
+            np.empty(down * across * outputs + 1, np.int32),
+            np.empty(down * across * outputs + 1, d.dtype),
+        )
         end = np.zeros(down * across, np.intp)
         d_weight[:], d_bias[:] = 0, 0
         for b in range(len(d) // (outputs * h * w)):
             for r in range(height):
-                begin, source = ((r + padding) * line + padding) * channels, (b * height + r) * width * channels
-                inner, pixels = image[begin : begin + width * channels], x[source : source + width * channels]
+                begin, source = (
+                    ((r + padding) * line + padding) * channels,
+                    (b * height + r) * width * channels,
+                )
+                inner, pixels = (
+                    image[begin : begin + width * channels],
+                    x[source : source + width * channels],
+                )
                 for p in range(width * channels):
                     inner[p] = number(pixels, p)
             for i in range(h):
                 for o in range(outputs):
-                    n, own, total = np.uintp(0), d[((b * outputs + o) * h + i) * w :], d.dtype.type(0)
+                    n, own, total = (
+                        np.uintp(0),
+                        d[((b * outputs + o) * h + i) * w :],
+                        d.dtype.type(0),
+                    )
                     for j in range(w):
                         winner = np.intp(winners[((b * h + i) * w + j) * outputs + o])
-                        places[n] = ((2 * i + (winner >> 1)) * line + 2 * j + (winner & 1)) * channels
+                        places[n] = (
+                            (2 * i + (winner >> 1)) * line + 2 * j + (winner & 1)
+                        ) * channels
                         values[n] = own[j]
                         total += own[j] if winner < CUT else d.dtype.type(0)
                         n += np.uintp(winner < CUT)
                     d_bias[o] += total
                     for y in range(size):
                         for part in range(0, row, many * LANES):
-                            to, source = (o * size + y) * row + part, y * line * channels + part
-                            add_rows(d_weight, to, many, image, source, places, values, 0, n)
+                            to, source = (
+                                (o * size + y) * row + part,
+                                y * line * channels + part,
+                            )
+                            add_rows(
+                                d_weight, to, many, image, source, places, values, 0, n
+                            )
             for i in range(h):
                 for j in range(w):
-                    own, won = d[b * outputs * h * w + i * w + j :], winners[((b * h + i) * w + j) * outputs :]
+                    own, won = (
+                        d[b * outputs * h * w + i * w + j :],
+                        winners[((b * h + i) * w + j) * outputs :],
+                    )
                     pixel = 2 * (i * across + j)
-                    k, m = np.uintp(pixel * outputs), np.uintp((pixel + across) * outputs)
+                    k, m = (
+                        np.uintp(pixel * outputs),
+                        np.uintp((pixel + across) * outputs),
+                    )
                     n, p = k + np.uintp(outputs), m + np.uintp(outputs)
-                    for o in range(outputs):  # into all four lists; only the winner's grows
+                    for o in range(
+                        outputs
+                    ):  # into all four lists; only the winner's grows
                         places[k] = places[n] = places[m] = places[p] = o * channels
                         values[k] = values[n] = values[m] = values[p] = own[o * h * w]
                         k += np.uintp(won[o] == 0)
                         n += np.uintp(won[o] == 1)
                         m += np.uintp(won[o] == 2)
                         p += np.uintp(won[o] == 3)
-                    end[pixel], end[pixel + 1], end[pixel + across], end[pixel + across + 1] = k, n, m, p
+                    (
+                        end[pixel],
+                        end[pixel + 1],
+                        end[pixel + across],
+                        end[pixel + across + 1],
+                    ) = k, n, m, p
             d_x[b * height * width * channels : (b + 1) * height * width * channels] = 0
             for tap in range(size * size):
                 y, z = tap // size - padding, tap % size - padding
                 for r in range(max(0, y), min(height, y + 2 * h)):
                     for c in range(max(0, z), min(width, z + 2 * w)):
-                        pixel, to = (r - y) * across + c - z, ((b * height + r) * width + c) * channels
+                        pixel, to = (
+                            (r - y) * across + c - z,
+                            ((b * height + r) * width + c) * channels,
+                        )
                         for part in range(0, channels, few * LANES):
                             source = tap * outputs * channels + part
-                            add_rows(d_x, to + part, few, taps, source, places, values, pixel * outputs, end[pixel])
+                            add_rows(
+                                d_x,
+                                to + part,
+                                few,
+                                taps,
+                                source,
+                                places,
+                                values,
+                                pixel * outputs,
+                                end[pixel],
+                            )
 
     return pool, spread, backward, (h, w)

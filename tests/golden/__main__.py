@@ -9,7 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where pytest finds the tests' modules as well
+sys.path.insert(
+    0, str(Path(__file__).parents[1])
+)  # where pytest finds the tests' modules as well
 
 from test_golden import write
 

@@ -30,7 +30,9 @@ def engine_of(context):
     from fltnb import training
 
     fed, number = own_data(context)
-    with training.make_engine(fed, *network(context.run_config), backend="pool", device="cpu", n_workers=1) as engine:
+    with training.make_engine(
+        fed, *network(context.run_config), backend="pool", device="cpu", n_workers=1
+    ) as engine:
         yield engine, number
 
 
@@ -39,10 +41,18 @@ def train(message: Message, context) -> Message:
     """Train the model that came, and send it back."""
     theta = message.content["arrays"]["theta"].numpy()
     with engine_of(context) as (engine, number):
-        done = engine.train(theta[None], [0], [number], int(message.content["config"]["server-round"]))
-        metrics = {"num-examples": len(engine.fed.train[number]), "loss": float(done.loss[0])}
+        done = engine.train(
+            theta[None], [0], [number], int(message.content["config"]["server-round"])
+        )
+        metrics = {
+            "num-examples": len(engine.fed.train[number]),
+            "loss": float(done.loss[0]),
+        }
     arrays = ArrayRecord({"theta": Array(done.theta[0])})
-    return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)}), reply_to=message)
+    return Message(
+        RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)}),
+        reply_to=message,
+    )
 
 
 @app.evaluate()

@@ -36,8 +36,16 @@ def main(grid: Grid, context: Context) -> None:
         clients = strategy.start(grid, model.init(spec.seed), rounds)
         accuracy = [one["accuracy"] for one in clients if "accuracy" in one]
         tested = f", mean test accuracy {np.mean(accuracy):.2f} %" if accuracy else ""
-        print(f"{name}: clusters {[one['label'] for one in clients]}{tested}", flush=True)
+        print(
+            f"{name}: clusters {[one['label'] for one in clients]}{tested}", flush=True
+        )
         if folder:
-            outcome = {"clients": clients, "history": strategy.history, "left_out": strategy.left_out}
+            outcome = {
+                "clients": clients,
+                "history": strategy.history,
+                "left_out": strategy.left_out,
+            }
             text = json.dumps(outcome).encode()
-            write_atomically(folder / f"{name}.json", lambda file, text=text: file.write(text))
+            write_atomically(
+                folder / f"{name}.json", lambda file, text=text: file.write(text)
+            )

@@ -16,7 +16,10 @@ def clusterers() -> dict:
 
     # Tuned to 8 clients with raw pixels: the paper's neighbourhood of 15 and threshold of 1 take all for one group.
     # Transport signatures have no threshold.
-    return {"fcr": fl.FCR(k=5, n_neighbors=3, threshold=0.3), "transport": fl.TransportSignatures()}
+    return {
+        "fcr": fl.FCR(k=5, n_neighbors=3, threshold=0.3),
+        "transport": fl.TransportSignatures(),
+    }
 
 
 def own_data(context):
@@ -28,7 +31,10 @@ def own_data(context):
 
     number = int(context.node_config["partition-id"])
     with np.load(Path(context.node_config["data"])) as file:
-        x, y = (np.concatenate([file[f"{name}_train"], file[f"{name}_test"]]) for name in "xy")
+        x, y = (
+            np.concatenate([file[f"{name}_train"], file[f"{name}_test"]])
+            for name in "xy"
+        )
         train, test = np.split(np.arange(len(x)), [len(file["x_train"])])
     # A federation of this client alone, at its own number: that is what its random draws are keyed by.
     parts = {"train": [train] * (number + 1), "test": [test] * (number + 1)}

@@ -28,7 +28,11 @@ def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
 def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
     """Flat clusters (M,) of a dendrogram, ``n_clusters`` of them or, inside a run of equally high merges, fewer."""
     n = len(linkage) + 1
-    return fcluster(linkage, 0.0 if n_clusters >= n else linkage[n - 1 - n_clusters, 2], criterion="distance")
+    return fcluster(
+        linkage,
+        0.0 if n_clusters >= n else linkage[n - 1 - n_clusters, 2],
+        criterion="distance",
+    )
 
 
 def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
@@ -45,21 +49,27 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
     share = inside.sum(axis=1)
     excess = inside - np.outer(share, share)
     gaps, (a, b) = merge_gaps(excess, linkage)
-    quality = np.trace(excess) + np.cumsum([0.0, *(2 * gaps * a * b)])  # of M clusters, M - 1, ..., 1
+    quality = np.trace(excess) + np.cumsum(
+        [0.0, *(2 * gaps * a * b)]
+    )  # of M clusters, M - 1, ..., 1
     split = np.diff(linkage[:, 2], prepend=0.0, append=np.inf) != 0
     scores = np.append(np.where(split, quality, np.nan), np.nan)[::-1]
     scores[1] = 0.0  # exactly: what is left is rounding
     return scores
 
 
-def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def merge_gaps(
+    z: np.ndarray, tree: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Mean of z (M, M) between the two groups of every merge of a dendrogram, and the sizes of the groups."""
     count = len(z)
     members: list = [np.array([i]) for i in range(count)]
     gaps, sizes = np.empty(count - 1), np.empty((2, count - 1))
     for step, (left, right) in enumerate(tree[:, :2].astype(int)):
         a, b = members[left], members[right]
-        gaps[step] = z[np.ix_(a, b)].mean(dtype=np.float64)  # every pair is looked at once in the whole loop
+        gaps[step] = z[np.ix_(a, b)].mean(
+            dtype=np.float64
+        )  # every pair is looked at once in the whole loop
         sizes[:, step] = len(a), len(b)
         members[left] = members[right] = None
         members.append(np.concatenate([a, b]))
@@ -81,11 +91,17 @@ def chance_modularity(adjacency: np.ndarray) -> float:
     return float(loops + (1 - loops) * np.sqrt((1 - density) / (density * n)))
 
 
-def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None) -> int:
+def best_cut(
+    criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None
+) -> int:
     """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied; 1 below ``chance``."""
     allowed = criterion[: None if max_clusters is None else max_clusters + 1]
     highest = np.nanmax(allowed)
-    return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(allowed >= highest - 1e-9)[0])
+    return (
+        1
+        if highest <= chance + 1e-9
+        else int(np.flatnonzero(allowed >= highest - 1e-9)[0])
+    )
 
 
 def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -99,5 +115,7 @@ def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
     out, seen = before.copy(), before >= 0
     for cluster in np.unique(labels[~seen]):
         around = before[(labels == cluster) & seen]
-        out[(labels == cluster) & ~seen] = np.bincount(around).argmax() if len(around) else out.max() + 1
+        out[(labels == cluster) & ~seen] = (
+            np.bincount(around).argmax() if len(around) else out.max() + 1
+        )
     return out

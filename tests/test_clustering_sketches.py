@@ -11,15 +11,18 @@ from sklearn.cluster import KMeans
 from toys import refused
 
 import fltnb as fl
-from fltnb import relatedness
+from fltnb import clustering
+from fltnb.clustering import EMDClustering, build, canonical, sketch_bytes
+from fltnb.clustering.base import n_scalars
+from fltnb.clustering.noise import noisy
 from fltnb.randomness import integer
-from fltnb.relatedness import EMDClustering, build, canonical, sketch_bytes
-from fltnb.relatedness.base import n_scalars
-from fltnb.relatedness.noise import noisy
 
 rng = np.random.default_rng(0)
 KINDS = np.arange(6) % 2
-CLIENTS = [0.3 + 0.05 * rng.normal(size=(20 + i, 6)).clip(-5, 5) + 0.3 * kind for i, kind in enumerate(KINDS)]
+CLIENTS = [
+    0.3 + 0.05 * rng.normal(size=(20 + i, 6)).clip(-5, 5) + 0.3 * kind
+    for i, kind in enumerate(KINDS)
+]
 HELD = [0.3 + 0.05 * rng.normal(size=(9, 6)).clip(-5, 5) + 0.3 * kind for kind in KINDS]
 CASES = [
     fl.FCR(2, k=2, n_neighbors=3),
@@ -39,7 +42,9 @@ CASES = [
 
 
 def learned(clusterer):
-    return {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
+    return {
+        name: value for name, value in vars(clusterer).items() if name.endswith("_")
+    }
 
 
 def classes(x):
@@ -56,12 +61,22 @@ def by_hand(clusterer):
     """The exchange, message by message, each client an estimator of its own."""
     own = [clone(clusterer) for _ in CLIENTS]
     more = {"validation": HELD} if isinstance(clusterer, EMDClustering) else {}
-    of = (lambda x: {"y": classes(x)}) if isinstance(clusterer, fl.MergeGain) else lambda x: more
-    sketches = [one.sketch(x, client=i, **of(x)) for i, (one, x) in enumerate(zip(own, CLIENTS, strict=True))]
+    of = (
+        (lambda x: {"y": classes(x)})
+        if isinstance(clusterer, fl.MergeGain)
+        else lambda x: more
+    )
+    sketches = [
+        one.sketch(x, client=i, **of(x))
+        for i, (one, x) in enumerate(zip(own, CLIENTS, strict=True))
+    ]
     answers = []
     if hasattr(clusterer, "compare"):
         relayed = clusterer.relay(sketches)
-        answers = [own[i].compare(x, sketches[i], relayed, client=i) for i, x in enumerate(CLIENTS)]
+        answers = [
+            own[i].compare(x, sketches[i], relayed, client=i)
+            for i, x in enumerate(CLIENTS)
+        ]
     return sketches, answers
 
 
@@ -69,8 +84,15 @@ def by_hand(clusterer):
 def test_fit_is_sketches_then_the_server(clusterer):
     sketches, answers = by_hand(clusterer)
     whole = clone(clusterer).fit(CLIENTS, validation(clusterer))
-    one, other = learned(whole), learned(clone(clusterer).fit_sketches(sketches, answers))
-    assert one.keys() == other.keys() >= {"labels_", "adjacency_", "distance_", "linkage_", "leaf_order_", "sent_"}
+    one, other = (
+        learned(whole),
+        learned(clone(clusterer).fit_sketches(sketches, answers)),
+    )
+    assert (
+        one.keys()
+        == other.keys()
+        >= {"labels_", "adjacency_", "distance_", "linkage_", "leaf_order_", "sent_"}
+    )
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
     if not isinstance(clusterer, EMDClustering):
@@ -82,8 +104,14 @@ def test_fit_is_sketches_then_the_server(clusterer):
 @pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
 def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
     others = [CLIENTS[0], *(x[::-1][:12] for x in CLIENTS[1:])]
-    one, other = (clone(clusterer).sketches(own, validation(clusterer, own))[0] for own in (CLIENTS, others))
-    assert all(isinstance(value, np.ndarray) and value.dtype.kind in "fi" for value in one.values())
+    one, other = (
+        clone(clusterer).sketches(own, validation(clusterer, own))[0]
+        for own in (CLIENTS, others)
+    )
+    assert all(
+        isinstance(value, np.ndarray) and value.dtype.kind in "fi"
+        for value in one.values()
+    )
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])
 
@@ -91,24 +119,51 @@ def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
 @pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
 def test_a_sketch_refuses_the_samples_that_fit_refuses(clusterer):
     more = {fl.MergeGain: [[0, 1]], EMDClustering: [HELD]}.get(type(clusterer), [])
-    for x, says in ((np.ones((2, 3, 2)), "of client 4 must .*: flatten them"), (np.full((2, 6), np.nan), "4 hold NaN")):
+    for x, says in (
+        (np.ones((2, 3, 2)), "of client 4 must .*: flatten them"),
+        (np.full((2, 6), np.nan), "4 hold NaN"),
+    ):
         refused(says, clone(clusterer).sketch, x, *more, client=4)
-    if "k" in clusterer.get_params() and not isinstance(clusterer, fl.TransportSignatures):
-        refused("samples of client 4, not 3", clone(clusterer).set_params(k=3).sketch, np.eye(2, 6), client=4)
+    if "k" in clusterer.get_params() and not isinstance(
+        clusterer, fl.TransportSignatures
+    ):
+        refused(
+            "samples of client 4, not 3",
+            clone(clusterer).set_params(k=3).sketch,
+            np.eye(2, 6),
+            client=4,
+        )
 
 
 def test_bytes_and_noise_of_sketches():
     sketch = fl.FCR(k=2).sketch(CLIENTS[0].astype(np.float32))
     assert sketch["centroids"].shape == (2, 6) and sketch["_weights"].sum() == 1
-    assert sketch_bytes(sketch) == 2 * 6 * 4 and n_scalars(sketch) == 12  # weights stay with the client
+    assert (
+        sketch_bytes(sketch) == 2 * 6 * 4 and n_scalars(sketch) == 12
+    )  # weights stay with the client
     # two halves of two centroids and shares, number of samples, mean and variance
-    assert sketch_bytes(fl.TransportSignatures(k=2).sketch(CLIENTS[0])) == 8 * (2 * 2 * 6 + 2 * 2 + 3)
+    assert sketch_bytes(fl.TransportSignatures(k=2).sketch(CLIENTS[0])) == 8 * (
+        2 * 2 * 6 + 2 * 2 + 3
+    )
     # embeddings of 20 + 9 samples for each of five others, 5 of 6 dimensions left, and a reference for each
-    assert fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
-    some = (fl.PACFL(n_clusters=2), fl.FCR(k=2), fl.EigenRelevance(2, 3), fl.TransportSignatures(k=2), fl.MeanImage(2))
+    assert (
+        fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
+    )
+    some = (
+        fl.PACFL(n_clusters=2),
+        fl.FCR(k=2),
+        fl.EigenRelevance(2, 3),
+        fl.TransportSignatures(k=2),
+        fl.MeanImage(2),
+    )
     for clusterer in some:
-        plain, rough = (one.sketches(CLIENTS) for one in (clusterer, noisy(clusterer, 0.1, seed=1)))
-        shapes, others = ([{k: v.shape for k, v in s.items()} for s in sketches] for sketches in (plain, rough))
+        plain, rough = (
+            one.sketches(CLIENTS) for one in (clusterer, noisy(clusterer, 0.1, seed=1))
+        )
+        shapes, others = (
+            [{k: v.shape for k, v in s.items()} for s in sketches]
+            for sketches in (plain, rough)
+        )
         assert shapes == others
         sent = next(iter(plain[0]))
         assert np.abs(plain[0][sent] - rough[0][sent]).min() > 0
@@ -119,15 +174,24 @@ def test_fcr_in_eight_lines():
     from umap import UMAP  # takes seconds
 
     kmeans, layout = integer(7, "kmeans"), integer(7, "umap")
-    sent = [KMeans(2, n_init=10, random_state=kmeans).fit(x).cluster_centers_ for x in CLIENTS]
-    plane = UMAP(n_neighbors=3, random_state=layout, n_jobs=1).fit_transform(np.vstack(sent).astype(np.float32))
+    sent = [
+        KMeans(2, n_init=10, random_state=kmeans).fit(x).cluster_centers_
+        for x in CLIENTS
+    ]
+    plane = UMAP(n_neighbors=3, random_state=layout, n_jobs=1).fit_transform(
+        np.vstack(sent).astype(np.float32)
+    )
     points = plane.reshape(6, 2, 2).astype(float)
-    distance = np.linalg.norm(points[:, None, :, None] - points[None, :, None], axis=-1).min((2, 3))
+    distance = np.linalg.norm(
+        points[:, None, :, None] - points[None, :, None], axis=-1
+    ).min((2, 3))
     adjacency = (distance < 1) | np.eye(6, dtype=bool)
     labels = fcluster(linkage(adjacency.astype(float), "ward"), 2, "maxclust")
 
     fitted = fl.FCR(2, k=2, n_neighbors=3, random_state=7).fit(CLIENTS)
-    np.testing.assert_allclose(fitted.distance_, np.where(np.eye(6), 0, distance), atol=1e-6)
+    np.testing.assert_allclose(
+        fitted.distance_, np.where(np.eye(6), 0, distance), atol=1e-6
+    )
     np.testing.assert_array_equal(fitted.adjacency_, adjacency)
     assert fl.metrics.adjusted_rand_index(labels, fitted.labels_) == 1
 
@@ -135,7 +199,9 @@ def test_fcr_in_eight_lines():
 @pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
 def test_estimators_are_scikit_learns(clusterer):
     copy = clone(clusterer)
-    assert copy.get_params() == clusterer.get_params() and repr(copy).startswith(type(clusterer).__name__)
+    assert copy.get_params() == clusterer.get_params() and repr(copy).startswith(
+        type(clusterer).__name__
+    )
     option = next(iter(copy.get_params()))
     assert getattr(copy.set_params(**{option: 4}), option) == 4
     assert not learned(clusterer)  # nothing above has fitted the original
@@ -146,33 +212,79 @@ def test_settings_go_there_and_back():
         short = canonical(clusterer)
         json.dumps(short)
         assert canonical(short) == short and canonical(build(short)) == short
-    assert canonical(fl.FCR(k=5, n_clusters=3, n_jobs=2)) == {"name": "FCR", "n_clusters": 3}
+    assert canonical(fl.FCR(k=5, n_clusters=3, n_jobs=2)) == {
+        "name": "FCR",
+        "n_clusters": 3,
+    }
     assert canonical(fl.FCR(k=np.array([1, 2])))["k"] == [1, 2]
-    for bad, message in (({"kk": 1}, "Unknown option"), ({"n_init": 0}, "n_init must be")):
+    for bad, message in (
+        ({"kk": 1}, "Unknown option"),
+        ({"n_init": 0}, "n_init must be"),
+    ):
         refused(message, build, {"name": "FCR"} | bad)
-    assert set(relatedness.CLUSTERERS) == {type(one).__name__ for one in CASES}
+    assert set(clustering.CLUSTERERS) == {type(one).__name__ for one in CASES}
 
 
 BEYOND = {  # numbers just outside what options may be
-    **{"threshold": -1, "n_neighbors": 1, "noise": -1.0, "alpha": 1, "n_eigenvectors": 2.0, "projection": 1.5},
-    **{"max_samples": 0, "regularisation": 0, "n_directions": 2.5, "random_state": None, "n_features": 0, "folds": 1},
-    **{"n_classes": 1, "k": 0, "n_splits": 1, "epsilon": 0, "clip": float("inf"), "delta": 1, "n_clusters": 0},
+    **{
+        "threshold": -1,
+        "n_neighbors": 1,
+        "noise": -1.0,
+        "alpha": 1,
+        "n_eigenvectors": 2.0,
+        "projection": 1.5,
+    },
+    **{
+        "max_samples": 0,
+        "regularisation": 0,
+        "n_directions": 2.5,
+        "random_state": None,
+        "n_features": 0,
+        "folds": 1,
+    },
+    **{
+        "n_classes": 1,
+        "k": 0,
+        "n_splits": 1,
+        "epsilon": 0,
+        "clip": float("inf"),
+        "delta": 1,
+        "n_clusters": 0,
+    },
 }
 
 
-@pytest.mark.parametrize("name", relatedness.CLUSTERERS)
+@pytest.mark.parametrize("name", clustering.CLUSTERERS)
 def test_bad_options_are_refused_before_any_work(name, monkeypatch):
-    monkeypatch.setattr(relatedness.ClientClusterer, "_each", None)
+    monkeypatch.setattr(clustering.ClientClusterer, "_each", None)
     made = getattr(fl, name)
     for option in inspect.signature(made).parameters.keys() - {"n_jobs"}:
-        beyond = [BEYOND[option]] if option in BEYOND and (name, option) != ("PACFL", "threshold") else []
+        beyond = (
+            [BEYOND[option]]
+            if option in BEYOND and (name, option) != ("PACFL", "threshold")
+            else []
+        )
         for wrong in ("nothing", float("nan"), *beyond):
-            refused(rf"^(Unknown )?{option}\b|^0 centroids", made(**{option: wrong}).fit, CLIENTS, [HELD] * 6)
+            refused(
+                rf"^(Unknown )?{option}\b|^0 centroids",
+                made(**{option: wrong}).fit,
+                CLIENTS,
+                [HELD] * 6,
+            )
     if "max_clusters" in inspect.signature(made).parameters:
-        refused("from 1 to the number of clients, 6, got 7", made(n_clusters=7).fit, CLIENTS, [HELD] * 6)
+        refused(
+            "from 1 to the number of clients, 6, got 7",
+            made(n_clusters=7).fit,
+            CLIENTS,
+            [HELD] * 6,
+        )
     if "epsilon" in inspect.signature(made).parameters:
         refused("needs clip", made(epsilon=1.0).fit, CLIENTS, [HELD] * 6)
-    refused("7 eigenvectors cannot be had from 6 features", fl.EigenRelevance(n_eigenvectors=7).fit, CLIENTS)
+    refused(
+        "7 eigenvectors cannot be had from 6 features",
+        fl.EigenRelevance(n_eigenvectors=7).fit,
+        CLIENTS,
+    )
 
 
 def test_bad_clients_of_one_clusterer():
@@ -185,7 +297,9 @@ def test_fit_predict_knows_the_classes_and_a_clone_keeps_its_noise():
     x, y = [rng.normal(size=(12, 5)) for _ in range(4)], [np.repeat([0, 1], 6)] * 4
     plain, told, found = (fl.PACFL(threshold=60) for _ in range(3))
     assert np.array_equal(found.fit_predict(x, y), told.fit(x, y).labels_)
-    assert np.array_equal(found.distance_, told.distance_) and not np.allclose(found.distance_, plain.fit(x).distance_)
+    assert np.array_equal(found.distance_, told.distance_) and not np.allclose(
+        found.distance_, plain.fit(x).distance_
+    )
     loud = noisy(fl.MeanImage(n_clusters=2), 50.0)
     assert np.array_equal(clone(loud).fit(x).distance_, loud.fit(x).distance_)
     assert not np.allclose(loud.distance_, fl.MeanImage(n_clusters=2).fit(x).distance_)

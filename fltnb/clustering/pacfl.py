@@ -35,19 +35,42 @@ class PACFL(ClientClusterer):
 
     content, labelled = "pixels", True
 
-    def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
+    def sketches(
+        self,
+        X: Sequence[np.ndarray],
+        y: Sequence[np.ndarray] | None = None,
+        first: int = 0,
+    ) -> list[Sketch]:
         """Sketches of all clients, of flattened images (n_i, d) and their classes (n_i,); without these all are one."""
-        y = [np.zeros(len(x), dtype=np.int64) for x in X] if y is None else [np.asarray(one) for one in y]
+        y = (
+            [np.zeros(len(x), dtype=np.int64) for x in X]
+            if y is None
+            else [np.asarray(one) for one in y]
+        )
         if [one.shape for one in y] != [(len(x),) for x in X]:
-            raise FltnbError("PACFL needs one class for every image of every client: y must be as long as X.")
-        return [self.sketch(x, classes, client) for client, (x, classes) in enumerate(zip(X, y, strict=True), first)]
+            raise FltnbError(
+                "PACFL needs one class for every image of every client: y must be as long as X."
+            )
+        return [
+            self.sketch(x, classes, client)
+            for client, (x, classes) in enumerate(zip(X, y, strict=True), first)
+        ]
 
-    def sketch(self, x: np.ndarray, classes: np.ndarray | None = None, client: int = 0) -> Sketch:
+    def sketch(
+        self, x: np.ndarray, classes: np.ndarray | None = None, client: int = 0
+    ) -> Sketch:
         """Return ``vectors`` (d, p * classes) of images (n_i, d), not all zero (FltnbError), and classes (n_i,)."""
         classes = np.zeros(len(x)) if classes is None else classes
-        vectors = np.hstack([singular_vectors(x[classes == c], self.n_vectors) for c in np.unique(classes)])
+        vectors = np.hstack(
+            [
+                singular_vectors(x[classes == c], self.n_vectors)
+                for c in np.unique(classes)
+            ]
+        )
         if not vectors.shape[1]:
-            raise FltnbError(f"All images of client {client} are zero, so they span nothing: leave the client out.")
+            raise FltnbError(
+                f"All images of client {client} are zero, so they span nothing: leave the client out."
+            )
         return {"vectors": vectors}
 
     def _relate(self, sketches, answers) -> None:
@@ -58,10 +81,16 @@ class PACFL(ClientClusterer):
 
 def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
     """First left singular vectors (d, at most n) of the matrix with the rows of ``x`` as columns, signs fixed."""
-    left, values, _ = np.linalg.svd(np.asarray(x, dtype=np.float64).T, full_matrices=False)
-    kept = values > 1e-9 * max(values[0], np.finfo(float).tiny)  # beyond the rank a vector would be arbitrary
+    left, values, _ = np.linalg.svd(
+        np.asarray(x, dtype=np.float64).T, full_matrices=False
+    )
+    kept = values > 1e-9 * max(
+        values[0], np.finfo(float).tiny
+    )  # beyond the rank a vector would be arbitrary
     left = left[:, kept][:, :n]
-    return left * np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0))
+    return left * np.sign(
+        np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0)
+    )
 
 
 def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
@@ -79,6 +108,12 @@ def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
     return degrees
 
 
-def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None = None) -> np.ndarray:
+def flat_clusters(
+    linkage: np.ndarray, threshold: float, n_clusters: int | None = None
+) -> np.ndarray:
     """Canonical labels (M,) of a dendrogram cut at a height, merges *at* it included, or into a number of clusters."""
-    return canonical(fcluster(linkage, threshold, "distance") if n_clusters is None else cut(linkage, n_clusters))
+    return canonical(
+        fcluster(linkage, threshold, "distance")
+        if n_clusters is None
+        else cut(linkage, n_clusters)
+    )

@@ -15,11 +15,28 @@ from .pacfl import PACFL
 from .ridge import Gain, clustering_gain
 from .transport import TransportSignatures
 
-_MADE = (EMDClustering, EigenRelevance, FCR, MeanImage, MergeGain, PACFL, PCAKMeans, TransportSignatures)
+_MADE = (
+    EMDClustering,
+    EigenRelevance,
+    FCR,
+    MeanImage,
+    MergeGain,
+    PACFL,
+    PCAKMeans,
+    TransportSignatures,
+)
 _CLASSES = {made.__name__: made for made in _MADE}
 CLUSTERERS = tuple(_CLASSES)
 
-__all__ = ["CLUSTERERS", "ClientClusterer", "Gain", "build", "canonical", "clustering_gain", "sketch_bytes"]
+__all__ = [
+    "CLUSTERERS",
+    "ClientClusterer",
+    "Gain",
+    "build",
+    "canonical",
+    "clustering_gain",
+    "sketch_bytes",
+]
 __all__ += CLUSTERERS
 
 
@@ -33,5 +50,9 @@ def build(settings: Mapping[str, Any]) -> ClientClusterer:
 def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that decide a clusterer's result: ``name`` and the options that differ from defaults."""
     made = build(clusterer) if isinstance(clusterer, Mapping) else clusterer
-    options = {name: value for name, value in made.get_params(deep=False).items() if name != "n_jobs"}
+    options = {
+        name: value
+        for name, value in made.get_params(deep=False).items()
+        if name != "n_jobs"
+    }
     return {"name": type(made).__name__, **brief(type(made), plain(options))}

@@ -58,11 +58,16 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     content = "embeddings"  # what errors call the clients' arrays
     labelled = False  # whether ``y`` are the classes of all samples
-    per_task, prefer = 32, None  # clients of one task of joblib, and whether tasks are threads
+    per_task, prefer = (
+        32,
+        None,
+    )  # clients of one task of joblib, and whether tasks are threads
 
     def __init_subclass__(cls, **more) -> None:
         super().__init_subclass__(**more)
-        dataclass(cls, eq=False, repr=False)  # annotated attributes are the options, which are checked on ``fit``
+        dataclass(
+            cls, eq=False, repr=False
+        )  # annotated attributes are the options, which are checked on ``fit``
         if "sketch" in vars(cls):
             cls.sketch = _checking(cls.sketch)
 
@@ -81,12 +86,18 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def _check_options(self, n_clients: int) -> None:
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
         if n_clients < 2:
-            raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
+            raise FltnbError(
+                f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each."
+            )
         for name in ("n_clusters", "max_clusters"):
             if (asked := options.get(name) or 0) > n_clients:
-                raise FltnbError(f"{name} must be from 1 to the number of clients, {n_clients}, got {asked}.")
+                raise FltnbError(
+                    f"{name} must be from 1 to the number of clients, {n_clients}, got {asked}."
+                )
         if options.get("epsilon") is not None and options["clip"] is None:
-            raise FltnbError("A private release needs clip, a largest norm that is chosen without looking at the data.")
+            raise FltnbError(
+                "A private release needs clip, a largest norm that is chosen without looking at the data."
+            )
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> Self:
         """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
@@ -107,11 +118,15 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """Second exchange, where the class has one."""
         return ()
 
-    def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
+    def sketches(
+        self, X: Sequence[np.ndarray], y: None = None, first: int = 0
+    ) -> list[Sketch]:
         """Sketches of the clients numbered ``first``, ``first + 1``, ..., in parallel where ``n_jobs`` says so."""
         return self._each("sketch", zip(X), first)
 
-    def fit_sketches(self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()) -> Self:
+    def fit_sketches(
+        self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()
+    ) -> Self:
         """Cluster M clients by their sketches, in the order of their numbers, and the answers of a second exchange."""
         self._check_options(len(sketches))
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
@@ -121,12 +136,19 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self._relate(sketches, answers)
         return self
 
-    def _each(self, method: str, items: Iterable[tuple], first: int = 0, **more) -> list:
+    def _each(
+        self, method: str, items: Iterable[tuple], first: int = 0, **more
+    ) -> list:
         """Results of a method for every client; one core for each, so that no bit depends on how many there are."""
         items, bare = list(items), clone(self)
         with threadpool_limits(1):
             done = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(
-                delayed(_part)(getattr(bare, method), items[at : at + self.per_task], first + at, more)
+                delayed(_part)(
+                    getattr(bare, method),
+                    items[at : at + self.per_task],
+                    first + at,
+                    more,
+                )
                 for at in range(0, len(items), self.per_task)
             )
         return [one for part in done for one in part]
@@ -137,7 +159,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self.leaf_order_ = leaves_list(tree).astype(np.int64)
         self.labels_ = canonical(labels)
         self.n_clusters_ = int(self.labels_.max()) + 1
-        self.adjacency_ = self.labels_[:, None] == self.labels_ if adjacency is None else adjacency
+        self.adjacency_ = (
+            self.labels_[:, None] == self.labels_ if adjacency is None else adjacency
+        )
         self.adjacency_ = self.adjacency_.astype(np.uint8)
         np.fill_diagonal(self.adjacency_, 1)
         if self.n_clusters_ < (wanted := getattr(self, "n_clusters", None) or 1):
@@ -163,7 +187,9 @@ def _checking(sketch: Callable) -> Callable:
 
 @threadpool_limits.wrap(limits=1)  # in the process that does the work
 def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
-    return [work(*item, client=client, **more) for client, item in enumerate(items, first)]
+    return [
+        work(*item, client=client, **more) for client, item in enumerate(items, first)
+    ]
 
 
 def n_scalars(sketch: Sketch) -> int:
@@ -173,12 +199,17 @@ def n_scalars(sketch: Sketch) -> int:
 
 def sketch_bytes(sketch: Sketch) -> int:
     """Bytes that are sent with a sketch, at the precision of its arrays."""
-    return sum(array.nbytes for name, array in sketch.items() if not name.startswith("_"))
+    return sum(
+        array.nbytes for name, array in sketch.items() if not name.startswith("_")
+    )
 
 
 def widths(sketch: Sketch) -> tuple:
     """Return what sketches share: names, and lengths but the number of centroids (rows) or vectors (columns)."""
-    return tuple((name, a.shape[:1] if name == "vectors" else a.shape[1:]) for name, a in sorted(sketch.items()))
+    return tuple(
+        (name, a.shape[:1] if name == "vectors" else a.shape[1:])
+        for name, a in sorted(sketch.items())
+    )
 
 
 def fault_of(sketch: Sketch, usual: tuple) -> str:
@@ -188,33 +219,54 @@ def fault_of(sketch: Sketch, usual: tuple) -> str:
     if widths(sketch) != usual:
         return f"sent a sketch of the widths {dict(widths(sketch))}, most others {dict(usual)}"
     # the last number of what signatures call "own" is a variance, which a private release does not know
-    finite = all(np.isfinite(array[:2] if name == "own" else array).all() for name, array in sketch.items())
+    finite = all(
+        np.isfinite(array[:2] if name == "own" else array).all()
+        for name, array in sketch.items()
+    )
     return "" if finite else "sent a sketch with NaN or infinite values"
 
 
 def check_clients(
-    clients: Sequence, what: str = "embeddings", width: int | None = None, first: int = 0
+    clients: Sequence,
+    what: str = "embeddings",
+    width: int | None = None,
+    first: int = 0,
 ) -> list[np.ndarray]:
     """Return the arrays of the clients ``first``, ..., each (n_i, d) of finite floats with one common d (``width``).
 
     FltnbError names a client that is empty, not two-dimensional, of another width or not finite.
     """
-    mends = {"Federation": "fl.encoders.embed_clients(fed, spec)", "dict": "list(d.values())"}
+    mends = {
+        "Federation": "fl.encoders.embed_clients(fed, spec)",
+        "dict": "list(d.values())",
+    }
     if (given := type(clients).__name__) in mends:
-        raise FltnbError(f"Clustering needs a list with one 2-D array each, not a {given}: pass {mends[given]}.")
+        raise FltnbError(
+            f"Clustering needs a list with one 2-D array each, not a {given}: pass {mends[given]}."
+        )
     try:
         arrays = [np.asarray(client) for client in clients]
     except (TypeError, ValueError) as error:
-        raise FltnbError(f"Clustering needs one 2-D array of {what} per client ({error}).") from error
+        raise FltnbError(
+            f"Clustering needs one 2-D array of {what} per client ({error})."
+        ) from error
     for i, array in enumerate(arrays, first):
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             mend = ": flatten them, x.reshape(len(x), -1)" * (array.ndim > 2)
-            raise FltnbError(f"The {what} of client {i} must be numbers (n, d), got {array.dtype} {array.shape}{mend}.")
+            raise FltnbError(
+                f"The {what} of client {i} must be numbers (n, d), got {array.dtype} {array.shape}{mend}."
+            )
         if not len(array):
-            raise FltnbError(f"Client {i} has no {what}: leave clients without samples out.")
+            raise FltnbError(
+                f"Client {i} has no {what}: leave clients without samples out."
+            )
         expected = arrays[0].shape[1] if width is None else width
         if array.shape[1] != expected:
-            raise FltnbError(f"Client {i} has {what} of dimension {array.shape[1]}, not {expected}: make all alike.")
+            raise FltnbError(
+                f"Client {i} has {what} of dimension {array.shape[1]}, not {expected}: make all alike."
+            )
         if not np.isfinite(array).all():
-            raise FltnbError(f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder.")
+            raise FltnbError(
+                f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder."
+            )
     return arrays

@@ -15,11 +15,20 @@ from ..settings import Count, Natural, checked
 
 FOLDS = 5  # of the estimate of what clusters would gain
 PENALTIES = 10.0 ** np.arange(-2, 4)  # there, in units of a feature's mean square
-RIDGE = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)  # in samples of mean energy; the loss itself chooses
+RIDGE = (
+    0.001,
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+    100.0,
+)  # in samples of mean energy; the loss itself chooses
 FLOOR = 0.01  # ridge of the candidates' common curvature, of its mean eigenvalue
 
 
-def features(x: np.ndarray, projection: np.ndarray, shift: np.ndarray | float = 0.0) -> np.ndarray:
+def features(
+    x: np.ndarray, projection: np.ndarray, shift: np.ndarray | float = 0.0
+) -> np.ndarray:
     """Random features (n, d + 1) of samples (n, p): ReLU(x projection + shift), and 1."""
     return np.hstack([np.maximum(x @ projection + shift, 0), np.ones((len(x), 1))])
 
@@ -29,7 +38,9 @@ class Sums(NamedTuple):
 
     moments: np.ndarray  # (m, Q, D, D), sums of phi phi'
     products: np.ndarray  # (m, Q, D, K), sums of phi y'
-    mean_moments: np.ndarray  # these two, every client's divided by its number of samples
+    mean_moments: (
+        np.ndarray
+    )  # these two, every client's divided by its number of samples
     mean_products: np.ndarray
     mean_squares: np.ndarray  # (m, Q), sums of |y|^2, divided likewise
     size: np.ndarray  # (m,), samples
@@ -37,14 +48,19 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Self:
-        """Unpack what clients sent (:meth:`fltnb.relatedness.MergeGain.sketch`), one row each."""
+        """Unpack what clients sent (:meth:`fltnb.clustering.MergeGain.sketch`), one row each."""
         names = ("moments", "products", "squares", "about")
-        packed, products, squares, about = (np.array([one[name] for one in sketches], float) for name in names)
+        packed, products, squares, about = (
+            np.array([one[name] for one in sketches], float) for name in names
+        )
         width, size = products.shape[2], about[:, 0]
         rows, columns = np.triu_indices(width)
         moments = np.empty((*packed.shape[:2], width, width))
         moments[:, :, rows, columns] = moments[:, :, columns, rows] = packed
-        means = (part / size.reshape(-1, *[1] * (part.ndim - 1)) for part in (moments, products, squares))
+        means = (
+            part / size.reshape(-1, *[1] * (part.ndim - 1))
+            for part in (moments, products, squares)
+        )
         return cls(moments, products, *means, size, about[:, 3] ** 2)
 
     def take(self, rows) -> Self:
@@ -54,7 +70,11 @@ class Sums(NamedTuple):
     def but_last(self, folds: int) -> Self:
         """Return the sums without each draw's last fold."""
         kept = np.arange(self.moments.shape[1]) % folds < folds - 1
-        return Sums(*(part[:, kept] for part in self[:5]), self.size * (folds - 1) / folds, self.noise)
+        return Sums(
+            *(part[:, kept] for part in self[:5]),
+            self.size * (folds - 1) / folds,
+            self.noise,
+        )
 
     def plus(self, other: Self) -> Self:
         """Add up row by row."""
@@ -77,12 +97,19 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
     values, axes = np.linalg.eigh(moments)  # one factorisation for all ridges
     # noise alone has eigenvalues up to this: lifted by it the matrix stays positive
     lift = 2 * np.sqrt(width * (folds - 1) * sums.noise)[:, None, None]
-    unit = np.trace(moments, axis1=2, axis2=3) / (width * sums.size[:, None] * (folds - 1) / folds)
+    unit = np.trace(moments, axis1=2, axis2=3) / (
+        width * sums.size[:, None] * (folds - 1) / folds
+    )
     unit = np.maximum(unit, 1e-12)[:, :, None]
     turned = np.swapaxes(axes, 2, 3)
-    target, slope = turned @ others(sums.products), turned @ sums.mean_products[:, asked]
+    target, slope = (
+        turned @ others(sums.products),
+        turned @ sums.mean_products[:, asked],
+    )
     # with W = axes diag(r) target, r the only thing that a ridge changes, the loss is r' inner r - 2 r' outer
-    inner = (turned @ sums.mean_moments[:, asked] @ axes) * (target @ np.swapaxes(target, 2, 3))
+    inner = (turned @ sums.mean_moments[:, asked] @ axes) * (
+        target @ np.swapaxes(target, 2, 3)
+    )
     outer = (target * slope).sum(3)
     best, shrunk = np.full(m, np.inf), np.zeros_like(outer)
     for ridge in RIDGE:
@@ -90,12 +117,16 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
         loss = (r * ((inner @ r[..., None])[..., 0] - 2 * outer)).sum((1, 2))
         better = loss < best
         best[better], shrunk[better] = loss[better], r[better]
-    return (best + sums.mean_squares[:, asked].sum(1)) / (q // folds), axes @ (shrunk[..., None] * target)
+    return (best + sums.mean_squares[:, asked].sum(1)) / (q // folds), axes @ (
+        shrunk[..., None] * target
+    )
 
 
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
     """Losses (m,) of rows under weights (m, Q, D, K)."""
-    inner = (weights * (sums.mean_moments @ weights - 2 * sums.mean_products)).sum((1, 2, 3))
+    inner = (weights * (sums.mean_moments @ weights - 2 * sums.mean_products)).sum(
+        (1, 2, 3)
+    )
     return (inner + sums.mean_squares.sum(1)) / (weights.shape[1] // folds)
 
 
@@ -105,12 +136,21 @@ def nearest(sums: Sums, k: int) -> np.ndarray:
     The distance is what merging would cost in second order if all had one curvature: that of the whitened gradients.
     """
     m, _, width, _ = sums.moments.shape
-    moments, products = (part.sum((0, 1)) / sums.size.sum() for part in (sums.moments, sums.products))
+    moments, products = (
+        part.sum((0, 1)) / sums.size.sum() for part in (sums.moments, sums.products)
+    )
     values, axes = np.linalg.eigh(moments)
     values = np.maximum(values, 0) + FLOOR * np.trace(moments) / width
     weights = axes @ ((axes.T @ products) / values[:, None])
-    gradient = (sums.products.sum(1) - sums.moments.sum(1) @ weights) / sums.size[:, None, None]
-    near = kneighbors_graph(((axes / np.sqrt(values)).T @ gradient).reshape(m, -1), k).toarray() > 0
+    gradient = (sums.products.sum(1) - sums.moments.sum(1) @ weights) / sums.size[
+        :, None, None
+    ]
+    near = (
+        kneighbors_graph(
+            ((axes / np.sqrt(values)).T @ gradient).reshape(m, -1), k
+        ).toarray()
+        > 0
+    )
     return np.triu(near | near.T, 1)
 
 
@@ -130,7 +170,9 @@ class Gain(NamedTuple):
 
 
 @threadpool_limits.wrap(limits=1)  # a sum has one order, however many cores there are
-def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, seed: Natural = 0) -> Gain:
+def clustering_gain(
+    fed: Federation, labels: np.ndarray, width: Count = 128, seed: Natural = 0
+) -> Gain:
     r"""Estimate what clusters would gain by cross-validated ridge regression on random features. This project's own.
 
     Mean and mean square of all *training* samples are added up over clients. A client turns its own into features
@@ -148,24 +190,49 @@ def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, see
     labels : int (M,), cluster of each client, such as ``labels_`` of a clusterer
     width : int, random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers
     """
-    checked(clustering_gain, {"fed": fed, "labels": labels, "width": width, "seed": seed}, "clustering_gain")
+    checked(
+        clustering_gain,
+        {"fed": fed, "labels": labels, "width": width, "seed": seed},
+        "clustering_gain",
+    )
     if np.shape(labels) != (fed.n_clients,):
-        raise FltnbError(f"labels must be {fed.n_clients} clusters, one per client, not of shape {np.shape(labels)}.")
-    clusters, everyone = np.unique(labels, return_inverse=True)[1], np.arange(fed.n_clients)
+        raise FltnbError(
+            f"labels must be {fed.n_clients} clusters, one per client, not of shape {np.shape(labels)}."
+        )
+    clusters, everyone = (
+        np.unique(labels, return_inverse=True)[1],
+        np.arange(fed.n_clients),
+    )
     rng = stream(seed, "split", FOLDS)
-    fold = rng.permutation(np.arange(len(fed.images)) % FOLDS)  # of every sample of the pool
-    x = [fed.inputs(index).reshape(len(index), -1).astype(np.float64) for index in fed.train]
+    fold = rng.permutation(
+        np.arange(len(fed.images)) % FOLDS
+    )  # of every sample of the pool
+    x = [
+        fed.inputs(index).reshape(len(index), -1).astype(np.float64)
+        for index in fed.train
+    ]
     mean = sum(own.sum(0) for own in x) / fed.sizes.sum()
-    scale = np.sqrt(max(sum(((own - mean) ** 2).sum() for own in x) / fed.sizes.sum(), 1e-12))
+    scale = np.sqrt(
+        max(sum(((own - mean) ** 2).sum() for own in x) / fed.sizes.sum(), 1e-12)
+    )
     matrix, shift = rng.normal(size=(len(mean), width)), rng.normal(size=width)
     phi = [features((own - mean) / scale, matrix, shift) for own in x]
     target = [np.eye(fed.n_classes)[fed.labels[index]] for index in fed.train]
-    inside = [[np.flatnonzero(fold[index] == f) for f in range(FOLDS)] for index in fed.train]
+    inside = [
+        [np.flatnonzero(fold[index] == f) for f in range(FOLDS)] for index in fed.train
+    ]
     sums = np.array(
-        [[p[at].T @ np.hstack([p[at], t[at]]) for at in own] for p, t, own in zip(phi, target, inside, strict=True)]
+        [
+            [p[at].T @ np.hstack([p[at], t[at]]) for at in own]
+            for p, t, own in zip(phi, target, inside, strict=True)
+        ]
     )  # (M, folds, d + 1, d + 1 + K)
     hits = {}
-    for scope, group in {"one_model": 0 * clusters, "cluster_model": clusters, "own_model": everyone}.items():
+    for scope, group in {
+        "one_model": 0 * clusters,
+        "cluster_model": clusters,
+        "own_model": everyone,
+    }.items():
         hits[scope] = np.zeros((len(PENALTIES), fed.n_clients))
         for members in (np.flatnonzero(group == g) for g in range(group.max() + 1)):
             total = sums[members].sum(0)
@@ -173,18 +240,36 @@ def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, see
                 weights = _ridge(total.sum(0) - total[f])
                 for i in members:
                     at = inside[i][f]
-                    hits[scope][:, i] += target[i][at, (phi[i][at] @ weights).argmax(2)].sum(1)
-    clients = pd.DataFrame({"client": everyone, "cluster": clusters, "samples": fed.sizes})
+                    hits[scope][:, i] += target[i][
+                        at, (phi[i][at] @ weights).argmax(2)
+                    ].sum(1)
+    clients = pd.DataFrame(
+        {"client": everyone, "cluster": clusters, "samples": fed.sizes}
+    )
     for scope, counted in hits.items():
         accuracy = 100 * counted / fed.sizes
-        clients[scope] = accuracy[accuracy.mean(1).round(9).argmax()]  # ties: not by how a sum was rounded
-    over = [clients["cluster_model"] - clients[other] for other in ("one_model", "own_model")]
-    return Gain(*(float(value) for gained in over for value in (gained.mean(), gained.sem())), clients)
+        clients[scope] = accuracy[
+            accuracy.mean(1).round(9).argmax()
+        ]  # ties: not by how a sum was rounded
+    over = [
+        clients["cluster_model"] - clients[other]
+        for other in ("one_model", "own_model")
+    ]
+    return Gain(
+        *(float(value) for gained in over for value in (gained.mean(), gained.sem())),
+        clients,
+    )
 
 
 def _ridge(sums: np.ndarray) -> np.ndarray:
     """Regressions (penalties, d + 1, K) from sums (d + 1, d + 1 + K) over samples."""
     square, product = np.split(sums, [len(sums)], axis=1)
-    unit = np.trace(square) / len(square) / max(square[-1, -1], 1)  # the last feature is 1: its square counts samples
+    unit = (
+        np.trace(square) / len(square) / max(square[-1, -1], 1)
+    )  # the last feature is 1: its square counts samples
     values, vectors = np.linalg.eigh(square)
-    return vectors @ (vectors.T @ product / (np.maximum(values, 0) + PENALTIES[:, None] * max(unit, 1e-12))[..., None])
+    return vectors @ (
+        vectors.T
+        @ product
+        / (np.maximum(values, 0) + PENALTIES[:, None] * max(unit, 1e-12))[..., None]
+    )

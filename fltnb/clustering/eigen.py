@@ -54,7 +54,7 @@ class EigenRelevance(ClientClusterer):
     noise : float, expected length of Gaussian noise on each eigenvector sent, whose own length is 1
     epsilon, delta, clip : float or None
         A private release: all from one noisy d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
-    max_clusters, random_state, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
+    max_clusters, random_state, n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
 
     Attributes
     ----------
@@ -87,48 +87,80 @@ class EigenRelevance(ClientClusterer):
 
     def _check_size(self, size: int, client: int) -> None:
         if (self.n_eigenvectors or 1) > size:
-            raise FltnbError(f"Client {client} has {size} samples: lower n_eigenvectors, or leave it out.")
+            raise FltnbError(
+                f"Client {client} has {size} samples: lower n_eigenvectors, or leave it out."
+            )
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
-        return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
+        return self._each(
+            "compare", zip(X, sketches, strict=True), relayed=self.relay(sketches)
+        )
 
-    def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
+    def sketches(
+        self, X: Sequence[np.ndarray], y: None = None, first: int = 0
+    ) -> list[Sketch]:
         """Sketches of all clients, with as many eigenvectors as all of them have where no number is given."""
         width = X[0].shape[1]
         p = self.n_eigenvectors or min(width, *map(len, X))
         if p > width:
-            raise FltnbError(f"{p} eigenvectors cannot be had from {width} features: lower n_eigenvectors.")
+            raise FltnbError(
+                f"{p} eigenvectors cannot be had from {width} features: lower n_eigenvectors."
+            )
         for i, x in enumerate(X):
             if (x == x[0]).all():
-                raise FltnbError(f"All samples of client {i} have the same features: check them, or leave it out.")
+                raise FltnbError(
+                    f"All samples of client {i} have the same features: check them, or leave it out."
+                )
         return self._each("sketch", zip(X), first, p=p)
 
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:
         """Return a client's first p eigenvectors as ``vectors`` (d, p); the eigenvalues ``_values`` (p,) stay there."""
         p = self.n_eigenvectors or p or min(x.shape)
-        values, vectors = _of_gram(self._gram(x, client), p) if self.epsilon else eigenpairs(x, p)
+        values, vectors = (
+            _of_gram(self._gram(x, client), p) if self.epsilon else eigenpairs(x, p)
+        )
         if self.noise:
-            rough = stream(int(self.random_state), "method", client, _OF_VECTORS).normal(size=vectors.shape)
+            rough = stream(
+                int(self.random_state), "method", client, _OF_VECTORS
+            ).normal(size=vectors.shape)
             vectors = vectors + self.noise / np.sqrt(len(vectors)) * rough
         return {"vectors": vectors, "_values": values}
 
     @staticmethod
     def relay(sketches: Sequence[Sketch]) -> Sketch:
         """Return what the server sends to every client: everybody's ``vectors``, (d, M p)."""
-        return {"vectors": np.concatenate([sketch["vectors"] for sketch in sketches], axis=1)}
+        return {
+            "vectors": np.concatenate(
+                [sketch["vectors"] for sketch in sketches], axis=1
+            )
+        }
 
-    def compare(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int = 0, place: int | None = None) -> Sketch:
+    def compare(
+        self,
+        x: np.ndarray,
+        own: Sketch,
+        relayed: Sketch,
+        client: int = 0,
+        place: int | None = None,
+    ) -> Sketch:
         """Return a client's ``relevance`` r(i, j) for the M - 1 others, from its features and its own sketch.
 
         ``place``: where its own are among the relayed vectors; by default at its number.
         """
         logs = self._logs(x, own, relayed, client).mean(axis=1)
-        return {"relevance": np.exp(np.delete(logs, client if place is None else place))}
+        return {
+            "relevance": np.exp(np.delete(logs, client if place is None else place))
+        }
 
-    def _logs(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int) -> np.ndarray:
+    def _logs(
+        self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
+    ) -> np.ndarray:
         """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios of a client's eigenvalues and norms."""
         factor = self._gram(x, client) if self.epsilon else norm_factor(x)
-        values, norms = own["_values"], np.linalg.norm(factor @ relayed["vectors"], axis=0)  # Eq. (2)
+        values, norms = (
+            own["_values"],
+            np.linalg.norm(factor @ relayed["vectors"], axis=0),
+        )  # Eq. (2)
         floor = values[0] * len(factor.T) * np.finfo(float).eps
         norms = np.maximum(norms, floor).reshape(-1, len(values))
         return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
@@ -136,14 +168,20 @@ class EigenRelevance(ClientClusterer):
     def _gram(self, x: np.ndarray, client: int) -> np.ndarray:
         # for one sample per client (divide by n)
         sigma = gaussian_mechanism(self.epsilon, self.delta) * np.sqrt(2) * self.clip**2
-        return noisy_gram(x, client, int(self.random_state), Noise(sigma, float(self.clip)))
+        return noisy_gram(
+            x, client, int(self.random_state), Noise(sigma, float(self.clip))
+        )
 
     def _relate(self, sketches, answers) -> None:
         others = ~np.eye(len(sketches), dtype=bool)
         if all("_values" in sketch for sketch in sketches):
             self.eigenvalues_ = np.stack([sketch["_values"] for sketch in sketches])
-        self.directed_ = np.ones(others.shape)  # 1 by definition; a client does not send noisy vectors to itself
-        self.directed_[others] = np.concatenate([answer["relevance"] for answer in answers])
+        self.directed_ = np.ones(
+            others.shape
+        )  # 1 by definition; a client does not send noisy vectors to itself
+        self.directed_[others] = np.concatenate(
+            [answer["relevance"] for answer in answers]
+        )
         self.relevance_ = (self.directed_ + self.directed_.T) / 2
         sizes = np.array([sketch["vectors"].size for sketch in sketches])
         self.received_ = sizes.sum() - sizes
@@ -167,7 +205,11 @@ class MeanImage(ClientClusterer):
         return {"mean": x.mean(axis=0, dtype=np.float64)}
 
     def _relate(self, sketches, answers) -> None:
-        self._keep(*by_silhouette(self, squareform(pdist([sketch["mean"] for sketch in sketches]))))
+        self._keep(
+            *by_silhouette(
+                self, squareform(pdist([sketch["mean"] for sketch in sketches]))
+            )
+        )
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
@@ -180,13 +222,17 @@ def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
         return _of_gram(x.T @ x / len(x), p)
     # no d x d matrix is ever formed
     _, singular, right = np.linalg.svd(x, full_matrices=False)
-    return singular[:p] ** 2 / len(x), right[:p].T.copy()  # not a view, which would keep all n
+    return singular[:p] ** 2 / len(x), right[
+        :p
+    ].T.copy()  # not a view, which would keep all n
 
 
 def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     d = len(gram)
     values, vectors = eigh(gram, subset_by_index=(d - p, d - 1))
-    return np.abs(values[::-1]), vectors[:, ::-1]  # of noisy matrices the last may be negative, and ||G v|| is |lambda|
+    return np.abs(values[::-1]), vectors[
+        :, ::-1
+    ]  # of noisy matrices the last may be negative, and ||G v|| is |lambda|
 
 
 def norm_factor(features: np.ndarray) -> np.ndarray:
@@ -204,13 +250,19 @@ def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])
     sketches = clusterer.sketches(X)
-    logs = np.array(clusterer._each("_logs", zip(X, sketches, strict=True), relayed=clusterer.relay(sketches)))
+    logs = np.array(
+        clusterer._each(
+            "_logs", zip(X, sketches, strict=True), relayed=clusterer.relay(sketches)
+        )
+    )
     directed = np.exp(np.cumsum(logs, axis=2) / np.arange(1, p + 1)).transpose(2, 0, 1)
     directed[:, np.eye(len(X), dtype=bool)] = 1.0
     return (directed + directed.transpose(0, 2, 1)) / 2
 
 
-def by_silhouette(found: ClientClusterer, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def by_silhouette(
+    found: ClientClusterer, distance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return distance, tree and labels for a clusterer: ``n_clusters``, or the cut with the best mean silhouette."""
     tree = scipy_linkage(squareform(distance, checks=False), found.linkage)
     tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
@@ -221,7 +273,9 @@ def by_silhouette(found: ClientClusterer, distance: np.ndarray) -> tuple[np.ndar
     return distance, tree, cut(tree, wanted)
 
 
-def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None) -> np.ndarray:
+def silhouettes(
+    distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None
+) -> np.ndarray:
     """Mean silhouette (M + 1,) of every cut of a dendrogram, NaN where there is no such cut; 0 for one cluster."""
     count = len(distance)
     scores = np.full(count + 1, np.nan)
@@ -233,7 +287,9 @@ def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None
     return scores
 
 
-def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> np.ndarray:
+def noisy_gram(
+    features: np.ndarray, client: int, seed: int, private: Noise
+) -> np.ndarray:
     r"""Release a client's Gram matrix (d, d) with differential privacy: clipped samples, symmetric Gaussian noise.
 
     Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of squared Frobenius
@@ -241,7 +297,9 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
     noise (:func:`gaussian_mechanism`) is on the diagonal and :math:`\sqrt 2` times the upper triangle: (Z + Z^T) / 2.
     """
     x = np.asarray(features, dtype=np.float64)
-    x = x * np.minimum(1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
+    x = x * np.minimum(
+        1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+    )
     z = stream(seed, "method", client, _OF_GRAM).normal(size=(x.shape[1], x.shape[1]))
     return (x.T @ x + private.sigma * (z + z.T) / 2) / len(x)
 

@@ -21,8 +21,14 @@ from .cuts import canonical, cut
 
 FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
-SINKHORN_STEPS, SINKHORN_STOP = 1000, 1e-6  # POT's own limit; a plan that is not quite done by then will do
-FOLD, CHANCE = 2.0, 0.1  # tolerance="auto": factor that makes a gap; least chance, as a share of the median reference
+SINKHORN_STEPS, SINKHORN_STOP = (
+    1000,
+    1e-6,
+)  # POT's own limit; a plan that is not quite done by then will do
+FOLD, CHANCE = (
+    2.0,
+    0.1,
+)  # tolerance="auto": factor that makes a gap; least chance, as a share of the median reference
 SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
 Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
@@ -79,12 +85,18 @@ class EMDClustering(ClientClusterer):
 
     def _check_options(self, n_clients: int) -> None:
         super()._check_options(n_clients)
-        number = isinstance(self.tolerance, numbers.Real) and not isinstance(self.tolerance, bool)
-        if self.tolerance != "auto" and not (number and 0 <= self.tolerance <= FARTHEST):
+        number = isinstance(self.tolerance, numbers.Real) and not isinstance(
+            self.tolerance, bool
+        )
+        if self.tolerance != "auto" and not (
+            number and 0 <= self.tolerance <= FARTHEST
+        ):
             asked = f'"auto" or a cosine distance from 0 to {FARTHEST:g}, such as 0.025'
             raise FltnbError(f"tolerance must be {asked}, got {self.tolerance!r}.")
 
-    def sketches(self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0) -> list[Sketch]:
+    def sketches(
+        self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0
+    ) -> list[Sketch]:
         """Rows i of D, ``distance`` (M - 1,) to the others and ``reference`` (1,); ``_sent`` counts what that takes.
 
         Of training samples ``X[i]`` (n_i, d) under their own encoders. In the paper the server computes them.
@@ -99,62 +111,112 @@ class EMDClustering(ClientClusterer):
             y = lambda i: held_out  # noqa: E731
         elif not callable(y):
             if len(y) != count:
-                raise FltnbError(f"Give validation embeddings under the encoders of all {count} clients, not {len(y)}.")
+                raise FltnbError(
+                    f"Give validation embeddings under the encoders of all {count} clients, not {len(y)}."
+                )
             y = list(y).__getitem__
 
         def checked(i: int) -> list[np.ndarray]:
-            rows, what = list(y(i)), f"validation embeddings under the encoder of client {i}"
+            rows, what = (
+                list(y(i)),
+                f"validation embeddings under the encoder of client {i}",
+            )
             if len(rows) != count:
-                raise FltnbError(f"There are {what} of {len(rows)} clients, not {count}: give one array per client.")
+                raise FltnbError(
+                    f"There are {what} of {len(rows)} clients, not {count}: give one array per client."
+                )
             return check_clients(rows, what, width)
 
         rows = map(checked, range(count))
         known = next(rows)  # before any work
-        tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
+        tasks = (
+            (i, x, dict(enumerate(v)))
+            for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True))
+        )
         return self._rows(tasks, [*map(len, X)], [*map(len, known)], width)
 
-    def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
+    def sketch(
+        self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0
+    ) -> Sketch:
         """Row of one client, of training samples (n_i, d) and everybody's validation samples (v_j, d).
 
         All under its own encoder; what :meth:`sketches` returns for it.
         """
         sizes = [*map(len, validation)]
-        return self._rows([(client, x, dict(enumerate(validation)))], [len(x)] * len(sizes), sizes, x.shape[1])[client]
+        return self._rows(
+            [(client, x, dict(enumerate(validation)))],
+            [len(x)] * len(sizes),
+            sizes,
+            x.shape[1],
+        )[client]
 
-    def _rows(self, tasks: Iterable, trained: list[int], held: list[int], width: int) -> list[Sketch]:
+    def _rows(
+        self, tasks: Iterable, trained: list[int], held: list[int], width: int
+    ) -> list[Sketch]:
         """Sketches of all clients, with the rows of those that have a task, by numbers of samples of all."""
         count = len(held)
         distance, reference = np.zeros((count, count)), np.zeros(count)
         self.measure(tasks, distance, reference)
-        compared = sum(np.minimum(sizes, int(self.max_samples)) for sizes in (trained, held))
-        sent = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
+        compared = sum(
+            np.minimum(sizes, int(self.max_samples)) for sizes in (trained, held)
+        )
+        sent = (count - 1) * compared * self.sent_width(width) + self.references(
+            count - 1
+        )
         rows = zip(distance, reference[:, None], sent[:, None], strict=True)
-        return [{"distance": np.delete(d, i), "reference": r, "_sent": s} for i, (d, r, s) in enumerate(rows)]
+        return [
+            {"distance": np.delete(d, i), "reference": r, "_sent": s}
+            for i, (d, r, s) in enumerate(rows)
+        ]
 
     def _relate(self, sketches, answers) -> None:
         count = len(sketches)
         self.sent_ = np.concatenate([sketch["_sent"] for sketch in sketches])
         distance = np.zeros((count, count))
-        distance[~np.eye(count, dtype=bool)] = np.concatenate([sketch["distance"] for sketch in sketches])
+        distance[~np.eye(count, dtype=bool)] = np.concatenate(
+            [sketch["distance"] for sketch in sketches]
+        )
         self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        self._keep(distance, tree, *((cut(tree, self.n_clusters),) if self.n_clusters else (labels, adjacency)))
+        self._keep(
+            distance,
+            tree,
+            *(
+                (cut(tree, self.n_clusters),)
+                if self.n_clusters
+                else (labels, adjacency)
+            ),
+        )
 
-    def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]], distance, reference) -> None:
+    def measure(
+        self,
+        tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]],
+        distance,
+        reference,
+    ) -> None:
         """Write into D (M, M) and references (M,). Tasks are taken as processes (``n_jobs``) become free.
 
         A task is client i, training samples (n_i, d) and, by client j, validation samples (v_j, d), under i's encoder.
         """
         bare, few = clone(self), self._drawn
-        work = (delayed(bare._row)(i, few(x), {j: few(z) for j, z in held.items()}) for i, x, held in tasks)
-        for i, known, own in Parallel(n_jobs=self.n_jobs or None, return_as="generator")(work):
+        work = (
+            delayed(bare._row)(i, few(x), {j: few(z) for j, z in held.items()})
+            for i, x, held in tasks
+        )
+        for i, known, own in Parallel(
+            n_jobs=self.n_jobs or None, return_as="generator"
+        )(work):
             distance[i][[*known]], reference[i] = [*known.values()], own
 
-    def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> tuple[int, dict, float]:
+    def _row(
+        self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]
+    ) -> tuple[int, dict, float]:
         seed, share = int(self.random_state), self.projection
         how = (self.distance, self.regularisation, int(self.n_directions), seed)
-        with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
+        with threadpool_limits(
+            1
+        ):  # so that the last bit does not depend on the machine's cores
             paired = share is not None and self.reference == "pair"
             own = [] if paired else [earth_mover(train, validation[i], *how)]
             distance = {i: 0.0}
@@ -163,29 +225,45 @@ class EMDClustering(ClientClusterer):
                     continue
                 a, b, c = train, z, validation[i]
                 if share is not None:
-                    matrix = projection_matrix(train.shape[1], self.sent_width(train.shape[1]), seed, i, j)
+                    matrix = projection_matrix(
+                        train.shape[1], self.sent_width(train.shape[1]), seed, i, j
+                    )
                     a, b, c = a @ matrix, b @ matrix, c @ matrix
                 if paired:
                     own.append(earth_mover(a, c, *how))
                 distance[j] = earth_mover(a, b, *how) - own[-1]
         return i, distance, float(np.mean(own))
 
-    def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def connect(
+        self, distance: np.ndarray, reference: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Return adjacency (M, M), labels (M,) and tolerance, of D (M, M), NaN where unknown, and ``reference_``."""
         far = farther(distance)
         if self.tolerance == "auto":
-            below = distance[np.isfinite(distance) & (distance < 0)]  # half of what chance does, and nothing else
+            below = distance[
+                np.isfinite(distance) & (distance < 0)
+            ]  # half of what chance does, and nothing else
             seen = math.sqrt(np.mean(below**2)) if len(below) else 0.0
-            tolerance = first_gap(far, max(seen, CHANCE * float(np.nanmedian(reference))))
+            tolerance = first_gap(
+                far, max(seen, CHANCE * float(np.nanmedian(reference)))
+            )
         else:
             tolerance = float(self.tolerance)
         adjacency = (far < tolerance).astype(np.uint8)
         np.fill_diagonal(adjacency, 1)
-        return adjacency, canonical(np.unique(adjacency, axis=0, return_inverse=True)[1].reshape(-1)), tolerance
+        return (
+            adjacency,
+            canonical(np.unique(adjacency, axis=0, return_inverse=True)[1].reshape(-1)),
+            tolerance,
+        )
 
     def sent_width(self, width: int) -> int:
         """Numbers sent per embedding of ``width`` dimensions; of a projected one their share, rounded down, or 1."""
-        return width if self.projection is None else max(1, int(self.projection * width + 1e-9))
+        return (
+            width
+            if self.projection is None
+            else max(1, int(self.projection * width + 1e-9))
+        )
 
     def references(self, others: int) -> int:
         """Count the references that a client sends which is compared with so many others."""
@@ -195,7 +273,9 @@ class EMDClustering(ClientClusterer):
         """At most ``max_samples`` rows, in their order; the draw depends on the number of rows alone."""
         if len(z) <= (most := int(self.max_samples)):
             return z
-        kept = stream(int(self.random_state), "method", SAMPLES, len(z)).choice(len(z), most, replace=False)
+        kept = stream(int(self.random_state), "method", SAMPLES, len(z)).choice(
+            len(z), most, replace=False
+        )
         return z[np.sort(kept)]
 
 
@@ -215,27 +295,52 @@ def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return cost
 
 
-def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisation=0.1, n_directions=256, seed=0):
+def earth_mover(
+    a: np.ndarray,
+    b: np.ndarray,
+    kind: str = "exact",
+    regularisation=0.1,
+    n_directions=256,
+    seed=0,
+):
     """Earth mover's distance of two samples (n, d), (m, d); ``kind`` and the rest are options of EMDClustering."""
     import ot
 
     if kind == "sliced":
         # On unit vectors the cosine distance is half the squared Euclidean one, of which a random direction sees 1 / d.
         a, b = _unit(a)[0], _unit(b)[0]
-        directions = stream(seed, "method", DIRECTIONS).normal(size=(a.shape[1], n_directions))
+        directions = stream(seed, "method", DIRECTIONS).normal(
+            size=(a.shape[1], n_directions)
+        )
         directions /= np.linalg.norm(directions, axis=0)
-        return float(ot.sliced_wasserstein_distance(a, b, projections=directions, p=2) ** 2 * a.shape[1] / 2)
+        return float(
+            ot.sliced_wasserstein_distance(a, b, projections=directions, p=2) ** 2
+            * a.shape[1]
+            / 2
+        )
     cost = cosine_cost(a, b)
     if kind == "exact":
-        return float(ot.emd2(ot.unif(len(a)), ot.unif(len(b)), cost, numItermax=MOST_STEPS))
-    plan = ot.sinkhorn([], [], cost, regularisation, numItermax=SINKHORN_STEPS, stopThr=SINKHORN_STOP, warn=False)
+        return float(
+            ot.emd2(ot.unif(len(a)), ot.unif(len(b)), cost, numItermax=MOST_STEPS)
+        )
+    plan = ot.sinkhorn(
+        [],
+        [],
+        cost,
+        regularisation,
+        numItermax=SINKHORN_STEPS,
+        stopThr=SINKHORN_STOP,
+        warn=False,
+    )
     return float((plan * cost).sum())
 
 
 def projection_matrix(width: int, kept: int, seed: int, i: int, j: int) -> np.ndarray:
     """Gaussian matrix (d, k) for k dimensions kept, which clients i and j agree on; the same for (j, i)."""
     rng = stream(seed, "method", PROJECTION, min(i, j), max(i, j))
-    return rng.standard_normal((width, kept), dtype=np.float32) / np.float32(math.sqrt(kept))
+    return rng.standard_normal((width, kept), dtype=np.float32) / np.float32(
+        math.sqrt(kept)
+    )
 
 
 def first_gap(far: np.ndarray, chance: float) -> float:
@@ -261,7 +366,9 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     near = far[np.ix_(known, known)]
     for k in wide:
         graph = near < middle[k]
-        if ((graph.astype(np.float32) @ graph > 0) == graph).all():  # neighbours' neighbours are neighbours
+        if (
+            (graph.astype(np.float32) @ graph > 0) == graph
+        ).all():  # neighbours' neighbours are neighbours
             return float(middle[k])
     return float(middle[fold.argmax()] if len(wide) else shifted[-1])
 
@@ -275,6 +382,8 @@ def _unit(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     if len(z) < 2:
-        raise FltnbError(f"Client {client} has a single sample, which cannot be halved: leave it out.")
+        raise FltnbError(
+            f"Client {client} has a single sample, which cannot be halved: leave it out."
+        )
     order = stream(seed, "method", HALVES, len(z)).permutation(len(z))
     return z[np.sort(order[len(z) // 2 :])], z[np.sort(order[: len(z) // 2])]

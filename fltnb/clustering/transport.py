@@ -21,7 +21,10 @@ FEWEST = 8  # samples: with halves of three or less, the distance to oneself is 
 LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
 MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
 PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
-NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
+NONE, UNCLEAR = (
+    -1,
+    -2,
+)  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
 class TransportSignatures(ClientClusterer):
@@ -56,7 +59,7 @@ class TransportSignatures(ClientClusterer):
     n_splits : int, random divisions per client
     tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
     epsilon, delta, clip : float or None
-        A private release by noisy sums and counts (:func:`~fltnb.relatedness.transport.gaussian_noise`). At 128
+        A private release by noisy sums and counts (:func:`~fltnb.clustering.transport.gaussian_noise`). At 128
         dimensions a few hundred samples carry nothing at epsilon near 1. One division; the spread is over clients.
     random_state, n_jobs : see there; a client's draws depend on the seed and on its number
 
@@ -84,9 +87,13 @@ class TransportSignatures(ClientClusterer):
 
     def _check_size(self, size: int, client: int) -> None:
         if size < 2:
-            raise FltnbError(f"Client {client} has a single sample, which cannot be halved: leave it out.")
+            raise FltnbError(
+                f"Client {client} has a single sample, which cannot be halved: leave it out."
+            )
 
-    def sketch(self, x: np.ndarray, client: int = 0, rough: Callable | None = None) -> Sketch:
+    def sketch(
+        self, x: np.ndarray, client: int = 0, rough: Callable | None = None
+    ) -> Sketch:
         """Return a client's signature, of its embeddings (n, e); draws belong to its number.
 
         Of random divisions into halves (``n_splits``, or one in a private release) the first is sent, at most k
@@ -100,26 +107,49 @@ class TransportSignatures(ClientClusterer):
         for split in range(int(self.n_splits) if noise is None else 1):
             rng = stream(int(self.random_state), "kmeans", client, split)
             halves = np.split(z[rng.permutation(len(z))], [(len(z) + 1) // 2])
-            parts = [_kmeans(half, k, rng) if noise is None else _private(half, k, rng, noise) for half in halves]
+            parts = [
+                _kmeans(half, k, rng)
+                if noise is None
+                else _private(half, k, rng, noise)
+                for half in halves
+            ]
             if rough is not None:
-                parts = [(rough(points, split, half), shares) for half, (points, shares) in enumerate(parts)]
+                parts = [
+                    (rough(points, split, half), shares)
+                    for half, (points, shares) in enumerate(parts)
+                ]
             (a, share_a), (b, share_b) = parts
-            sent = sent or {"first": a, "first_shares": share_a, "second": b, "second_shares": share_b}
+            sent = sent or {
+                "first": a,
+                "first_shares": share_a,
+                "second": b,
+                "second_shares": share_b,
+            }
             own.append(transport(share_a, share_b, cdist(a, b)))
         spread = np.var(own, ddof=1) if len(own) > 1 else np.nan
-        return sent | {"own": np.array([len(z), np.mean(own), spread]), "_own": np.array(own)}
+        return sent | {
+            "own": np.array([len(z), np.mean(own), spread]),
+            "_own": np.array(own),
+        }
 
     def _relate(self, sketches, answers) -> None:
         sizes, mean, variance = np.array([sketch["own"] for sketch in sketches]).T
         # small clients throughout: no padding beyond the largest of them
-        points, shares = stacked(sketches, max(len(s[half]) for s in sketches for half in ("first", "second")))
+        points, shares = stacked(
+            sketches,
+            max(len(s[half]) for s in sketches for half in ("first", "second")),
+        )
         if all("_own" in sketch for sketch in sketches):
             self.null_ = np.stack([sketch["_own"] for sketch in sketches])
-        self.self_distance_ = np.maximum(mean, max(1e-6 * mean.max(), 1e-12))  # a client may hold copies of one sample
+        self.self_distance_ = np.maximum(
+            mean, max(1e-6 * mean.max(), 1e-12)
+        )  # a client may hold copies of one sample
         self.spread_ = _spread(mean, variance, sizes)
         count, _, k, width = points.shape
         self.weights_ = shares.reshape(count, 2 * k) / 2
-        self.centroids_ = np.where(self.weights_[:, :, None] > 0, points.reshape(count, 2 * k, width), np.nan)
+        self.centroids_ = np.where(
+            self.weights_[:, :, None] > 0, points.reshape(count, 2 * k, width), np.nan
+        )
         self._cluster(self._scores(points, shares))
         self.undecided_ |= sizes < FEWEST
 
@@ -139,7 +169,9 @@ class TransportSignatures(ClientClusterer):
     def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
         """Mean Z of newcomers to the clients of each cluster, (number of newcomers, C); near 0 if it fits."""
         if not hasattr(self, "labels_"):
-            raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
+            raise FltnbError(
+                "This TransportSignatures has not seen any clients yet: call fit first."
+            )
         count, _, width = self.centroids_.shape
         X = check_clients(X, width=width)
         self._check_sizes([len(x) for x in X])
@@ -147,8 +179,15 @@ class TransportSignatures(ClientClusterer):
         points, shares = _halves(self.centroids_, self.weights_)
         own = np.array([sketch["own"][1] for sketch in sent])
         spread = np.full(len(sent), np.sqrt(np.mean(self.spread_**2)))
-        distance = np.stack([_row(*new, points, shares) for new in zip(*stacked(sent, int(self.k)), strict=True)])
-        z = _standard(distance, own[:, None], self.self_distance_, spread[:, None], self.spread_)
+        distance = np.stack(
+            [
+                _row(*new, points, shares)
+                for new in zip(*stacked(sent, int(self.k)), strict=True)
+            ]
+        )
+        z = _standard(
+            distance, own[:, None], self.self_distance_, spread[:, None], self.spread_
+        )
         members = _one_hot(self.labels_)
         return z @ members / members.sum(0)
 
@@ -157,13 +196,21 @@ class TransportSignatures(ClientClusterer):
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
         own, spread = self.self_distance_, self.spread_
-        for i, distance in enumerate(self._each("_beyond", [()] * count, points=points, shares=shares)):
+        for i, distance in enumerate(
+            self._each("_beyond", [()] * count, points=points, shares=shares)
+        ):
             rest = slice(i + 1, None)
-            z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
+            z[i, rest] = z[rest, i] = _standard(
+                distance, own[i], own[rest], spread[i], spread[rest]
+            )
         return z
 
-    def _beyond(self, points: np.ndarray, shares: np.ndarray, client: int) -> np.ndarray:
-        return _row(points[client], shares[client], points[client + 1 :], shares[client + 1 :])
+    def _beyond(
+        self, points: np.ndarray, shares: np.ndarray, client: int
+    ) -> np.ndarray:
+        return _row(
+            points[client], shares[client], points[client + 1 :], shares[client + 1 :]
+        )
 
     def _level(self, tests: int) -> float:
         return float(norm.isf(self.alpha / tests))
@@ -171,9 +218,15 @@ class TransportSignatures(ClientClusterer):
     def _cluster(self, z: np.ndarray) -> None:
         tree = self._tree(z)
         self.gap_, sizes = merge_gaps(z, tree)
-        self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(*sizes)
+        self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(
+            *sizes
+        )
         fine = self.gap_ <= self.limit_
-        labels = accepted_groups(tree, fine) if self.n_clusters is None else canonical(cut(tree, self.n_clusters))
+        labels = (
+            accepted_groups(tree, fine)
+            if self.n_clusters is None
+            else canonical(cut(tree, self.n_clusters))
+        )
         labels, self.undecided_ = self._settle(z, labels)
         self._keep(z, tree, labels, z <= self._level(1))
 
@@ -183,10 +236,14 @@ class TransportSignatures(ClientClusterer):
         ratio = 1 + z * np.sqrt((variance[:, None] + variance) / 2)
         rows = (ratio**2 - 1) * (own[:, None] + own) / 2
         np.fill_diagonal(rows, 0)
-        rows -= rows.mean(axis=1, keepdims=True)  # the client's own chance, which moves all of its distances alike
+        rows -= rows.mean(
+            axis=1, keepdims=True
+        )  # the client's own chance, which moves all of its distances alike
         return scipy_linkage(rows / max(np.abs(rows).max(), 1e-12), "ward")
 
-    def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _settle(
+        self, z: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
         me = np.arange(len(z))
         members = _one_hot(labels)
@@ -194,7 +251,9 @@ class TransportSignatures(ClientClusterer):
         mean = np.where(count > 0, z @ members / np.maximum(count, 1), np.inf)
         level = self._level(1) * _deviation(1, np.maximum(count, 1))
         nearest = mean.argmin(1)
-        labels = np.where(mean[me, nearest] <= self.tolerance + level[me, nearest], nearest, labels)
+        labels = np.where(
+            mean[me, nearest] <= self.tolerance + level[me, nearest], nearest, labels
+        )
         free = mean <= level
         free[me, labels] = True
         return canonical(labels), free.sum(1) > 1
@@ -213,7 +272,9 @@ def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
 def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
     """Largest groups of a dendrogram in which every merge is accepted, as labels (M,)."""
     refused = np.repeat(~accepted[:, None], 4, axis=1).astype(np.float64)
-    return canonical(fcluster(tree, 0.5, "monocrit", monocrit=maxRstat(tree, refused, 0)))
+    return canonical(
+        fcluster(tree, 0.5, "monocrit", monocrit=maxRstat(tree, refused, 0))
+    )
 
 
 def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
@@ -228,11 +289,17 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
         relative = variance / np.maximum(mean, 1e-12) ** 2
         return np.sqrt(np.maximum((relative + relative.mean()) / 2, 1e-12))
     # One noisy division each: the scatter over clients once the law of their sizes is taken out
-    law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(mean), int(np.ptp(sizes) > 0 and len(sizes) >= 10))
-    return np.full(len(mean), max(np.std(np.log(mean) - law(np.log(sizes)), ddof=1), 1e-6))
+    law = np.polynomial.Polynomial.fit(
+        np.log(sizes), np.log(mean), int(np.ptp(sizes) > 0 and len(sizes) >= 10)
+    )
+    return np.full(
+        len(mean), max(np.std(np.log(mean) - law(np.log(sizes)), ddof=1), 1e-6)
+    )
 
 
-def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _halves(
+    centroids: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     shape = (len(weights), 2, weights.shape[1] // 2)
     return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
 
@@ -244,7 +311,10 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
     for half in (0, 1):
         here, there = points[half], other_points[:, 1 - half].reshape(count * k, width)
         cost = cdist(here, there).reshape(len(here), count, k).transpose(1, 0, 2)
-        total += [transport(shares[half], other_shares[j, 1 - half], cost[j]) for j in range(count)]
+        total += [
+            transport(shares[half], other_shares[j, 1 - half], cost[j])
+            for j in range(count)
+        ]
     return total / 2
 
 
@@ -266,20 +336,28 @@ def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
     return points, shares
 
 
-def _kmeans(z: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _kmeans(
+    z: np.ndarray, k: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     # SciPy's, because scikit-learn's checks take longer than the work on a few hundred rows, done ten times a client;
     # fewer centroids than k where samples repeat; a random projection tells different samples apart
     k = min(k, len(np.unique(z @ rng.normal(size=z.shape[1]))))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="One of the clusters is empty")  # its share is 0
+        warnings.filterwarnings(
+            "ignore", message="One of the clusters is empty"
+        )  # its share is 0
         centres, label = kmeans2(z, k, iter=LLOYD_STEPS, minit="++", rng=rng)
     share = np.bincount(label, minlength=k) / len(z)
     return centres[share > 0], share[share > 0]
 
 
-def _private(z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
+def _private(
+    z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise
+) -> tuple[np.ndarray, np.ndarray]:
     """Lloyd's steps that see the samples through noisy sums and counts only; the start does not depend on the data."""
-    z = z * np.minimum(1, noise.clip / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12))
+    z = z * np.minimum(
+        1, noise.clip / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+    )
     centres = rng.normal(size=(k, z.shape[1]))
     centres *= noise.clip / 2 / np.linalg.norm(centres, axis=1, keepdims=True)
     for _ in range(PRIVATE_STEPS):
@@ -288,12 +366,16 @@ def _private(z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise) -> t
         sums = member.T @ z + noise.sigma * rng.normal(size=centres.shape)
         seen = count >= 1
         moved = sums[seen] / count[seen, None]
-        centres[seen] = moved * np.minimum(1, noise.clip / np.linalg.norm(moved, axis=1, keepdims=True))
+        centres[seen] = moved * np.minimum(
+            1, noise.clip / np.linalg.norm(moved, axis=1, keepdims=True)
+        )
     share = np.where(seen, count, 0.0) if seen.any() else np.ones(k)
     return centres[share > 0], share[share > 0] / share.sum()
 
 
-def gaussian_noise(epsilon: float | None, delta: float, clip: float | None) -> Noise | None:
+def gaussian_noise(
+    epsilon: float | None, delta: float, clip: float | None
+) -> Noise | None:
     """Noise that makes one signature (epsilon, delta) differentially private; None without epsilon.
 
     One step releases the sums of k cells and ``clip`` times their counts. Replacing one sample changes these by at most

@@ -14,15 +14,19 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from toys import refused
 
-from fltnb.relatedness import FCR, PCAKMeans, base, cuts
-from fltnb.relatedness import fcr as fcr_module
-from fltnb.relatedness.centroids import matching_distances, min_distances
+from fltnb.clustering import FCR, PCAKMeans, base, cuts
+from fltnb.clustering import fcr as fcr_module
+from fltnb.clustering.centroids import matching_distances, min_distances
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
     """Clients of the embedded digits in shuffled order, and their true clusters; dimensions=None: pixels in [0, 1]."""
     x, y = load_digits(return_X_y=True)
-    x = x / 16 if dimensions is None else PCA(dimensions, random_state=0).fit_transform(x)
+    x = (
+        x / 16
+        if dimensions is None
+        else PCA(dimensions, random_state=0).fit_transform(x)
+    )
     rng = np.random.default_rng(seed)
     classes = rng.permutation(10)
     rows = [rng.permutation(np.flatnonzero(y == c)) for c in range(10)]
@@ -30,7 +34,10 @@ def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
     clients, truth = [], []
     for c in range(n_clusters):
         for i in range(members):
-            held = [rows[d][i::members] for d in classes[c * per_cluster : (c + 1) * per_cluster]]
+            held = [
+                rows[d][i::members]
+                for d in classes[c * per_cluster : (c + 1) * per_cluster]
+            ]
             clients.append(x[np.concatenate(held)])
             truth.append(c)
     order = rng.permutation(len(clients))
@@ -51,7 +58,9 @@ def noisy_blocks(seed, missing=0.1, false=0.05, sizes=(6, 7, 9)):
     return adjacency[np.ix_(order, order)], labels[order]
 
 
-@pytest.mark.parametrize(("n_clusters", "per_cluster", "n_clients"), [(2, 5, 20), (5, 2, 25), (10, 1, 40)])
+@pytest.mark.parametrize(
+    ("n_clusters", "per_cluster", "n_clients"), [(2, 5, 20), (5, 2, 25), (10, 1, 40)]
+)
 def test_finds_the_number_of_clusters_by_itself(n_clusters, per_cluster, n_clients):
     clients, truth = digit_clients(n_clients, n_clusters, per_cluster, seed=n_clusters)
     fcr = FCR(k=per_cluster, n_neighbors=5).fit(clients)
@@ -64,7 +73,9 @@ def test_finds_the_number_of_clusters_by_itself(n_clusters, per_cluster, n_clien
 def test_one_cluster_of_clients_that_are_alike_and_two_clients_without_warnings():
     clients, _ = digit_clients(20, 1, 10, seed=0)
     fcr = FCR(n_neighbors=5).fit(clients)
-    assert np.nanmax(fcr.criterion_) > 0  # some cut is always a little better than none ...
+    assert (
+        np.nanmax(fcr.criterion_) > 0
+    )  # some cut is always a little better than none ...
     assert fcr.n_clusters_ == 1  # ... but no better than chance
     assert len(FCR(k=2).fit(digit_clients(2, 2, 5, seed=0)[0]).labels_) == 2
 
@@ -77,14 +88,26 @@ def fitted():
 
 def test_attributes(fitted):
     clients, _, fcr = fitted
-    assert fcr.labels_.dtype == np.int64 and fcr.labels_[0] == 0 and len(fcr.criterion_) == 26
-    assert fcr.embedding_.shape == (25, 2, 2) and fcr.centroids_.shape == (25, 2, 16) and fcr.weights_.shape == (25, 2)
+    assert (
+        fcr.labels_.dtype == np.int64
+        and fcr.labels_[0] == 0
+        and len(fcr.criterion_) == 26
+    )
+    assert (
+        fcr.embedding_.shape == (25, 2, 2)
+        and fcr.centroids_.shape == (25, 2, 16)
+        and fcr.weights_.shape == (25, 2)
+    )
     np.testing.assert_allclose(fcr.weights_.sum(1), 1)
     assert fcr.linkage_.shape == (24, 4) and sorted(fcr.leaf_order_) == list(range(25))
-    assert fcr.adjacency_.dtype == np.uint8 and (fcr.adjacency_ == fcr.adjacency_.T).all()
+    assert (
+        fcr.adjacency_.dtype == np.uint8 and (fcr.adjacency_ == fcr.adjacency_.T).all()
+    )
     assert (fcr.adjacency_ == ((fcr.distance_ < 1) | np.eye(25, dtype=bool))).all()
     # a client's mean is the mean of its centroids, weighted by their shares
-    np.testing.assert_allclose(fcr.weights_[3] @ fcr.centroids_[3], clients[3].mean(0), atol=1e-6)
+    np.testing.assert_allclose(
+        fcr.weights_[3] @ fcr.centroids_[3], clients[3].mean(0), atol=1e-6
+    )
     assert (np.diff(fcr.labels_[fcr.leaf_order_]) != 0).sum() == fcr.n_clusters_ - 1
 
 
@@ -92,7 +115,9 @@ def test_result_depends_neither_on_jobs_nor_on_the_order(fitted, monkeypatch):
     clients, truth, fcr = fitted
     again = FCR(k=2, n_neighbors=5, n_jobs=2)
     monkeypatch.setattr(FCR, "per_task", 4)
-    with joblib.parallel_config("threading"):  # as good as processes here, and started at once
+    with joblib.parallel_config(
+        "threading"
+    ):  # as good as processes here, and started at once
         assert (again.fit_predict(clients) == fcr.labels_).all()
     np.testing.assert_array_equal(again.distance_, fcr.distance_)
     order = np.random.default_rng(0).permutation(25)
@@ -109,9 +134,14 @@ def test_k_may_differ_between_clients_and_distances_are_the_modules(fitted):
     for distance in ("min", "matching"):
         fcr = FCR(k=k, n_neighbors=5, n_clusters=5, distance=distance).fit(clients)
         assert fcr.embedding_.shape == (25, 3, 2)
-        assert np.isnan(fcr.embedding_[0, 2]).all() and np.isfinite(fcr.embedding_[4]).all()
+        assert (
+            np.isnan(fcr.embedding_[0, 2]).all()
+            and np.isfinite(fcr.embedding_[4]).all()
+        )
         assert np.isfinite(fcr.distance_).all() and fcr.weights_[0, 2] == 0
-        assert adjusted_rand_score(np.delete(truth, 4), np.delete(fcr.labels_, 4)) == 1.0
+        assert (
+            adjusted_rand_score(np.delete(truth, 4), np.delete(fcr.labels_, 4)) == 1.0
+        )
     clients, _ = digit_clients(8, 2, 5, seed=0)
     fcr = FCR(k=3, n_neighbors=5, distance="matching").fit(clients)
     np.testing.assert_array_equal(fcr.distance_, matching_distances(fcr.embedding_))
@@ -123,7 +153,11 @@ def test_exact_neighbours_are_used_for_many_points(monkeypatch):
     points = centres[np.arange(200) % 4] + rng.normal(size=(200, 8))
     monkeypatch.setattr(fcr_module, "EXACT_ABOVE", 100)
     plane = fcr_module.umap_layout(points, 15, 2, 0)
-    gap = [np.linalg.norm(plane[i::4].mean(0) - plane[j::4].mean(0)) for i in range(4) for j in range(i)]
+    gap = [
+        np.linalg.norm(plane[i::4].mean(0) - plane[j::4].mean(0))
+        for i in range(4)
+        for j in range(i)
+    ]
     assert min(gap) > 3 * max(plane[i::4].std(0).max() for i in range(4))
 
 
@@ -132,7 +166,9 @@ def test_pca_kmeans_limits_of_the_threshold_and_small_clients():
     for c in (1, 3, 10):  # all rows equal: no cut can separate them
         assert PCAKMeans(n_clusters=c, threshold=1e9).fit(clients).n_clusters_ == 1
     for c in (10, None):
-        assert PCAKMeans(n_clusters=c, threshold=1e-9).fit(clients).labels_.tolist() == list(range(10))
+        assert PCAKMeans(n_clusters=c, threshold=1e-9).fit(
+            clients
+        ).labels_.tolist() == list(range(10))
     clients[3] = clients[3][:7]
     model = PCAKMeans(n_components=30).fit(clients)
     assert model.centroids_.shape == (10, 5, 30)
@@ -147,7 +183,9 @@ def test_pca_kmeans_relates_equal_clients():
     assert model.distance_[2, 6] < 1e-6 and model.distance_[2, 5] > 0.01
     assert model.labels_[2] == model.labels_[6]
     clients, truth = digit_clients(25, 5, 2, seed=0, dimensions=None)
-    own = PCAKMeans(5, k=2, threshold=0.7).fit(clients)  # its distance compares spectra more than content
+    own = PCAKMeans(5, k=2, threshold=0.7).fit(
+        clients
+    )  # its distance compares spectra more than content
     assert adjusted_rand_score(truth, own.labels_) < 0.7
 
 
@@ -166,7 +204,9 @@ def test_modularity_equals_networkx(seed):
             assert np.isnan(scores[c])  # the dendrogram has no such cut
             continue
         parts = [set(np.flatnonzero(labels == part)) for part in np.unique(labels)]
-        assert scores[c] == pytest.approx(nx.community.modularity(graph, parts), abs=1e-12)
+        assert scores[c] == pytest.approx(
+            nx.community.modularity(graph, parts), abs=1e-12
+        )
         checked += 1
     assert checked > 5
 
@@ -175,7 +215,9 @@ def test_modularity_equals_networkx(seed):
 def test_linkage_of_rows_and_its_cuts_are_scipys(method):
     adjacency, _ = noisy_blocks(1)
     tree = cuts.rows_linkage(adjacency, method)
-    np.testing.assert_allclose(tree, scipy_linkage(adjacency.astype(float), method), atol=1e-9)
+    np.testing.assert_allclose(
+        tree, scipy_linkage(adjacency.astype(float), method), atol=1e-9
+    )
     for c in range(1, len(tree) + 1):
         np.testing.assert_array_equal(cuts.cut(tree, c), fcluster(tree, c, "maxclust"))
 
@@ -196,7 +238,9 @@ def test_cuts_by_hand():
     assert model.leaf_order_.tolist() != list(range(len(labels)))
 
 
-@pytest.mark.parametrize("sizes", [(3, 3), (2, 2), (4, 9, 2), (1,) * 6, (7,), (5,) * 10, (1, 1, 8)])
+@pytest.mark.parametrize(
+    "sizes", [(3, 3), (2, 2), (4, 9, 2), (1,) * 6, (7,), (5,) * 10, (1, 1, 8)]
+)
 def test_separate_complete_blocks_are_taken_at_their_word(sizes):
     adjacency, labels = blocks(*sizes)
     assert cuts.chance_modularity(adjacency) == 0
@@ -210,7 +254,10 @@ def test_separate_complete_blocks_are_taken_at_their_word(sizes):
 def test_best_cut_on_noisy_and_on_random_graphs(seed):
     adjacency, labels = noisy_blocks(seed)
     tree = cuts.rows_linkage(adjacency)
-    scores, chance = cuts.modularity_by_cut(adjacency, tree), cuts.chance_modularity(adjacency)
+    scores, chance = (
+        cuts.modularity_by_cut(adjacency, tree),
+        cuts.chance_modularity(adjacency),
+    )
     assert cuts.best_cut(scores, chance) == 3
     assert adjusted_rand_score(labels, cuts.cut(tree, 3)) == 1.0
     assert cuts.best_cut(scores, chance, max_clusters=2) == 2
@@ -225,7 +272,10 @@ def test_best_cut_on_noisy_and_on_random_graphs(seed):
 
 @st.composite
 def point_sets(draw):
-    rng, n_clients = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.integers(2, 6))
+    rng, n_clients = (
+        np.random.default_rng(draw(st.integers(0, 2**32 - 1))),
+        draw(st.integers(2, 6)),
+    )
     return [rng.normal(size=(k, 2)) for k in rng.integers(1, 6, n_clients)]
 
 
@@ -238,7 +288,10 @@ def brute_matching(a, b):
     if len(a) > len(b):
         a, b = b, a
     ways = permutations(range(len(b)), len(a))
-    return min(np.sqrt(sum(((a[i] - b[j]) ** 2).sum() for i, j in enumerate(way))) for way in ways) / len(a)
+    return min(
+        np.sqrt(sum(((a[i] - b[j]) ** 2).sum() for i, j in enumerate(way)))
+        for way in ways
+    ) / len(a)
 
 
 def test_distances_by_hand():
@@ -250,11 +303,17 @@ def test_distances_by_hand():
     assert matching_distances([a, np.array([[3.0, 1.0]])])[0, 1] == 1
 
 
-@pytest.mark.parametrize(("fast", "brute"), [(min_distances, brute_min), (matching_distances, brute_matching)])
+@pytest.mark.parametrize(
+    ("fast", "brute"),
+    [(min_distances, brute_min), (matching_distances, brute_matching)],
+)
 @given(points=point_sets())
 @settings(max_examples=30, deadline=None)
 def test_distances_equal_enumeration(fast, brute, points):
-    expected = [[0 if i == j else brute(a, b) for j, b in enumerate(points)] for i, a in enumerate(points)]
+    expected = [
+        [0 if i == j else brute(a, b) for j, b in enumerate(points)]
+        for i, a in enumerate(points)
+    ]
     np.testing.assert_allclose(fast(points), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -269,15 +328,25 @@ FOUR = [np.random.default_rng(i).random((8, 3)) for i in range(4)]
         ({"k": [2, 2]}, FOUR, "one per client"),
         ({"k": 0}, FOUR, "client 0"),
         ({"k": 2.5}, FOUR, "whole number"),
-        ({}, [*FOUR[:2], np.where(np.eye(8, 3), np.nan, FOUR[2]), FOUR[3]], "client 2 hold NaN"),
+        (
+            {},
+            [*FOUR[:2], np.where(np.eye(8, 3), np.nan, FOUR[2]), FOUR[3]],
+            "client 2 hold NaN",
+        ),
         ({}, FOUR[:1], "at least 2 clients"),
         ({}, [*FOUR, np.ones((8, 4))], "Client 4 has"),
         ({}, [*FOUR, np.ones(8)], "client 4"),
         ({}, [*FOUR, np.ones((0, 3))], "Client 4 has no"),
-        ({}, [*FOUR, np.ones((8, 3, 1))], r"\(8, 3, 1\): flatten them, x.reshape\(len\(x\), -1\)"),
+        (
+            {},
+            [*FOUR, np.ones((8, 3, 1))],
+            r"\(8, 3, 1\): flatten them, x.reshape\(len\(x\), -1\)",
+        ),
         ({}, dict(enumerate(FOUR)), r"not a dict: pass list\(d.values\(\)\)"),
     ],
 )
 def test_bad_input(clusterer, options, clients, message, monkeypatch):
-    monkeypatch.setattr(base.ClientClusterer, "_each", None)  # it is refused before any work
+    monkeypatch.setattr(
+        base.ClientClusterer, "_each", None
+    )  # it is refused before any work
     refused(message, clusterer(**options).fit, clients)

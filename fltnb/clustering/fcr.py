@@ -14,7 +14,12 @@ from sklearn.neighbors import NearestNeighbors
 from ..errors import FltnbError
 from ..randomness import integer
 from ..settings import Count, Whole
-from .centroids import CentroidClusterer, matching_distances, min_distances, stack_ragged
+from .centroids import (
+    CentroidClusterer,
+    matching_distances,
+    min_distances,
+    stack_ragged,
+)
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
 _SEARCH = ("pynndescent", "pynndescent.distances", "pynndescent.sparse")
@@ -36,14 +41,14 @@ class FCR(CentroidClusterer):
     threshold : float, gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
     distance : {"min", "matching"}
         Smallest between any two points (Algorithm 2, line 15), or the public code's
-        :func:`~fltnb.relatedness.centroids.matching_distances`.
+        :func:`~fltnb.clustering.centroids.matching_distances`.
     n_neighbors, n_components : int
         UMAP's neighbourhood and dimension u. Take fewer neighbours than one kind of data has centroids over all
         clients: with 25 small clients 15 glues digits together and 5 does not.
     linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
     n_init : int, starts of each k-means
     random_state : int, every client's k-means gets ``randomness.integer(random_state, "kmeans")``, UMAP that of "umap"
-    max_clusters, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
+    max_clusters, n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
 
     Attributes
     ----------
@@ -60,11 +65,15 @@ class FCR(CentroidClusterer):
         super()._check_sizes(sizes)
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
-            raise FltnbError(f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4.")
+            raise FltnbError(
+                f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4."
+            )
 
     def _relate(self, sketches, answers) -> None:
         centres, seed = self._take(sketches), integer(int(self.random_state), "umap")
-        plane = umap_layout(np.concatenate(centres), self.n_neighbors, self.n_components, seed)
+        plane = umap_layout(
+            np.concatenate(centres), self.n_neighbors, self.n_components, seed
+        )
         points = np.split(plane, np.cumsum([len(own) for own in centres])[:-1])
         self.embedding_ = stack_ragged(points)
         self._threshold_and_cut(DISTANCES[self.distance](points))
@@ -86,21 +95,36 @@ def umap_class() -> type:
 
     Its approximate search for neighbours compiles for half a minute when it is first imported, and is never used here.
     """
-    unused = [name for name in _SEARCH if sys.modules.setdefault(name, _Unused(name)).__class__ is _Unused]
+    unused = [
+        name
+        for name in _SEARCH
+        if sys.modules.setdefault(name, _Unused(name)).__class__ is _Unused
+    ]
     import umap
     from numba.core.dispatcher import Dispatcher
 
     for name in unused:
         del sys.modules[name]
 
-    parts = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "umap"]
-    for function in {id(f): f for part in parts for f in vars(part).values() if isinstance(f, Dispatcher)}.values():
+    parts = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "umap"
+    ]
+    for function in {
+        id(f): f
+        for part in parts
+        for f in vars(part).values()
+        if isinstance(f, Dispatcher)
+    }.values():
         with contextlib.suppress(RuntimeError):  # no folder that can be written to
             function.enable_caching()
     return umap.UMAP
 
 
-def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: int) -> np.ndarray:
+def umap_layout(
+    points: np.ndarray, n_neighbors: int, n_components: int, seed: int
+) -> np.ndarray:
     """UMAP coordinates of the points themselves, (n, n_components) float32 (FLT, Algorithm 2, line 14).
 
     One thread: UMAP's parallel layout is not reproducible. From 4,096 points on the exact neighbours are handed to it.
@@ -109,16 +133,32 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
     n_neighbors = min(n_neighbors, len(points) - 1)
     options = {}
     if len(points) >= EXACT_ABOVE:
-        distance, index = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(points).kneighbors()
-        own = np.arange(len(points))[:, None]  # UMAP counts a point as its own first neighbour
+        distance, index = (
+            NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute")
+            .fit(points)
+            .kneighbors()
+        )
+        own = np.arange(len(points))[
+            :, None
+        ]  # UMAP counts a point as its own first neighbour
         index = np.hstack([own, index[:, :-1]]).astype(np.int32)
         distance = np.hstack([np.zeros_like(own), distance[:, :-1]]).astype(np.float32)
         options["precomputed_knn"] = (index, distance, None)
     with warnings.catch_warnings():
-        for harmless in ("Graph is not fully connected", "precomputed_knn", "Spectral initialisation failed"):
-            warnings.filterwarnings("ignore", message=f".*{harmless}", category=UserWarning)
-        warnings.filterwarnings("ignore", message="Tensorflow not installed", category=ImportWarning)
-        warnings.filterwarnings("ignore", message="IProgress not found")  # UMAP asks tqdm for a notebook bar
+        for harmless in (
+            "Graph is not fully connected",
+            "precomputed_knn",
+            "Spectral initialisation failed",
+        ):
+            warnings.filterwarnings(
+                "ignore", message=f".*{harmless}", category=UserWarning
+            )
+        warnings.filterwarnings(
+            "ignore", message="Tensorflow not installed", category=ImportWarning
+        )
+        warnings.filterwarnings(
+            "ignore", message="IProgress not found"
+        )  # UMAP asks tqdm for a notebook bar
         return umap_class()(
             n_neighbors=n_neighbors,
             n_components=n_components,
