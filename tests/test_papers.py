@@ -762,7 +762,7 @@ def test_checks_are_one_line_each(root, capsys):
     assert (
         len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0
     )  # written once
-    verdict = papers.verdicts().set_index("id")["verdict"][
+    verdict = papers.checked_claims().set_index("id")["verdict"][
         ["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-fig2"]
     ]
     assert list(verdict) == ["holds", "stand-in only", "mixed", "not tested"]
@@ -822,7 +822,7 @@ def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(
         for number, word in enumerate(words):
             papers.check("flt-t1-1", f"It is so, {number}", word, "why")
         papers.write("01_scenario1", profile)
-    claim = one(papers.verdicts(), id="flt-t1-1")
+    claim = one(papers.checked_claims(), id="flt-t1-1")
     assert claim["verdict"] == verdict and all(
         why == "why" for *_, why in claim["evidence"]
     )

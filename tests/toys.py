@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ import fltnb as fl
 from fltnb import paths
 from fltnb.data import ImageSet
 from fltnb.methods import Context
+from fltnb.papers.verdicts import Numbers
 from fltnb.training import Trained
 
 QUICK = {
@@ -185,3 +187,77 @@ def half(file):
     file.write(b"half")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Made:
+    """Results made by hand, for tests of claims: what :class:`Numbers` looks at."""
+
+    def __init__(self, runs, curves=None, clients=None, tables=None, arrays=None):
+        self.runs = pd.DataFrame(runs)
+        for name in ("kind", "dataset", "model", "method", "variant", "key"):
+            if name not in self.runs:
+                self.runs[name] = ""
+        if "seed" not in self.runs:
+            self.runs["seed"] = 0
+        self.curves = pd.DataFrame() if curves is None else pd.DataFrame(curves)
+        self.clients = pd.DataFrame() if clients is None else pd.DataFrame(clients)
+        self.tables = tables or {}  # (key, name) -> table
+        self.kept = arrays or {}  # key -> arrays
+        self.axes = tuple(self.runs.attrs.get("axes", ()))
+
+    def table(self, key, name):
+        return pd.DataFrame(self.tables.get((key, name), {}))
+
+    def arrays(self, key):
+        return self.kept.get(key, {})
+
+    def record(self, key):
+        return {"settings": {}, "provenance": {}}
+
+
+def measured(
+    dataset="", model="", variant="as_written", table="", beside=None, **measures
+):
+    """Numbers by hand: a measure is method -> number, or a list of them by seed.
+
+    ``measured("mnist", table="T1", accuracy={"flt_enc1": [98, 99], "fedavg": 90})``.
+    ``curves={"flt": [50, 60, 70]}`` (test accuracy by round from round 1), ``train={...}``.
+    ``clusterings``, ``studies``: rows of ``runs`` (dicts); a study's ``tables`` (name ->
+    rows), and ``arrays`` of either, stand in its row. Other names of a row are axes.
+    """
+    splits = {"test": measures.pop("curves", {}), "train": measures.pop("train", {})}
+    jobs = {"clustering": measures.pop("clusterings", [])}
+    jobs["study"] = measures.pop("studies", [])
+    about = {"dataset": dataset, "model": model, "variant": variant}
+
+    runs = {}
+    for measure, by_method in measures.items():
+        for method, values in by_method.items():
+            for seed, value in enumerate(np.atleast_1d(values)):
+                row = {"kind": "training", "method": method, "seed": seed} | about
+                row = runs.setdefault((method, seed), row)
+                row |= {"key": f"{method}-{seed}", measure: value}
+
+    curves = []
+    for split, by_method in splits.items():
+        for method, values in by_method.items():
+            row = {"kind": "training", "method": method, "seed": 0} | about
+            runs.setdefault((method, 0), row | {"key": f"{method}-0"})
+            for round, value in enumerate(values, start=1):
+                point = {"key": f"{method}-0", "method": method, "seed": 0}
+                point |= {"round": round, "split": split, "accuracy": value}
+                curves.append(point)
+
+    rows, tables, arrays, axes = list(runs.values()), {}, {}, {}
+    for kind, each in jobs.items():
+        for number, job in enumerate(each):
+            key = f"{kind}-{number}"
+            for name, table_ in job.pop("tables", {}).items():
+                tables[key, name] = table_
+            arrays[key] = job.pop("arrays", {})
+            known = {"ari", "n_clusters", "true_clusters", "method", "seed"}
+            axes |= dict.fromkeys(job.keys() - known)
+            rows.append({"kind": kind, "key": key, "model": ""} | about | job)
+    made = Made(rows, curves, None, tables, arrays)
+    made.axes = tuple(axes)
+    return Numbers(made, dataset, "", variant, table, beside)

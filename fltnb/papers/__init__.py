@@ -5,12 +5,13 @@ papers' own numbers and claims.
 """
 
 from . import report
-from .checks import check, verdicts, write
+from .checks import check, checked_claims, write
 from .compare import compare, measured, wide
 from .counts import all_measured, committed, counts, nearness, rank_agreement
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
+from .verdicts import judge, outcomes
 
 __all__ = [
     "NOTEBOOKS",
@@ -32,4 +33,4 @@ __all__ += [
     "numbers",
     "rank_agreement",
 ]
-__all__ += ["report", "verdicts", "wide", "write"]
+__all__ += ["checked_claims", "report", "wide", "write"]

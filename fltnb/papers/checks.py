@@ -143,7 +143,7 @@ def checks() -> pd.DataFrame:
     )
 
 
-def verdicts(found: pd.DataFrame | None = None) -> pd.DataFrame:
+def checked_claims(found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Join every registered claim with what became of it; ``found``: from :func:`checks`, which is read if left out.
 
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only

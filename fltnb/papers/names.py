@@ -5,6 +5,8 @@ from ..plots.style import NAMED
 PAPERS = {"flt": "FLT", "fesem": "FeSEM", "mthfl": "MT-HFL", "emdcfl": "EMD-CFL"}
 """Paper -> what it is called, in the order of the notebooks."""
 VARIANTS = {"as_written": "as written", "as_run": "as run"}
+SHORT = {"as_written": "text", "as_run": "code"}
+"""Variant -> what it follows: the paper's text, or its authors' code."""
 
 NAMES = {name: look.label for name, look in NAMED.items()} | VARIANTS | PAPERS
 

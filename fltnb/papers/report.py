@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from .. import paths
-from .checks import VERDICTS, checks, verdicts
+from .checks import VERDICTS, checked_claims, checks
 from .compare import above_diagonal, cell_text, measured, wide, worded
 from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, VARIANTS, label
@@ -42,7 +42,9 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
     """Return file -> Markdown: ``docs/report/`` and, if it is there, ``README.md``; ``held``: notebook -> results."""
     found, plain = all_measured(held), partial(escape, quote=False)
     checked = checks().map(plain)
-    judged = verdicts(checked).assign(claim=lambda judged: judged["claim"].map(plain))
+    judged = checked_claims(checked).assign(
+        claim=lambda judged: judged["claim"].map(plain)
+    )
     totals, near = counts(found).set_index(["paper", "variant"]), nearness(found)
     each = [
         _card(paper, held, totals, near, judged[judged["paper"] == paper])

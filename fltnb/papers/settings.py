@@ -170,6 +170,7 @@ def departures(
     dataset: str = "",
     variant: str = "as_written",
     at_round: int | None = None,
+    instead: Row | None = None,
 ) -> list[str]:
     """Say how a job departs from the setting and the data of a printed number.
 
@@ -177,7 +178,7 @@ def departures(
     Returns a list of str: short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if nothing
     departs. ``record``: a job's ``settings`` and ``provenance`` (:meth:`Results.record`). ``line``: a row of
     :func:`fltnb.papers.numbers`. ``dataset, variant``: of the job, as in ``runs``. ``at_round``: the number is read off
-    the job's curve at this round, not at its end.
+    the job's curve at this round, not at its end. ``instead``: settings in the place of the line's.
     """
     ours = {}
     settings = record["settings"] | ({} if at_round is None else {"rounds": at_round})
@@ -189,7 +190,7 @@ def departures(
         ours |= federation
         federation = federation.get("base")
     ours |= settings
-    printed = printed_setting(line)
+    printed = printed_setting(line) | dict(instead or {})
     if variant == "as_run":
         printed = {
             name: value

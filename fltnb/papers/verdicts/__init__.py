@@ -1,0 +1,14 @@
+"""Verdicts on the papers' claims: one tested function per claim.
+
+``flt``, ``fesem``, ``mthfl`` and ``emdcfl`` hold the functions; :func:`judge` runs
+those of a notebook, :func:`outcomes` says what became of each claim.
+"""
+
+from . import flt
+from .claim import CLAIMS, OUTCOMES, Claim, Finding, claim, not_tested
+from .judging import TESTED_ON, claims_of, judge, outcomes, tested_on
+from .numbers import Numbers, Print
+
+__all__ = ["CLAIMS", "OUTCOMES", "TESTED_ON", "Claim", "Finding", "Numbers", "Print"]
+__all__ += ["claim", "claims_of", "flt", "judge", "not_tested", "outcomes"]
+__all__ += ["tested_on"]

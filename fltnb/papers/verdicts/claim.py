@@ -1,0 +1,100 @@
+"""What a claim of a paper is here: a function that gives a number and a verdict."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...errors import FltnbError
+from ..numbers import claims
+
+OUTCOMES = {"agrees": "✔", "partly": "◐", "disagrees": "✘", "not tested": "○"}
+"""Outcome of a claim -> its sign."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a claim came to on one set of numbers.
+
+    Parameters
+    ----------
+    number : float, what the rule looks at; NaN if it is missing: not tested
+    holds : bool or sequence of bool, what the rule says; several that differ: in part
+    text : str, shown in the place of the number
+    why : str, why the claim could not be tested
+    """
+
+    number: float
+    holds: bool | Sequence[bool] = False
+    text: str = ""
+    why: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """One of :data:`OUTCOMES`."""
+        if np.isnan(self.number):
+            return "not tested"
+
+        parts = np.atleast_1d(self.holds)
+        if parts.all():
+            return "agrees"
+        return "partly" if parts.any() else "disagrees"
+
+
+def not_tested(why: str) -> Finding:
+    """Return the finding of a claim for which something is missing; ``why``: what."""
+    return Finding(np.nan, why=why)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper and how it is tested; made by :func:`claim`."""
+
+    id: str
+    function: Callable[[Any], Finding]
+    short: str
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    show: str = "{:+.1f}"
+    unit: str = "points"
+    whole: bool = False
+    setting: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, numbers: Any) -> Finding:
+        """Test the claim on numbers (:class:`Numbers`)."""
+        return self.function(numbers)
+
+
+CLAIMS: dict[str, Claim] = {}
+"""Id of a claim -> how it is tested."""
+
+
+def claim(id: str, **how: Any) -> Callable:
+    """Register a function as the test of a claim: :class:`Numbers` to :class:`Finding`.
+
+    Its docstring is the claim in a short sentence, as tables show it. FltnbError:
+    ``claims.csv`` does not have the id, or it is registered twice.
+
+    Parameters
+    ----------
+    id : str, the claim in ``claims.csv``
+    data, models : names in print of data sets and networks it speaks of; () for all
+    tables : the printed tables that it can be tested on; that of the notebook counts
+    show : str, format of the number, "{:+.1f}" by default
+    unit : str, what the number is in, "points" by default
+    whole : bool, tested once for a notebook, not for each data set and variant
+    setting : settings in print that differ from the table's, as of a figure
+    """
+    if id not in set(claims()["id"]):
+        raise FltnbError(f"claims.csv has no claim {id!r}: add it there first.")
+    if id in CLAIMS:
+        raise FltnbError(f"The claim {id!r} has a test already: write one only.")
+
+    def register(function: Callable[[Any], Finding]) -> Claim:
+        short = (function.__doc__ or "").strip().rstrip(".")
+        CLAIMS[id] = Claim(id, function, short, **how)
+        return CLAIMS[id]
+
+    return register

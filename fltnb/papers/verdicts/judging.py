@@ -1,0 +1,280 @@
+"""Testing claims: those of a notebook, on its results and on the printed numbers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import FltnbError
+from ..names import SHORT, label
+from ..numbers import claims, numbers
+from ..settings import NETWORKS, NOTEBOOKS, SAME, STAND_INS, TOY, departures, stand_in
+from .claim import CLAIMS, OUTCOMES, Claim, Finding
+from .numbers import Numbers, Print
+
+TESTED_ON = ("printed setting", "reduced setting", "stand-in data")
+"""How the numbers behind a verdict were made, from what counts to what does not."""
+COLUMNS = (
+    *("id", "claim", "notebook", "table", "dataset", "model", "variant"),
+    *("number", "text", "holds", "outcome", "why", "seeds", "tested_on", "departs"),
+)
+
+
+def claims_of(notebook: str) -> list[str]:
+    """Return the ids of the claims that a notebook (``"01"``) tests."""
+    found = claims()
+    tested = [
+        any(name.startswith(notebook) for name in names.split("; "))
+        for names in found["notebook"]
+    ]
+    return list(found["id"][tested])
+
+
+def judge(
+    notebook: str,
+    results: Any,
+    beside: Mapping[str, Any] | None = None,
+    ids: Iterable[str] | None = None,
+) -> pd.DataFrame:
+    """Test the claims of a notebook, each on every data set, network and variant.
+
+    Returns a DataFrame, a row per claim and set of numbers, the printed ones, too:
+    ``id, claim, notebook, table, dataset, model``; ``variant`` ("printed",
+    "as_written", "as_run" or ""); ``number`` and ``text`` (as shown); ``outcome``
+    (agrees, partly, disagrees, not tested); ``holds`` (True, False, or None if it was
+    not tested); ``why`` it was not; ``seeds``; ``tested_on`` (one of
+    :data:`TESTED_ON`, "" in print); ``departs``: phrases that say how the runs are not
+    the paper's.
+
+    Parameters
+    ----------
+    notebook : str, such as "01"
+    results : Results, all that the notebook has; None if there is nothing
+    beside : notebook -> Results, of other notebooks that a claim speaks of as well
+    ids : the claims, by default all that ``claims.csv`` has for the notebook
+    """
+    rows = []
+    for name in claims_of(notebook) if ids is None else ids:
+        if name not in CLAIMS:
+            rows.append(_untested(name, notebook, "no test is written for it"))
+            continue
+        found = list(_judge(CLAIMS[name], notebook, results, beside or {}))
+        rows += found or [_untested(name, notebook, "it was not run")]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
+    """Return the row of a claim for which there are no numbers."""
+    sentence = claims().set_index("id")["claim"][name].rstrip(".")
+    row = {column: "" for column in COLUMNS}
+    row |= {"id": name, "claim": sentence, "notebook": notebook, "number": np.nan}
+    row |= {"holds": None, "outcome": "not tested", "why": why, "seeds": 0}
+    row["departs"] = ()
+    return row
+
+
+def _judge(
+    claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each set of numbers that the claim speaks of."""
+    table = _table(claim, notebook)
+    if results is None or not len(results.runs):
+        return
+    if claim.whole:
+        yield _row(claim, notebook, Numbers(results, table=table, beside=beside))
+        return
+
+    paper = claim.id.partition("-")[0]
+    tables = {name[:2]: _table(claim, name) for name in beside}
+    prints = {name: Print(paper, other) for name, other in tables.items() if other}
+    runs = results.runs[results.runs["dataset"] != ""]
+    trained = runs[runs["kind"] == "training"]
+    pairs = (trained if len(trained) else runs).drop_duplicates(["dataset", "model"])
+    for dataset, model in zip(pairs["dataset"], pairs["model"], strict=True):
+        name, network = _in_print(paper, table, dataset, model)
+        if not _speaks(claim, dataset, network):
+            continue
+        if table and name in set(numbers(paper, table)["dataset"]):
+            printed = Print(paper, table)
+            printed = Numbers(printed, name, network, table=table, beside=prints)
+            yield _row(claim, notebook, printed) | {"dataset": dataset, "model": model}
+        own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
+        for variant in dict.fromkeys(own["variant"][own["variant"] != ""]):
+            mine = Numbers(results, dataset, model, variant, table, beside)
+            yield _row(claim, notebook, mine)
+
+
+def _table(claim: Claim, notebook: str) -> str:
+    """Return the table among a claim's beside which a notebook's results stand."""
+    books = NOTEBOOKS[claim.id.partition("-")[0]]
+    own = [tables for name, tables in books.items() if name.startswith(notebook[:2])]
+    there = [table for table in claim.tables if own and table in own[0]]
+    return there[0] if there else ""
+
+
+def _in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str]:
+    """Return the paper's names of a data set and, if it has several, of a network."""
+    name = (STAND_INS | SAME).get(dataset, dataset)
+    printed = numbers(paper, table) if table else numbers(paper)
+    models = printed.loc[printed["dataset"] == name, "model"].unique()
+    if not table or len(models) < 2:
+        return name, ""
+    names = {ours: theirs for theirs, ours in NETWORKS.items()}
+    return name, names.get(model, "mlp" if model.startswith("mlp") else "cnn")
+
+
+def _speaks(claim: Claim, dataset: str, model: str) -> bool:
+    """Whether a claim is about a data set and a network; toy data stand for all."""
+    if claim.models and model and model not in claim.models:
+        return False
+    name = (STAND_INS | SAME).get(dataset, dataset)
+    return not claim.data or name in claim.data or bool(TOY.search(dataset))
+
+
+def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
+    """Test a claim on one set of numbers."""
+    try:
+        finding = claim(numbers)
+    except FltnbError as error:
+        raise FltnbError(f"{claim.id} cannot be tested: {error}") from error
+    if not isinstance(finding, Finding):
+        raise FltnbError(f"{claim.id} gave {finding!r}: return a Finding.")
+    used = numbers.used
+    departs = _departs(claim, numbers, used) if used else ()
+    tested = finding.outcome != "not tested"
+    return {
+        "id": claim.id,
+        "claim": claim.short,
+        "notebook": notebook,
+        "table": numbers.table,
+        "dataset": numbers.dataset,
+        "model": numbers.model,
+        "variant": "printed" if numbers.printed else numbers.variant,
+        "number": finding.number,
+        "text": shown(finding, claim.show) if tested else "",
+        "holds": finding.outcome == "agrees" if tested else None,
+        "outcome": finding.outcome,
+        "why": "" if tested else finding.why or "a number is missing",
+        "seeds": _seeds(used),
+        "tested_on": "" if numbers.printed or not tested else tested_on(departs),
+        "departs": departs,
+    }
+
+
+def shown(finding: Finding, show: str) -> str:
+    """Write a finding's number with a minus sign, zero without one."""
+    if finding.text:
+        return finding.text
+    text = show.format(finding.number)
+    if not any(digit in text for digit in "123456789"):
+        text = text.replace("-", "").replace("+", "")
+    return text.replace("-", "−")
+
+
+def _seeds(used: Mapping[str, Any]) -> int:
+    seeds = set()
+    for results in {id(one): one for one in used.values()}.values():
+        runs = results.runs
+        seeds |= set(runs["seed"][runs["key"].isin(used)].dropna())
+    return len(seeds)
+
+
+def tested_on(departs: Iterable[str]) -> str:
+    """Return how runs were made that depart from the paper's in this way."""
+    departs = list(departs)
+    if any(phrase.startswith("stand-in") for phrase in departs):
+        return "stand-in data"
+    return "reduced setting" if departs else "printed setting"
+
+
+def _departs(claim: Claim, numbers: Numbers, used: Mapping[str, Any]) -> tuple:
+    """Say how the jobs behind a verdict depart from the printed setting and data."""
+    said: dict[str, None] = {}
+    for results in {id(one): one for one in used.values()}.values():
+        runs = results.runs[results.runs["key"].isin(used)]
+        for run in runs.drop_duplicates("key").to_dict("records"):
+            said |= dict.fromkeys(_departs_of(claim, numbers.table, results, run))
+    return tuple(said)
+
+
+def _departs_of(claim: Claim, table: str, results: Any, run: Mapping) -> list[str]:
+    dataset = run["dataset"]
+    if TOY.search(dataset):
+        return [f"stand-in: {label(dataset)}"]
+    record = results.record(run["key"])
+    line = _line(claim.id.partition("-")[0], table, run)
+    if line is None:
+        return stand_in(dataset, record["provenance"].get("data_origin", ""))
+    setting = {"variant": run["variant"], "dataset": dataset}
+    found = departures(record, line, **setting, instead=claim.setting)
+    if run.get("stopped"):
+        found.append("a run stopped early")
+    return found
+
+
+def _line(paper: str, table: str, run: Mapping) -> dict[str, Any] | None:
+    """Return the printed line whose setting a run should have: its method's, or any."""
+    if not table:
+        return None
+    name, network = _in_print(paper, table, run["dataset"], run["model"])
+    printed = numbers(paper, table)
+    printed = printed[printed["dataset"] == name]
+    if network:
+        printed = printed[printed["model"] == network]
+    own = printed[printed["method"] == run["method"]]
+    chosen = own if len(own) else printed
+    return chosen.iloc[0].to_dict() if len(chosen) else None
+
+
+def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
+    """Say what became of each claim; ``tested``: rows of :func:`judge`.
+
+    Only what was tested in the printed setting on the paper's data counts: a claim
+    agrees if it holds wherever it was tested so, disagrees if it holds nowhere, and
+    agrees partly otherwise. Returns a DataFrame, one row per claim: ``id, claim,
+    outcome``; ``sign`` (in brackets: that of runs which do not count); ``tested_on``
+    (the best there is, "" for none); ``printed`` and ``here`` (numbers as text),
+    ``seeds``, ``why``.
+    """
+    rows = []
+    for name, own in tested.groupby("id", sort=False):
+        ours = own[(own["variant"] != "printed") & (own["outcome"] != "not tested")]
+        best = next((how for how in TESTED_ON if how in set(ours["tested_on"])), "")
+        counted = ours[ours["tested_on"] == best]
+        together = _together(counted["outcome"])
+        counts = best == TESTED_ON[0]
+        sign = OUTCOMES[together]
+        row = {"id": name, "claim": own["claim"].iloc[0]}
+        row["outcome"] = together if counts else "not tested"
+        row["sign"] = sign if counts or not best else f"({sign})"
+        row["tested_on"] = best
+        row["printed"] = _texts(own[own["variant"] == "printed"])
+        row["here"] = _texts(counted)
+        row["seeds"] = int(counted["seeds"].max()) if len(counted) else 0
+        row["why"] = (
+            "" if best else "; ".join(dict.fromkeys(own["why"][own["why"] != ""]))
+        )
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _together(words: pd.Series) -> str:
+    """Join the outcomes of several sets of numbers."""
+    if words.empty:
+        return "not tested"
+    return words.iloc[0] if words.nunique() == 1 else "partly"
+
+
+def _texts(rows: pd.DataFrame) -> str:
+    """Write the numbers of a claim's rows, each behind its data set and variant."""
+    networks = rows.groupby("dataset")["model"].nunique()
+    said = []
+    for row in rows[rows["text"] != ""].to_dict("records"):
+        where = [label(row["dataset"])] if row["dataset"] else []
+        if networks[row["dataset"]] > 1:
+            where.append(label(row["model"]))
+        if row["variant"] in SHORT:
+            where.append(SHORT[row["variant"]])
+        said.append(f"{', '.join(where)}: {row['text']}" if where else row["text"])
+    return "; ".join(said)

@@ -1,0 +1,252 @@
+"""What a test of a claim may look at: numbers of one data set, network and variant.
+
+A printed table has the shape of results (:class:`Print`), so that a test asks both the
+same questions. What they do not have is NaN or an empty table. Compare numbers with
+numpy's ``min`` and ``max``: Python's skip a NaN.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import FltnbError
+from ..compare import COLUMNS, TARGETS
+from ..numbers import numbers
+from ..settings import printed_setting
+
+NO_SWITCH = ("precision", "network", "table")
+"""Axes of runs that change nothing of what a printed number is about."""
+
+
+class Print:
+    """A printed table in the shape of results: a row per method and printed setting."""
+
+    axes = ()
+    curves = clients = pd.DataFrame()
+
+    def __init__(self, paper: str, table: str):
+        rows: dict[str, dict[str, Any]] = {}
+        for line in numbers(paper, table).to_dict("records"):
+            setting = printed_setting(line)
+            about = {name: line[name] for name in ("dataset", "model", "method")}
+            row = setting | about | {"kind": "training", "variant": "", "seed": 0}
+            row = rows.setdefault(str(row), row | {"key": ""})
+            measure = COLUMNS.get((line["metric"], line["split"]), line["metric"])
+            row[measure] = line["number"]
+        self.runs = pd.DataFrame(rows.values())
+
+
+class Numbers:
+    """The numbers of one data set, network and variant, or the printed ones.
+
+    Parameters
+    ----------
+    results : Results, or :class:`Print`
+        Something with ``runs``, ``curves``, ``clients``, ``axes``; results also with
+        ``table(key, name)`` and ``arrays(key)``.
+    dataset, model, variant : str, which of the results; "" for all
+    table : str, the printed table beside which they stand, such as "T1"; "" for none
+    beside : notebook, such as "01" -> results, for claims about several notebooks
+
+    Attributes
+    ----------
+    used : the keys of all jobs that were looked at -> the results that have them
+    printed : bool, the numbers are those of print
+    """
+
+    def __init__(
+        self,
+        results: Any,
+        dataset: str = "",
+        model: str = "",
+        variant: str = "",
+        table: str = "",
+        beside: Mapping[str, Any] | None = None,
+    ):
+        self.results, self.table = results, table
+        self.dataset, self.model, self.variant = dataset, model, variant
+        self.printed = isinstance(results, Print)
+        self.used: dict[str, Any] = {}
+        self._beside = beside or {}
+
+        runs = results.runs
+        if dataset:
+            runs = runs[runs["dataset"] == dataset]
+        if model:  # clusterings and most studies have no network
+            runs = runs[runs["model"].isin([model, ""])]
+        if variant:  # what the authors' code does as the text says is run once
+            runs = runs[runs["variant"].isin([variant, ""])]
+        self._own = runs
+
+    def beside(self, notebook: str) -> "Numbers":
+        """Return the numbers of the same data, network and variant of a notebook."""
+        results = self._beside.get(notebook[:2])
+        if results is None:
+            return Numbers(_Nothing(), self.dataset, self.model, self.variant)
+        other = Numbers(results, self.dataset, self.model, self.variant)
+        other.used = self.used  # what is looked at there is looked at here
+        return other
+
+    # ---------------------------------------------------------------- trainings
+
+    def methods(self, **axes: Any) -> list[str]:
+        """Return the methods that were trained, in order."""
+        return list(dict.fromkeys(self._rows("training", axes)["method"]))
+
+    def by_seed(self, *methods: str, measure="accuracy", **axes: Any) -> pd.DataFrame:
+        """Return the numbers of methods at the seeds they all have: seed x method.
+
+        ``measure``: a column of ``runs``, or "clean_accuracy" or "backdoor_accuracy"
+        (means over the clients of true cluster 0). ``axes``: axis -> value, list of
+        values or function of the column. An axis that is not named must be unset: runs
+        with a switch stand beside no printed number.
+        """
+        found = self._trainings(methods, axes)
+        if measure in TARGETS and measure not in found:
+            found = found.assign(**{measure: self._of_targets(found, TARGETS[measure])})
+        if measure not in found:
+            found = found.assign(**{measure: np.nan})
+        wide = found.pivot(index="seed", columns="method", values=measure)
+        return wide.reindex(columns=methods).astype(float).dropna()
+
+    def means(self, *methods: str, measure="accuracy", **axes: Any) -> pd.Series:
+        """Return method -> mean over the seeds they all have; NaN if one is missing."""
+        return self.by_seed(*methods, measure=measure, **axes).mean()
+
+    def mean(self, method: str, measure="accuracy", **axes: Any) -> float:
+        """Return the mean over a method's seeds."""
+        return float(self.means(method, measure=measure, **axes)[method])
+
+    def seeds(self, method: str, measure="accuracy", **axes: Any) -> pd.Series:
+        """Return seed -> number of a method."""
+        return self.by_seed(method, measure=measure, **axes)[method]
+
+    def curves_by_seed(
+        self, *methods: str, split="test", measure="accuracy", **axes: Any
+    ) -> pd.DataFrame:
+        """Return the curves at the seeds they all have: (round, seed) x method.
+
+        The first round is 1; what stands before the first round is left out.
+        """
+        found = self._trainings(methods, axes)
+        curves = self.results.curves
+        if curves.empty:
+            return pd.DataFrame(columns=methods, dtype=float)
+        curves = curves[curves["key"].isin(found["key"]) & (curves["split"] == split)]
+        curves = curves[curves["round"] > 0]
+        # a run stands there once for every set of axes under which it was asked for
+        curves = curves.drop_duplicates(["key", "method", "round"])
+        wide = curves.pivot(index=["round", "seed"], columns="method", values=measure)
+        wide = wide.reindex(columns=methods).astype(float)
+
+        ran = wide.notna().groupby(level="seed").any().all(axis=1)
+        return wide[wide.index.get_level_values("seed").isin(ran.index[ran])]
+
+    def curves(
+        self, *methods: str, split="test", measure="accuracy", **axes: Any
+    ) -> pd.DataFrame:
+        """Return the means of :meth:`curves_by_seed` by round: round x method."""
+        found = self.curves_by_seed(*methods, split=split, measure=measure, **axes)
+        return found if found.empty else found.groupby(level="round").mean()
+
+    def curve(
+        self, method: str, split="test", measure="accuracy", **axes: Any
+    ) -> pd.Series:
+        """Return round -> mean over the seeds of a method."""
+        return self.curves(method, split=split, measure=measure, **axes)[method]
+
+    def clients(self, method: str, **axes: Any) -> pd.DataFrame:
+        """Return one row per seed and client of a method's runs."""
+        found, clients = self._trainings([method], axes), self.results.clients
+        return clients if clients.empty else clients[clients["key"].isin(found["key"])]
+
+    # ---------------------------------------------------------------- other jobs
+
+    def clusterings(self, **axes: Any) -> pd.DataFrame:
+        """Return a row of ``runs`` for each clustering (``ari, n_clusters, key``)."""
+        return self._use(self._rows("clustering", axes))
+
+    def study(self, name: str, **axes: Any) -> pd.DataFrame:
+        """Return the table ``name`` of all studies that have it, with their axes.
+
+        Axes that are not named may have any value.
+        """
+        tables = []
+        for run in self._rows("study", axes).to_dict("records"):
+            table = self.results.table(run["key"], name)
+            if table.empty:
+                continue
+            self.used[run["key"]] = self.results
+            given = ["key", "dataset", "variant", "seed", *self.results.axes]
+            front = {one: run[one] for one in given if one not in table}
+            tables.append(table.assign(**front))
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Return the arrays that a job kept."""
+        self.used[key] = self.results
+        return self.results.arrays(key)
+
+    # ---------------------------------------------------------------- selection
+
+    def _rows(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
+        """Return the jobs of a kind with these axes."""
+        found = self._own[self._own["kind"] == kind]
+        for name, want in axes.items():
+            if name not in found:
+                return found.iloc[:0]
+            found = found[_wanted(found[name], want)]
+        for name in self.results.axes:
+            switch = name not in axes and name not in NO_SWITCH and kind != "study"
+            if switch and name in found:
+                absent = found[name].isna() | (found[name].astype(str) == "")
+                found = found[absent]
+        return found
+
+    def _use(self, found: pd.DataFrame) -> pd.DataFrame:
+        if not self.printed:
+            self.used |= dict.fromkeys(found["key"], self.results)
+        return found
+
+    def _trainings(self, methods, axes: Mapping[str, Any]) -> pd.DataFrame:
+        found = self._rows("training", axes)
+        found = found[found["method"].isin(methods)]
+        twice = found[found.duplicated(["method", "seed"])]
+        if len(twice):
+            raise FltnbError(
+                f"{twice['method'].iloc[0]} has several runs of seed "
+                f"{twice['seed'].iloc[0]} on {self.dataset or 'the data'}: say which "
+                "value of an axis is meant."
+            )
+        return self._use(found)
+
+    def _of_targets(self, found: pd.DataFrame, column: str) -> pd.Series:
+        """Return the mean of a column over the clients of true cluster 0, by run."""
+        clients = self.results.clients
+        if clients.empty:
+            return pd.Series(np.nan, index=found.index)
+        targets = clients[clients["true_cluster"] == 0]
+        return found["key"].map(targets.groupby("key")[column].mean())
+
+
+class _Nothing:
+    """Results without a job."""
+
+    axes = ()
+    curves = clients = pd.DataFrame()
+    runs = pd.DataFrame(
+        columns=["kind", "dataset", "model", "method", "variant", "seed", "key"]
+    )
+
+
+def _wanted(values: pd.Series, want: Any) -> pd.Series:
+    """Say which values of a column are wanted: one, one of a list, or by a function."""
+    if isinstance(want, Callable):
+        return want(values).fillna(False).astype(bool)
+    if isinstance(want, (list, tuple, set)):
+        return values.isin(want)
+    if isinstance(want, float):
+        return (values.astype(float) - want).abs() < 1e-9
+    return (values == want).fillna(False).astype(bool)
