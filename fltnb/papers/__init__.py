@@ -1,7 +1,7 @@
 """What the papers print and claim, beside what runs of this package give.
 
-Nothing here computes a run: everything starts from results (:func:`fltnb.results`) and from two tables that hold the
-papers' own numbers and claims.
+Nothing here computes a run: everything starts from results (:func:`fltnb.results`) and
+from two tables that hold the papers' own numbers and claims.
 """
 
 from . import report
@@ -13,24 +13,7 @@ from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
 from .verdicts import judge, outcomes
 
-__all__ = [
-    "NOTEBOOKS",
-    "PAPERS",
-    "all_measured",
-    "check",
-    "claims",
-    "committed",
-    "compare",
-    "counts",
-]
-__all__ += [
-    "departures",
-    "in_order",
-    "inconsistencies",
-    "label",
-    "measured",
-    "nearness",
-    "numbers",
-    "rank_agreement",
-]
-__all__ += ["checked_claims", "report", "wide", "write"]
+__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "checked_claims", "claims"]
+__all__ += ["committed", "compare", "counts", "departures", "in_order", "judge"]
+__all__ += ["inconsistencies", "label", "measured", "nearness", "numbers", "outcomes"]
+__all__ += ["rank_agreement", "report", "wide", "write"]
