@@ -34,11 +34,11 @@ _MODULES = [
 _OBJECTS = {
     **dict.fromkeys(("load", "ImageSet"), "data"),
     **dict.fromkeys(
-        ("EigenRelevance", "EMDClustering", "FCR", "MeanImage", "MergeGain", "PACFL"),
+        ("EigenRelevance", "EMDClustering", "FCR", "MeanImage", "PACFL", "PCAKMeans"),
         "clustering",
     ),
     **dict.fromkeys(
-        ("PCAKMeans", "TransportSignatures", "clustering_gain"), "clustering"
+        ("MergeGain", "TransportSignatures", "clustering_gain"), "clustering.ours"
     ),
     **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
     **{"Job": "results", "compute": "results"},

@@ -229,7 +229,7 @@ def test_cuts_by_hand():
     assert scores[3] == pytest.approx(1 - (16 + 16 + 1) / 81)
     assert scores[1] == 0
     assert np.isnan(scores[4:]).all()  # a pair has equal rows and cannot be cut
-    assert cuts.canonical(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
+    assert cuts.relabel(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
     # the trap of the public code: labels looked up in leaf order scramble the clusters
     adjacency, labels = noisy_blocks(3, missing=0, false=0)
     model = PCAKMeans(n_clusters=3)
@@ -247,7 +247,7 @@ def test_separate_complete_blocks_are_taken_at_their_word(sizes):
     tree = cuts.rows_linkage(adjacency)
     wanted = cuts.best_cut(cuts.modularity_by_cut(adjacency, tree), 0.0)
     assert wanted == len(sizes)
-    assert (cuts.canonical(cuts.cut(tree, wanted)) == labels).all()
+    assert (cuts.relabel(cuts.cut(tree, wanted)) == labels).all()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -14,7 +14,7 @@ from toys import refused
 import fltnb as fl
 from fltnb import encoders
 from fltnb.clustering import EigenRelevance, eigen
-from fltnb.clustering.base import Noise
+from fltnb.clustering.privacy import Noise
 from fltnb.encoders import EncoderSpec
 from fltnb.studies import mthfl_similarity as study
 

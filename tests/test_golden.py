@@ -23,6 +23,7 @@ from golden_cases import (
 
 import fltnb as fl
 from fltnb import clustering, encoders, federations, methods
+from fltnb.clustering import ours as _ours  # noqa: F401
 from fltnb.clustering.noise import noisy
 from fltnb.data import ImageSet
 from fltnb.methods.ownmodels import OwnModels
@@ -127,7 +128,7 @@ def clustered(name):
     if "PCAKMeans" in name:  # is meant for pixels
         clients = [(own + 40) / 90 for own in clients]
     noise, words = name.startswith("noise "), name.removeprefix("noise ").split()
-    clusterer = getattr(clustering, words[0])(**CLUSTERERS[name])
+    clusterer = clustering.CLUSTERERS[words[0]](**CLUSTERERS[name])
     second = {"EMDClustering": [held] * 9, "PACFL": [np.arange(40) % 2] * 9}.get(
         words[0]
     )

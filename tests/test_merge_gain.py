@@ -10,10 +10,11 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import methods
-from fltnb.clustering import merge_gain, sketch_bytes
-from fltnb.clustering.eigen import gaussian_mechanism
+from fltnb.clustering import sketch_bytes
 from fltnb.clustering.noise import noisy
-from fltnb.clustering.ridge import RIDGE
+from fltnb.clustering.ours import merge_gain
+from fltnb.clustering.ours.ridge import RIDGE
+from fltnb.clustering.privacy import gaussian_mechanism
 from fltnb.methods import Context
 from fltnb.randomness import stream
 

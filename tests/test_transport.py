@@ -13,7 +13,8 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import metrics
-from fltnb.clustering import TransportSignatures, cuts, transport
+from fltnb.clustering import cuts
+from fltnb.clustering.ours import TransportSignatures, transport
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.studies import transport as experiment
 

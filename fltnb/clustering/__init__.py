@@ -1,4 +1,8 @@
-"""One-shot clusterers: scikit-learn estimators over clients, usable on anybody's embeddings."""
+"""One-shot clusterers: scikit-learn estimators over clients, for anybody's embeddings.
+
+Those of this project's own research are in :mod:`fltnb.clustering.ours`, which adds
+them to :data:`CLUSTERERS` when it is imported.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,49 +14,52 @@ from .centroids import PCAKMeans
 from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
 from .fcr import FCR
-from .merge_gain import MergeGain
 from .pacfl import PACFL
-from .ridge import Gain, clustering_gain
-from .transport import TransportSignatures
 
-_MADE = (
-    EMDClustering,
-    EigenRelevance,
-    FCR,
-    MeanImage,
-    MergeGain,
-    PACFL,
-    PCAKMeans,
-    TransportSignatures,
-)
-_CLASSES = {made.__name__: made for made in _MADE}
-CLUSTERERS = tuple(_CLASSES)
+CLUSTERERS: dict[str, type[ClientClusterer]] = {
+    "EMDClustering": EMDClustering,
+    "EigenRelevance": EigenRelevance,
+    "FCR": FCR,
+    "MeanImage": MeanImage,
+    "PACFL": PACFL,
+    "PCAKMeans": PCAKMeans,
+}
 
 __all__ = [
     "CLUSTERERS",
+    "FCR",
+    "PACFL",
     "ClientClusterer",
-    "Gain",
+    "EMDClustering",
+    "EigenRelevance",
+    "MeanImage",
+    "PCAKMeans",
     "build",
     "canonical",
-    "clustering_gain",
     "sketch_bytes",
 ]
-__all__ += CLUSTERERS
 
 
 def build(settings: Mapping[str, Any]) -> ClientClusterer:
-    """Make a clusterer from its settings: ``name``, one of :data:`CLUSTERERS`, and options, or raise FltnbError."""
+    """Make a clusterer from its settings, or raise FltnbError.
+
+    These are ``name``, one of :data:`CLUSTERERS`, and options.
+    """
     options = dict(settings)
-    made = _CLASSES[choose(options.pop("name", None), CLUSTERERS, "clusterer")]
-    return made(**checked(made, options, f"clusterer {made.__name__}"))
+    name = choose(options.pop("name", None), CLUSTERERS, "clusterer")
+    made = CLUSTERERS[name]
+    return made(**checked(made, options, f"clusterer {name}"))
 
 
 def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that decide a clusterer's result: ``name`` and the options that differ from defaults."""
-    made = build(clusterer) if isinstance(clusterer, Mapping) else clusterer
-    options = {
-        name: value
-        for name, value in made.get_params(deep=False).items()
-        if name != "n_jobs"
-    }
-    return {"name": type(made).__name__, **brief(type(made), plain(options))}
+    """Return the settings that decide a clusterer's result.
+
+    These are ``name`` and the options that differ from defaults.
+    """
+    if isinstance(clusterer, Mapping):
+        clusterer = build(clusterer)
+
+    made = type(clusterer)
+    options = clusterer.get_params(deep=False)
+    options.pop("n_jobs", None)
+    return {"name": made.__name__, **brief(made, plain(options))}

@@ -1,11 +1,9 @@
-"""What all one-shot clusterers over clients share: sketches, their size, checks and results."""
+"""What all one-shot clusterers share: sketches, their size, checks and results."""
 
-import functools
-import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -15,64 +13,62 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..settings import checked
-from .cuts import canonical
+from .cuts import relabel
 
 Sketch = dict[str, np.ndarray]
 
 
-class Noise(NamedTuple):
-    """Gaussian noise of a private release: its standard deviation, and the norm that samples are clipped to."""
-
-    sigma: float
-    clip: float
-
-
 class ClientClusterer(ClusterMixin, BaseEstimator):
-    """Base of the one-shot clusterers: ``fit(X)`` is ``fit_sketches([sketch(x, client=i) for i, x in enumerate(X)])``.
+    """Base of the one-shot clusterers: ``fit(X)`` is ``fit_sketches(sketches(X))``.
 
-    - ``sketch``: what one client computes from its own data and sends, a dict of arrays. Draws depend on
-      ``random_state`` and at most on the client's number. Names that begin with ``_`` stay in the simulation, unsent.
+    - ``sketch(x, client=i)``: what one client computes from its own data and sends, a
+      dict of arrays. Draws depend on ``random_state`` and at most on the client's
+      number. Names that begin with ``_`` stay in the simulation, unsent.
     - ``fit_sketches``: what the server does.
-    - Two methods exchange twice. ``EigenRelevance``: the server sends everybody's sketch to all (``relay``), and the
-      clients' answers (``compare``) go into ``fit_sketches`` as well. ``EMDClustering``: clients exchange networks
-      first; the sketch of client i, which only ``sketches`` makes, is what everybody's samples say under its network.
+    - Two methods exchange twice. ``EigenRelevance``: the server sends everybody's
+      sketch to all (``relay``), and the clients' answers (``compare``) go into
+      ``fit_sketches`` as well. ``EMDClustering``: clients exchange networks first; the
+      sketch of client i is what everybody's samples say under its network.
+
+    Annotated attributes of a class are its options, in the order of its signature. They
+    are checked by ``fit``, before any work.
 
     Parameters
     ----------
-    n_clusters, max_clusters : int or None, number of clusters, and the upper limit of one that the class chooses itself
+    n_clusters, max_clusters : int or None
+        Number of clusters, and the upper limit of one that the class chooses itself.
     random_state : int, seed
-    n_jobs : int or None, processes or threads (joblib) over the clients; no influence on the result
+    n_jobs : int or None
+        Processes or threads (joblib) over the clients; no influence on the result.
     epsilon, delta, clip : float or None
-        With ``epsilon``, what a client sends is (epsilon, delta) differentially private against replacing one of its
-        samples, clipped to norm ``clip``, in one fit. Its number of samples is not hidden; ``clip`` and what embeds
-        must not depend on clients' data; the seed is secret, the generator not cryptographic.
+        With ``epsilon``, what a client sends is (epsilon, delta) differentially private
+        against replacing one of its samples, clipped to norm ``clip``, in one fit. Its
+        number of samples is not hidden; ``clip`` and what embeds must not depend on
+        clients' data; the seed is secret, the generator not cryptographic.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance; n_clusters_ : int
-    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1; without a graph of its own, of clients of one cluster
+    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    n_clusters_ : int
+    adjacency_ : ndarray (M, M) uint8
+        Symmetric, diagonal 1; of clients of one cluster where a class has no graph.
     distance_ : ndarray (M, M), diagonal 0
-    linkage_ : ndarray (M - 1, 4), SciPy's; leaf_order_ : ndarray (M,), the order of its leaves, for pictures
+    linkage_ : ndarray (M - 1, 4), SciPy's
+    leaf_order_ : ndarray (M,), the order of its leaves, for pictures
     sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
     """
 
     content = "embeddings"  # what errors call the clients' arrays
     labelled = False  # whether ``y`` are the classes of all samples
-    per_task, prefer = (
-        32,
-        None,
-    )  # clients of one task of joblib, and whether tasks are threads
+    per_task = 32  # clients of one task of joblib
+    prefer = None  # "threads" where the work is done outside the interpreter
 
     def __init_subclass__(cls, **more) -> None:
         super().__init_subclass__(**more)
-        dataclass(
-            cls, eq=False, repr=False
-        )  # annotated attributes are the options, which are checked on ``fit``
-        if "sketch" in vars(cls):
-            cls.sketch = _checking(cls.sketch)
+        dataclass(cls, eq=False, repr=False)
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Refuse (FltnbError) options that cannot work for clients with these numbers of samples, before any work."""
+        """Refuse (FltnbError) options that cannot work for clients of these sizes."""
         self._check_options(len(sizes))
         self._check_sizes(sizes)
 
@@ -87,23 +83,35 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
         if n_clients < 2:
             raise FltnbError(
-                f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each."
+                f"Clustering needs at least 2 clients, got {n_clients}: pass a list "
+                "with one array each."
             )
         for name in ("n_clusters", "max_clusters"):
-            if (asked := options.get(name) or 0) > n_clients:
+            asked = options.get(name)
+            if asked is not None and asked > n_clients:
                 raise FltnbError(
-                    f"{name} must be from 1 to the number of clients, {n_clients}, got {asked}."
+                    f"{name} must be from 1 to the number of clients, {n_clients}, "
+                    f"got {asked}."
                 )
         if options.get("epsilon") is not None and options["clip"] is None:
             raise FltnbError(
-                "A private release needs clip, a largest norm that is chosen without looking at the data."
+                "A private release needs clip, a largest norm that is chosen without "
+                "looking at the data."
             )
 
-    def fit(self, X: Sequence[np.ndarray], y=None) -> Self:
-        """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
+    def _checked(self, x: np.ndarray, client: int) -> np.ndarray:
+        """Return one client's samples, or refuse what ``fit`` would refuse."""
+        (x,) = check_clients([x], self.content, first=client)
+        self._check_size(len(x), client)
+        return x
 
-        ``y``: what ``sketches`` takes besides, classes (MergeGain, PACFL) or validation samples (EMDClustering), or
-        nothing. FltnbError, which names the client: options or arrays that cannot work.
+    def fit(self, X: Sequence[np.ndarray], y=None) -> Self:
+        """Cluster the clients by ``X``, M arrays (n_i, d).
+
+        These are embeddings, features or pixels, as the class says. ``y``: what
+        ``sketches`` takes besides, classes (MergeGain, PACFL) or validation samples
+        (EMDClustering), or nothing. FltnbError names the client: options or arrays that
+        cannot work.
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])
@@ -121,13 +129,16 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def sketches(
         self, X: Sequence[np.ndarray], y: None = None, first: int = 0
     ) -> list[Sketch]:
-        """Sketches of the clients numbered ``first``, ``first + 1``, ..., in parallel where ``n_jobs`` says so."""
+        """Sketches of the clients numbered ``first``, ``first + 1``, ...."""
         return self._each("sketch", zip(X), first)
 
     def fit_sketches(
         self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()
     ) -> Self:
-        """Cluster M clients by their sketches, in the order of their numbers, and the answers of a second exchange."""
+        """Cluster M clients by their sketches, in the order of their numbers.
+
+        ``answers``: those of a second exchange, where the class has one.
+        """
         self._check_options(len(sketches))
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
         if answers:
@@ -139,50 +150,43 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def _each(
         self, method: str, items: Iterable[tuple], first: int = 0, **more
     ) -> list:
-        """Results of a method for every client; one core for each, so that no bit depends on how many there are."""
-        items, bare = list(items), clone(self)
+        """Results of a method for every client, in parallel where ``n_jobs`` says so.
+
+        BLAS has one thread, so that no bit depends on how many cores there are.
+        """
+        items = list(items)
+        work = getattr(clone(self), method)
+        starts = range(0, len(items), self.per_task)
+        tasks = (
+            delayed(_part)(work, items[at : at + self.per_task], first + at, more)
+            for at in starts
+        )
         with threadpool_limits(1):
-            done = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(
-                delayed(_part)(
-                    getattr(bare, method),
-                    items[at : at + self.per_task],
-                    first + at,
-                    more,
-                )
-                for at in range(0, len(items), self.per_task)
-            )
-        return [one for part in done for one in part]
+            parts = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(tasks)
+
+        return [one for part in parts for one in part]
 
     def _keep(self, distance, tree, labels, adjacency=None) -> None:
-        """Set what every clusterer has; without a graph of its own, clients of one cluster are related."""
-        self.distance_, self.linkage_ = distance, tree
+        """Set what every clusterer has; ``adjacency``: a graph of the class's own."""
+        self.distance_ = distance
+        self.linkage_ = tree
         self.leaf_order_ = leaves_list(tree).astype(np.int64)
-        self.labels_ = canonical(labels)
+        self.labels_ = relabel(labels)
         self.n_clusters_ = int(self.labels_.max()) + 1
-        self.adjacency_ = (
-            self.labels_[:, None] == self.labels_ if adjacency is None else adjacency
-        )
-        self.adjacency_ = self.adjacency_.astype(np.uint8)
+
+        if adjacency is None:
+            adjacency = self.labels_[:, None] == self.labels_
+        self.adjacency_ = adjacency.astype(np.uint8)
         np.fill_diagonal(self.adjacency_, 1)
-        if self.n_clusters_ < (wanted := getattr(self, "n_clusters", None) or 1):
-            why = "some clients cannot be told apart, and merges of equal height are not split."
-            how = "Lower the threshold, if there is one, or ask for fewer."
-            found = f"{wanted} clusters were asked for but {self.n_clusters_} are given"
-            warnings.warn(f"{found}: {why} {how}", stacklevel=5)
 
-
-def _checking(sketch: Callable) -> Callable:
-    """Let a class's ``sketch`` refuse samples that cannot be clustered, as ``fit`` does."""
-    signature = inspect.signature(sketch)
-
-    @functools.wraps(sketch)
-    def checking(self, x: np.ndarray, *more, **named) -> Sketch:
-        client = signature.bind(self, x, *more, **named).arguments.get("client", 0)
-        (x,) = check_clients([x], self.content, first=client)
-        self._check_size(len(x), client)
-        return sketch(self, x, *more, **named)
-
-    return checking
+        wanted = getattr(self, "n_clusters", None)
+        if wanted is not None and self.n_clusters_ < wanted:
+            warnings.warn(
+                f"{wanted} clusters were asked for but {self.n_clusters_} are given: "
+                "some clients cannot be told apart, and merges of equal height are not "
+                "split. Lower the threshold, if there is one, or ask for fewer.",
+                stacklevel=5,
+            )
 
 
 @threadpool_limits.wrap(limits=1)  # in the process that does the work
@@ -205,25 +209,37 @@ def sketch_bytes(sketch: Sketch) -> int:
 
 
 def widths(sketch: Sketch) -> tuple:
-    """Return what sketches share: names, and lengths but the number of centroids (rows) or vectors (columns)."""
-    return tuple(
-        (name, a.shape[:1] if name == "vectors" else a.shape[1:])
-        for name, a in sorted(sketch.items())
-    )
+    """Return what sketches of all clients share: names and lengths.
+
+    Left out are the lengths that may differ, the number of centroids (rows) or of
+    vectors (columns).
+    """
+    shared = []
+    for name, array in sorted(sketch.items()):
+        lengths = array.shape[:1] if name == "vectors" else array.shape[1:]
+        shared.append((name, lengths))
+
+    return tuple(shared)
 
 
 def fault_of(sketch: Sketch, usual: tuple) -> str:
-    """Say why a sketch from elsewhere cannot be used, or nothing; ``usual`` are the :func:`widths` of most others."""
+    """Say why a sketch from elsewhere cannot be used, or return an empty string.
+
+    ``usual`` are the :func:`widths` of most others.
+    """
     if not sketch:
         return "sent no sketch"
     if widths(sketch) != usual:
-        return f"sent a sketch of the widths {dict(widths(sketch))}, most others {dict(usual)}"
-    # the last number of what signatures call "own" is a variance, which a private release does not know
-    finite = all(
-        np.isfinite(array[:2] if name == "own" else array).all()
-        for name, array in sketch.items()
-    )
-    return "" if finite else "sent a sketch with NaN or infinite values"
+        found = dict(widths(sketch))
+        return f"sent a sketch of the widths {found}, most others {dict(usual)}"
+
+    for name, array in sketch.items():
+        # the last number of what signatures call "own" is a variance, which a private
+        # release does not know
+        known = array[:2] if name == "own" else array
+        if not np.isfinite(known).all():
+            return "sent a sketch with NaN or infinite values"
+    return ""
 
 
 def check_clients(
@@ -232,17 +248,20 @@ def check_clients(
     width: int | None = None,
     first: int = 0,
 ) -> list[np.ndarray]:
-    """Return the arrays of the clients ``first``, ..., each (n_i, d) of finite floats with one common d (``width``).
+    """Return the arrays of the clients ``first``, ..., each (n_i, d), finite.
 
-    FltnbError names a client that is empty, not two-dimensional, of another width or not finite.
+    All have one common d, ``width`` if given. FltnbError names a client that is empty,
+    not two-dimensional, of another width or not finite.
     """
     mends = {
         "Federation": "fl.encoders.embed_clients(fed, spec)",
         "dict": "list(d.values())",
     }
-    if (given := type(clients).__name__) in mends:
+    given = type(clients).__name__
+    if given in mends:
         raise FltnbError(
-            f"Clustering needs a list with one 2-D array each, not a {given}: pass {mends[given]}."
+            f"Clustering needs a list with one 2-D array each, not a {given}: "
+            f"pass {mends[given]}."
         )
     try:
         arrays = [np.asarray(client) for client in clients]
@@ -250,23 +269,32 @@ def check_clients(
         raise FltnbError(
             f"Clustering needs one 2-D array of {what} per client ({error})."
         ) from error
+
     for i, array in enumerate(arrays, first):
-        if array.ndim != 2 or array.dtype.kind not in "fiub":
-            mend = ": flatten them, x.reshape(len(x), -1)" * (array.ndim > 2)
+        _check_client(array, i, what)
+        if width is None:
+            width = array.shape[1]
+        if array.shape[1] != width:
             raise FltnbError(
-                f"The {what} of client {i} must be numbers (n, d), got {array.dtype} {array.shape}{mend}."
-            )
-        if not len(array):
-            raise FltnbError(
-                f"Client {i} has no {what}: leave clients without samples out."
-            )
-        expected = arrays[0].shape[1] if width is None else width
-        if array.shape[1] != expected:
-            raise FltnbError(
-                f"Client {i} has {what} of dimension {array.shape[1]}, not {expected}: make all alike."
-            )
-        if not np.isfinite(array).all():
-            raise FltnbError(
-                f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder."
+                f"Client {i} has {what} of dimension {array.shape[1]}, not {width}: "
+                "make all alike."
             )
     return arrays
+
+
+def _check_client(array: np.ndarray, i: int, what: str) -> None:
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        mend = ": flatten them, x.reshape(len(x), -1)" if array.ndim > 2 else ""
+        raise FltnbError(
+            f"The {what} of client {i} must be numbers (n, d), "
+            f"got {array.dtype} {array.shape}{mend}."
+        )
+    if not len(array):
+        raise FltnbError(
+            f"Client {i} has no {what}: leave clients without samples out."
+        )
+    if not np.isfinite(array).all():
+        raise FltnbError(
+            f"The {what} of client {i} hold NaN or infinite values: check its data or "
+            "its encoder."
+        )

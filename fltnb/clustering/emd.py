@@ -1,8 +1,8 @@
-"""One-shot clustering of clients by earth mover's distances between their embeddings (EMD-CFL)."""
+"""One-shot clustering by earth mover's distances between embeddings (EMD-CFL)."""
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Literal
 
@@ -17,59 +17,74 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Within
 from .base import ClientClusterer, Sketch, check_clients
-from .cuts import canonical, cut
+from .cuts import cut, relabel
 
 FARTHEST = 2.0  # largest cosine distance
-MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
-SINKHORN_STEPS, SINKHORN_STOP = (
-    1000,
-    1e-6,
-)  # POT's own limit; a plan that is not quite done by then will do
-FOLD, CHANCE = (
-    2.0,
-    0.1,
-)  # tolerance="auto": factor that makes a gap; least chance, as a share of the median reference
+MOST_STEPS = 10_000_000  # of the exact solver: far more than 512 samples can need
+SINKHORN_STEPS = 1000  # POT's own limit; a plan that is not quite done then will do
+SINKHORN_STOP = 1e-6
+# tolerance="auto": the factor that makes a gap, and the least size of what chance does,
+# as a share of the median reference
+FOLD = 2.0
+CHANCE = 0.1
 SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
 Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
 
 class EMDClustering(ClientClusterer):
-    r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
+    r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL).
 
-    Client i's encoder :math:`h_i` (its own model without the last layer) embeds its training samples and, as models are
-    exchanged, everybody's validation samples. With W their earth mover's distance, of cosine cost and uniform weights,
+    arXiv 2506.07769, Algorithm 1. Client i's encoder :math:`h_i` (its own model without
+    the last layer) embeds its training samples and, as models are exchanged,
+    everybody's validation samples. With W their earth mover's distance, of cosine cost
+    and uniform weights,
 
-    .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
+    .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j))
+        - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
-    so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two clients are connected if *both*
-    directions are below the tolerance; clients with the same neighbours share a model.
+    so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two
+    clients are connected if *both* directions are below the tolerance; clients with the
+    same neighbours share a model.
 
     Parameters
     ----------
     tolerance : float or "auto"
-        epsilon; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local training. 0
-        leaves every client alone (a distance below 0 is chance and counts as 0). "auto", not in the paper: from the
-        distances (:func:`first_gap`), of which those below 0 show what chance does.
+        epsilon; the paper has 0.025. It is a difference of cosine distances, whose
+        scale grows with local training. 0 leaves every client alone (a distance below 0
+        is chance and counts as 0). "auto", not in the paper: from the distances
+        (:func:`first_gap`), of which those below 0 show what chance does.
     projection : float or None
-        What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, by a matrix that
-        only the pair knows; None sends embeddings as they are.
+        What a pair of clients sends is projected at random from d to
+        ``projection * d`` dimensions, by a matrix that only the pair knows; None sends
+        embeddings as they are.
     reference : {"pair", "client"}
-        "pair": a client measures its reference with the matrix of each pair, so that what it does to W cancels.
-        "client": once, without projection; half the time, twice the noise, a bias. The paper can be read either way.
-    max_samples : int, most training, and most validation, samples of a client that are compared, drawn at random
+        "pair": a client measures its reference with the matrix of each pair, so that
+        what it does to W cancels. "client": once, without projection; half the time,
+        twice the noise, a bias. The paper can be read either way.
+    max_samples : int
+        Most training, and most validation, samples of a client that are compared, drawn
+        at random.
     distance : {"exact", "sinkhorn", "sliced"}
-        How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
-        the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
-    regularisation, n_directions : float, int, of "sinkhorn" (the paper has 0.1), and of "sliced"
-    n_clusters : int or None, not in the paper: where ``linkage_`` is cut, in place of the tolerance
-    random_state, n_jobs : seed of samples, projections and directions; processes over rows
+        How W is computed. "sinkhorn": cost of the plan with entropic regularisation.
+        "sliced": random directions on the unit sphere, squared 2-Wasserstein distance
+        times d / 2, a quick lower bound of the exact one.
+    regularisation : float, of "sinkhorn"; the paper has 0.1
+    n_directions : int, of "sliced"
+    n_clusters : int or None
+        Where ``linkage_`` is cut, in place of the tolerance; not in the paper.
+    random_state : int, seed of samples, projections and directions
+    n_jobs : int or None, processes over rows
 
     Attributes
     ----------
-    distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, small negative values are chance
-    reference_ : ndarray (M,), what was subtracted in row i, on average; tolerance_ : float, what was used
+    distance_ : ndarray (M, M)
+        D; row i under encoder i, not symmetric, small negative values are chance.
+    reference_ : ndarray (M,), what was subtracted in row i, on average
+    tolerance_ : float, what was used
     linkage_ : ndarray (M - 1, 4), complete, of the larger of the two directions
-    sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
+    sent_ : ndarray (M,)
+        Numbers that each client sends: embeddings for every pair, and its reference.
+        Models come on top.
     """
 
     tolerance: float | str = 0.025
@@ -85,202 +100,232 @@ class EMDClustering(ClientClusterer):
 
     def _check_options(self, n_clients: int) -> None:
         super()._check_options(n_clients)
-        number = isinstance(self.tolerance, numbers.Real) and not isinstance(
-            self.tolerance, bool
-        )
-        if self.tolerance != "auto" and not (
-            number and 0 <= self.tolerance <= FARTHEST
-        ):
-            asked = f'"auto" or a cosine distance from 0 to {FARTHEST:g}, such as 0.025'
-            raise FltnbError(f"tolerance must be {asked}, got {self.tolerance!r}.")
+        asked = self.tolerance
+        number = isinstance(asked, numbers.Real) and not isinstance(asked, bool)
+        if asked != "auto" and not (number and 0 <= asked <= FARTHEST):
+            raise FltnbError(
+                f'tolerance must be "auto" or a cosine distance from 0 to '
+                f"{FARTHEST:g}, such as 0.025, got {asked!r}."
+            )
 
     def sketches(
         self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0
     ) -> list[Sketch]:
-        """Rows i of D, ``distance`` (M - 1,) to the others and ``reference`` (1,); ``_sent`` counts what that takes.
+        """Rows of D, of training samples ``X[i]`` (n_i, d) under their own encoders.
 
-        Of training samples ``X[i]`` (n_i, d) under their own encoders. In the paper the server computes them.
-        ``y[i][j]`` (v_j, d) are validation samples of client j under the encoder of client i; a callable returns
-        ``y[i]`` for i, once, so that M x M embeddings need not be in memory. None: all clients share one encoder, and a
-        random half of each client's samples plays the part of its validation samples.
+        Each row is ``distance`` (M - 1,) to the others and ``reference`` (1,);
+        ``_sent`` counts what that takes. In the paper the server computes them.
+
+        ``y[i][j]`` (v_j, d) are validation samples of client j under the encoder of
+        client i; a callable returns ``y[i]`` for i, once, so that M x M embeddings need
+        not be in memory. None: all clients share one encoder, and a random half of each
+        client's samples plays the part of its validation samples.
         """
-        count, width = len(X), X[0].shape[1]
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
-            X, held_out = [a for a, _ in halves], [b for _, b in halves]
-            y = lambda i: held_out  # noqa: E731
-        elif not callable(y):
-            if len(y) != count:
-                raise FltnbError(
-                    f"Give validation embeddings under the encoders of all {count} clients, not {len(y)}."
-                )
-            y = list(y).__getitem__
+            X = [train for train, _ in halves]
+            y = [[held_out for _, held_out in halves]] * len(X)
 
-        def checked(i: int) -> list[np.ndarray]:
-            rows, what = (
-                list(y(i)),
-                f"validation embeddings under the encoder of client {i}",
-            )
-            if len(rows) != count:
-                raise FltnbError(
-                    f"There are {what} of {len(rows)} clients, not {count}: give one array per client."
-                )
-            return check_clients(rows, what, width)
-
-        rows = map(checked, range(count))
-        known = next(rows)  # before any work
+        # the first row is checked before any work, the others when they are needed
+        validation = self._validation(X, y)
+        known = next(validation)
         tasks = (
-            (i, x, dict(enumerate(v)))
-            for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True))
+            (i, x, dict(enumerate(row)))
+            for i, (x, row) in enumerate(
+                zip(X, chain([known], validation), strict=True)
+            )
         )
-        return self._rows(tasks, [*map(len, X)], [*map(len, known)], width)
+        trained = [len(x) for x in X]
+        validated = [len(z) for z in known]
+        return self._rows(tasks, trained, validated, X[0].shape[1])
+
+    def _validation(
+        self, X: Sequence[np.ndarray], y: Validation
+    ) -> Iterator[list[np.ndarray]]:
+        """Yield everybody's validation samples under one encoder after the other."""
+        n_clients = len(X)
+        if not callable(y) and len(y) != n_clients:
+            raise FltnbError(
+                "Give validation embeddings under the encoders of all "
+                f"{n_clients} clients, not {len(y)}."
+            )
+        for i in range(n_clients):
+            row = list(y(i) if callable(y) else y[i])
+            what = f"validation embeddings under the encoder of client {i}"
+            if len(row) != n_clients:
+                raise FltnbError(
+                    f"There are {what} of {len(row)} clients, not {n_clients}: give "
+                    "one array per client."
+                )
+            yield check_clients(row, what, X[0].shape[1])
 
     def sketch(
         self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0
     ) -> Sketch:
-        """Row of one client, of training samples (n_i, d) and everybody's validation samples (v_j, d).
+        """Row of one client, of training samples (n_i, d) and everybody's validation.
 
         All under its own encoder; what :meth:`sketches` returns for it.
         """
-        sizes = [*map(len, validation)]
-        return self._rows(
-            [(client, x, dict(enumerate(validation)))],
-            [len(x)] * len(sizes),
-            sizes,
-            x.shape[1],
-        )[client]
+        x = self._checked(x, client)
+        sizes = [len(z) for z in validation]
+        task = (client, x, dict(enumerate(validation)))
+        rows = self._rows([task], [len(x)] * len(sizes), sizes, x.shape[1])
+        return rows[client]
 
     def _rows(
-        self, tasks: Iterable, trained: list[int], held: list[int], width: int
+        self, tasks: Iterable, trained: list[int], validated: list[int], width: int
     ) -> list[Sketch]:
-        """Sketches of all clients, with the rows of those that have a task, by numbers of samples of all."""
-        count = len(held)
-        distance, reference = np.zeros((count, count)), np.zeros(count)
+        """Sketches of all clients, by numbers of samples of all.
+
+        Only clients that have a task get a row that says something.
+        """
+        n_clients = len(validated)
+        distance = np.zeros((n_clients, n_clients))
+        reference = np.zeros(n_clients)
         self.measure(tasks, distance, reference)
-        compared = sum(
-            np.minimum(sizes, int(self.max_samples)) for sizes in (trained, held)
-        )
-        sent = (count - 1) * compared * self.sent_width(width) + self.references(
-            count - 1
-        )
-        rows = zip(distance, reference[:, None], sent[:, None], strict=True)
-        return [
-            {"distance": np.delete(d, i), "reference": r, "_sent": s}
-            for i, (d, r, s) in enumerate(rows)
-        ]
+
+        most = int(self.max_samples)
+        compared = np.minimum(trained, most) + np.minimum(validated, most)
+        others = n_clients - 1
+        sent = others * compared * self.sent_width(width) + self.references(others)
+
+        rows = []
+        for i in range(n_clients):
+            row = {"distance": np.delete(distance[i], i)}
+            row["reference"] = reference[i : i + 1]
+            row["_sent"] = sent[i : i + 1]
+            rows.append(row)
+        return rows
 
     def _relate(self, sketches, answers) -> None:
-        count = len(sketches)
         self.sent_ = np.concatenate([sketch["_sent"] for sketch in sketches])
-        distance = np.zeros((count, count))
-        distance[~np.eye(count, dtype=bool)] = np.concatenate(
-            [sketch["distance"] for sketch in sketches]
-        )
         self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
+        others = ~np.eye(len(sketches), dtype=bool)
+        distance = np.zeros(others.shape)
+        distance[others] = np.concatenate([sketch["distance"] for sketch in sketches])
+
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        self._keep(
-            distance,
-            tree,
-            *(
-                (cut(tree, self.n_clusters),)
-                if self.n_clusters
-                else (labels, adjacency)
-            ),
-        )
+        if self.n_clusters is None:
+            self._keep(distance, tree, labels, adjacency)
+        else:
+            self._keep(distance, tree, cut(tree, self.n_clusters))
 
     def measure(
         self,
         tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]],
-        distance,
-        reference,
+        distance: np.ndarray,
+        reference: np.ndarray,
     ) -> None:
-        """Write into D (M, M) and references (M,). Tasks are taken as processes (``n_jobs``) become free.
+        """Write into D (M, M) and references (M,).
 
-        A task is client i, training samples (n_i, d) and, by client j, validation samples (v_j, d), under i's encoder.
+        A task is client i, training samples (n_i, d) and, by client j, validation
+        samples (v_j, d), under i's encoder. Tasks are taken as processes (``n_jobs``)
+        become free.
         """
-        bare, few = clone(self), self._drawn
+        row = delayed(clone(self)._row)
         work = (
-            delayed(bare._row)(i, few(x), {j: few(z) for j, z in held.items()})
-            for i, x, held in tasks
+            row(i, self._drawn(x), {j: self._drawn(z) for j, z in validation.items()})
+            for i, x, validation in tasks
         )
-        for i, known, own in Parallel(
-            n_jobs=self.n_jobs or None, return_as="generator"
-        )(work):
-            distance[i][[*known]], reference[i] = [*known.values()], own
+        parallel = Parallel(n_jobs=self.n_jobs or None, return_as="generator")
+        for i, found, own in parallel(work):
+            distance[i][list(found)] = list(found.values())
+            reference[i] = own
 
     def _row(
         self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]
     ) -> tuple[int, dict, float]:
-        seed, share = int(self.random_state), self.projection
-        how = (self.distance, self.regularisation, int(self.n_directions), seed)
-        with threadpool_limits(
-            1
-        ):  # so that the last bit does not depend on the machine's cores
-            paired = share is not None and self.reference == "pair"
-            own = [] if paired else [earth_mover(train, validation[i], *how)]
-            distance = {i: 0.0}
-            for j, z in validation.items():
+        """Return i, D_ij by client j, and the mean reference of client i."""
+        width = train.shape[1]
+        own = validation[i]
+        distance = {i: 0.0}
+        references = []
+
+        # one thread, so that the last bit does not depend on the machine's cores
+        with threadpool_limits(1):
+            if not self._by_pair():
+                references.append(self._earth_mover(train, own))
+
+            for j, other in validation.items():
                 if j == i:
                     continue
-                a, b, c = train, z, validation[i]
-                if share is not None:
-                    matrix = projection_matrix(
-                        train.shape[1], self.sent_width(train.shape[1]), seed, i, j
-                    )
-                    a, b, c = a @ matrix, b @ matrix, c @ matrix
-                if paired:
-                    own.append(earth_mover(a, c, *how))
-                distance[j] = earth_mover(a, b, *how) - own[-1]
-        return i, distance, float(np.mean(own))
+                if self.projection is None:
+                    distance[j] = self._earth_mover(train, other) - references[0]
+                    continue
+                matrix = projection_matrix(
+                    width, self.sent_width(width), int(self.random_state), i, j
+                )
+                sent = train @ matrix
+                if self._by_pair():
+                    references.append(self._earth_mover(sent, own @ matrix))
+                moved = self._earth_mover(sent, other @ matrix)
+                distance[j] = moved - references[-1]
+
+        return i, distance, float(np.mean(references))
+
+    def _earth_mover(self, a: np.ndarray, b: np.ndarray) -> float:
+        return earth_mover(
+            a,
+            b,
+            self.distance,
+            self.regularisation,
+            int(self.n_directions),
+            int(self.random_state),
+        )
 
     def connect(
         self, distance: np.ndarray, reference: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return adjacency (M, M), labels (M,) and tolerance, of D (M, M), NaN where unknown, and ``reference_``."""
+        """Return adjacency (M, M), labels (M,) and tolerance.
+
+        Of D (M, M), NaN where unknown, and of ``reference_`` (M,).
+        """
         far = farther(distance)
         if self.tolerance == "auto":
-            below = distance[
-                np.isfinite(distance) & (distance < 0)
-            ]  # half of what chance does, and nothing else
+            # half of what chance does, and nothing else
+            below = distance[np.isfinite(distance) & (distance < 0)]
             seen = math.sqrt(np.mean(below**2)) if len(below) else 0.0
-            tolerance = first_gap(
-                far, max(seen, CHANCE * float(np.nanmedian(reference)))
-            )
+            least = CHANCE * float(np.nanmedian(reference))
+            tolerance = first_gap(far, max(seen, least))
         else:
             tolerance = float(self.tolerance)
+
         adjacency = (far < tolerance).astype(np.uint8)
         np.fill_diagonal(adjacency, 1)
-        return (
-            adjacency,
-            canonical(np.unique(adjacency, axis=0, return_inverse=True)[1].reshape(-1)),
-            tolerance,
-        )
+        _, same_row = np.unique(adjacency, axis=0, return_inverse=True)
+        return adjacency, relabel(same_row.reshape(-1)), tolerance
 
     def sent_width(self, width: int) -> int:
-        """Numbers sent per embedding of ``width`` dimensions; of a projected one their share, rounded down, or 1."""
-        return (
-            width
-            if self.projection is None
-            else max(1, int(self.projection * width + 1e-9))
-        )
+        """Numbers sent per embedding of ``width`` dimensions.
+
+        Of a projected one its share, rounded down, but at least 1.
+        """
+        if self.projection is None:
+            return width
+        return max(1, int(self.projection * width + 1e-9))
+
+    def _by_pair(self) -> bool:
+        return self.projection is not None and self.reference == "pair"
 
     def references(self, others: int) -> int:
-        """Count the references that a client sends which is compared with so many others."""
-        return others if self.projection is not None and self.reference == "pair" else 1
+        """Count the references of a client that is compared with so many others."""
+        return others if self._by_pair() else 1
 
     def _drawn(self, z: np.ndarray) -> np.ndarray:
-        """At most ``max_samples`` rows, in their order; the draw depends on the number of rows alone."""
-        if len(z) <= (most := int(self.max_samples)):
+        """At most ``max_samples`` rows, in order; drawn by the number of rows alone."""
+        most = int(self.max_samples)
+        if len(z) <= most:
             return z
-        kept = stream(int(self.random_state), "method", SAMPLES, len(z)).choice(
-            len(z), most, replace=False
-        )
-        return z[np.sort(kept)]
+        rng = stream(int(self.random_state), "method", SAMPLES, len(z))
+        return z[np.sort(rng.choice(len(z), most, replace=False))]
 
 
 def farther(distance: np.ndarray) -> np.ndarray:
-    """Larger of the two directions for every pair, (M, M), at least 0, diagonal 0; infinite where not measured."""
+    """Larger of the two directions for every pair, (M, M), at least 0, diagonal 0.
+
+    Infinite where not measured.
+    """
     far = np.maximum(np.maximum(distance, distance.T), 0.0)
     far[np.isnan(far)] = np.inf
     np.fill_diagonal(far, 0.0)
@@ -288,10 +333,14 @@ def farther(distance: np.ndarray) -> np.ndarray:
 
 
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Cosine distances (n, m), 0 to 2, of rows; one of zeros is at 0 from another, at 1 from everything else."""
-    (a, dark), (b, dark_too) = _unit(a), _unit(b)
-    cost = np.clip(1.0 - a @ b.T, 0.0, FARTHEST)
-    cost[np.ix_(dark, dark_too)] = 0.0
+    """Cosine distances (n, m), 0 to 2, of rows.
+
+    A row of zeros is at 0 from another such, at 1 from everything else.
+    """
+    unit_a, zero_a = _unit(a)
+    unit_b, zero_b = _unit(b)
+    cost = np.clip(1.0 - unit_a @ unit_b.T, 0.0, FARTHEST)
+    cost[np.ix_(zero_a, zero_b)] = 0.0
     return cost
 
 
@@ -299,30 +348,24 @@ def earth_mover(
     a: np.ndarray,
     b: np.ndarray,
     kind: str = "exact",
-    regularisation=0.1,
-    n_directions=256,
-    seed=0,
-):
-    """Earth mover's distance of two samples (n, d), (m, d); ``kind`` and the rest are options of EMDClustering."""
+    regularisation: float = 0.1,
+    n_directions: int = 256,
+    seed: int = 0,
+) -> float:
+    """Earth mover's distance of two samples (n, d), (m, d).
+
+    ``kind`` and the rest are options of EMDClustering.
+    """
     import ot
 
     if kind == "sliced":
-        # On unit vectors the cosine distance is half the squared Euclidean one, of which a random direction sees 1 / d.
-        a, b = _unit(a)[0], _unit(b)[0]
-        directions = stream(seed, "method", DIRECTIONS).normal(
-            size=(a.shape[1], n_directions)
-        )
-        directions /= np.linalg.norm(directions, axis=0)
-        return float(
-            ot.sliced_wasserstein_distance(a, b, projections=directions, p=2) ** 2
-            * a.shape[1]
-            / 2
-        )
+        return _sliced(a, b, n_directions, seed)
+
     cost = cosine_cost(a, b)
     if kind == "exact":
-        return float(
-            ot.emd2(ot.unif(len(a)), ot.unif(len(b)), cost, numItermax=MOST_STEPS)
-        )
+        weights = ot.unif(len(a)), ot.unif(len(b))
+        return float(ot.emd2(*weights, cost, numItermax=MOST_STEPS))
+
     plan = ot.sinkhorn(
         [],
         [],
@@ -335,20 +378,37 @@ def earth_mover(
     return float((plan * cost).sum())
 
 
+def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float:
+    """Half the squared distance of unit vectors, of which a direction sees 1 / d.
+
+    On unit vectors the cosine distance is half the squared Euclidean one.
+    """
+    import ot
+
+    d = a.shape[1]
+    directions = stream(seed, "method", DIRECTIONS).normal(size=(d, n_directions))
+    directions /= np.linalg.norm(directions, axis=0)
+    unit_a, _ = _unit(a)
+    unit_b, _ = _unit(b)
+    moved = ot.sliced_wasserstein_distance(unit_a, unit_b, projections=directions, p=2)
+    return float(moved**2 * d / 2)
+
+
 def projection_matrix(width: int, kept: int, seed: int, i: int, j: int) -> np.ndarray:
-    """Gaussian matrix (d, k) for k dimensions kept, which clients i and j agree on; the same for (j, i)."""
+    """Gaussian matrix (width, kept) that clients i and j share; the same for (j, i)."""
     rng = stream(seed, "method", PROJECTION, min(i, j), max(i, j))
-    return rng.standard_normal((width, kept), dtype=np.float32) / np.float32(
-        math.sqrt(kept)
-    )
+    matrix = rng.standard_normal((width, kept), dtype=np.float32)
+    return matrix / np.float32(math.sqrt(kept))
 
 
 def first_gap(far: np.ndarray, chance: float) -> float:
-    """Tolerance from the distances themselves: the middle of the first wide gap in their sorted order.
+    """Tolerance from the distances: the middle of the first wide gap in their order.
 
-    A gap is wide if the next distance, ``chance`` (the size of distances that mean nothing) added, is at least twice
-    the last one; there may be one below the smallest (everybody alone). Taken is the first that leaves separate
-    complete blocks, else the widest; where none is wide, the clients are one cluster. ``far`` (M, M): :func:`farther`.
+    A gap is wide if the next distance, ``chance`` (the size of distances that mean
+    nothing) added, is at least twice the last one; there may be one below the smallest
+    (everybody alone). Taken is the first that leaves separate complete blocks, else the
+    widest; where none is wide, the clients are one cluster. ``far`` (M, M) is what
+    :func:`farther` returns.
 
     Examples
     --------
@@ -358,32 +418,41 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     """
     chance = max(chance, 1e-12)
     values = far[np.triu_indices(len(far), 1)]
-    shifted = np.concatenate([[0.0], np.sort(values[np.isfinite(values)])]) + chance
+    known = np.sort(values[np.isfinite(values)])
+    shifted = np.concatenate([[0.0], known]) + chance
     fold = shifted[1:] / shifted[:-1]
     middle = np.sqrt(shifted[1:] * shifted[:-1]) - chance
+
     wide = np.flatnonzero(fold >= FOLD)
-    known = np.isfinite(far).sum(axis=1) > 1
-    near = far[np.ix_(known, known)]
+    if not len(wide):
+        return float(shifted[-1])
+
+    measured = np.isfinite(far).sum(axis=1) > 1
+    near = far[np.ix_(measured, measured)]
     for k in wide:
         graph = near < middle[k]
-        if (
-            (graph.astype(np.float32) @ graph > 0) == graph
-        ).all():  # neighbours' neighbours are neighbours
+        two_steps = graph.astype(np.float32) @ graph > 0
+        if np.array_equal(two_steps, graph):  # neighbours' neighbours are neighbours
             return float(middle[k])
-    return float(middle[fold.argmax()] if len(wide) else shifted[-1])
+    return float(middle[fold.argmax()])
 
 
 def _unit(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows scaled to length 1, and which of them are zero and stay so."""
     z = np.asarray(z, dtype=np.float64)
     norm = np.linalg.norm(z, axis=1, keepdims=True)
-    dark = norm[:, 0] <= 1e-12
-    return np.divide(z, norm, out=np.zeros_like(z), where=~dark[:, None]), dark
+    zero = norm[:, 0] <= 1e-12
+    unit = np.divide(z, norm, out=np.zeros_like(z), where=~zero[:, None])
+    return unit, zero
 
 
 def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training and validation half of a client's samples, each in their order."""
     if len(z) < 2:
         raise FltnbError(
-            f"Client {client} has a single sample, which cannot be halved: leave it out."
+            f"Client {client} has a single sample, which cannot be halved: leave it "
+            "out."
         )
     order = stream(seed, "method", HALVES, len(z)).permutation(len(z))
-    return z[np.sort(order[len(z) // 2 :])], z[np.sort(order[: len(z) // 2])]
+    middle = len(z) // 2
+    return z[np.sort(order[middle:])], z[np.sort(order[:middle])]

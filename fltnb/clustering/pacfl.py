@@ -1,4 +1,7 @@
-"""PACFL: clients whose images span similar subspaces belong together (Vahidian et al., AAAI 2023)."""
+"""PACFL: clients whose images span similar subspaces belong together.
+
+Vahidian et al., AAAI 2023.
+"""
 
 from collections.abc import Sequence
 
@@ -10,30 +13,36 @@ from scipy.spatial.distance import squareform
 from ..errors import FltnbError
 from ..settings import Count, Real
 from .base import ClientClusterer, Sketch
-from .cuts import canonical, cut
+from .cuts import cut, relabel
 
 
 class PACFL(ClientClusterer):
-    """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
+    """Cluster clients by the angles between singular vectors of their data.
 
-    Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
-    images of that class. ``distance_`` of two clients is the angle of their closest pair of such vectors, in degrees;
-    clusters are merged until they are farther apart than the threshold (WPGMA: merged rows' plain mean).
+    arXiv 2209.10526, Algorithm 1. Every client sends, for each class it holds, the
+    first left singular vectors of the matrix whose columns are its images of that
+    class. ``distance_`` of two clients is the angle of their closest pair of such
+    vectors, in degrees; clusters are merged until they are farther apart than the
+    threshold (WPGMA: merged rows' plain mean).
 
     Parameters
     ----------
     threshold : float
-        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged. The official runs took 4.9
-        for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
-    n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
-    n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
+        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is
+        merged. The official runs took 4.9 for CIFAR-10 with two classes per client;
+        EMD-CFL's took 12 for its rotated images.
+    n_clusters : int, optional
+        Cut the dendrogram into so many clusters instead.
+    n_vectors : int
+        p, singular vectors per class; fewer where a class has fewer independent images.
     """
 
     threshold: Real = 4.9
     n_clusters: Count | None = None
     n_vectors: Count = 3
 
-    content, labelled = "pixels", True
+    content = "pixels"
+    labelled = True
 
     def sketches(
         self,
@@ -41,15 +50,17 @@ class PACFL(ClientClusterer):
         y: Sequence[np.ndarray] | None = None,
         first: int = 0,
     ) -> list[Sketch]:
-        """Sketches of all clients, of flattened images (n_i, d) and their classes (n_i,); without these all are one."""
-        y = (
-            [np.zeros(len(x), dtype=np.int64) for x in X]
-            if y is None
-            else [np.asarray(one) for one in y]
-        )
+        """Sketches of all clients, of flattened images (n_i, d) and classes (n_i,).
+
+        Without classes all images are of one.
+        """
+        if y is None:
+            y = [np.zeros(len(x), dtype=np.int64) for x in X]
+        y = [np.asarray(one) for one in y]
         if [one.shape for one in y] != [(len(x),) for x in X]:
             raise FltnbError(
-                "PACFL needs one class for every image of every client: y must be as long as X."
+                "PACFL needs one class for every image of every client: y must be as "
+                "long as X."
             )
         return [
             self.sketch(x, classes, client)
@@ -59,17 +70,22 @@ class PACFL(ClientClusterer):
     def sketch(
         self, x: np.ndarray, classes: np.ndarray | None = None, client: int = 0
     ) -> Sketch:
-        """Return ``vectors`` (d, p * classes) of images (n_i, d), not all zero (FltnbError), and classes (n_i,)."""
-        classes = np.zeros(len(x)) if classes is None else classes
-        vectors = np.hstack(
-            [
-                singular_vectors(x[classes == c], self.n_vectors)
-                for c in np.unique(classes)
-            ]
-        )
+        """Return ``vectors`` (d, p * classes) of images (n_i, d) and classes (n_i,).
+
+        FltnbError: all images are zero.
+        """
+        x = self._checked(x, client)
+        if classes is None:
+            classes = np.zeros(len(x))
+        by_class = [
+            singular_vectors(x[classes == c], self.n_vectors)
+            for c in np.unique(classes)
+        ]
+        vectors = np.hstack(by_class)
         if not vectors.shape[1]:
             raise FltnbError(
-                f"All images of client {client} are zero, so they span nothing: leave the client out."
+                f"All images of client {client} are zero, so they span nothing: leave "
+                "the client out."
             )
         return {"vectors": vectors}
 
@@ -80,30 +96,38 @@ class PACFL(ClientClusterer):
 
 
 def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
-    """First left singular vectors (d, at most n) of the matrix with the rows of ``x`` as columns, signs fixed."""
-    left, values, _ = np.linalg.svd(
-        np.asarray(x, dtype=np.float64).T, full_matrices=False
-    )
-    kept = values > 1e-9 * max(
-        values[0], np.finfo(float).tiny
-    )  # beyond the rank a vector would be arbitrary
-    left = left[:, kept][:, :n]
-    return left * np.sign(
-        np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0)
-    )
+    """First left singular vectors (d, at most n) of the matrix with columns ``x``.
+
+    ``x`` has one sample a row. The largest entry of a vector is positive. Beyond the
+    rank a vector would be arbitrary, and is left out.
+    """
+    columns = np.asarray(x, dtype=np.float64).T
+    left, values, _ = np.linalg.svd(columns, full_matrices=False)
+    smallest = 1e-9 * max(values[0], np.finfo(float).tiny)
+    left = left[:, values > smallest][:, :n]
+
+    largest = np.abs(left).argmax(axis=0)
+    signs = np.sign(left[largest, np.arange(left.shape[1])])
+    return left * signs
 
 
 def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
-    """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i): the least of any two.
+    """Angles (M, M) in degrees between M clients' vectors: the least of any two.
 
-    That is the official distance. It is no principal angle, and depends on the columns' arbitrary signs.
+    A client's vectors are columns of unit length (d, k_i). That is the official
+    distance. It is no principal angle, and depends on the columns' arbitrary signs.
     """
-    starts = np.cumsum([0, *(basis.shape[1] for basis in bases[:-1])])
-    side_by_side = np.hstack(bases)
+    sizes = [basis.shape[1] for basis in bases]
+    starts = np.cumsum([0, *sizes[:-1]])
+    everybody = np.hstack(bases)
+
     largest = np.empty((len(bases), len(bases)))
     for i, basis in enumerate(bases):
-        largest[i] = np.maximum.reduceat((basis.T @ side_by_side).max(axis=0), starts)
-    degrees = np.degrees(np.arccos(np.clip((largest + largest.T) / 2, -1, 1)))
+        cosines = (basis.T @ everybody).max(axis=0)
+        largest[i] = np.maximum.reduceat(cosines, starts)
+
+    cosines = np.clip((largest + largest.T) / 2, -1, 1)
+    degrees = np.degrees(np.arccos(cosines))
     np.fill_diagonal(degrees, 0)
     return degrees
 
@@ -111,9 +135,10 @@ def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
 def flat_clusters(
     linkage: np.ndarray, threshold: float, n_clusters: int | None = None
 ) -> np.ndarray:
-    """Canonical labels (M,) of a dendrogram cut at a height, merges *at* it included, or into a number of clusters."""
-    return canonical(
-        fcluster(linkage, threshold, "distance")
-        if n_clusters is None
-        else cut(linkage, n_clusters)
-    )
+    """Labels (M,) of a dendrogram cut at a height, merges *at* it included.
+
+    ``n_clusters``: cut it into so many clusters instead.
+    """
+    if n_clusters is None:
+        return relabel(fcluster(linkage, threshold, "distance"))
+    return relabel(cut(linkage, n_clusters))

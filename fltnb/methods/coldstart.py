@@ -13,7 +13,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist, pdist
 
-from ..clustering.cuts import canonical
+from ..clustering.cuts import relabel
 from ..clustering.pacfl import flat_clusters
 from ..errors import FltnbError
 from ..randomness import integer
@@ -204,7 +204,7 @@ class FlexCFL(ColdStart):
         """k-means on the decomposed cosines of the first updates."""
         K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
         features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
-        labels = canonical(
+        labels = relabel(
             kmeans(features, K, integer(int(state["seed"]), "method", round))
         )
         models = cluster_means(

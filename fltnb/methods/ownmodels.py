@@ -15,7 +15,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
 from ..clustering import PACFL, EMDClustering
-from ..clustering.cuts import canonical, cut
+from ..clustering.cuts import cut, relabel
 from ..clustering.emd import farther
 from ..errors import FltnbError
 from ..federations import Federation
@@ -158,7 +158,7 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
         _, alike = np.unique(
             far <= low, axis=0, return_inverse=True
         )  # clients with the same neighbours
-        if np.array_equal(canonical(alike.reshape(-1)), canonical(clusters)):
+        if np.array_equal(relabel(alike.reshape(-1)), relabel(clusters)):
             joined = found and found[-1][1] == low
             found.append((found.pop()[0] if joined else float(low), float(high)))
     if not found:

@@ -31,10 +31,10 @@ from ..clustering import FCR, ClientClusterer, EMDClustering
 from ..clustering.centroids import CentroidClusterer
 from ..clustering.cuts import (
     best_cut,
-    canonical,
     chance_modularity,
     cut,
     modularity_by_cut,
+    relabel,
     rows_linkage,
 )
 from ..clustering.eigen import REASONABLE, silhouettes
@@ -362,7 +362,7 @@ class ClientsExplorer(Explorer):
                     else 1
                 )
             labels = cut(tree, count)
-        labels = self.labels = canonical(labels)
+        labels = self.labels = relabel(labels)
 
         count, spots = len(labels), []
         order, free = leaves_list(tree), np.full(len(labels), np.nan)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from .. import clustering, encoders, federations, methods
+from ..clustering import ours as _ours  # noqa: F401  clusterers that jobs may name
 from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..methods import Method

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import metrics
-from ..clustering import MergeGain, TransportSignatures
 from ..clustering.cuts import cut
-from ..clustering.ridge import Sums, losses
+from ..clustering.ours import MergeGain, TransportSignatures
+from ..clustering.ours.ridge import Sums, losses
 from ..data import load
 from ..encoders import EncoderSpec, embed_clients
 from ..federations import FASHION_TASKS, apply_style, build, writer_styles

@@ -1,0 +1,162 @@
+"""What clusters would gain, estimated before anything is trained."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from ...errors import FltnbError
+from ...federations import Federation
+from ...randomness import stream
+from ...settings import Count, Natural, checked
+from .ridge import features
+
+FOLDS = 5
+PENALTIES = 10.0 ** np.arange(-2, 4)  # in units of a feature's mean square
+
+
+class Gain(NamedTuple):
+    """Points of accuracy that a model per cluster gains, mean over clients.
+
+    Each with the standard error of that mean.
+    """
+
+    points: float  # over one model for all
+    error: float
+    over_own: float  # over a model of each client's own
+    over_own_error: float
+    # One row per client: client, cluster, samples, and its held-out accuracy in percent
+    # under each of the three, one_model, cluster_model, own_model.
+    clients: pd.DataFrame
+
+
+class _Client(NamedTuple):
+    phi: np.ndarray  # (n, d + 1), features
+    target: np.ndarray  # (n, K), one-hot classes
+    folds: list[np.ndarray]  # samples of each fold
+
+
+@threadpool_limits.wrap(limits=1)  # a sum has one order, however many cores there are
+def clustering_gain(
+    fed: Federation, labels: np.ndarray, width: Count = 128, seed: Natural = 0
+) -> Gain:
+    r"""Estimate what clusters would gain. This project's own.
+
+    By cross-validated ridge regression on random features. Mean and mean square of all
+    *training* samples are added up over clients. A client turns its own into features
+    :math:`\phi(x) = [\mathrm{ReLU}(R (x - m) / s + b), 1]`, R and b Gaussian from
+    ``seed``, and sums :math:`\phi\phi^T` and :math:`\phi y^T` in each of 5 folds;
+    copies of a sample are in one fold, whoever holds them. From these sums the server
+    fits regressions for everybody together, for each cluster and for each client
+    without one fold, and clients count the hits in that fold. The penalty that hits
+    most is taken, for each of the three. Test samples are not used.
+
+    The error treats clients as independent draws. It does not know the network and the
+    rounds that will follow: believe a large gain, train for a small one. Clusters found
+    by means of the training labels look a little too good. FltnbError: not one label
+    per client, or an option out of range.
+
+    Parameters
+    ----------
+    labels : int (M,), cluster of each client, such as ``labels_`` of a clusterer
+    width : int
+        Random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers.
+    """
+    options = {"fed": fed, "labels": labels, "width": width, "seed": seed}
+    checked(clustering_gain, options, "clustering_gain")
+    if np.shape(labels) != (fed.n_clients,):
+        raise FltnbError(
+            f"labels must be {fed.n_clients} clusters, one per client, not of shape "
+            f"{np.shape(labels)}."
+        )
+    everyone = np.arange(fed.n_clients)
+    _, clusters = np.unique(labels, return_inverse=True)
+    groups = {
+        "one_model": np.zeros_like(everyone),
+        "cluster_model": clusters,
+        "own_model": everyone,
+    }
+
+    clients = _clients(fed, width, seed)
+    sums = np.array([_sums(client) for client in clients])
+    table = pd.DataFrame(
+        {"client": everyone, "cluster": clusters, "samples": fed.sizes}
+    )
+    for name, group in groups.items():
+        accuracy = 100 * _hits(clients, sums, group) / fed.sizes
+        # rounded, so that ties are not broken by how a sum was rounded
+        best = accuracy.mean(1).round(9).argmax()
+        table[name] = accuracy[best]
+
+    gain = table["cluster_model"] - table["one_model"]
+    over_own = table["cluster_model"] - table["own_model"]
+    return Gain(
+        float(gain.mean()),
+        float(gain.sem()),
+        float(over_own.mean()),
+        float(over_own.sem()),
+        table,
+    )
+
+
+def _clients(fed: Federation, width: int, seed: int) -> list[_Client]:
+    rng = stream(seed, "split", FOLDS)
+    fold = rng.permutation(np.arange(len(fed.images)) % FOLDS)  # of the pool's samples
+
+    x = []
+    for index in fed.train:
+        x.append(fed.inputs(index).reshape(len(index), -1).astype(np.float64))
+    n_samples = fed.sizes.sum()
+    mean = sum(one.sum(0) for one in x) / n_samples
+    square = sum(((one - mean) ** 2).sum() for one in x) / n_samples
+    scale = np.sqrt(max(square, 1e-12))
+
+    matrix = rng.normal(size=(len(mean), width))
+    shift = rng.normal(size=width)
+    clients = []
+    for index, one in zip(fed.train, x, strict=True):
+        phi = features((one - mean) / scale, matrix, shift)
+        target = np.eye(fed.n_classes)[fed.labels[index]]
+        folds = [np.flatnonzero(fold[index] == f) for f in range(FOLDS)]
+        clients.append(_Client(phi, target, folds))
+
+    return clients
+
+
+def _sums(client: _Client) -> np.ndarray:
+    """Add up over a client's samples: (folds, d + 1, d + 1 + K)."""
+    sums = []
+    for inside in client.folds:
+        phi = client.phi[inside]
+        sums.append(phi.T @ np.hstack([phi, client.target[inside]]))
+
+    return np.array(sums)
+
+
+def _hits(clients: list[_Client], sums: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Count the samples (penalties, M) that the groups' regressions classify right."""
+    hits = np.zeros((len(PENALTIES), len(clients)))
+    for g in range(group.max() + 1):
+        members = np.flatnonzero(group == g)
+        total = sums[members].sum(0)
+        for f in range(FOLDS):
+            weights = _regressions(total.sum(0) - total[f])
+            for i in members:
+                phi, target, folds = clients[i]
+                inside = folds[f]
+                guess = (phi[inside] @ weights).argmax(2)
+                hits[:, i] += target[inside, guess].sum(1)
+
+    return hits
+
+
+def _regressions(sums: np.ndarray) -> np.ndarray:
+    """Regressions (penalties, d + 1, K) from sums (d + 1, d + 1 + K) over samples."""
+    square, product = np.split(sums, [len(sums)], axis=1)
+    n_samples = square[-1, -1]  # the last feature is 1
+    unit = max(np.trace(square) / len(square) / max(n_samples, 1), 1e-12)
+
+    values, vectors = np.linalg.eigh(square)
+    lifted = np.maximum(values, 0) + PENALTIES[:, None] * unit
+    return vectors @ (vectors.T @ product / lifted[..., None])

@@ -1,0 +1,434 @@
+"""Merge by gain: one-shot clustering by what merging does to the error.
+
+Instead of how far apart data are. This project's own, not of any paper. Its constants
+were frozen before the test (docs/merge_gain.md).
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from ...errors import FltnbError
+from ...randomness import stream
+from ...settings import Count, Natural, Positive, Rate, Whole
+from ..base import ClientClusterer, Sketch
+from ..cuts import cut
+from ..privacy import clipped, gaussian_mechanism
+from .ridge import Sums, features, losses, nearest, served
+
+SCALE = 3.0  # of the random features, which see x / sqrt(p)
+EXACT = 250  # clients up to which all pairs are evaluated
+# With more clients, only so many candidates of each cluster are evaluated, until so few
+# clusters are left that all pairs are.
+NEAREST = 6
+LEFT = 60
+AT_ONCE = 16  # pairs evaluated together: they fit the cache
+FEATURES, FOLDS, RELEASE = 22, 23, 24  # keys of the draws
+
+
+class MergeGain(ClientClusterer):
+    r"""Cluster clients by whether one model for both has a lower error than one each.
+
+    **Client.** Random features :math:`\phi(x) = [\mathrm{ReLU}(3 R x / \sqrt p), 1]`,
+    R (p, d) Gaussian from the shared seed. Samples are dealt into F folds, every class
+    evenly; of each fold f the client sends :math:`A_f = \Phi'\Phi`,
+    :math:`B_f = \Phi'Y` (Y one-hot classes) and :math:`|Y|^2`: no sample, no model.
+
+    **Server.** It knows exactly how well a ridge regression fitted by any set S of
+    clients predicts what it has not seen:
+    :math:`W_f = (\sum_S A_{-f} + c \tau I)^{-1} \sum_S B_{-f}`, with :math:`\tau` the
+    mean diagonal of A per sample and c from a grid by the loss itself,
+
+    .. math:: L(S) = \sum_{i \in S} \sum_f [\mathrm{tr} W_f' A_{if} W_f
+        - 2 \mathrm{tr} W_f' B_{if} + |Y_{if}|^2] / n_i
+
+    **Merging.** Greedy on the gain :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)`;
+    where no merge gains it ends, so there is no threshold and no number of clusters.
+    With more than 250 clients, those that are each other's best among their nearest are
+    merged at a time, until 60 clusters are left, and all of it sees all folds but the
+    last: the best of so many gains is partly luck, so the last fold, which chose
+    nothing, says how many merges have the least loss. A gain needs sums over S and T
+    only; to search, the server needs those of single clients first.
+
+    Parameters
+    ----------
+    n_features, folds : int, d and F
+    n_draws : int, draws of R, over which losses are averaged
+    n_clusters : int or None, where it is known: merging ends there
+    random_state : int
+        Decides R, which must be everybody's, and with the client the folds.
+    n_classes : int or None
+        Classes are 0 to ``n_classes - 1``; ``fit`` can tell them from all clients' y.
+    epsilon, delta, clip : float or None
+        A private release: features clipped to norm ``clip``, Gaussian noise on A and B,
+        and folds that are dealt without regard to classes; their sizes are not hidden.
+    secret : int
+        Seed of that noise. The server knows ``random_state``, so each client of a real
+        release needs one of its own that nobody else knows; the default is for
+        simulations.
+    n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
+
+    Attributes
+    ----------
+    gain_ : ndarray (M - 1,)
+        Gain of each merge of ``linkage_``, as the search saw it, beyond ``n_clusters_``
+        too.
+    linkage_ : its heights are the running maximum of ``-gain_``, from 0
+    loss_ : ndarray (M,)
+        Cross-validated squared error of each client under its cluster's regression.
+    distance_ : ndarray (M, M)
+        ``-gain`` of merging two clients, negative where they gain; NaN where not
+        evaluated.
+    """
+
+    n_features: Count = 64
+    folds: Annotated[int, Whole(2)] = 3
+    n_draws: Count = 1
+    n_clusters: Count | None = None
+    random_state: Natural = 0
+    n_classes: Annotated[int, Whole(2)] | None = None
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    secret: Natural = 0
+    n_jobs: int | None = None
+
+    content = "samples"
+    labelled = True
+
+    def _check_size(self, size: int, client: int) -> None:
+        if size < self.folds:
+            raise FltnbError(
+                f"Client {client} has {size} samples, fewer than folds={self.folds}: "
+                "leave it out or lower folds."
+            )
+
+    def _check_options(self, n_clients: int) -> None:
+        super()._check_options(n_clients)
+        if n_clients > EXACT and self.folds < 3:
+            raise FltnbError(
+                f"More than {EXACT} clients need folds=3 or more: one fold judges what "
+                "the others merged."
+            )
+
+    def sketches(
+        self,
+        X: Sequence[np.ndarray],
+        y: Sequence[np.ndarray] | None = None,
+        first: int = 0,
+    ) -> list[Sketch]:
+        """Sketches of all clients, of their samples (n_i, p) and what to predict.
+
+        ``y``: classes (n_i,), or numbers (n_i, K).
+        """
+        if y is None or len(y) != len(X):
+            raise FltnbError(
+                "MergeGain asks what merging does to predictions: give y, the classes "
+                "of every client."
+            )
+        y = [np.asarray(one) for one in y]
+        n_classes = self.n_classes or _count_classes(y)
+        targets = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
+        for i, target in enumerate(targets, first):
+            if target.shape[1] > 1 and (target == target[0]).all():
+                warnings.warn(
+                    f"Client {i} holds one class only: it predicts that one without "
+                    "error and gains from nobody who holds others.",
+                    stacklevel=3,
+                )
+        return self._each("sketch", zip(X, targets, strict=True), first)
+
+    def sketch(self, x: np.ndarray, y: np.ndarray, client: int = 0) -> Sketch:
+        """Return what a client sends, of samples (n, p) and classes (n,).
+
+        Or of numbers to predict (n, K). ``moments`` (Q, D (D + 1) / 2), upper triangles
+        of A; ``products`` (Q, D, K); ``squares`` (Q,), all float32; ``about`` (4,):
+        number of samples, p, seed, standard deviation of the noise on an entry of A.
+        """
+        x = self._checked(x, client)
+        target = _targets(np.asarray(y), self.n_classes, client)
+        if len(target) != len(x):
+            raise FltnbError(
+                f"Client {client} has {len(x)} samples but classes of {len(target)}: "
+                "give one for each."
+            )
+        parts = self._parts(target, client)
+        phis = [self.random_features(x, draw) for draw in range(self.n_draws)]
+        if self.epsilon is None:
+            squares = [(target[part] ** 2).sum() for part in parts]
+        else:
+            phis = [clipped(phi, self.clip) for phi in phis]
+            lengths = np.linalg.norm(target, axis=1, keepdims=True)
+            target = target / np.maximum(lengths, 1)
+            squares = [part.sum() for part in parts]  # a constant of every gain
+
+        moments = np.array([phi[part].T @ phi[part] for phi in phis for part in parts])
+        products = np.array(
+            [phi[part].T @ target[part] for phi in phis for part in parts]
+        )
+        rows, columns = np.triu_indices(moments.shape[1])
+        moments = moments[:, rows, columns]
+
+        noise = 0.0
+        if self.epsilon is not None:
+            # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by
+            # 2
+            sigma = gaussian_mechanism(self.epsilon, self.delta)
+            sigma = np.sqrt(6 * self.n_draws) * sigma
+            rng = stream(self.secret, "method", RELEASE, client)
+            noise = sigma * self.clip * self.clip
+            moments = moments + noise * rng.normal(size=moments.shape)
+            rough = rng.normal(size=products.shape)
+            products = products + sigma * self.clip * rough
+
+        return {
+            "moments": moments.astype(np.float32),
+            "products": products.astype(np.float32),
+            "squares": np.tile(squares, self.n_draws).astype(np.float32),
+            "about": np.array([len(x), x.shape[1], self.random_state, noise]),
+        }
+
+    def _parts(self, target: np.ndarray, client: int) -> list[np.ndarray]:
+        """Mark the samples (n,) of each fold."""
+        if self.epsilon is not None:
+            # no sample may decide another one's fold, so classes are not dealt evenly
+            target = np.zeros((len(target), 1))
+        rng = stream(self.random_state, "split", FOLDS, client)
+        fold = _folds(target, int(self.folds), rng)
+        return [fold == f for f in range(self.folds)]
+
+    def random_features(self, x: np.ndarray, draw: int = 0) -> np.ndarray:
+        """Return phi (n, d + 1) of samples (n, p), by one draw of R."""
+        p = x.shape[1]
+        rng = stream(self.random_state, "method", FEATURES, draw)
+        matrix = rng.normal(size=(p, self.n_features))
+        return features(x.astype(np.float64), matrix * (SCALE / np.sqrt(p)))
+
+    def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        """Place newcomers, int64: the cluster that gains most in all by taking one in.
+
+        -1, a new one, if none gains.
+        """
+        if not hasattr(self, "labels_"):
+            raise FltnbError(
+                "This MergeGain has not seen any clients yet: call fit first."
+            )
+        newcomers = self._sums(sketches, self._shape)
+        alone, _ = losses(newcomers, self.folds)
+
+        places = []
+        for i, own in enumerate(alone):
+            joined, _ = losses(self._clusters.plus(newcomers.take([i])), self.folds)
+            gain = self._cluster_losses + own - joined
+            places.append(gain.argmax() if gain.max() > 0 else -1)
+        return np.array(places, dtype=np.int64)
+
+    def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
+        """Unpack sketches, all of one shape (``like``) and one seed."""
+        for i, sketch in enumerate(sketches):
+            _, p, seed, _ = sketch["about"]
+            if seed != self.random_state:
+                raise FltnbError(
+                    f"Client {i} drew its features from seed {seed:g}, the server has "
+                    f"{self.random_state}: give everybody the same random_state."
+                )
+            shape = (*sketch["moments"].shape, *sketch["products"].shape, int(p))
+            if like is None:
+                like = shape
+            if shape != like:
+                raise FltnbError(
+                    f"Client {i} sends arrays of shape {shape}, others {like}: give "
+                    "everybody the same features, folds, draws and classes."
+                )
+        self._shape = like
+        return Sums.of(sketches)
+
+    def _relate(self, sketches, answers) -> None:
+        sums = self._sums(sketches)
+        with threadpool_limits(1):
+            copy = Sums(*(part.copy() for part in sums))
+            search = Search(copy, self.folds, self.n_jobs)
+            search.merge_all()
+            tree = np.array(search.merges)
+            self.gain_ = tree[:, 2].copy()
+            tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
+
+            # heights may be equal, so the tree is cut by the order of merges
+            order = tree.copy()
+            order[:, 2] = 1 + np.arange(len(tree))
+            n_clusters = self.n_clusters or len(sketches) - search.n_merges()
+            self._keep(search.distance, tree, cut(order, n_clusters))
+
+            member = np.eye(self.n_clusters_)[self.labels_].T
+            self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
+            self._cluster_losses, weights = losses(self._clusters, self.folds)
+            self.loss_ = served(sums, weights[self.labels_], self.folds)
+
+
+class Search:
+    """Greedy merging of M clients to one cluster, adding up their sums in place.
+
+    A cluster is known by the row of its first client. ``merges`` are rows of the tree:
+    the two names, the gain, the size.
+    """
+
+    def __init__(self, sums: Sums, folds: int, n_jobs: int | None) -> None:
+        count = len(sums.size)
+        self.n_jobs = n_jobs
+        self.sums = sums
+        self.all_folds = folds
+        self.many = count > EXACT
+        if self.many:
+            self.seen = sums.but_last(folds)
+            self.folds = folds - 1
+            self.held_out = self._held_out(np.arange(count))
+            self.saved = [0.0]  # loss in the last fold, by each merge
+        else:
+            self.seen = sums
+            self.folds = folds
+
+        self.loss = self._losses(np.arange(count))
+        self.name = np.arange(count)
+        self.size = np.ones(count, dtype=int)  # 0: merged into another
+        self.gain = np.full((count, count), -np.inf)
+        self.known = np.eye(count, dtype=bool)
+        self.merges: list[tuple] = []
+        self.distance = np.where(self.known, 0.0, np.nan)
+
+    def merge_all(self) -> None:
+        """Merge up to one cluster."""
+        alive = np.flatnonzero(self.size)
+        while len(alive) > 1:
+            every = len(alive) <= (LEFT if self.many else EXACT)
+            a, b = self._unknown(alive, every)
+            self._evaluate(a, b)
+            if not self.merges:
+                self.distance[a, b] = -self.gain[a, b]
+                self.distance[b, a] = -self.gain[a, b]
+            for i, j in self._chosen(alive, every):
+                self._join(i, j)
+            alive = np.flatnonzero(self.size)
+
+    def n_merges(self) -> int:
+        """Return how many merges to keep."""
+        if self.many:
+            return int(np.cumsum(self.saved).argmax())
+        gains = [gain for _, _, gain, _ in self.merges]
+        return int((np.append(gains, 0) <= 0).argmax())
+
+    def _unknown(self, alive: np.ndarray, every: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of clusters to be evaluated: all, or each one's nearest."""
+        asked = np.tri(len(alive), k=-1, dtype=bool).T
+        if not every:
+            asked = nearest(self.seen.take(alive), NEAREST)
+        a, b = np.nonzero(asked & ~self.known[np.ix_(alive, alive)])
+        return alive[a], alive[b]
+
+    def _evaluate(self, a: np.ndarray, b: np.ndarray) -> None:
+        apart = self.loss[a] + self.loss[b]
+        gain = (apart - self._losses(a, b)) / (self.size[a] + self.size[b])
+        self.gain[a, b] = gain
+        self.gain[b, a] = gain
+        self.known[a, b] = True
+        self.known[b, a] = True
+
+    def _chosen(self, alive: np.ndarray, every: bool) -> list[tuple[int, int]]:
+        """Pairs that are each other's best, best first; one if all are evaluated."""
+        gain = self.gain[np.ix_(alive, alive)]
+        best = gain.argmax(1)
+        top = gain.max(1)
+        place = np.arange(len(alive))
+        mutual = np.flatnonzero((best[best] == place) & (place < best))
+        mutual = mutual[np.argsort(-top[mutual], kind="stable")]
+
+        gains = top[mutual] > 0
+        several = gains.any() and not every
+        mutual = mutual[gains] if several else mutual[:1]
+        return [(alive[i], alive[best[i]]) for i in mutual]
+
+    def _join(self, i: int, j: int) -> None:
+        gain = self.gain[i, j]
+        self.size[i] += self.size[j]
+        self.size[j] = 0
+        self.merges.append((self.name[i], self.name[j], gain, self.size[i]))
+        self.name[i] = len(self.name) + len(self.merges) - 1
+        self.loss[i] += self.loss[j] - gain * self.size[i]
+
+        self.sums.join(i, j)
+        if self.many:
+            self.seen.join(i, j)
+            joined = self._held_out([i])[0]
+            self.saved.append(self.held_out[i] + self.held_out[j] - joined)
+            self.held_out[i] = joined
+
+        self.gain[i] = -np.inf
+        self.gain[:, i] = -np.inf
+        self.gain[:, j] = -np.inf
+        self.known[i] = False
+        self.known[:, i] = False
+        self.known[i, i] = True
+
+    def _held_out(self, rows) -> np.ndarray:
+        """Losses of clusters in the last folds."""
+        return losses(self.sums.take(rows), self.all_folds, last=True)[0]
+
+    def _losses(self, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+        """Losses that the search sees, of clusters or of pairs of clusters joined."""
+
+        def part(at: slice) -> np.ndarray:
+            rows = self.seen.take(a[at])
+            if b is not None:
+                rows = rows.plus(self.seen.take(b[at]))
+            return losses(rows, self.folds)[0]
+
+        starts = range(0, len(a), AT_ONCE)
+        work = (delayed(part)(slice(at, at + AT_ONCE)) for at in starts)
+        parts = Parallel(n_jobs=self.n_jobs or None, prefer="threads")(work)
+        return np.concatenate([np.empty(0), *parts])
+
+
+def _count_classes(y: list[np.ndarray]) -> int:
+    """One more than the largest class, at least 2."""
+    largest = 1
+    for one in y:
+        if one.ndim == 1 and one.dtype.kind in "iu" and len(one):
+            largest = max(largest, int(one.max()))
+
+    return largest + 1
+
+
+def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
+    """Return classes as (n, K) of zeros and ones; numbers to predict as they are."""
+    if y.ndim == 2 and y.dtype.kind == "f" and np.isfinite(y).all():
+        return y
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise FltnbError(
+            f"Client {client} needs whole numbers as classes, or finite (n, K) to "
+            f"predict, got {y.dtype} of shape {y.shape}."
+        )
+    if n_classes is None:
+        raise FltnbError(
+            "A sketch of classes needs to know how many there are: give n_classes."
+        )
+    if len(y) and not 0 <= y.min() <= y.max() < n_classes:
+        raise FltnbError(
+            f"Client {client} has labels from {y.min()} to {y.max()}, but classes are "
+            f"0 to {n_classes - 1}: mend them or n_classes."
+        )
+    return np.eye(n_classes)[y]
+
+
+def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Fold of every sample (n,), drawn at random, sizes and classes even.
+
+    A client's first fold is drawn too: else few samples of a class would be in the same
+    fold on every client.
+    """
+    order = rng.permutation(len(y))
+    by_class = np.argsort(y[order].argmax(1), kind="stable")
+    order = order[by_class]
+    return (np.argsort(order) + rng.integers(folds)) % folds

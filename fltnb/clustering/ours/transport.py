@@ -1,0 +1,458 @@
+"""Transport signatures: one-shot clustering with a test instead of a threshold.
+
+This project's own.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, maxRstat
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.cluster.vq import kmeans2
+from scipy.spatial.distance import cdist
+from scipy.stats import norm
+
+from ...errors import FltnbError
+from ...randomness import stream
+from ...settings import Count, Natural, NonNegative, Positive, Rate, Whole
+from ..base import ClientClusterer, Sketch, check_clients
+from ..cuts import cut, merge_gaps, relabel
+from ..privacy import Noise, clipped
+
+# Samples that the test needs: with halves of three or less, the distance to oneself is
+# not that to others (biased by 1 to 2 Z).
+FEWEST = 8
+LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
+MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
+PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
+NONE = -1  # answers of TransportSignatures.predict: no cluster fits
+UNCLEAR = -2  # several do
+
+
+class TransportSignatures(ClientClusterer):
+    r"""Cluster clients by optimal transport between their centroids, against chance.
+
+    **Client.** It sends k centroids with sample shares of either half of its samples,
+    divided at random, their number, and mean :math:`s_i` and variance of the transport
+    distance between halves over ``n_splits`` divisions.
+
+    **Server.** :math:`D_{ij}` is the exact Wasserstein-1 distance (Euclidean ground
+    cost) between a half of client i and one of client j, the mean of first against
+    second and second against first. If i and j have the same distribution, this is the
+    same experiment as each of them makes with itself, at the same sizes, so
+
+    .. math:: Z_{ij} = \frac{D_{ij} / m_{ij} - 1}{c_{ij}}, \qquad
+        m_{ij}^2 = (s_i^2 + s_j^2) / 2
+
+    has mean 0 and a standard deviation of at most 1, whatever the sizes.
+    :math:`c_{ij}` is the relative spread of the own distances, half the client's, half
+    pooled. :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions are,
+    squared. Clients of one kind are equally far from *everybody*, so Ward linkage on
+    the rows of that matrix, each less its mean, orders the clients: a row averages over
+    M comparisons.
+
+    **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused
+    if the mean Z between them exceeds ``tolerance + norm.isf(alpha / (M - 1)) *
+    sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. Clusters are the largest groups without a
+    refused merge, each client then moved to the cluster that it is nearest to by mean
+    Z.
+
+    Parameters
+    ----------
+    k : int, centroids per half; a half with no more than k samples is sent as it is
+    alpha : float
+        Bounds the *family-wise* probability that clients with one distribution are
+        separated anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal
+        approximation; the tolerance makes up for its finding what lies apart). In
+        ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per
+        client and cluster.
+    n_clusters : int or None
+        For a cut of the dendrogram without tests; clients still settle, which may leave
+        fewer.
+    n_splits : int, random divisions per client
+    random_state : int, with a client's number it decides the client's draws
+    tolerance : float
+        Mean Z that is no reason to separate groups however large: one purpose is never
+        quite equal data.
+    epsilon, delta, clip : float or None
+        A private release by noisy sums and counts (:func:`gaussian_noise`). At 128
+        dimensions a few hundred samples carry nothing at epsilon near 1. One division;
+        the spread is over clients.
+    n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
+
+    Attributes
+    ----------
+    undecided_ : ndarray (M,) bool
+        Another cluster is not rejected at alpha either, or the client has fewer than
+        the 8 samples that the test needs.
+    distance_ : ndarray (M, M) float32
+        Z: standardised, hence around 0 (and below) for equal clients; diagonal 0.
+    adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``
+    centroids_, weights_ : ndarray (M, 2 k, e), (M, 2 k)
+        One half after the other (NaN and 0 where missing).
+    self_distance_, spread_ : ndarray (M,), s_i, and c of one client
+    null_ : ndarray (M, n_splits), every distance of a client to itself
+    gap_, limit_ : ndarray (M - 1,)
+        Mean Z between the groups of each merge of ``linkage_``, and what is allowed.
+    """
+
+    k: Count = 10
+    alpha: Rate = 0.01
+    n_clusters: Count | None = None
+    n_splits: Annotated[int, Whole(2)] = 5
+    random_state: Natural = 0
+    tolerance: NonNegative = 0.5
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    n_jobs: int | None = None
+
+    def _check_size(self, size: int, client: int) -> None:
+        if size < 2:
+            raise FltnbError(
+                f"Client {client} has a single sample, which cannot be halved: leave "
+                "it out."
+            )
+
+    def sketch(
+        self, x: np.ndarray, client: int = 0, rough: Callable | None = None
+    ) -> Sketch:
+        """Return a client's signature, of its embeddings (n, e).
+
+        Draws belong to its number. Of random divisions into halves (``n_splits``, or
+        one in a private release) the first is sent, at most k centroids of each half.
+        ``rough(points, split, half)``, if given, changes centroids first.
+
+        Returned are ``first``, ``second`` (k, e), ``first_shares``, ``second_shares``
+        (k,), and ``own`` (3,): number of samples, mean and variance of the distances
+        between halves; not sent: these distances, ``_own``.
+        """
+        z = self._checked(x, client).astype(np.float64)
+        n_splits = int(self.n_splits) if self.epsilon is None else 1
+        sent = {}
+        own = []
+        for split in range(n_splits):
+            (a, share_a), (b, share_b) = self._split(z, client, split, rough)
+            own.append(transport(share_a, share_b, cdist(a, b)))
+            if split == 0:
+                sent["first"] = a
+                sent["first_shares"] = share_a
+                sent["second"] = b
+                sent["second_shares"] = share_b
+
+        spread = np.var(own, ddof=1) if n_splits > 1 else np.nan
+        sent["own"] = np.array([len(z), np.mean(own), spread])
+        sent["_own"] = np.array(own)
+        return sent
+
+    def _split(
+        self, z: np.ndarray, client: int, split: int, rough: Callable | None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Centroids and shares of the halves of one random division."""
+        rng = stream(int(self.random_state), "kmeans", client, split)
+        order = rng.permutation(len(z))
+        middle = (len(z) + 1) // 2
+        k = min(int(self.k), len(z) // 2)
+        noise = gaussian_noise(self.epsilon, self.delta, self.clip)
+
+        parts = []
+        for half, rows in enumerate((order[:middle], order[middle:])):
+            if noise is None:
+                points, shares = _kmeans(z[rows], k, rng)
+            else:
+                points, shares = _private_kmeans(z[rows], k, rng, noise)
+            if rough is not None:
+                points = rough(points, split, half)
+            parts.append((points, shares))
+        return parts
+
+    def _relate(self, sketches, answers) -> None:
+        sizes, mean, variance = np.array([sketch["own"] for sketch in sketches]).T
+        # small clients throughout: no padding beyond the largest of them
+        halves = [sketch[half] for sketch in sketches for half in ("first", "second")]
+        points, shares = stacked(sketches, max(len(half) for half in halves))
+        if all("_own" in sketch for sketch in sketches):
+            self.null_ = np.stack([sketch["_own"] for sketch in sketches])
+
+        least = max(1e-6 * mean.max(), 1e-12)  # a client may hold copies of one sample
+        self.self_distance_ = np.maximum(mean, least)
+        self.spread_ = _spread(mean, variance, sizes)
+
+        count, _, k, width = points.shape
+        self.weights_ = shares.reshape(count, 2 * k) / 2
+        centroids = points.reshape(count, 2 * k, width)
+        self.centroids_ = np.where(self.weights_[:, :, None] > 0, centroids, np.nan)
+
+        self._cluster(self._scores(points, shares))
+        self.undecided_ |= sizes < FEWEST
+
+    def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
+        """Place newcomers, by their embeddings (n_i, e), without clustering again.
+
+        Returns the cluster that fits, int64. -1: the test rejects all; -2: several fit
+        (:meth:`scores` says which is nearest), or it has less than 8 samples.
+        """
+        X = list(X)
+        z = self.scores(X)
+        members = _one_hot(self.labels_).sum(0)
+        limit = self._level(1) * _deviation(1, members)
+
+        fitting = (z <= limit).sum(1)
+        nearest = z.argmin(1)
+        near = z.min(1) <= self.tolerance + limit[nearest]
+        few = np.array([len(x) < FEWEST for x in X])
+        place = np.where(near, nearest, NONE)
+        return np.where((fitting > 1) | few, UNCLEAR, place)
+
+    def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
+        """Mean Z of newcomers to the clients of each cluster; near 0 if it fits.
+
+        Returns (number of newcomers, C).
+        """
+        if not hasattr(self, "labels_"):
+            raise FltnbError(
+                "This TransportSignatures has not seen any clients yet: call fit first."
+            )
+        count, _, width = self.centroids_.shape
+        X = check_clients(X, width=width)
+        self._check_sizes([len(x) for x in X])
+        sent = self.sketches(X, first=count)
+        new_points, new_shares = stacked(sent, int(self.k))
+
+        points, shares = _halves(self.centroids_, self.weights_)
+        distance = np.stack(
+            [
+                _row(new_points[i], new_shares[i], points, shares)
+                for i in range(len(sent))
+            ]
+        )
+        own = np.array([sketch["own"][1] for sketch in sent])[:, None]
+        spread = np.full((len(sent), 1), np.sqrt(np.mean(self.spread_**2)))
+        z = _standard(distance, own, self.self_distance_, spread, self.spread_)
+        members = _one_hot(self.labels_)
+        return z @ members / members.sum(0)
+
+    def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Z of all pairs, (M, M) float32, row by row."""
+        count = len(points)
+        own = self.self_distance_
+        spread = self.spread_
+        z = np.zeros((count, count), dtype=np.float32)
+        rows = self._each("_beyond", [()] * count, points=points, shares=shares)
+        for i, distance in enumerate(rows):
+            rest = slice(i + 1, None)
+            row = _standard(distance, own[i], own[rest], spread[i], spread[rest])
+            z[i, rest] = row
+            z[rest, i] = row
+
+        return z
+
+    def _beyond(
+        self, points: np.ndarray, shares: np.ndarray, client: int
+    ) -> np.ndarray:
+        """Distances of one client to those with larger numbers."""
+        after = client + 1
+        return _row(points[client], shares[client], points[after:], shares[after:])
+
+    def _level(self, tests: int) -> float:
+        return float(norm.isf(self.alpha / tests))
+
+    def _cluster(self, z: np.ndarray) -> None:
+        tree = self._tree(z)
+        self.gap_, sizes = merge_gaps(z, tree)
+        n_tests = max(1, len(z) - 1)
+        self.limit_ = self.tolerance + self._level(n_tests) * _deviation(*sizes)
+        if self.n_clusters is None:
+            labels = accepted_groups(tree, self.gap_ <= self.limit_)
+        else:
+            labels = relabel(cut(tree, self.n_clusters))
+
+        labels, self.undecided_ = self._settle(z, labels)
+        self._keep(z, tree, labels, z <= self._level(1))
+
+    def _tree(self, z: np.ndarray) -> np.ndarray:
+        """Ward linkage of the rows of D^2 - m^2, which follow from z."""
+        own = self.self_distance_**2
+        variance = self.spread_**2
+        ratio = 1 + z * np.sqrt((variance[:, None] + variance) / 2)
+        rows = (ratio**2 - 1) * (own[:, None] + own) / 2
+        np.fill_diagonal(rows, 0)
+        # the client's own chance moves all of its distances alike
+        rows -= rows.mean(axis=1, keepdims=True)
+        return scipy_linkage(rows / max(np.abs(rows).max(), 1e-12), "ward")
+
+    def _settle(
+        self, z: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Move clients to the nearest cluster that fits them.
+
+        Returned is also which clients more than one cluster fits.
+        """
+        everyone = np.arange(len(z))
+        members = _one_hot(labels)
+        count = members.sum(0) - members  # without the client itself
+        mean = np.where(count > 0, z @ members / np.maximum(count, 1), np.inf)
+        limit = self._level(1) * _deviation(1, np.maximum(count, 1))
+
+        nearest = mean.argmin(1)
+        near = mean[everyone, nearest] <= self.tolerance + limit[everyone, nearest]
+        labels = np.where(near, nearest, labels)
+
+        fits = mean <= limit
+        fits[everyone, labels] = True
+        return relabel(labels), fits.sum(1) > 1
+
+
+def _one_hot(labels: np.ndarray) -> np.ndarray:
+    """Membership (M, C), float32 as the distances are: no float64 copy of those."""
+    return np.eye(labels.max() + 1, dtype=np.float32)[labels]
+
+
+def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
+    """Return the deviation of the mean Z between a and b clients of one kind."""
+    return np.sqrt((1 / np.asarray(a) + 1 / np.asarray(b)) / 4 + 0.5 / (a * b))
+
+
+def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    """Largest groups of a dendrogram with no refused merge, as labels (M,)."""
+    refused = np.repeat(~accepted[:, None], 4, axis=1).astype(np.float64)
+    highest = maxRstat(tree, refused, 0)
+    return relabel(fcluster(tree, 0.5, "monocrit", monocrit=highest))
+
+
+def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
+    """Z of distances, by two clients' own distances and their relative spread."""
+    middle = np.sqrt((own**2 + other**2) / 2)
+    width = np.sqrt((spread**2 + other_spread**2) / 2)
+    return (distance / np.maximum(middle, 1e-12) - 1) / width
+
+
+def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Relative standard deviation of the own distances of each client, (M,).
+
+    Half its own variance, half pooled.
+    """
+    if np.isfinite(variance).all():
+        relative = variance / np.maximum(mean, 1e-12) ** 2
+        return np.sqrt(np.maximum((relative + relative.mean()) / 2, 1e-12))
+
+    # One noisy division each: the scatter over clients once the law of their sizes is
+    # taken out
+    log_mean = np.log(mean)
+    log_size = np.log(sizes)
+    degree = int(np.ptp(sizes) > 0 and len(sizes) >= 10)
+    law = np.polynomial.Polynomial.fit(log_size, log_mean, degree)
+    scatter = np.std(log_mean - law(log_size), ddof=1)
+    return np.full(len(mean), max(scatter, 1e-6))
+
+
+def _halves(
+    centroids: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points (M, 2, k, e) and shares (M, 2, k) of what ``fit`` keeps."""
+    shape = (len(weights), 2, weights.shape[1] // 2)
+    return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
+
+
+def _row(points, shares, other_points, other_shares) -> np.ndarray:
+    """Mean distance of one client's halves to the opposite halves of others, (m,)."""
+    count, _, k, width = other_points.shape
+    total = np.zeros(count)
+    for half in (0, 1):
+        opposite = 1 - half
+        there = other_points[:, opposite].reshape(count * k, width)
+        cost = cdist(points[half], there)
+        for j in range(count):
+            total[j] += transport(
+                shares[half], other_shares[j, opposite], cost[:, j * k : (j + 1) * k]
+            )
+
+    return total / 2
+
+
+def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
+    """Exact cost of the cheapest transport.
+
+    By POT's inner function: ``emd2`` takes ten times as long, for checks.
+    """
+    from ot.lp.emd_wrap import emd_c
+
+    return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
+
+
+def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (M, 2, size, e) and shares (M, 2, size) of signatures.
+
+    Zeros where a half has fewer centroids.
+    """
+    points = np.zeros((len(sketches), 2, size, sketches[0]["first"].shape[1]))
+    shares = np.zeros((len(sketches), 2, size))
+    for i, sketch in enumerate(sketches):
+        for half, name in enumerate(("first", "second")):
+            k = len(sketch[name])
+            points[i, half, :k] = sketch[name]
+            shares[i, half, :k] = sketch[f"{name}_shares"]
+
+    return points, shares
+
+
+def _kmeans(
+    z: np.ndarray, k: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centroids of samples (n, e), and the share of the samples of each.
+
+    SciPy's, because scikit-learn's checks take longer than the work on a few hundred
+    rows, done ten times a client.
+    """
+    # fewer centroids where samples repeat; a random projection tells samples apart
+    k = min(k, len(np.unique(z @ rng.normal(size=z.shape[1]))))
+    with warnings.catch_warnings():
+        # its share is 0
+        warnings.filterwarnings("ignore", message="One of the clusters is empty")
+        centres, label = kmeans2(z, k, iter=LLOYD_STEPS, minit="++", rng=rng)
+
+    share = np.bincount(label, minlength=k) / len(z)
+    return centres[share > 0], share[share > 0]
+
+
+def _private_kmeans(
+    z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise
+) -> tuple[np.ndarray, np.ndarray]:
+    """K-means that sees the samples through noisy sums and counts only.
+
+    The start does not depend on the data.
+    """
+    z = clipped(z, noise.clip)
+    centres = rng.normal(size=(k, z.shape[1]))
+    centres *= noise.clip / 2 / np.linalg.norm(centres, axis=1, keepdims=True)
+    for _ in range(PRIVATE_STEPS):
+        member = np.eye(k)[cdist(z, centres).argmin(1)]
+        count = member.sum(0) + noise.sigma / noise.clip * rng.normal(size=k)
+        sums = member.T @ z + noise.sigma * rng.normal(size=centres.shape)
+        seen = count >= 1
+        centres[seen] = clipped(sums[seen] / count[seen, None], noise.clip)
+
+    share = np.where(seen, count, 0.0) if seen.any() else np.ones(k)
+    return centres[share > 0], share[share > 0] / share.sum()
+
+
+def gaussian_noise(
+    epsilon: float | None, delta: float, clip: float | None
+) -> Noise | None:
+    """Noise that makes one signature (epsilon, delta) differentially private.
+
+    None without epsilon. One step releases the sums of k cells and ``clip`` times their
+    counts. Replacing one sample changes these by at most 2 clip in Euclidean norm (one
+    cell's sum by 2 clip, or two cells' sums by clip and counts by 1). T = 3 steps with
+    Gaussian noise sigma are rho-zCDP with rho = T (2 clip)^2 / (2 sigma^2), which
+    implies (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016,
+    Propositions 1.3 and 1.6). Halves share no sample, so both cost what one does.
+    """
+    if epsilon is None:
+        return None
+    log = np.log(1 / delta)
+    rho = (np.sqrt(log + epsilon) - np.sqrt(log)) ** 2
+    sigma = 2 * clip * np.sqrt(PRIVATE_STEPS / (2 * rho))
+    return Noise(float(sigma), float(clip))
