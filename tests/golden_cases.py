@@ -1,4 +1,5 @@
-"""What test_golden.py builds and runs, as settings; words may be renamed here, numbers may not."""
+"""What test_golden.py builds and runs, as settings; words may be renamed here, numbers
+may not."""
 
 from fltnb import models
 
@@ -85,7 +86,8 @@ TRAINING = {
 }
 TRAINING |= {"progress": False}
 TWO = {"n_clusters": 2}
-METHODS = {  # settings of a method, and changes of TRAINING; "fed" is another federation
+# settings of a method, and changes of TRAINING; "fed" is another federation
+METHODS = {
     **{
         name: ({}, {})
         for name in ("local", "oracle", "feddist", "feddist_ws", "feddane")

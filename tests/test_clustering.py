@@ -20,7 +20,8 @@ from fltnb.clustering.centroids import matching_distances, min_distances
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
-    """Clients of the embedded digits in shuffled order, and their true clusters; dimensions=None: pixels in [0, 1]."""
+    """Clients of the embedded digits in shuffled order, and their true clusters;
+    dimensions=None: pixels in [0, 1]."""
     x, y = load_digits(return_X_y=True)
     x = (
         x / 16
@@ -122,7 +123,8 @@ def test_result_depends_neither_on_jobs_nor_on_the_order(fitted, monkeypatch):
     np.testing.assert_array_equal(again.distance_, fcr.distance_)
     order = np.random.default_rng(0).permutation(25)
     moved = FCR(k=2, n_neighbors=5).fit([clients[i] for i in order])
-    # k-means sees the same client with the same seed wherever it stands; UMAP's layout does depend on the order
+    # k-means sees the same client with the same seed wherever it stands; UMAP's layout
+    # does depend on the order
     np.testing.assert_array_equal(moved.centroids_, fcr.centroids_[order])
     assert adjusted_rand_score(moved.labels_, truth[order]) == 1.0
 
@@ -284,7 +286,8 @@ def brute_min(a, b):
 
 
 def brute_matching(a, b):
-    """Every way of matching the smaller set into the larger, as the public code enumerates for equal sizes."""
+    """Every way of matching the smaller set into the larger, as the public code
+    enumerates for equal sizes."""
     if len(a) > len(b):
         a, b = b, a
     ways = permutations(range(len(b)), len(a))

@@ -1,4 +1,5 @@
-"""What a client computes and sends, and what the server makes of it: the same result as one call of ``fit``."""
+"""What a client computes and sends, and what the server makes of it: the same result as
+one call of ``fit``."""
 
 import inspect
 import json
@@ -145,7 +146,8 @@ def test_bytes_and_noise_of_sketches():
     assert sketch_bytes(fl.TransportSignatures(k=2).sketch(CLIENTS[0])) == 8 * (
         2 * 2 * 6 + 2 * 2 + 3
     )
-    # embeddings of 20 + 9 samples for each of five others, 5 of 6 dimensions left, and a reference for each
+    # embeddings of 20 + 9 samples for each of five others, 5 of 6 dimensions left, and
+    # a reference for each
     assert (
         fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
     )

@@ -1,4 +1,5 @@
-"""Eigen-relevance: known answers of the formulas, the choice of T, the private release, and real digits."""
+"""Eigen-relevance: known answers of the formulas, the choice of T, the private release,
+and real digits."""
 
 import numpy as np
 import pandas as pd
@@ -61,14 +62,16 @@ def relevance(clients, p=5, **options):
 
 
 def test_two_users_and_orthogonal_subspaces_by_hand():
-    # Gram matrices diag(4, 1) and diag(2, 3): the second user's first direction is the other axis
+    # Gram matrices diag(4, 1) and diag(2, 3): the second user's first direction is the
+    # other axis
     one, two = (
         np.diag([2.0, 1.0]) * np.sqrt(2),
         np.diag([np.sqrt(2), np.sqrt(3)]) * np.sqrt(2),
     )
     fitted = EigenRelevance(n_clusters=2, n_eigenvectors=2).fit([one, two])
     assert np.allclose(fitted.eigenvalues_, [[4, 1], [3, 2]])
-    # user 0: own (4, 1), along the other's directions (1, 4); user 1: own (3, 2), along the other's (2, 3)
+    # user 0: own (4, 1), along the other's directions (1, 4); user 1: own (3, 2), along
+    # the other's (2, 3)
     assert fitted.directed_[0, 1] == pytest.approx(1 / 4)
     assert fitted.directed_[1, 0] == pytest.approx(2 / 3)
     assert fitted.relevance_[0, 1] == pytest.approx((1 / 4 + 2 / 3) / 2)
@@ -225,7 +228,8 @@ def test_noisy_eigenvectors_and_the_private_release():
     )
     assert np.allclose(weak, exact, atol=1e-4)
     assert np.allclose(np.diag(strong), 1)
-    # nothing but noise: every direction has the same length along everybody's data, whatever the task
+    # nothing but noise: every direction has the same length along everybody's data,
+    # whatever the task
     assert (
         abs(strong[0, 1] - strong[:2, 2:].mean())
         < 0.1
@@ -436,7 +440,8 @@ def test_tables_and_figures_of_notebook_09():
     cost = study.cost(ten, study.features("digits")["PCA"])["tables"]["cost"].set_index(
         "clustering"
     )
-    # ten users, 64 pixels; the network has 64 x 32 + 32 + 32 x 10 + 10 numbers, without its last layer 2,080
+    # ten users, 64 pixels; the network has 64 x 32 + 32 + 32 x 10 + 10 numbers, without
+    # its last layer 2,080
     assert cost.loc["MT-HFL, p = 5", ["a user sends", "a user receives"]].tolist() == [
         5 * 64 + 9,
         9 * 5 * 64,

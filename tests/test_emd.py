@@ -1,4 +1,5 @@
-"""EMD-CFL: earth mover's distances by hand, the clusterer's known answers, and the method inside a run."""
+"""EMD-CFL: earth mover's distances by hand, the clusterer's known answers, and the
+method inside a run."""
 
 import numpy as np
 import ot
@@ -32,9 +33,11 @@ def test_distances_by_hand():
     assert np.allclose(
         emd.cosine_cost(a, b), [[1, 2, 1 - np.sqrt(0.5), 1], [1, 1, 1, 0]]
     )
-    # directions 0 and 90 degrees against 0 and 180: the first stays, the second moves a right angle, cost 1
+    # directions 0 and 90 degrees against 0 and 180: the first stays, the second moves a
+    # right angle, cost 1
     assert emd.earth_mover(on_circle(0, 90), on_circle(0, 180)) == pytest.approx(0.5)
-    # 2 against 3 samples, each of the two holds 1/2 and each of the three 1/3: 0 -> 0 (1/3), 0 -> 90 (1/6), 180 -> 90
+    # 2 against 3 samples, each of the two holds 1/2 and each of the three 1/3: 0 -> 0
+    # (1/3), 0 -> 90 (1/6), 180 -> 90
     # (1/6), 180 -> 180 (1/3); both moves cost 1
     assert emd.earth_mover(on_circle(0, 180), on_circle(0, 90, 180)) == pytest.approx(
         1 / 3
@@ -85,7 +88,8 @@ def test_earth_mover_is_that_of_pot_and_has_its_properties(n, m, width, seed):
 
 
 def clouds(groups, n=60, held=30, width=40, spread=0.4, seed=0):
-    """Training and validation embeddings under one encoder for all; every group has two directions of its own."""
+    """Training and validation embeddings under one encoder for all; every group has two
+    directions of its own."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(max(groups) + 1, 2, width))
 
@@ -207,7 +211,8 @@ def test_one_shifted_client_refusals_and_chains():
     found = EMDClustering(projection=None).fit([blind, sees[1]], [[blind, blind], sees])
     assert found.distance_[0, 1] == 0 and found.distance_[1, 0] > 0.5
     assert found.labels_.tolist() == [0, 1]
-    # a chain 0 - 1 - 2 - 3 is four clusters, not one: nobody has the neighbours of another
+    # a chain 0 - 1 - 2 - 3 is four clusters, not one: nobody has the neighbours of
+    # another
     distance = np.full((5, 5), 0.5)
     for i, j in ((0, 1), (1, 2), (2, 3)):
         distance[i, j] = distance[j, i] = 0.01
@@ -278,7 +283,8 @@ def test_auto_finds_separable_groups_at_any_scale(groups, scale):
 
 
 def test_auto_reads_chance_off_negative_distances():
-    """One pair is farther apart than the others: a gap, unless distances below 0 show that chance is as large."""
+    """One pair is farther apart than the others: a gap, unless distances below 0 show
+    that chance is as large."""
     distance, reference = np.full((6, 6), 0.001), np.full(6, 0.05)
     distance[:5, 5] = distance[5, :5] = 0.02
     assert EMDClustering(tolerance="auto").connect(distance, reference)[1].tolist() == [
@@ -388,7 +394,8 @@ def test_embeddings_are_what_the_last_layer_gets(turned, model):
 
 
 class Walk:
-    """A run by hand: whoever takes part comes back with a model of its own; counts what is measured."""
+    """A run by hand: whoever takes part comes back with a model of its own; counts what
+    is measured."""
 
     def __init__(self, method, fed, seed=0):
         self.method, self.fed, self.round = method, fed, 0
@@ -413,7 +420,8 @@ class Walk:
 
 
 def by_class(sizes=(30, 20, 10, 40)):
-    """Four clients on two kinds of images that any network tells apart: all in the left half, all in the right."""
+    """Four clients on two kinds of images that any network tells apart: all in the left
+    half, all in the right."""
     rng = np.random.default_rng(0)
     images = np.zeros((400, 8, 8), dtype=np.uint8)
     images[:200, :, :4] = rng.integers(100, 255, (200, 8, 4))

@@ -1,6 +1,7 @@
-"""Outcomes of tiny runs, clusterings and partitions, stored in ``golden/runs.json``: numbers may not move unnoticed.
+"""Outcomes of tiny runs, clusterings and partitions: no number may move unnoticed.
 
-``golden_cases.py`` has their settings. ``python -m tests.golden`` stores new outcomes.
+They are stored in ``golden/runs.json``; ``golden_cases.py`` has their settings.
+``python -m tests.golden`` stores new outcomes.
 """
 
 import hashlib
@@ -254,9 +255,11 @@ def test_numbers_are_those_stored(case, tmp_path, monkeypatch):
     moved = difference(
         json.loads(STORED.read_text(encoding="utf-8")).get(case), computed(case)
     )
+    version = f"NUMERICS[{component.split('.')[-1]!r}]"
     assert not moved, (
-        f"The numbers of {component} moved (case {case}, {moved}): raise NUMERICS[{component.split('.')[-1]!r}] in"
-        " fltnb/results/numerics.py and run `python -m tests.golden` to store the new outcome, or restore its numbers."
+        f"The numbers of {component} moved (case {case}, {moved}): raise {version} in "
+        "fltnb/results/numerics.py and run `python -m tests.golden` to store the new "
+        "outcome, or restore its numbers."
     )
 
 

@@ -1,8 +1,10 @@
-"""What holds for every method: ten invariants, and a table that says how each method is made comparable.
+"""What holds for every method: ten invariants.
 
-An invariant that does not apply carries its reason instead of a method. The setting is one in which exact statements
-are possible: digits, a network without dropout, float64, and (unless the invariant says otherwise) everybody taking
-part with the whole training set as one batch, so that the order of samples cannot matter.
+A table says how each method is made comparable. An invariant that does not apply
+carries its reason instead of a method. The setting is one in which exact statements are
+possible: digits, a network without dropout, float64, and (unless the invariant says
+otherwise) everybody taking part with the whole training set as one batch, so that the
+order of samples cannot matter.
 """
 
 import warnings
@@ -47,7 +49,8 @@ NO_THRESHOLD = "no threshold and no one-shot clusterer"
 
 @dataclass(eq=False)
 class Line:
-    """How one method takes part in the invariants; a string in place of a setting is why one does not apply."""
+    """How one method takes part in the invariants; a string in place of a setting is
+    why one does not apply."""
 
     usual: Callable  # the method as it is used
     one: Callable | str  # U1: with one cluster, to equal FedAvg
@@ -60,8 +63,12 @@ class Line:
     down: Callable = lambda P: P  # U10: scalars received by a participant per round
     up: Callable = lambda P: P
     setup: Callable = lambda fed: (0, 0)  # U10: bytes sent before round 1 (up, down)
-    near: float = 1e-9  # U3: more where weights follow from float32 embeddings, whose rounding depends on the order
-    weights: str = "samples"  # U1: the weights of this method's mean; "equal" is compared on clients of equal size
+    # U3: more where weights follow from float32 embeddings, whose rounding depends on
+    # the order
+    near: float = 1e-9
+    # U1: the weights of this method's mean; "equal" is compared on clients of equal
+    # size
+    weights: str = "samples"
     one_of: Callable = lambda fed: fed  # U1, U2: another federation
     alone_of: Callable = lambda fed: fed
     personal: bool = (
@@ -76,17 +83,21 @@ class Line:
     ]  # U6: parameters that are averaged with weights of their own
     mean: str = ""  # U6: why aggregates are no weighted means of the models around
     once: Callable | None = (
-        None  # U10: bytes sent (up, down) on top in the rounds, where not all rounds are alike
+        # U10: bytes sent (up, down) on top in the rounds, where not all rounds are
+        # alike
+        None
     )
 
 
 def emd(tolerance):
-    """EMD-CFL's clusterer, without the projections that belong to the numbers of two clients."""
+    """EMD-CFL's clusterer, without the projections that belong to the numbers of two
+    clients."""
     return fl.EMDClustering(tolerance=tolerance, projection=None)
 
 
 def exchanged(fed):
-    """What pairs of clients that have trained send each other once: models without the last layer, and embeddings."""
+    """What pairs of clients that have trained send each other once: models without the
+    last layer, and embeddings."""
     body, width, seen, up, down = 64 * 200 + 200, 200, set(), 0, 0
     for round in (1, 2, 3):
         new = set(rounds.participants(M, 0.5, 0, round).tolist()) - seen
@@ -117,7 +128,8 @@ SEVERAL = {"start": "independent", "down": lambda P: K * P}
 
 
 def three(make, usual=0.25, one=1e6, alone=0.0):
-    """The method as it is used, with one cluster, and with every client for itself, by one number."""
+    """The method as it is used, with one cluster, and with every client for itself, by
+    one number."""
     return [lambda number=number: make(number) for number in (usual, one, alone)]
 
 
@@ -139,7 +151,8 @@ LINES = {
         *three(lambda t: m.PCAKMHC(pca(t), graph="full")),
         setup=lambda fed: (CENTROIDS, 0),
     ),
-    # nobody changes here; the repeated clustering, after round 2 again, finds what it found before
+    # nobody changes here; the repeated clustering, after round 2 again, finds what it
+    # found before
     "DynamicFLT": Line(
         *three(lambda t: m.DynamicFLT(pca(t), tau=2)),
         setup=lambda fed: (2 * CENTROIDS, 0),
@@ -267,7 +280,8 @@ LINES = {
 
 
 def lines(invariant):
-    """One case per method; where the invariant does not apply, a skip with the reason."""
+    """One case per method; where the invariant does not apply, a skip with the
+    reason."""
     reasons = {name: invariant(line) for name, line in LINES.items()}
     skips = {
         name: [pytest.mark.skip(reason=reason)] if reason else []
@@ -297,7 +311,8 @@ def test_every_method_has_its_line():
 
 @cache
 def digits(equal=True):
-    """Six clients in two clusters of two digits each, shuffled; 20 training samples each, or different numbers."""
+    """Six clients in two clusters of two digits each, shuffled; 20 training samples
+    each, or different numbers."""
     fed = two_clusters(M)
     order = np.random.default_rng(3).permutation(M)
     sizes = [20] * M if equal else [20, 12, 16, 10, 18, 14]
@@ -400,7 +415,8 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     )
     result = run(line.usual(), same, rounds=ROUNDS + line.late)
     assert np.ptp(final(result), axis=0).max() < 1e-12
-    # what one client, alone with the same start, would reach; IFCA starts from the model it picked
+    # what one client, alone with the same start, would reach; IFCA starts from the
+    # model it picked
     one = {
         "train": same.train[:1],
         "test": same.test[:1],
@@ -410,7 +426,8 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     picked = int(result.rows[0]) if line.start == "independent" else 0
 
     if line.personal:
-        # not closer: FedRC floors a sum over the clients, which is larger for six than for one
+        # not closer: FedRC floors a sum over the clients, which is larger for six than
+        # for one
         assert np.allclose(
             final(result),
             final(run(line.usual(), replace(same, **one))),
@@ -455,7 +472,8 @@ class Arbitrary:
 
 
 def drive(method, fed, rounds=3, seed=0):
-    """Feed a method with arbitrary trained models; yield what was around (n, P), and what clients are served (M, P)."""
+    """Feed a method with arbitrary trained models; yield what was around (n, P), and
+    what clients are served (M, P)."""
     rng = np.random.default_rng(seed)
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     with training.make_engine(fed, net, training.TrainSpec(), "serial") as engine:
@@ -477,7 +495,8 @@ def drive(method, fed, rounds=3, seed=0):
 
 @lines(lambda line: line.mean)
 def test_u6_aggregates_are_means_of_what_was_sent(line):
-    """No parameter leaves the range of the models around, and a mean of weights that sum to 1 solves for them."""
+    """No parameter leaves the range of the models around, and a mean of weights that
+    sum to 1 solves for them."""
     for around, now in drive(line.usual(), digits(equal=False)):
         assert (now >= around.min(axis=0) - 1e-6).all() and (
             now <= around.max(axis=0) + 1e-6
@@ -516,7 +535,8 @@ def same_bits(a, b):
 
 
 def variants(line):
-    """The method as it is used and, where the tables' code departs from it, as it was run."""
+    """The method as it is used and, where the tables' code departs from it, as it was
+    run."""
     usual = line.usual()
     yield usual
     if type(usual).__name__ in OTHERS:
@@ -545,9 +565,8 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(
             before = {name: np.array(value) for name, value in state.items()}
             after = type(stopped).collect(stopped, state, clients, theta, round)
             for name, old in before.items():
-                if (
-                    name == "memory"
-                ):  # last known models are changed where they lie: those of participants alone
+                # last known models are changed where they lie: those of participants
+                if name == "memory":
                     old[clients] = state[name][clients]
                 assert np.array_equal(
                     old, state[name], equal_nan=old.dtype.kind == "f"

@@ -1,4 +1,5 @@
-"""Merge by gain: losses and merges as plain loops over samples give them; what clusters gain, where it is known."""
+"""Merge by gain: losses and merges as plain loops over samples give them; what clusters
+gain, where it is known."""
 
 import itertools
 from dataclasses import replace
@@ -22,7 +23,8 @@ OPTIONS = {"n_features": 16, "random_state": 2}
 
 
 def clients(count=6, each=80, kinds=2, p=5, seed=0):
-    """Clients with like samples whose classes two kinds of clients name the other way round; sizes differ."""
+    """Clients with like samples whose classes two kinds of clients name the other way
+    round; sizes differ."""
     rng = np.random.default_rng(seed)
     x = [rng.normal(size=(each + 4 * i, p)) for i in range(count)]
     return x, [
@@ -128,7 +130,8 @@ def test_history_goes_on_and_may_be_cut_anywhere():
 
 
 def test_few_samples_of_a_class_are_not_in_one_fold_everywhere():
-    """With one sample of each class, a class that all clients keep in one fold is unknown to all other folds."""
+    """With one sample of each class, a class that all clients keep in one fold is
+    unknown to all other folds."""
     rng, middles = (
         np.random.default_rng(0),
         3 * np.random.default_rng(1).normal(size=(6, 5)),
@@ -144,7 +147,7 @@ def test_few_samples_of_a_class_are_not_in_one_fold_everywhere():
     assert fl.MergeGain(**OPTIONS).fit(x, y).n_clusters_ == 1
 
 
-def test_many_clients_are_merged_by_candidates_as_long_as_samples_that_chose_nothing_gain(
+def test_many_clients_are_merged_as_long_as_samples_that_chose_nothing_gain(
     monkeypatch,
 ):
     x, y = clients(24)
@@ -323,7 +326,8 @@ BAD = {
         edit(y, y[1][:2]),
         {},
     ),
-    "Client 1 has labels from 0 to 1, but classes are 0 to 0|n_classes must be": lambda x, y: (
+    "Client 1 has labels from 0 to 1, but classes are 0 to 0"
+    "|n_classes must be": lambda x, y: (
         x,
         y,
         {"n_classes": 1},
@@ -386,7 +390,8 @@ def federation(labels, digits, n_clients=12):
 
 
 def test_known_answers(digits):
-    """One cluster and clusters of one are the two models they are compared with; wrong clusters gain nothing."""
+    """One cluster and clusters of one are the two models they are compared with; wrong
+    clusters gain nothing."""
     fed = federation(digits.labels, digits)
     all_in_one, alone = (
         fl.clustering_gain(fed, np.zeros(12)),
@@ -416,7 +421,8 @@ def test_known_answers(digits):
 
 
 def test_clusters_with_classes_of_their_own_gain_what_the_swap_costs(digits):
-    """Half of the clients call a digit d its successor: together they can be right on one half only."""
+    """Half of the clients call a digit d its successor: together they can be right on
+    one half only."""
     swapped = np.where(
         np.arange(len(digits)) % 12 < 6, digits.labels, (digits.labels + 1) % 10
     )
@@ -425,7 +431,8 @@ def test_clusters_with_classes_of_their_own_gain_what_the_swap_costs(digits):
 
 
 def test_what_is_judged_was_not_seen(digits):
-    """Random classes cannot be learnt, not even where every client holds copies of the same samples."""
+    """Random classes cannot be learnt, not even where every client holds copies of the
+    same samples."""
     fed = federation(np.random.default_rng(1).integers(0, 10, len(digits)), digits)
     everybody = np.concatenate(fed.train)[:600]
     clients = fl.clustering_gain(

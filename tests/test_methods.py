@@ -1,4 +1,5 @@
-"""Aggregation worked by hand, IFCA, CFL, FedProx, FeSEM, and k-means over models: answers on a few numbers."""
+"""Aggregation worked by hand, IFCA, CFL, FedProx, FeSEM, and k-means over models:
+answers on a few numbers."""
 
 import inspect
 from dataclasses import replace
@@ -48,7 +49,8 @@ def fitted(labels, adjacency=None):
 
 
 def play(method, *rounds, sizes=SIZES, clusters=TRUTH):
-    """What the four clients are served after each round, and the last state; a round is (clients, what they sent)."""
+    """What the four clients are served after each round, and the last state; a round is
+    (clients, what they sent)."""
     fed = {
         "n_clients": 4,
         "sizes": sizes,
@@ -290,9 +292,9 @@ QUICK = {
 
 
 class Toy:
-    """Clients with losses ``||theta - target||^2 / 2`` and gradient steps that are a formula.
+    """Clients with losses ``||theta - target||^2 / 2``; gradient steps are a formula.
 
-    Everybody takes part unless told otherwise. ``theta``: initial models, one per index.
+    Everybody takes part unless told otherwise. ``theta``: initial models by index.
     """
 
     def __init__(self, targets, theta, sizes=None, heads=1):
@@ -360,7 +362,8 @@ def test_fedprox_approaches_the_proximal_fixed_point():
 
 
 def digits(M=4, val=0):
-    """A small federation of digits; the training samples of a client stay few so that full batches are quick."""
+    """A small federation of digits; the training samples of a client stay few so that
+    full batches are quick."""
     return held_out(two_clusters(M, 24), val)
 
 
@@ -406,7 +409,8 @@ def test_ifca_warm_up_is_fedavg_and_then_the_last_layers_part():
     for t in (1, 2):
         assert np.array_equal(served(IFCA(2), states[t]), served(FedAvg(), fedavg[t]))
         assert IFCA(2).traffic(states[t], 3) == (3, 3)
-    # round 3: lower numbers from FedAvg, the last one as initialised, then one step of each cluster
+    # round 3: lower numbers from FedAvg, the last one as initialised, then one step of
+    # each cluster
     lower = fedavg[2]["models"][0, :2]
     expected = lower - 0.5 * (lower - [1, 2])
     assert states[3]["labels"].tolist() == [0, 1]
@@ -415,7 +419,8 @@ def test_ifca_warm_up_is_fedavg_and_then_the_last_layers_part():
 
 
 def test_ifca_shares_its_lower_layers():
-    """Worked by hand: lower numbers are averaged over everybody, last ones inside the cluster."""
+    """Worked by hand: lower numbers are averaged over everybody, last ones inside the
+    cluster."""
     toy = Toy(
         [[0.0, 0], [4.0, 0], [8.0, 10], [0.0, 10]],
         [[2.0, 1.0], [7.0, 9.0]],
@@ -434,7 +439,8 @@ def test_ifca_shares_its_lower_layers():
 
 
 def test_ifca_keeps_the_start_that_divides_the_clients_most_evenly():
-    """The first draw lies by all clients but far from none: one model gets everybody. The second one parts them."""
+    """The first draw lies by all clients but far from none: one model gets everybody.
+    The second one parts them."""
     toy = Toy([[0.0], [1.0], [10.0], [11.0]], [[5.0], [90.0], [2.0], [8.0]])
     assert toy.run(IFCA(2))[1]["labels"].tolist() == [0, 0, 0, 0]
     state = toy.run(IFCA(2, starts=2))[1]
@@ -457,7 +463,10 @@ def test_ifca_compares_models_on_the_split_it_was_told():
                 ]
                 assert chosen[i] == np.argmin(losses), split
             assert chosen[1] == chosen[3] == 0
-    none = r"looks at validation samples, and client 0 has none: build .* with some \(val_fraction, or held_out"
+    none = (
+        r"looks at validation samples, and client 0 has none: build .* with some "
+        r"\(val_fraction, or held_out"
+    )
     refused(rf"IFCA {none}\)\.$", fl.run, IFCA(2, split="val"), digits(), **QUICK)
     refused(
         rf"PACFL {none}\), or take as_written",
@@ -473,7 +482,8 @@ def two_groups(c=2.0, each=3):
 
 
 def test_cfl_cuts_two_opposite_groups():
-    """At the stationary point the mean update is 0 and every update has length lr * c = 1."""
+    """At the stationary point the mean update is 0 and every update has length lr * c =
+    1."""
     states = two_groups().run(CFL(eps1=1e-6, eps2=0.99, warmup=0), 2)
     assert states[1]["labels"].tolist() == [0, 0, 0, 1, 1, 1]
     assert np.allclose(
@@ -564,7 +574,8 @@ def test_cosines_guard_zeros():
 
 
 def test_bipartition_takes_the_complete_linkage_cut():
-    """Chain 0 - 1 - 2 - 3: single linkage would cut off the end (0.89 against 0.9), this one cuts in the middle."""
+    """Chain 0 - 1 - 2 - 3: single linkage would cut off the end (0.89 against 0.9),
+    this one cuts in the middle."""
     similarity = np.eye(4)
     for (i, j), value in {
         (0, 1): 0.95,
@@ -657,7 +668,8 @@ def test_lloyd_and_its_start_take_weights_as_repeated_points():
 
 
 def test_distances_keep_small_differences_of_long_models():
-    """float32 models that differ in the fourth digit: the common origin saves what a plain product would lose."""
+    """float32 models that differ in the fourth digit: the common origin saves what a
+    plain product would lose."""
     rng = np.random.default_rng(1)
     origin = (rng.normal(size=50_000) * 10).astype(np.float32)
     points = (origin + rng.normal(size=(6, 50_000)) * 1e-3).astype(np.float32)
@@ -671,7 +683,8 @@ def test_distances_keep_small_differences_of_long_models():
 
 
 def test_fedsem_equals_grouping_and_averaging_spelt_out():
-    """Ten rounds with absent clients against k-means on all last known models and plain loops."""
+    """Ten rounds with absent clients against k-means on all last known models and plain
+    loops."""
     rng = np.random.default_rng(2)
     M, K = 14, 3
     toy = Toy(
@@ -709,7 +722,8 @@ def test_fedsem_equals_grouping_and_averaging_spelt_out():
 
 
 def test_leaf_order_membership_scrambles_clusters_as_the_public_code_does():
-    """Clients 1 to 6, true groups {1, 3, 5} and {2, 4, 6}: the public code returns {5, 3, 2} and {1, 6, 4}."""
+    """Clients 1 to 6, true groups {1, 3, 5} and {2, 4, 6}: the public code returns {5,
+    3, 2} and {1, 6, 4}."""
     labels, leaf_order = np.array([0, 1, 0, 1, 0, 1]), np.array([5, 1, 3, 6, 2, 4]) - 1
     assert {*leaf_order[:3]} == {
         *np.flatnonzero(labels == 0)

@@ -1,4 +1,5 @@
-"""PACFL, FedClust, FlexCFL, CFLGP: known answers on a few numbers, and on digits that are turned."""
+"""PACFL, FedClust, FlexCFL, CFLGP: known answers on a few numbers, and on digits that
+are turned."""
 
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def test_pacfl_distance_is_no_principal_angle_and_the_sign_is_fixed():
     assert (vectors.max(axis=0) >= -vectors.min(axis=0)).all() and np.allclose(
         vectors.T @ vectors, np.eye(3)
     )
-    # subspaces that meet in no column: (1,1)/sqrt2 lies in both, and every pair of columns is 45 degrees or more
+    # subspaces that meet in no column: (1,1)/sqrt2 lies in both, and every pair of
+    # columns is 45 degrees or more
     plane = np.array([[1.0, 0, 0], [0, 1.0, 0]]).T
     tilted = np.array([[1.0, 1, 0], [0, 0, np.sqrt(2)]]).T / np.sqrt(2)
     assert np.allclose(client_angles([plane, tilted])[0, 1], 45)
@@ -73,7 +75,8 @@ def test_pacfl_angles_against_a_loop_over_classes(seed):
 
 
 def merged_by_hand(distance, threshold):
-    """The official procedure: merge the closest pair while it is close enough, and average the two rows."""
+    """The official procedure: merge the closest pair while it is close enough, and
+    average the two rows."""
     groups, D = [[i] for i in range(len(distance))], distance.copy()
     np.fill_diagonal(D, np.inf)
     while len(groups) > 1 and D.min() <= threshold:
@@ -129,7 +132,8 @@ def test_pacfl_of_colours_takes_every_channel_as_a_column():
         test=index,
         val=index,
     )
-    # as run: clients, classes, vectors (of 6 columns), pixels; as written: 2 images per class, 3 x 16 numbers each
+    # as run: clients, classes, vectors (of 6 columns), pixels; as written: 2 images per
+    # class, 3 x 16 numbers each
     for variant, sent in (("as_run", 3 * 2 * 3 * 16), ("as_written", 3 * 2 * 2 * 48)):
         method = methods.PACFL(PACFL(n_clusters=2), variant=variant)
         assert method.setup_bytes(
@@ -256,7 +260,7 @@ def test_decomposed_cosines_are_those_with_the_singular_vectors(seed):
     )
 
 
-def test_flexcfl_parts_opposite_updates_and_survives_updates_of_zero_and_few_directions():
+def test_flexcfl_parts_opposite_updates_and_survives_zeros_and_few_directions():
     labels = next(
         steps(FlexCFL(2), [(FOUR, [[1.0, 2], [-2.0, -4], [0.5, 1], [-1.0, -2.1]])])
     )["labels"]

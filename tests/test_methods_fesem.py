@@ -1,4 +1,5 @@
-"""The methods and scores of FeSEM's tables: known answers on a few numbers, and on digits."""
+"""The methods and scores of FeSEM's tables: known answers on a few numbers, and on
+digits."""
 
 import itertools
 from dataclasses import replace
@@ -116,7 +117,8 @@ def test_feddist_takes_part_of_the_way():
 
 
 def quadratic(targets, sizes, monkeypatch, **options):
-    """An engine of clients with losses ``||theta - target||^2 / 2``; samples are the client's number."""
+    """An engine of clients with losses ``||theta - target||^2 / 2``; samples are the
+    client's number."""
     targets = torch.tensor(targets, dtype=torch.float64)
 
     def loss(out, y, reduction):
@@ -469,7 +471,8 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     assert all(
         np.array_equal(labels, found.labels) for labels in found.labels_at.values()
     )
-    # the same training without the penalty, in these groups: an oracle that believes them
+    # the same training without the penalty, in these groups: an oracle that believes
+    # them
     assert same(
         found,
         run(
@@ -499,7 +502,8 @@ def test_fesem_from_equal_centres_loses_only_who_goes_the_other_way():
     first = method.start(fed, net, m.Context(seed=0))
     step = np.zeros_like(first["initial"])
     step[0] = 1
-    # their mean is half a step from the start: nearer to those who went there, farther from the one who did not
+    # their mean is half a step from the start: nearer to those who went there, farther
+    # from the one who did not
     theta = first["initial"] + np.array([[1], [1], [1], [-1]], dtype=np.float32) * step
     once = method.collect(first, np.arange(4), theta, 1)
     assert list(once["labels"]) == [0, 0, 0, 0] and np.array_equal(

@@ -1,4 +1,5 @@
-"""FedEM, FedRC, FedSoft, FedCE, pFedGraph, FedSaC: known answers, and what they measure against plain loops."""
+"""FedEM, FedRC, FedSoft, FedCE, pFedGraph, FedSaC: known answers, and what they measure
+against plain loops."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -29,7 +30,8 @@ QUICK = QUICK | {"eval_every": 2}
 
 @pytest.fixture(scope="module")
 def fed():
-    """Four clients of unequal size with six to eight validation samples; 0 and 1 share their test set."""
+    """Four clients of unequal size with six to eight validation samples; 0 and 1 share
+    their test set."""
     whole = two_clusters(4, 30)
     return replace(
         whole,
@@ -224,7 +226,8 @@ def test_a_round_of_em_against_a_loop(cls, fed, net, engine):
 
 
 def test_fedrc_parts_other_labels_and_not_other_classes():
-    """FedRC parts clients that name digit d "9 - d"; it does not part those that hold other digits, as FedEM does."""
+    """FedRC parts clients that name digit d "9 - d"; it does not part those that hold
+    other digits, as FedEM does."""
     digits = fl.load("digits")
     same = fl.federations.rotated(digits, 8, ((0,),), 60, 10)
     labels = same.labels.copy()
@@ -383,7 +386,8 @@ def test_fedce_by_hand(monkeypatch, engine, fed, net):
 
 
 def graph_round(method, before, trained, sizes, clients=None):
-    """State after clients whose models were ``before`` came back with ``trained``; the initial model is zero."""
+    """State after clients whose models were ``before`` came back with ``trained``; the
+    initial model is zero."""
     sizes, before = np.array(sizes), np.array(before, dtype=float)
     P = before.shape[1]
     model = SimpleNamespace(init=lambda seed: np.zeros(P), n_trainable=P, n_features=2)
@@ -447,7 +451,8 @@ def test_subspace_similarity_by_hand():
     assert np.isclose(
         c[0, 3], np.cos((0.5 + 0.5 + 1) * np.pi / 3)
     )  # greedy: two right angles, then what is left
-    # greedy is not the best matching: 0.9 comes first and leaves -0.5, where 0.8 and 0.4 would sum to more
+    # greedy is not the best matching: 0.9 comes first and leaves -0.5, where 0.8 and
+    # 0.4 would sum to more
     products = np.array([[0.9, 0.8, 0.0], [0.4, -0.5, 0.0], [0.0, 0.0, 1.0]])
     rest = np.diag(np.sqrt(np.maximum(1 - (products**2).sum(axis=0), 0)))
     other = np.vstack([products, rest]).T

@@ -1,4 +1,5 @@
-"""Transport signatures: the client's part, the test and its error rate, newcomers, noise, and real digits."""
+"""Transport signatures: the client's part, the test and its error rate, newcomers,
+noise, and real digits."""
 
 import json
 
@@ -24,7 +25,8 @@ def describe(z, client, k, n_splits):
 
 
 def clouds(groups, sizes, shift=6.0, seed=0, width=8):
-    """Clients whose samples come from two Gaussian clouds; each group has its own pair of centres."""
+    """Clients whose samples come from two Gaussian clouds; each group has its own pair
+    of centres."""
     rng = np.random.default_rng(seed)
     centres = shift * rng.normal(size=(max(groups) + 1, 2, width)) / np.sqrt(width)
     return [
@@ -145,7 +147,8 @@ def test_equal_clients_are_not_separated_more_often_than_stated(sizes):
     assert (
         sum(one.n_clusters_ > 1 for one in z) <= 2
     )  # 0.5 expected at most; 3 or more have probability 1.2 %
-    # the scores are what the test takes them for, whatever the sizes: mean 0, standard deviation 1 or less
+    # the scores are what the test takes them for, whatever the sizes: mean 0, standard
+    # deviation 1 or less
     assert (
         np.mean([(one.adjacency_ == 0)[~np.eye(16, dtype=bool)].mean() for one in z])
         <= 0.05
