@@ -88,6 +88,7 @@ def test_only_the_printed_setting_counts():
 
 
 def test_every_test_of_a_claim_says_why_it_could_not_be_tested():
+    nothing = measured("mnist", "mlp", accuracy={"nobody": 1.0})
     for one in CLAIMS.values():
-        finding = one(measured("mnist", "mlp", accuracy={"nobody": 1.0}))
-        assert finding.outcome == "not tested", one.id
+        if not one.whole:  # such a claim may be computed without any run
+            assert one(nothing).outcome == "not tested", one.id

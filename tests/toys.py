@@ -260,4 +260,4 @@ def measured(
             rows.append({"kind": kind, "key": key, "model": ""} | about | job)
     made = Made(rows, curves, None, tables, arrays)
     made.axes = tuple(axes)
-    return Numbers(made, dataset, "", variant, table, beside)
+    return Numbers(made, dataset, model, variant, table, beside)

@@ -47,6 +47,10 @@ def not_tested(why: str) -> Finding:
     return Finding(np.nan, why=why)
 
 
+Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+"""Words for all tables, or table -> words."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim of a paper and how it is tested; made by :func:`claim`."""
@@ -54,13 +58,25 @@ class Claim:
     id: str
     function: Callable[[Any], Finding]
     short: str
-    data: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    data: Words = ()
+    models: Words = ()
     tables: tuple[str, ...] = ()
     show: str = "{:+.1f}"
     unit: str = "points"
     whole: bool = False
     setting: Mapping[str, Any] = field(default_factory=dict)
+
+    def speaks_of(self, table: str, dataset: str, model: str) -> bool:
+        """Whether the claim is about a data set and a network (names in print).
+
+        "" is a data set that stands for all, and a network that print does not name.
+        """
+        data = self.data.get(table, ()) if isinstance(self.data, Mapping) else self.data
+        nets = self.models
+        nets = nets.get(table, ()) if isinstance(nets, Mapping) else nets
+        return (not data or dataset in ("", *data)) and (
+            not nets or model in ("", *nets)
+        )
 
     def __call__(self, numbers: Any) -> Finding:
         """Test the claim on numbers (:class:`Numbers`)."""
@@ -80,7 +96,8 @@ def claim(id: str, **how: Any) -> Callable:
     Parameters
     ----------
     id : str, the claim in ``claims.csv``
-    data, models : names in print of data sets and networks it speaks of; () for all
+    data, models : names in print of data sets and networks it speaks of; () for all;
+        a dict by table where that differs
     tables : the printed tables that it can be tested on; that of the notebook counts
     show : str, format of the number, "{:+.1f}" by default
     unit : str, what the number is in, "points" by default

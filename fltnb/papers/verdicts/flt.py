@@ -1,12 +1,30 @@
-"""Tests of FLT's claims."""
+"""Tests of FLT's claims about label clusters: scenarios 1 and 2, and the toy."""
 
-from .claim import Finding, claim
+import numpy as np
+import pandas as pd
+
+from .claim import Finding, claim, not_tested
 from .numbers import Numbers
 
-T12 = ("T1", "T2")
+SCENARIOS = ("T1", "T2")
+OTHERS = ("fedavg", "local", "pca_km_hc", "fedsem")
+"""Methods with which scenarios 1 and 2 compare FLT; FLT is its row with Enc1."""
 
 
-@claim("flt-t1-1", tables=T12, show="{:.2f}")
+def lead(t: Numbers, other: str) -> float:
+    """Return by how many points FLT is ahead of a method."""
+    mean = t.means("flt_enc1", other)
+    return mean["flt_enc1"] - mean[other]
+
+
+@claim("flt-fig2", unit="ARI", show="{:.2f}")
+def toy_blocks(t: Numbers) -> Finding:
+    """FLT finds five clusters among 25 clients and orders their graph into blocks."""
+    ari = t.mean("flt", "ari")
+    return Finding(ari, ari == 1 and t.mean("flt", "n_clusters") == 5)
+
+
+@claim("flt-t1-1", tables=SCENARIOS, show="{:.2f}")
 def encoders_agree(t: Numbers) -> Finding:
     """Enc1 and Enc2 agree within 1 point."""
     both = t.by_seed("flt_enc1", "flt_enc2")
@@ -17,6 +35,138 @@ def encoders_agree(t: Numbers) -> Finding:
 @claim("flt-t1-2", data=("cifar10",), tables=("T1",))
 def fedavg_collapses(t: Numbers) -> Finding:
     """FedAvg is 40 points or more behind FLT."""
-    mean = t.means("flt_enc1", "fedavg")
-    lead = mean["flt_enc1"] - mean["fedavg"]
-    return Finding(lead, lead > 40)
+    ahead = lead(t, "fedavg")
+    return Finding(ahead, ahead > 40)
+
+
+@claim("flt-t1-3", tables=SCENARIOS)
+def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
+    """Local falls further behind the oracle (in print: FLT) in scenario 2 than in 1."""
+    first = t if t.table == "T1" else t.beside("01")
+    second = t if t.table == "T2" else t.beside("02")
+    best = "flt_enc1" if t.printed else "oracle"
+
+    def behind(scenario: Numbers, measure: str) -> float:
+        mean = scenario.means("local", best, measure=measure)
+        return mean[best] - mean["local"]
+
+    one = behind(first, "accuracy")
+    two = behind(second, "accuracy")
+    if np.isnan(two - one):
+        return not_tested("it needs the runs of both scenarios")
+    holds = [two > one]
+
+    # the code's scenario 1 on MNIST has clients that hold copies of others' images
+    if t.dataset == "mnist" and t.variant == "as_run":
+        original = "first_clients_accuracy"
+        holds.append(behind(second, original) > behind(first, original))
+    return Finding(two - one, holds, f"{one:.1f} → {two:.1f}")
+
+
+@claim("flt-t1-4", tables=SCENARIOS, show="{:+.2f}")
+def flt_is_best(t: Numbers) -> Finding:
+    """FLT has the best accuracy (scenario 1: or within 0.1 points)."""
+    mean = t.means("flt_enc1", *OTHERS)
+    ahead = mean["flt_enc1"] - np.max(mean[list(OTHERS)].to_numpy())
+    # in print FedSEM is ahead by 0.03 on MNIST in scenario 1: the paper's tie
+    return Finding(ahead, ahead >= (0 if t.table == "T2" else -0.1))
+
+
+@claim("flt-t1-5", tables=SCENARIOS)
+def lead_over_fedsem(t: Numbers) -> Finding:
+    """FLT leads FedSEM: little on MNIST, by 7 to 9 points on CIFAR-10."""
+    ahead = lead(t, "fedsem")
+    if t.dataset == "cifar10" and t.table == "T2":
+        return Finding(ahead, 6.5 <= ahead < 9.5)
+    if t.dataset == "cifar10":
+        return Finding(ahead, 7 <= ahead <= 9)
+    if t.table == "T2":
+        return Finding(ahead, 0 < ahead <= 4)
+    return Finding(ahead, -1 <= ahead <= 1)
+
+
+@claim(
+    "flt-text-headline",
+    data={"T1": ("cifar10",), "T2": ("mnist",)},
+    tables=SCENARIOS,
+)
+def headline(t: Numbers) -> Finding:
+    """FLT improves on FedSEM by 7 or more on CIFAR-10 (1), about 3 on MNIST (2)."""
+    ahead = lead(t, "fedsem")
+    if t.table == "T2":
+        return Finding(ahead, abs(ahead - 3) <= 1)
+    return Finding(ahead, ahead >= 7)
+
+
+@claim("flt-text-local", tables=SCENARIOS)
+def local_is_behind(t: Numbers) -> Finding:
+    """Local is half a point or more behind FLT."""
+    ahead = lead(t, "local")
+    return Finding(ahead, ahead >= 0.5)
+
+
+@claim("flt-fig8-1", data=("cifar10",), tables=SCENARIOS)
+def leads_throughout(t: Numbers) -> Finding:
+    """FLT with either encoder leads in every round (least lead)."""
+    encoders = [name for name in ("flt_enc1", "flt_enc2") if name in t.methods()]
+    curves = t.curves(*encoders, *OTHERS)
+    if curves.empty or not encoders:
+        return not_tested("it needs the curves of all methods")
+    flt = np.min(curves[encoders].to_numpy(), axis=1)
+    best = np.max(curves[list(OTHERS)].to_numpy(), axis=1)
+    least = np.min(flt - best)
+    return Finding(least, least > 0)
+
+
+@claim("flt-fig8-2", tables=SCENARIOS, show="{:.2f}")
+def curves_coincide(t: Numbers) -> Finding:
+    """The curves of Enc1 and Enc2, means over seeds, stay within 1 point."""
+    both = t.curves_by_seed("flt_enc1", "flt_enc2")
+    if both.empty:
+        return not_tested("it needs the curves of both encoders")
+    gap = _apart(both["flt_enc1"], both["flt_enc2"])
+    most = gap.groupby(level="round").mean().max()
+    text = f"{most:.2f} (single seeds: up to {gap.max():.2f})"
+    holds = [most <= 1]
+
+    # the code embeds Enc1 in training mode, as it does Enc2
+    same_mode = t.curves_by_seed("flt_enc1", batch_norm="image")
+    if len(same_mode):
+        gap = _apart(same_mode["flt_enc1"], both["flt_enc2"])
+        other = gap.groupby(level="round").mean().max()
+        text += f"; with the code's BatchNorm {other:.2f}"
+        holds.append(other <= 1)
+    return Finding(most, holds, text)
+
+
+def _apart(one: pd.Series, other: pd.Series) -> pd.Series:
+    return (one - other).abs().dropna()
+
+
+@claim(
+    "flt-text-variance",
+    data={"T1": ("cifar10",), "T2": ("mnist",)},
+    models={"T3": ("mlp",)},
+    tables=("T1", "T2", "T3", "T4"),
+    unit="percent squared",
+)
+def least_variance(t: Numbers) -> Finding:
+    """FLT varies least over clients (scenario 4: less than most)."""
+    if t.table == "T4":
+        others = ["fedavg", "pca_km_hc", "fedsem"]
+        variance = t.means("flt", *others, measure="variance")
+        if variance.isna().any():
+            return not_tested("not all methods were run")
+        higher = int((variance[others] > variance["flt"]).sum())
+        return Finding(higher, higher >= 2, f"{higher} of 3 vary more")
+
+    if t.table == "T3":
+        others = ["fedavg", "pca_km_hc", "ifca", "cfl", "fedsem"]
+        variance = t.at_last_round_of("flt", *others, measure="variance")
+        flt = variance["flt"]
+    else:
+        others = list(OTHERS)
+        variance = t.means("flt_enc1", *others, measure="variance")
+        flt = variance["flt_enc1"]
+    margin = np.min(variance[others].to_numpy()) - flt
+    return Finding(margin, margin >= 0)

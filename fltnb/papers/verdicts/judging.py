@@ -1,5 +1,6 @@
 """Testing claims: those of a notebook, on its results and on the printed numbers."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..names import SHORT, label
 from ..numbers import claims, numbers
 from ..settings import NETWORKS, NOTEBOOKS, SAME, STAND_INS, TOY, departures, stand_in
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
-from .numbers import Numbers, Print
+from .numbers import Nothing, Numbers, Print
 
 TESTED_ON = ("printed setting", "reduced setting", "stand-in data")
 """How the numbers behind a verdict were made, from what counts to what does not."""
@@ -56,11 +57,10 @@ def judge(
     """
     rows = []
     for name in claims_of(notebook) if ids is None else ids:
-        if name not in CLAIMS:
+        if name in CLAIMS:
+            rows += _judge(CLAIMS[name], notebook, results, beside or {})
+        else:
             rows.append(_untested(name, notebook, "no test is written for it"))
-            continue
-        found = list(_judge(CLAIMS[name], notebook, results, beside or {}))
-        rows += found or [_untested(name, notebook, "it was not run")]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -76,13 +76,31 @@ def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
 
 def _judge(
     claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield a row for each set of numbers that the claim speaks of."""
-    table = _table(claim, notebook)
+) -> list[dict[str, Any]]:
+    """Return a row for each set of numbers on which a claim could be tested."""
     if results is None or not len(results.runs):
-        return
+        results = Nothing()
+    rows, without, seen = [], [], set()
+    for dataset, model, given in _cases(claim, notebook, results, beside):
+        row = _row(claim, notebook, given) | {"dataset": dataset, "model": model}
+        if row["outcome"] == "not tested" and not given.used:
+            without.append(row)
+            continue
+        # a clustering has no network: that of the second one is the first one's
+        jobs = (given.variant, frozenset(given.used))
+        if not given.used or jobs not in seen:
+            rows.append(row)
+        seen.add(jobs)
+    return rows or without[-1:] or [_untested(claim.id, notebook, "it was not run")]
+
+
+def _cases(
+    claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Numbers]]:
+    """Yield data set, network and numbers, the printed ones first."""
+    table = _table(claim, notebook)
     if claim.whole:
-        yield _row(claim, notebook, Numbers(results, table=table, beside=beside))
+        yield "", "", Numbers(results, table=table, beside=beside)
         return
 
     paper = claim.id.partition("-")[0]
@@ -93,16 +111,18 @@ def _judge(
     pairs = (trained if len(trained) else runs).drop_duplicates(["dataset", "model"])
     for dataset, model in zip(pairs["dataset"], pairs["model"], strict=True):
         name, network = _in_print(paper, table, dataset, model)
-        if not _speaks(claim, dataset, network):
+        of = "" if TOY.search(dataset) else name  # toy data stand for all
+        if not claim.speaks_of(table, of, network):
             continue
+
         if table and name in set(numbers(paper, table)["dataset"]):
             printed = Print(paper, table)
-            printed = Numbers(printed, name, network, table=table, beside=prints)
-            yield _row(claim, notebook, printed) | {"dataset": dataset, "model": model}
+            given = Numbers(printed, name, network, table=table, beside=prints)
+            yield dataset, model, given
         own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
         for variant in dict.fromkeys(own["variant"][own["variant"] != ""]):
-            mine = Numbers(results, dataset, model, variant, table, beside)
-            yield _row(claim, notebook, mine)
+            given = Numbers(results, dataset, model, variant, table, beside)
+            yield dataset, model, given
 
 
 def _table(claim: Claim, notebook: str) -> str:
@@ -124,14 +144,6 @@ def _in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, st
     return name, names.get(model, "mlp" if model.startswith("mlp") else "cnn")
 
 
-def _speaks(claim: Claim, dataset: str, model: str) -> bool:
-    """Whether a claim is about a data set and a network; toy data stand for all."""
-    if claim.models and model and model not in claim.models:
-        return False
-    name = (STAND_INS | SAME).get(dataset, dataset)
-    return not claim.data or name in claim.data or bool(TOY.search(dataset))
-
-
 def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
     """Test a claim on one set of numbers."""
     try:
@@ -148,8 +160,6 @@ def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
         "claim": claim.short,
         "notebook": notebook,
         "table": numbers.table,
-        "dataset": numbers.dataset,
-        "model": numbers.model,
         "variant": "printed" if numbers.printed else numbers.variant,
         "number": finding.number,
         "text": shown(finding, claim.show) if tested else "",
@@ -164,12 +174,10 @@ def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
 
 def shown(finding: Finding, show: str) -> str:
     """Write a finding's number with a minus sign, zero without one."""
-    if finding.text:
-        return finding.text
-    text = show.format(finding.number)
-    if not any(digit in text for digit in "123456789"):
+    text = finding.text or show.format(finding.number)
+    if not finding.text and not any(digit in text for digit in "123456789"):
         text = text.replace("-", "").replace("+", "")
-    return text.replace("-", "−")
+    return re.sub(r"-(?=[\d.])", "−", text)
 
 
 def _seeds(used: Mapping[str, Any]) -> int:
@@ -199,24 +207,24 @@ def _departs(claim: Claim, numbers: Numbers, used: Mapping[str, Any]) -> tuple:
 
 
 def _departs_of(claim: Claim, table: str, results: Any, run: Mapping) -> list[str]:
+    """Say how one job departs from the nearest of the settings that a table prints."""
     dataset = run["dataset"]
     if TOY.search(dataset):
         return [f"stand-in: {label(dataset)}"]
     record = results.record(run["key"])
-    line = _line(claim.id.partition("-")[0], table, run)
-    if line is None:
+    lines = _lines(claim.id.partition("-")[0], table, run)
+    if not lines:
         return stand_in(dataset, record["provenance"].get("data_origin", ""))
-    setting = {"variant": run["variant"], "dataset": dataset}
-    found = departures(record, line, **setting, instead=claim.setting)
-    if run.get("stopped"):
-        found.append("a run stopped early")
-    return found
+    options = {"variant": run["variant"], "dataset": dataset, "instead": claim.setting}
+    each = [departures(record, line, **options) for line in lines]
+    found = min(each, key=len)
+    return [*found, "a run stopped early"] if run.get("stopped") else found
 
 
-def _line(paper: str, table: str, run: Mapping) -> dict[str, Any] | None:
-    """Return the printed line whose setting a run should have: its method's, or any."""
+def _lines(paper: str, table: str, run: Mapping) -> list[dict[str, Any]]:
+    """Return the printed lines of a run's data, network and method, or any method's."""
     if not table:
-        return None
+        return []
     name, network = _in_print(paper, table, run["dataset"], run["model"])
     printed = numbers(paper, table)
     printed = printed[printed["dataset"] == name]
@@ -224,7 +232,7 @@ def _line(paper: str, table: str, run: Mapping) -> dict[str, Any] | None:
         printed = printed[printed["model"] == network]
     own = printed[printed["method"] == run["method"]]
     chosen = own if len(own) else printed
-    return chosen.iloc[0].to_dict() if len(chosen) else None
+    return chosen.drop_duplicates(["model", "params"]).to_dict("records")
 
 
 def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
@@ -271,7 +279,10 @@ def _texts(rows: pd.DataFrame) -> str:
     networks = rows.groupby("dataset")["model"].nunique()
     said = []
     for row in rows[rows["text"] != ""].to_dict("records"):
-        where = [label(row["dataset"])] if row["dataset"] else []
+        dataset = row["dataset"]
+        if row["variant"] == "printed":
+            dataset = (STAND_INS | SAME).get(dataset, dataset)
+        where = [label(dataset)] if dataset else []
         if networks[row["dataset"]] > 1:
             where.append(label(row["model"]))
         if row["variant"] in SHORT:

@@ -84,7 +84,7 @@ class Numbers:
         """Return the numbers of the same data, network and variant of a notebook."""
         results = self._beside.get(notebook[:2])
         if results is None:
-            return Numbers(_Nothing(), self.dataset, self.model, self.variant)
+            return Numbers(Nothing(), self.dataset, self.model, self.variant)
         other = Numbers(results, self.dataset, self.model, self.variant)
         other.used = self.used  # what is looked at there is looked at here
         return other
@@ -156,6 +156,37 @@ class Numbers:
     ) -> pd.Series:
         """Return round -> mean over the seeds of a method."""
         return self.curves(method, split=split, measure=measure, **axes)[method]
+
+    def at_last_round_of(
+        self, method: str, *others: str, split="test", measure="accuracy", **axes: Any
+    ) -> pd.Series:
+        """Return the numbers of methods after the rounds that the first of them has.
+
+        In print these are the table's own: methods may have been given more rounds.
+        """
+        if self.printed:
+            column = f"train_{measure}" if split == "train" else measure
+            return self.means(method, *others, measure=column, **axes)
+        options = {"split": split, "measure": measure}
+        found = self.curves(method, *others, **options, **axes)
+        if found.empty:
+            return pd.Series(np.nan, index=[method, *others])
+        return found.loc[found[method].last_valid_index()]
+
+    def trainings(self, *methods: str, **axes: Any) -> pd.DataFrame:
+        """Return a row of ``runs`` for each training; seeds may occur several times."""
+        found = self._rows("training", axes)
+        return self._use(found[found["method"].isin(methods)])
+
+    def points(self, trainings: pd.DataFrame, split: str = "test") -> pd.DataFrame:
+        """Return trainings by round, from round 1: rows with ``accuracy`` there."""
+        curves = self.results.curves
+        if curves.empty:
+            return curves
+        curves = curves[(curves["split"] == split) & (curves["round"] > 0)]
+        curves = curves.drop_duplicates(["key", "round"])
+        curves = curves[["key", "round", "accuracy"]]
+        return trainings.drop(columns="accuracy").merge(curves, on="key")
 
     def clients(self, method: str, **axes: Any) -> pd.DataFrame:
         """Return one row per seed and client of a method's runs."""
@@ -231,7 +262,7 @@ class Numbers:
         return found["key"].map(targets.groupby("key")[column].mean())
 
 
-class _Nothing:
+class Nothing:
     """Results without a job."""
 
     axes = ()
