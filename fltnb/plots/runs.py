@@ -103,9 +103,9 @@ def lines(
     cells = [(down, right) for down in rows for right in cols]
     columns = len(cols) if row else min(3, len(cells))
     size = size or ((4.9, 3.9) if len(cells) == 1 else (3.4, 3.0))
-    fig, axes = panels(
-        len(cells), (size[0] + 2.3 / columns, size[1]), columns, ax, sharey=True
-    )  # and a legend
+    with_legend = (size[0] + 2.3 / columns, size[1])
+    shared = "row" if row else True
+    fig, axes = panels(len(cells), with_legend, columns, ax, sharey=shared)
     drawn = looks(frame[hue], hue, names)
     drawn_as = (
         list(dict.fromkeys(frame[style])) if style else []

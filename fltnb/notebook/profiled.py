@@ -1,9 +1,8 @@
-"""The few helpers that every notebook uses: settings, tables, versions."""
+"""Notebooks of the older form: a profile in place of parameters. Goes with the last."""
 
 import os
 import warnings
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 import pandas as pd
@@ -11,12 +10,11 @@ from IPython import display
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from . import __version__, studies
-from .errors import choose
-from .paths import PROFILES
-from .plots import save
-from .provenance import environment
-from .results import Results
+from .. import studies
+from ..errors import choose
+from ..paths import PROFILES
+from ..plots import save
+from ..results import Results
 
 
 @dataclass(frozen=True)
@@ -102,24 +100,3 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
 def show_table(table: pd.DataFrame, digits: int = 2) -> None:
     """Display a table so that nbval can compare it; see :func:`to_markdown`."""
     display.display(display.Markdown(to_markdown(table, digits)))
-
-
-def versions() -> None:
-    """Print what the numbers were computed with: Python, packages, this project and its commit, the machine."""
-    about = environment()
-    rows = {
-        "python": about["python"],
-        **about["packages"],
-        "pot": metadata.version("pot"),
-    }
-    rows |= {
-        "fltnb": f"{__version__}, commit {about['commit']}",
-        "platform": about["platform"],
-    }
-    rows["hardware"] = about["hardware"]
-    print(
-        "\n".join(
-            f"{name:<{max(map(len, rows))}}  {version}"
-            for name, version in rows.items()
-        )
-    )

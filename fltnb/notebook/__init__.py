@@ -1,0 +1,27 @@
+"""What notebooks share: their page, parameters, tables and pictures.
+
+A notebook is a result page. Its first screen (:class:`Page`) shows a picture, a table
+and verdicts that the cells below it fill in; its cells tagged ``parameters`` and
+``experiment`` say what is run and need no other cell (:mod:`~fltnb.notebook.grids`).
+"""
+
+from .about import provenance, versions
+from .html import html
+from .page import Page
+from .parameters import of
+from .pictures import agreement, curves, dots, png
+from .profiled import Settings, setup, show_table, to_markdown
+from .tables import axis_table, mean_table, printed, score_table, scores, verdict_table
+
+__all__ = [
+    "Page",
+    "Settings",
+    "agreement",
+    "axis_table",
+    "curves",
+    "dots",
+    "html",
+    "mean_table",
+]
+__all__ += ["of", "png", "printed", "provenance", "score_table", "scores", "setup"]
+__all__ += ["show_table", "to_markdown", "verdict_table", "versions"]

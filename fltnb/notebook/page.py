@@ -1,0 +1,79 @@
+"""The first screen of a notebook, which its later cells fill."""
+
+import os
+import warnings
+from collections.abc import MutableMapping
+from typing import Any
+
+import pandas as pd
+from IPython import display
+
+from ..papers import label, outcomes
+from .parameters import checked, injected
+from .tables import verdict_table
+
+PLACES = ("picture", "table", "verdicts")
+SOON = "<i>The results stand here once the cells below have run.</i>"
+
+
+class Page:
+    """A notebook whose results stand above the code that makes them.
+
+    ``notebook``: its number, such as "01".
+    """
+
+    def __init__(self, notebook: str):
+        self.notebook = notebook
+        # POT would import torch, for what no notebook uses
+        os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")
+        # some libraries ask tqdm for a notebook's bar
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        # a kept notebook must not show where its author's files lie
+        warnings.formatwarning = _without_paths
+
+    def reserve(self) -> None:
+        """Show the places of the picture, the table and the verdicts."""
+        for place in PLACES:
+            text = SOON if place == PLACES[0] else ""
+            shown = display.HTML(text)
+            display.display(shown, display_id=f"{self.notebook}-{place}")
+
+    def parameters(self, namespace: MutableMapping[str, Any]) -> None:
+        """Check and read what papermill put in, in the cell below the parameters.
+
+        FltnbError: an unknown name, a value of another kind, or a data set without an
+        entry in a parameter. ``namespace``: ``globals()`` of the notebook.
+        """
+        own, given = injected(namespace.get("In", []))
+        namespace.update(checked(own, given))
+
+    def fill(
+        self, picture: Any = None, table: Any = None, verdicts: Any = None
+    ) -> None:
+        """Fill places of the first screen; what is left out stays as it is.
+
+        ``verdicts``: of :func:`fltnb.papers.judge`. How many claims agree is printed,
+        and how runs depart from the printed setting.
+        """
+        if verdicts is not None:
+            _tell(verdicts)
+            verdicts = verdict_table(verdicts)
+        for place, shown in zip(PLACES, (picture, table, verdicts), strict=True):
+            if shown is not None:
+                display.update_display(shown, display_id=f"{self.notebook}-{place}")
+
+
+def _without_paths(message, category, *_, **__) -> str:
+    return f"{category.__name__}: {message}\n"
+
+
+def _tell(tested: pd.DataFrame) -> None:
+    """Print the outcomes of claims, and how runs depart from the printed setting."""
+    signs = outcomes(tested).groupby(["outcome"])["id"].count()
+    told = ", ".join(f"{count} {outcome}" for outcome, count in signs.items())
+    print(f"{signs.sum()} claims: {told}.")
+    ours = tested[tested["variant"] != "printed"]
+    for dataset, own in ours.groupby("dataset", sort=False):
+        phrases = dict.fromkeys(one for some in own["departs"] for one in some)
+        if phrases and dataset:
+            print(f"Not the printed setting, {label(dataset)}: {', '.join(phrases)}.")

@@ -1,0 +1,168 @@
+"""Parameters of a notebook: what papermill or a profile gives, checked in words."""
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import FltnbError
+
+INJECTED = "# Parameters"
+"""First line of the cell that papermill writes below a notebook's parameters."""
+
+KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+
+
+def of(setting: Any, *keys: str) -> Any:
+    """Return a setting for a data set, a variant, or whatever else tells runs apart.
+
+    A setting is one value for all, or a dict by one of the keys; an entry may be a dict
+    by another key. FltnbError: a dict has no entry for any of the keys.
+
+    Examples
+    --------
+    >>> epochs = {"mnist": 1, "cifar10": {"as_written": 5, "as_run": 3}}
+    >>> of(epochs, "cifar10", "as_run"), of(0.01, "mnist", "as_run")
+    (3, 0.01)
+    """
+    while isinstance(setting, dict):
+        there = [key for key in keys if key in setting]
+        if not there:
+            asked = " or ".join(map(repr, keys))
+            raise FltnbError(f"There is no entry for {asked} in {setting}: add one.")
+        setting = setting[there[0]]
+    return setting
+
+
+def assigned(source: str) -> dict[str, Any]:
+    """Return what a cell of parameters assigns, name -> value."""
+    namespace: dict[str, Any] = {}
+    exec(source, namespace)
+    del namespace["__builtins__"]
+    return namespace
+
+
+def injected(cells: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a notebook's own parameters and those that papermill put in.
+
+    ``cells``: sources of the cells that were executed, in order (IPython's ``In``).
+    """
+    at = [place for place, source in enumerate(cells) if source.startswith(INJECTED)]
+    if not at:
+        return {}, {}
+    return assigned(cells[at[-1] - 1]), assigned(cells[at[-1]])
+
+
+def checked(
+    own: Mapping[str, Any], given: Mapping[str, Any], where: str = ""
+) -> dict[str, Any]:
+    """Return given parameters as values of the kinds that a notebook has them in.
+
+    Papermill's ``-p`` hands over text: ``'["digits"]'`` and ``mnist,cifar10`` become
+    lists, ``'{"mnist": 5}'`` a dict, and one value a list of one where the notebook has
+    a list. A dict may be replaced by one value for all.
+
+    Parameters
+    ----------
+    own : name -> value, the notebook's own parameters
+    given : name -> value, what shall replace them
+    where : str, the file that gives them, as messages name it
+
+    Raises
+    ------
+    FltnbError
+        A name that the notebook does not have, a value of another kind, or a dict
+        without an entry for a data set.
+    """
+    start = f"{where}: " if where else ""
+    values = {}
+    for name, value in given.items():
+        if name not in own:
+            raise FltnbError(start + _unknown(name, own))
+        value = _read(value, own[name])
+        if not _fits(value, own[name]):
+            raise FltnbError(start + _misfit(name, value, own[name]))
+        values[name] = value
+
+    together = dict(own) | values
+    for name, setting in together.items():
+        for dataset in _datasets(together):
+            if _lacks(setting, dataset, _datasets(own)):
+                raise FltnbError(
+                    f"{start}The parameter {name} has no entry for {dataset!r}: give "
+                    "one value for all, or see the files in notebooks/profiles."
+                )
+    return values
+
+
+def _unknown(name: str, own: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
+    if near:
+        return f"There is no parameter {name}: you may mean {near[0]}."
+    return f"There is no parameter {name}: choose from {', '.join(own)}."
+
+
+def _misfit(name: str, value: Any, own: Any) -> str:
+    kinds = dict.fromkeys(KINDS.get(type(leaf), "None") for leaf in _leaves(own))
+    wanted = " or ".join(kinds)
+    if isinstance(own, list):
+        wanted = f"a list of {wanted}"
+    return f"The parameter {name} cannot be {value!r}: give {wanted}, such as {own!r}."
+
+
+def _read(value: Any, own: Any) -> Any:
+    """Read text where the notebook has something else; put one value into a list."""
+    text = isinstance(value, str)
+    if text and not isinstance(own, str):
+        try:
+            value = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            words = [word.strip() for word in value.split(",")]
+            value = words if isinstance(own, list) else value
+    if isinstance(value, tuple):
+        value = list(value)
+    if isinstance(own, list) and not isinstance(value, (list, dict)):
+        value = [value]
+    return value
+
+
+def _leaves(setting: Any) -> Iterator[Any]:
+    """Yield the values inside dicts and lists."""
+    if isinstance(setting, dict):
+        setting = list(setting.values())
+    if not isinstance(setting, list):
+        yield setting
+        return
+    for part in setting:
+        yield from _leaves(part)
+
+
+def _fits(value: Any, own: Any) -> bool:
+    """Whether a value has the shape and the kinds of the notebook's own."""
+    if own is None:
+        return True
+    if isinstance(own, list) and not isinstance(value, list):
+        return False
+    if not isinstance(own, (list, dict)) and isinstance(value, (list, dict)):
+        return False
+
+    wanted = {type(leaf) for leaf in _leaves(own)}
+    if float in wanted:
+        wanted.add(int)
+    return not wanted or all(type(leaf) in wanted for leaf in _leaves(value))
+
+
+def _datasets(parameters: Mapping[str, Any]) -> list[str]:
+    """Return the data sets that parameters name."""
+    named = parameters.get("datasets", parameters.get("dataset", []))
+    return [name for name in _leaves(named) if isinstance(name, str)]
+
+
+def _lacks(setting: Any, dataset: str, known: list[str]) -> bool:
+    """Whether a dict by data set has no entry for this one."""
+    if not isinstance(setting, dict):
+        return False
+    by_dataset = any(name in setting for name in known)
+    if by_dataset and dataset not in setting:
+        return True
+    return any(_lacks(part, dataset, known) for part in setting.values())

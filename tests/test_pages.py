@@ -1,0 +1,205 @@
+"""What pages share: parameters, tables, pictures and the first screen."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from toys import refused
+
+from fltnb import notebook as page
+from fltnb.notebook.grids import code_cells, notebook_file, profile_values
+from fltnb.notebook.parameters import checked, injected
+
+OWN = {
+    "datasets": ["mnist", "cifar10"],
+    "seeds": [0, 1],
+    "rounds": 100,
+    "local_epochs": {"mnist": 1, "cifar10": {"as_written": 5, "as_run": 3}},
+    "lr": 0.01,
+    "device": "auto",
+    "compute": False,
+    "images": None,
+}
+
+
+def test_a_setting_is_found_by_data_set_and_variant():
+    epochs = OWN["local_epochs"]
+    assert page.of(epochs, "cifar10", "as_run") == 3
+    assert page.of(epochs, "mnist", "as_run") == 1
+    assert page.of(0.01, "mnist") == 0.01
+    refused("There is no entry for 'digits'", page.of, epochs, "digits")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("datasets", "mnist,cifar10", ["mnist", "cifar10"]),
+        ("datasets", '["mnist"]', ["mnist"]),
+        ("datasets", "mnist", ["mnist"]),
+        ("seeds", 3, [3]),
+        ("seeds", "0,1,2", [0, 1, 2]),
+        ("local_epochs", 2, 2),
+        ("local_epochs", '{"mnist": 2, "cifar10": 3}', {"mnist": 2, "cifar10": 3}),
+        ("lr", 1, 1),
+        ("compute", "True", True),
+        ("images", 500, 500),
+        ("device", "cpu", "cpu"),
+    ],
+)
+def test_what_papermill_hands_over_becomes_a_value(name, given, value):
+    assert checked(OWN, {name: given}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"round": 3}, "There is no parameter round: you may mean rounds."),
+        ({"zzz": 3}, "There is no parameter zzz: choose from datasets, seeds"),
+        ({"rounds": "many"}, "rounds cannot be 'many': give a whole number, such as"),
+        ({"rounds": True}, "rounds cannot be True"),
+        ({"rounds": 1.5}, "rounds cannot be 1.5"),
+        ({"rounds": {"mnist": 3}}, "rounds cannot be {'mnist': 3}"),
+        ({"seeds": "a"}, "seeds cannot be ['a']: give a list of a whole number"),
+        ({"compute": 1}, "compute cannot be 1: give True or False"),
+        ({"datasets": "digits"}, "local_epochs has no entry for 'digits'"),
+        ({"local_epochs": {"mnist": 2}}, "local_epochs has no entry for 'cifar10'"),
+    ],
+)
+def test_a_wrong_parameter_is_one_sentence(given, sentence):
+    refused(re.escape(sentence), checked, OWN, given)
+    refused("demo.yaml: ", checked, OWN, given, "demo.yaml")
+
+
+def test_papermill_s_cell_is_found_among_those_that_ran():
+    cells = ["", "import x", "n = 3\ndata = ['a']", "# Parameters\nn = '4'", "run()"]
+    assert injected(cells) == ({"n": 3, "data": ["a"]}, {"n": "4"})
+    assert injected(cells[:3]) == ({}, {})
+    namespace = {"In": cells, "n": "4"}
+    page.Page("01").parameters(namespace)
+    assert namespace["n"] == 4
+
+
+def lines():
+    """Return scores of two methods on one data set."""
+    rows = [
+        ("fedavg", "printed", 33.29, np.nan, 0, 33.29),
+        ("fedavg", "as_written", 36.8, 1.4, 3, 33.29),
+        ("oracle", "as_written", 87.9, 2.0, 3, np.nan),
+    ]
+    names = ["method", "source", "value", "spread", "seeds", "printed"]
+    table = pd.DataFrame(rows, columns=names)
+    return table.assign(dataset="cifar10", model="lenet", measure="accuracy")
+
+
+def cells(table):
+    """Return the texts of a table's cells, row by row."""
+    rows = re.findall(r"<tr.*?</tr>", table.data, flags=re.S)
+    found = [re.findall(r"<t[dh].*?>(.*?)</t[dh]>", row) for row in rows]
+    return [[re.sub("<.*?>", "", text) for text in row] for row in found]
+
+
+def test_scores_stand_beside_print_and_are_tinted_by_their_distance():
+    table = page.score_table(lines())
+    assert cells(table)[1:] == [
+        ["", "printed", "text"],
+        ["FedAvg", "33.29", "36.8\xa0±\xa01.4"],
+        ["Oracle", "", "87.9\xa0±\xa02.0"],
+    ]
+    body = table.data.partition("<p")[0]
+    assert re.findall("background-color:(#[0-9a-f]+)", body) == ["#fbe3c8"]
+    assert "over 3 seeds" in table.data
+
+
+def test_scores_take_print_and_runs_of_the_same_data_and_method():
+    runs = pd.DataFrame(
+        {
+            "kind": "training",
+            "dataset": "cifar10",
+            "model": "lenet",
+            "method": "fedavg",
+            "variant": ["as_written", "as_written", "as_run"],
+            "seed": [0, 1, 0],
+            "accuracy": [30.0, 32.0, 33.0],
+        }
+    )
+    found = type("Found", (), {"runs": runs})
+    got = page.scores(found, "flt", "T1").set_index("source")
+    assert got["value"].to_dict() == {"printed": 33.29, "as_written": 31, "as_run": 33}
+    assert (got["printed"] == 33.29).all()
+    assert got["seeds"].tolist() == [0, 2, 1]
+
+
+def test_a_title_says_where_a_method_agrees_with_print():
+    either = lines().assign(value=lambda own: own["value"].where(own.index != 1, 34))
+    assert page.agreement(lines(), "fedavg").endswith("on CIFAR-10 not at all")
+    assert "on CIFAR-10 following the text" in page.agreement(either, "fedavg")
+    assert page.agreement(lines(), "oracle") == "Oracle: data of no paper"
+
+
+def test_a_table_is_the_same_text_and_keeps_its_looks_inside_the_tags():
+    columns = pd.MultiIndex.from_tuples([("here", "a<b"), ("here", "n")])
+    index = pd.MultiIndex.from_tuples([("x", "p"), ("x", "q")])
+    table = pd.DataFrame([["two words", -0.001], ["", np.nan]], index, columns)
+    shown = page.html(table, caption="Why.")
+    assert shown.data == page.html(table, caption="Why.").data
+    assert cells(shown) == [
+        ["", "", "here"],
+        ["", "", "a&lt;b", "n"],
+        ["x", "p", "two\xa0words", "0.0"],
+        ["", "q", "", ""],
+    ]
+    assert "<style" not in shown.data
+    assert 'colspan="2"' in shown.data
+
+
+def test_verdicts_are_a_table_with_the_printed_number_beside_ours():
+    tested = pd.DataFrame(
+        {
+            "id": "flt-t1-2",
+            "claim": "FedAvg is 40 points or more behind FLT",
+            "dataset": "cifar10",
+            "model": "lenet",
+            "variant": ["printed", "as_written", "as_run"],
+            "text": ["+53.8", "+18.0", "+51.6"],
+            "outcome": ["agrees", "disagrees", "agrees"],
+            "tested_on": ["", "printed setting", "printed setting"],
+            "seeds": [0, 3, 3],
+            "why": "",
+        }
+    )
+    table = page.verdict_table(tested)
+    assert cells(table)[1:] == [
+        ["claim", "CIFAR-10", "text", "code", "tested\xa0on", "outcome"],
+        [
+            "FedAvg\xa0is\xa040\xa0points\xa0or\xa0more\xa0behind\xa0FLT",
+            *("+53.8", "+18.0\xa0✘", "+51.6\xa0✔"),
+            *("printed\xa0setting,\xa03\xa0seeds", "partly\xa0◐"),
+        ],
+    ]
+    narrow = cells(page.verdict_table(tested, columns=2))
+    assert narrow[1] == ["claim", "printed", "here", "tested\xa0on", "outcome"]
+
+
+def test_the_first_screen_is_filled_where_it_was_reserved(monkeypatch):
+    places = {}
+
+    def note(shown, display_id):
+        places[display_id] = shown
+
+    monkeypatch.setattr("IPython.display.display", note)
+    monkeypatch.setattr("IPython.display.update_display", note)
+    first = page.Page("01")
+    first.reserve()
+    assert list(places) == ["01-picture", "01-table", "01-verdicts"]
+    first.fill(table="new")
+    assert places["01-table"] == "new"
+    assert "stand here once" in places["01-picture"].data
+
+
+def test_unknown_notebooks_and_profiles_are_refused():
+    assert notebook_file("01").stem == notebook_file("01_scenario1").stem
+    refused("There is no notebook '77': choose one of 00", notebook_file, "77")
+    refused("The profile 'huge' has no parameters", profile_values, "01", "huge", {})
+    assert profile_values("01", "paper", {}) == {}
+    refused("has no cells of parameters and experiments", code_cells, "99")
