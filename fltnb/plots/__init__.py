@@ -4,6 +4,7 @@ Every function takes plain frames or arrays, returns ``(figure, axes)`` and neve
 what was found, so the notebook that knows the result gives it. What one notebook uses is drawn there, with seaborn.
 """
 
+from .maps import client_map, weight_maps
 from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images
 from .runs import against_bytes, client_strip, curves, dots, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, style
@@ -13,6 +14,7 @@ __all__ = [
     "METHODS",
     "Style",
     "against_bytes",
+    "client_map",
     "client_strip",
     "cluster_color",
     "curves",
@@ -27,4 +29,4 @@ __all__ += [
     "pair_distances",
     "panels",
 ]
-__all__ += ["sample_images", "save", "style"]
+__all__ += ["sample_images", "save", "style", "weight_maps"]
