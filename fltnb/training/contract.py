@@ -1,4 +1,8 @@
-"""What every training back end takes, gives back and refuses, and the random draws they share."""
+"""What every training back end takes, gives back and refuses.
+
+The random draws of a client's local training stand here too, so that all back ends
+share them.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,25 +21,42 @@ from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Within, checked
 from .evaluation import Evaluation, Plan, Task, score
 
-Ints, Arrays = Sequence[int], Sequence[np.ndarray]
+Ints = Sequence[int]
+Arrays = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """Local training of one client in one round; a value outside its range is refused with FltnbError.
+    """Local training of one client in one round.
 
     Parameters
     ----------
-    local_epochs : passes over the client's training samples (E)
-    batch_size : samples per step (B); the last batch of an epoch may be shorter and keeps its true mean
-    lr : step size of SGD
-    momentum, weight_decay : as in ``torch.optim.SGD``; the momentum buffer starts at zero for every client and round
-    proximal : mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient
-    seed : seed of the sample orders and dropout masks
-    dtype : of models and inputs
-    precision : of convolutions, forward and backward
-        "bfloat16": faster on processors and GPUs that have it; weights, optimiser, dense layers and losses stay as
-        ``dtype`` says, which must be float32. Of torchvision's networks, what torch's autocast runs so.
+    local_epochs : int
+        Passes over the client's training samples (E).
+    batch_size : int
+        Samples per step (B). The last batch of an epoch may be shorter; its loss is
+        the mean over its true size.
+    lr : float
+        Step size of SGD.
+    momentum, weight_decay : float
+        As in ``torch.optim.SGD``. The momentum buffer starts at zero for every client
+        and round.
+    proximal : float
+        mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
+    seed : int
+        Seed of the sample orders and dropout masks.
+    dtype : {"float32", "float64"}
+        Type of models and inputs.
+    precision : {"float32", "bfloat16"}
+        Type that convolutions compute in, forward and backward. "bfloat16" is faster
+        on processors and GPUs that have it. Weights, optimiser, dense layers and
+        losses stay in ``dtype``, which must then be float32. In torchvision's networks
+        it is torch's autocast that decides what runs in bfloat16.
+
+    Raises
+    ------
+    FltnbError
+        A value is outside its range.
     """
 
     local_epochs: Count = 1
@@ -51,30 +72,32 @@ class TrainSpec:
     def __post_init__(self) -> None:
         for name, value in checked(TrainSpec, vars(self), "training").items():
             object.__setattr__(self, name, value)
+
         if self.precision == "bfloat16" and self.dtype != "float32":
             raise FltnbError(
-                f"precision 'bfloat16' needs dtype 'float32', not {self.dtype!r}: leave one of them out."
+                "precision 'bfloat16' needs dtype 'float32', "
+                f"not {self.dtype!r}: leave one of them out."
             )
 
     @property
     def kernels(self) -> torch.dtype:
         """Type that convolutions compute in."""
-        return (
-            torch.bfloat16
-            if self.precision == "bfloat16"
-            else getattr(torch, self.dtype)
-        )
+        if self.precision == "bfloat16":
+            return torch.bfloat16
+        return getattr(torch, self.dtype)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Local training of n clients.
+    """Local training of n clients, in the order in which they were asked for.
 
     Attributes
     ----------
-    theta : ndarray, shape (n, P), trained models, in the order of the clients asked for
+    theta : ndarray, shape (n, P)
+        Trained models.
     loss : ndarray of float64, shape (n,)
-        Mean training loss over the last local epoch, each sample under the model it met; NaN or inf: diverged.
+        Mean training loss over the last local epoch, each sample under the model that
+        it met. NaN or inf tells that training diverged.
     """
 
     theta: np.ndarray
@@ -82,7 +105,7 @@ class Trained:
 
 
 def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.ndarray:
-    """Draw the sample order of one client and local epoch: positions 0 to n - 1, int64."""
+    """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64."""
     return stream(spec.seed, "order", round, client, epoch).permutation(n)
 
 
@@ -91,47 +114,49 @@ def keep_masks(
 ) -> list[np.ndarray]:
     """Draw the dropout keep-masks of one client and local epoch.
 
-    One bool (n, ...) per dropout layer; row t belongs to the t-th sample of the epoch's order.
+    One bool array (n, ...) per dropout layer. Row t belongs to the t-th sample of the
+    epoch's order.
     """
-    return [
-        stream(spec.seed, "dropout", round, client, epoch, layer).random(
-            (n, *shape), dtype=np.float32
-        )
-        >= p
-        for layer, (shape, p) in enumerate(model.dropout)
-    ]
+    masks = []
+    for layer, (shape, p) in enumerate(model.dropout):
+        draws = stream(spec.seed, "dropout", round, client, epoch, layer)
+        masks.append(draws.random((n, *shape), dtype=np.float32) >= p)
+    return masks
 
 
 def validate(fed: Federation, model: Model) -> None:
-    """Refuse (FltnbError) a model of another input shape than the federation's, or with too few classes."""
+    """Refuse a model of the wrong input shape or with too few classes (FltnbError)."""
     if tuple(model.input_shape) != tuple(fed.input_shape):
-        shapes = f"{tuple(model.input_shape)}, but the federation's are {tuple(fed.input_shape)}"
-        mend = "make it with models.make(name, fed.input_shape, fed.n_classes)"
         raise FltnbError(
-            f"Model {model.name!r} is for inputs of shape {shapes}: {mend}."
+            f"Model {model.name!r} is for inputs of shape {tuple(model.input_shape)}, "
+            f"but the federation's are {tuple(fed.input_shape)}: make it with "
+            "models.make(name, fed.input_shape, fed.n_classes)."
         )
-    labels = fed.labels[
-        np.unique(
-            np.concatenate([index for split in SPLITS for index in getattr(fed, split)])
-        )
-    ]
-    if labels.min() < 0 or labels.max() >= model.n_classes:
-        found = f"from {labels.min()} to {labels.max()}, but model {model.name!r} has {model.n_classes} outputs"
+
+    samples = [index for split in SPLITS for index in getattr(fed, split)]
+    labels = fed.labels[np.unique(np.concatenate(samples))]
+    lowest, highest = labels.min(), labels.max()
+    if lowest < 0 or highest >= model.n_classes:
         raise FltnbError(
-            f"The labels run {found}: make it with n_classes of at least {labels.max() + 1}."
+            f"The labels run from {lowest} to {highest}, but model {model.name!r} has "
+            f"{model.n_classes} outputs: make it with n_classes of at least "
+            f"{highest + 1}."
         )
 
 
 class Engine(AbstractContextManager):
-    """Trains and tests models of a federation's clients; a context manager."""
+    """Trains and tests models of a federation's clients, in a ``with`` statement."""
 
     backend: str
 
     def __init__(
         self, fed: Federation, model: Model, spec: TrainSpec, device: str = "cpu"
     ) -> None:
-        self.fed, self.model, self.spec = fed, model, spec
-        self.device, self.dtype = torch.device(device), getattr(torch, spec.dtype)
+        self.fed = fed
+        self.model = model
+        self.spec = spec
+        self.device = torch.device(device)
+        self.dtype = getattr(torch, spec.dtype)
 
     def __exit__(self, *exc: object) -> None:
         self.close()
@@ -147,43 +172,62 @@ class Engine(AbstractContextManager):
         round: int,
         sample_weights: Arrays | None = None,
     ) -> Trained:
-        """Train clients, each from its row of ``theta``; what does not fit is refused with FltnbError.
+        """Train clients, each from its row of ``theta``.
 
         Parameters
         ----------
-        theta : ndarray, shape (K, P), models; not modified
-        rows, clients : sequences of n integers, client ``clients[j]`` starts from ``theta[rows[j]]``
-        round : int, key of the random draws
+        theta : ndarray, shape (K, P)
+            Models; not modified.
+        rows, clients : sequences of n integers
+            Client ``clients[j]`` starts from ``theta[rows[j]]``.
+        round : int
+            Key of the random draws.
         sample_weights : sequence of n arrays, shapes (n_i,), optional
-            Factors on the losses of the client's training samples; the mean is still taken over the batch size.
+            Factors on the losses of each client's training samples. The mean is still
+            taken over the batch size.
+
+        Raises
+        ------
+        FltnbError
+            An argument does not fit, or a client has no training samples.
         """
         theta, rows, clients = self.check(theta, rows, clients)
-        sizes = [len(self.fed.train[i]) for i in clients]
+        sizes = [len(self.fed.train[client]) for client in clients]
         if 0 in sizes:
-            raise FltnbError(
-                f"Client {clients[sizes.index(0)]} has no training samples: leave it out."
-            )
+            empty = clients[sizes.index(0)]
+            raise FltnbError(f"Client {empty} has no training samples: leave it out.")
+
         weights = [None] * len(rows)
         if sample_weights is not None:
             weights = [np.asarray(one, dtype=self.spec.dtype) for one in sample_weights]
             if [one.shape for one in weights] != [(n,) for n in sizes]:
                 raise FltnbError(
-                    "sample_weights needs, for each client, one number per training sample."
+                    "sample_weights needs, for each client, one number per training "
+                    "sample."
                 )
-        done = Trained(
-            np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype),
-            np.empty(len(rows)),
-        )
+
+        models = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
+        done = Trained(models, np.empty(len(rows)))
         self._train(theta, rows, clients, int(round), weights, done)
         return done
+
+    def longest_first(self, clients: list[int]) -> list[int]:
+        """Return the positions in ``clients``, those with most samples first."""
+        sizes = [len(self.fed.train[client]) for client in clients]
+        return sorted(range(len(clients)), key=lambda position: -sizes[position])
 
     def evaluate(
         self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test"
     ) -> Evaluation:
-        """Test models ``theta[rows[j]]`` on the samples of ``clients[j]``, for L pairs j.
+        """Test models ``theta[rows[j]]`` on the samples of ``clients[j]``.
 
-        Pairs that share the model and hold the same samples are computed once. ``theta`` (K, P) is not modified, an
-        unknown split, shapes or indices that do not fit are refused with FltnbError.
+        Pairs that share the model and hold the same samples are computed once.
+        ``theta`` (K, P) is not modified.
+
+        Raises
+        ------
+        FltnbError
+            The split is unknown, or shapes or indices do not fit.
         """
         choose(split, SPLITS, "split")
         theta, rows, clients = self.check(theta, rows, clients)
@@ -191,26 +235,24 @@ class Engine(AbstractContextManager):
         return plan.gather(self._scores(theta, plan.tasks, split))
 
     def check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
-        """Return models, rows and clients in the engine's types, or refuse (FltnbError) what does not fit."""
+        """Return models, rows and clients in the engine's types.
+
+        FltnbError: they do not fit the model, the federation or each other.
+        """
         theta = np.ascontiguousarray(theta, dtype=self.spec.dtype)
-        rows, clients = (
-            [int(value) for value in np.asarray(values)] for values in (rows, clients)
-        )
         if theta.ndim != 2 or theta.shape[1] != self.model.n_parameters:
-            wanted = f"(K, {self.model.n_parameters}) for model {self.model.name!r}"
-            raise FltnbError(f"theta must have shape {wanted}, not {theta.shape}.")
+            raise FltnbError(
+                f"theta must have shape (K, {self.model.n_parameters}) for model "
+                f"{self.model.name!r}, not {theta.shape}."
+            )
+
+        rows = _integers(rows, len(theta), "row")
+        clients = _integers(clients, self.fed.n_clients, "client")
         if len(rows) != len(clients):
             raise FltnbError(
-                f"There are {len(rows)} rows for {len(clients)} clients: give one row per client."
+                f"There are {len(rows)} rows for {len(clients)} clients: give one row "
+                "per client."
             )
-        for values, limit, what in (
-            (rows, len(theta), "row"),
-            (clients, self.fed.n_clients, "client"),
-        ):
-            if wrong := [value for value in values if not 0 <= value < limit]:
-                raise FltnbError(
-                    f"There is no {what} {wrong[0]}: they run from 0 to {limit - 1}."
-                )
         return theta, rows, clients
 
     @abstractmethod
@@ -220,15 +262,15 @@ class Engine(AbstractContextManager):
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
     ) -> list[tuple[int, float]]:
-        """Return correct predictions and summed loss of each task, taken one after the other."""
-        parts, scores = getattr(self.fed, split), []
+        """Return correct predictions and summed loss of each task."""
+        parts = getattr(self.fed, split)
+        scores = []
         with self._kernels(), torch.inference_mode():
-            for row, own in groupby(tasks, lambda task: task.row):
+            for row, same_row in groupby(tasks, lambda task: task.row):
                 logits = self._served(theta[row])
-                for _, client, start, stop in own:
-                    scores.append(
-                        score(logits, *self._batch(parts[client][start:stop]))
-                    )
+                for task in same_row:
+                    index = parts[task.client][task.start : task.stop]
+                    scores.append(score(logits, *self._batch(index)))
         return scores
 
     def _kernels(self) -> AbstractContextManager:
@@ -239,3 +281,13 @@ class Engine(AbstractContextManager):
 
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and labels of some samples, on the device."""
+
+
+def _integers(values: Ints, limit: int, what: str) -> list[int]:
+    integers = [int(value) for value in np.asarray(values)]
+    for value in integers:
+        if not 0 <= value < limit:
+            raise FltnbError(
+                f"There is no {what} {value}: they run from 0 to {limit - 1}."
+            )
+    return integers

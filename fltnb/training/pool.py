@@ -1,8 +1,10 @@
-"""One lean trainer per core in persistent worker processes: the default on a CPU. A single one works in this process.
+"""One lean trainer per core, in worker processes that stay: the default on a CPU.
 
-Samples are inherited (fork) or shared (spawn), models travel through shared slots, and pipes carry only short
-messages. The parent hands out one client at a time, longest first, and keeps one more waiting at each worker, so no
-worker is idle while the parent copies results. Shared memory has no name: nothing is left, whatever ends the process.
+Samples are inherited (fork) or shared (spawn), models travel through slots of shared
+memory, and pipes carry only short messages. The parent hands out one client at a time,
+longest first, and keeps one more waiting at each worker, so no worker is idle while the
+parent copies results. Shared memory has no name: nothing is left, whatever ends the
+process. A single worker needs no process and works in this one.
 """
 
 import contextlib
@@ -33,9 +35,9 @@ from .steps import LeanTrainer
 
 DEPTH = 2  # jobs a worker holds: the one it computes and the next
 HEARTBEAT = 1.0  # seconds between an idle worker's looks at its parent
-PATIENCE = (
-    120.0  # seconds for a worker to start: spawn imports torch, slow from a cold disk
-)
+PATIENCE = 120.0  # seconds to start: spawn imports torch, slow from a cold disk
+
+Job = tuple[int, str, tuple]  # row of theta, "train" or "score", further arguments
 
 
 class PoolUnavailableError(RuntimeError):
@@ -49,25 +51,30 @@ class WorkerError(RuntimeError):
 class Shared:
     """An array that worker processes see.
 
-    Anonymous memory where workers are forked (not limited by /dev/shm, touched only when used), else a ``RawArray``.
+    Its memory is anonymous where workers are forked (not limited by /dev/shm, touched
+    only when used), else a ``RawArray``.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype, context) -> None:
-        self.shape, self.dtype = shape, np.dtype(dtype)
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
         size = max(1, int(np.prod(shape)) * self.dtype.itemsize)
-        self._memory = (
-            mmap.mmap(-1, size)
-            if context.get_start_method() == "fork"
-            else context.RawArray("b", size)
-        )
+        if _forks(context):
+            self._memory = mmap.mmap(-1, size)
+        else:
+            self._memory = context.RawArray("b", size)
 
     def array(self) -> np.ndarray:
         """Return the array on the shared memory."""
         return np.ndarray(self.shape, self.dtype, self._memory)
 
 
+def _forks(context) -> bool:
+    return context.get_start_method() == "fork"
+
+
 class _Setup(NamedTuple):
-    """All a worker needs; pickled once where workers are spawned."""
+    """All that a worker needs; pickled once where workers are spawned."""
 
     samples: dict
     model: Model
@@ -83,9 +90,11 @@ def _work(
     """Serve jobs until told to stop or the parent is gone."""
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    for other in others:  # inherited by fork: kept open, they would hide the parent's end from its workers
+    # Inherited by fork and kept open, they would hide the end of the parent.
+    for other in others:
         other.close()
     torch.set_num_threads(1)
+
     worker = _Worker(setup, number)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         connection.send(None)
@@ -101,28 +110,27 @@ def _work(
 
 class _Worker:
     def __init__(self, setup: _Setup, number: int) -> None:
-        values = {
-            name: v.array() if isinstance(v, Shared) else v
-            for name, v in setup.samples.items()
-        }
-        self.model, self.samples = setup.model, Samples(**values)
-        self.thetas, self.outputs = setup.thetas.array(), setup.outputs.array()[number]
-        self.trainer, self.kernels = (
-            LeanTrainer(setup.model, setup.spec, self.samples),
-            setup.spec.kernels,
-        )
-        self.own = torch.empty(
-            setup.model.n_parameters, dtype=getattr(torch, setup.spec.dtype)
-        )
+        samples = dict(setup.samples)
+        for name, value in samples.items():
+            if isinstance(value, Shared):
+                samples[name] = value.array()
+        self.samples = Samples(**samples)
+        self.model = setup.model
+        self.kernels = setup.spec.kernels
+        self.trainer = LeanTrainer(setup.model, setup.spec, self.samples)
+        self.thetas = setup.thetas.array()
+        self.outputs = setup.outputs.array()[number]
+        dtype = getattr(torch, setup.spec.dtype)
+        self.theta = torch.empty(setup.model.n_parameters, dtype=dtype)
 
     def answer(
         self, job: int, slot: int, place: int, kind: str, arguments: tuple
     ) -> tuple:
+        """Return the job, its place, whether it is done, and its result or error."""
         try:
             if kind == "train":
-                result = self.trainer.train(
-                    self.thetas[slot], *arguments, self.outputs[place]
-                )
+                trained = self.outputs[place]
+                result = self.trainer.train(self.thetas[slot], *arguments, trained)
             else:
                 result = self.score(slot, *arguments)
         except Exception:
@@ -133,67 +141,59 @@ class _Worker:
     def score(
         self, slot: int, split: str, client: int, start: int, stop: int
     ) -> tuple[int, float]:
-        # sums may vary with the alignment of their operands, so work on memory that torch aligned
-        params = self.model.unflatten(self.own.copy_(tensor(self.thetas[slot])))
+        # Sums may vary with the alignment of their operands, so the model is copied to
+        # memory that torch aligned.
+        self.theta.copy_(tensor(self.thetas[slot]))
+        params = self.model.unflatten(self.theta)
         index = self.samples.splits[split][client][start:stop]
-        x, y = self.samples.inputs(index, self.own.dtype), self.samples.targets(index)
+        x = self.samples.inputs(index, self.theta.dtype)
+        y = self.samples.targets(index)
         return score(lambda x: self.model.predict(params, x, self.kernels), x, y)
 
 
 class _Crew:
-    """The running workers; holds no reference to the engine, which may thus be garbage-collected."""
+    """The running workers.
+
+    It holds no reference to the engine, which may thus be garbage-collected.
+    """
 
     def __init__(self, context, n_workers: int, setup: _Setup) -> None:
         self.owner = os.getpid()
-        self.thetas, self.outputs = setup.thetas.array(), setup.outputs.array()
+        self.thetas = setup.thetas.array()
+        self.outputs = setup.outputs.array()
         self.connections: list[Connection] = []
         self.processes: list[mp.Process] = []
         try:
             for number in range(n_workers):
-                ours, theirs = context.Pipe()
-                self.connections.append(ours)
-                others = (
-                    list(self.connections)
-                    if context.get_start_method() == "fork"
-                    else []
-                )
-                process = context.Process(
-                    target=_work, args=(number, theirs, others, setup), daemon=True
-                )
-                with warnings.catch_warnings():
-                    # Python 3.12 warns of fork with threads around, as in a notebook kernel. The workers run one
-                    # thread and touch none of the parent's locks.
-                    warnings.filterwarnings(
-                        "ignore", message=".*fork.*", category=DeprecationWarning
-                    )
-                    process.start()
-                theirs.close()
-                self.processes.append(process)
+                self._start(context, number, setup)
             for connection in self.connections:
-                if not connection.poll(PATIENCE):
-                    raise OSError(
-                        f"a worker process did not start within {PATIENCE:.0f} s"
-                    )
-                try:
-                    connection.recv()
-                except EOFError:
-                    why = (
-                        "does the script call fltnb under `if __name__ == '__main__':`?"
-                    )
-                    raise OSError(
-                        f"a worker process ended while starting: {why}"
-                    ) from None
+                _await_start(connection)
         except BaseException:
             self.stop(kill=True)
             raise
+
+    def _start(self, context, number: int, setup: _Setup) -> None:
+        ours, theirs = context.Pipe()
+        self.connections.append(ours)
+        inherited = list(self.connections) if _forks(context) else []
+        process = context.Process(
+            target=_work, args=(number, theirs, inherited, setup), daemon=True
+        )
+        with warnings.catch_warnings():
+            # Python 3.12 warns of fork with threads around, as in a notebook kernel.
+            # The workers run one thread and touch none of the parent's locks.
+            warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+            process.start()
+        theirs.close()
+        self.processes.append(process)
 
     def stop(self, kill: bool = False) -> None:
         """End the workers: at once, or when idle."""
         if os.getpid() != self.owner:  # a forked child must not end its siblings
             return
         for connection in self.connections:
-            with contextlib.suppress(OSError):
-                if not kill:
+            if not kill:
+                with contextlib.suppress(OSError):
                     connection.send(None)
             connection.close()
         for process in self.processes:
@@ -201,14 +201,37 @@ class _Crew:
             process.kill()  # nothing to one that has ended
             process.join()
             process.close()
-        self.connections, self.processes = [], []
+        self.connections = []
+        self.processes = []
+
+
+def _await_start(connection: Connection) -> None:
+    if not connection.poll(PATIENCE):
+        raise OSError(f"a worker process did not start within {PATIENCE:.0f} s")
+    try:
+        connection.recv()
+    except EOFError:
+        raise OSError(
+            "a worker process ended while starting: does the script call fltnb under "
+            "`if __name__ == '__main__':`?"
+        ) from None
 
 
 class PoolEngine(Engine):
-    """Lean training in ``n_workers`` processes, default one per available core, at most one per client.
+    """Lean training in worker processes.
 
-    Their ``start_method`` is fork on Linux and spawn elsewhere (fork is not safe with macOS's system libraries), if not
-    given. PoolUnavailableError: no processes or no shared memory here.
+    Parameters
+    ----------
+    n_workers : int, optional
+        By default one per available core; at most one per client.
+    start_method : str, optional
+        By default fork on Linux and spawn elsewhere, since fork is not safe with
+        macOS's system libraries.
+
+    Raises
+    ------
+    PoolUnavailableError
+        There are no processes or no shared memory here.
     """
 
     backend = "pool"
@@ -226,32 +249,35 @@ class PoolEngine(Engine):
             import joblib  # knows about affinity masks and container limits
 
             n_workers = joblib.cpu_count()
+        if start_method is None:
+            start_method = "fork" if sys.platform == "linux" else "spawn"
         self.n_workers = min(n_workers, fed.n_clients)
-        self._context = mp.get_context(
-            start_method or ("fork" if sys.platform == "linux" else "spawn")
-        )
+        self._context = mp.get_context(start_method)
         self._crew: _Crew | None = None
         try:
             self._setup = self._share()
             if self.n_workers > 1:
                 self._start()
         except (OSError, ImportError, AssertionError) as error:
-            # AssertionError: multiprocessing's own "daemonic processes are not allowed to have children"
+            # AssertionError is multiprocessing's own: "daemonic processes are not
+            # allowed to have children".
             raise PoolUnavailableError(
                 f"worker processes cannot be had here ({error})."
             ) from error
 
     def _share(self) -> _Setup:
-        context, samples = self._context, Samples.of(self.fed)
+        """Put what workers need where they see it."""
+        context = self._context
+        samples = Samples.of(self.fed)
         values = {field.name: getattr(samples, field.name) for field in fields(Samples)}
-        if context.get_start_method() != "fork":
+        if not _forks(context):
             for name in ("images", "labels"):
-                array, values[name] = (
-                    values[name],
-                    Shared(values[name].shape, values[name].dtype, context),
-                )
+                array = values[name]
+                values[name] = Shared(array.shape, array.dtype, context)
                 values[name].array()[...] = array
-        width, dtype = self.model.n_parameters, self.spec.dtype
+
+        width = self.model.n_parameters
+        dtype = self.spec.dtype
         thetas = Shared((self.n_workers * DEPTH, width), dtype, context)
         outputs = Shared((self.n_workers, DEPTH, width), dtype, context)
         return _Setup(values, self.model, self.spec, thetas, outputs, os.getpid())
@@ -275,122 +301,133 @@ class PoolEngine(Engine):
             self._crew = None
 
     def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
-        longest = sorted(
-            range(len(rows)), key=lambda j: -len(self.fed.train[clients[j]])
-        )
+        longest = self.longest_first(clients)
+        jobs = [(rows[j], "train", (clients[j], round, weights[j])) for j in longest]
 
-        def receive(position: int, result: float, trained: np.ndarray) -> None:
-            done.theta[longest[position]], done.loss[longest[position]] = (
-                trained,
-                result,
-            )
+        def receive(job: int, loss: float, trained: np.ndarray) -> None:
+            done.theta[longest[job]] = trained
+            done.loss[longest[job]] = loss
 
-        self._run(
-            theta,
-            [(rows[j], "train", (clients[j], round, weights[j])) for j in longest],
-            receive,
-        )
+        self._run(theta, jobs, receive)
 
     def _scores(
         self, theta: np.ndarray, tasks: list, split: str
     ) -> list[tuple[int, float]]:
         scores: list = [None] * len(tasks)
+        jobs = [(row, "score", (split, *samples)) for row, *samples in tasks]
 
-        def receive(
-            position: int, result: tuple[int, float], trained: np.ndarray
-        ) -> None:
-            scores[position] = result
+        def receive(job: int, result: tuple[int, float], _: np.ndarray) -> None:
+            scores[job] = result
 
-        self._run(
-            theta, [(task.row, "score", (split, *task[1:])) for task in tasks], receive
-        )
+        self._run(theta, jobs, receive)
         return scores
 
-    def _run(
-        self, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable
-    ) -> None:
+    def _run(self, theta: np.ndarray, jobs: list[Job], receive: Callable) -> None:
+        """Compute jobs; ``receive(job, result, trained model)`` takes each result."""
         if self.n_workers == 1:
-            worker = self._worker
-            with threads(
-                1
-            ):  # the papers' products are too small to split, and sums then never vary
-                for job, (row, kind, arguments) in enumerate(jobs):
-                    worker.thetas[0] = theta[row]
-                    _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
-                    if not done:
-                        raise WorkerError(f"Training failed:\n{result}")
-                    receive(job, result, worker.outputs[0])
+            self._run_here(theta, jobs, receive)
             return
         crew = self._start()
         try:
-            _hand_out(crew, theta, jobs, receive)
-        except (
-            BaseException
-        ):  # also Ctrl-C: workers in the middle of something are no use any more
+            _Dispatch(crew, theta, jobs, receive).run()
+        except BaseException:
+            # Also after Ctrl-C: workers in the middle of something are of no more use.
             self.close(kill=True)
             raise
 
+    def _run_here(self, theta: np.ndarray, jobs: list[Job], receive: Callable) -> None:
+        worker = self._worker
+        # The papers' products are too small to split, and with one thread sums never
+        # vary.
+        with threads(1):
+            for job, (row, kind, arguments) in enumerate(jobs):
+                worker.thetas[0] = theta[row]
+                _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
+                if not done:
+                    raise WorkerError(f"Training failed:\n{result}")
+                receive(job, result, worker.outputs[0])
 
-def _hand_out(
-    crew: _Crew,
-    theta: np.ndarray,
-    jobs: list[tuple[int, str, tuple]],
-    receive: Callable,
-) -> None:
-    """Run jobs (row, kind, arguments) in the given order on whichever worker is free."""
-    n = len(crew.processes)
-    sentinels = [process.sentinel for process in crew.processes]
-    queue = deque(range(len(jobs)))
-    places = [
-        list(range(DEPTH)) for _ in range(n)
-    ]  # of each worker's results, those that no job holds
-    slots: dict[int, int] = {}  # row -> slot that holds it
-    users = [0] * len(crew.thetas)  # jobs out on each slot
 
-    def give(worker: int) -> None:
-        job = queue.popleft()
-        row, kind, arguments = jobs[job]
-        if row not in slots:
-            if len(slots) == len(
-                users
-            ):  # DEPTH slots a worker: at least one is unused when a job is handed out
-                slots.pop(
-                    next(known for known, slot in slots.items() if not users[slot])
-                )
-            slots[row] = min(set(range(len(users))) - set(slots.values()))
-            crew.thetas[slots[row]] = theta[row]
-        users[slots[row]] += 1
-        crew.connections[worker].send(
-            (job, slots[row], places[worker].pop(), kind, arguments)
-        )
+class _Dispatch:
+    """Hands jobs out, in the given order, to whichever worker is free."""
 
-    try:
-        while queue or any(len(free) < DEPTH for free in places):
-            for depth in range(1, DEPTH + 1):
-                for worker in range(n):
-                    # the last few jobs wait here, for whoever is free first
-                    if DEPTH - len(places[worker]) < depth and len(queue) > (
-                        0 if depth == 1 else n
-                    ):
-                        give(worker)
-            ready = wait([*crew.connections, *sentinels])
-            for worker, connection in enumerate(crew.connections):
-                if connection in ready:
-                    job, place, done, result = connection.recv()
-                    if not done:
-                        raise WorkerError(f"A training worker failed:\n{result}")
-                    receive(job, result, crew.outputs[worker, place])
-                    places[worker].append(place)
-                    users[slots[jobs[job][0]]] -= 1
-            if not set(ready).isdisjoint(sentinels):
-                raise EOFError  # a worker is gone
-    except (EOFError, ConnectionError) as error:
-        wait(sentinels, timeout=1)  # its pipe closes a little before it ends
+    def __init__(
+        self, crew: _Crew, theta: np.ndarray, jobs: list[Job], receive: Callable
+    ) -> None:
+        self.crew = crew
+        self.theta = theta
+        self.jobs = jobs
+        self.receive = receive
+        self.queue = deque(range(len(jobs)))
+        # for each worker, the places of results that no job holds
+        self.free = [list(range(DEPTH)) for _ in crew.processes]
+        self.slots: dict[int, int] = {}  # row of theta -> slot that holds it
+        self.users = [0] * len(crew.thetas)  # jobs out on each slot
+
+    def run(self) -> None:
+        connections = self.crew.connections
+        sentinels = [process.sentinel for process in self.crew.processes]
+        try:
+            while self.queue or any(len(free) < DEPTH for free in self.free):
+                self._keep_busy()
+                ready = wait([*connections, *sentinels])
+                for worker, connection in enumerate(connections):
+                    if connection in ready:
+                        self._take(worker)
+                if not set(ready).isdisjoint(sentinels):
+                    raise EOFError  # a worker is gone
+        except (EOFError, ConnectionError) as error:
+            wait(sentinels, timeout=1)  # its pipe closes a little before it ends
+            raise WorkerError(self._lost()) from error
+
+    def _keep_busy(self) -> None:
+        """Give every worker a job, then everyone a next one."""
+        n_workers = len(self.free)
+        for depth in range(1, DEPTH + 1):
+            # The last few jobs wait here, for whoever is free first.
+            kept = 0 if depth == 1 else n_workers
+            for worker, free in enumerate(self.free):
+                if DEPTH - len(free) < depth and len(self.queue) > kept:
+                    self._give(worker)
+
+    def _give(self, worker: int) -> None:
+        job = self.queue.popleft()
+        row, kind, arguments = self.jobs[job]
+        slot = self._slot(row)
+        self.users[slot] += 1
+        place = self.free[worker].pop()
+        self.crew.connections[worker].send((job, slot, place, kind, arguments))
+
+    def _slot(self, row: int) -> int:
+        """Return the slot that holds a model, after copying it there if needed."""
+        if row not in self.slots:
+            if len(self.slots) == len(self.users):
+                # There are DEPTH slots a worker: one at least is unused when a job is
+                # handed out.
+                known = self.slots.items()
+                del self.slots[next(row for row, slot in known if not self.users[slot])]
+            unused = set(range(len(self.users))) - set(self.slots.values())
+            self.slots[row] = min(unused)
+            self.crew.thetas[self.slots[row]] = self.theta[row]
+        return self.slots[row]
+
+    def _take(self, worker: int) -> None:
+        job, place, done, result = self.crew.connections[worker].recv()
+        if not done:
+            raise WorkerError(f"A training worker failed:\n{result}")
+        self.receive(job, result, self.crew.outputs[worker, place])
+        self.free[worker].append(place)
+        row = self.jobs[job][0]
+        self.users[self.slots[row]] -= 1
+
+    def _lost(self) -> str:
         codes = [
-            process.exitcode for process in crew.processes if not process.is_alive()
+            process.exitcode
+            for process in self.crew.processes
+            if not process.is_alive()
         ]
-        why = f"exit code {codes}; -9 usually means that memory ran out"
-        mend = "run the call again, with a smaller n_workers if it was memory."
-        raise WorkerError(
-            f"A training worker ended unexpectedly ({why}): {mend}"
-        ) from error
+        return (
+            f"A training worker ended unexpectedly (exit code {codes}; -9 usually "
+            "means that memory ran out): run the call again, with a smaller n_workers "
+            "if it was memory."
+        )

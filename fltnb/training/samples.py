@@ -1,6 +1,7 @@
-"""A federation's samples as the fast back ends read them: 8-bit pixels in, float inputs out.
+"""A federation's samples as the fast back ends read them: pixels in, inputs out.
 
-The arithmetic is that of :func:`fltnb.federations.to_inputs`, operation by operation, so inputs are equal to the bit.
+The arithmetic is that of :func:`fltnb.federations.to_inputs`, operation by operation,
+so inputs are equal to the bit.
 """
 
 import warnings
@@ -29,31 +30,29 @@ class Samples:
     def of(cls, fed: Federation) -> Self:
         """Take what is needed from a federation, without copying."""
         splits = {split: tuple(getattr(fed, split)) for split in SPLITS}
-        return cls(
-            fed.images, fed.labels, splits, tuple(fed.input_shape), fed.mean, fed.std
-        )
+        shape = tuple(fed.input_shape)
+        return cls(fed.images, fed.labels, splits, shape, fed.mean, fed.std)
 
     def __post_init__(self) -> None:
-        self.flat = tensor(self.images).view(
-            len(self.images), -1
-        )  # features in the order H, W, C
+        # features in the order H, W, C
+        self.flat = tensor(self.images).view(len(self.images), -1)
         self.classes = tensor(self.labels)
-        self.shift, self.spread = (
-            tensor(channels(self.mean)),
-            tensor(channels(self.std)),
-        )
+        self.shift = tensor(channels(self.mean))
+        self.spread = tensor(channels(self.std))
 
     def fill(self, index: np.ndarray, out: torch.Tensor) -> None:
-        """Write the inputs of some samples into ``out``, logical shape (n, C, H, W), any strides and float type."""
+        """Write the inputs of some samples into ``out``.
+
+        Its logical shape is (n, C, H, W), with any strides and float type.
+        """
         c, h, w = self.input_shape
-        raw = (
-            self.flat.index_select(0, tensor(index))
-            .view(-1, h, w, c)
-            .permute(0, 3, 1, 2)
-        )
+        rows = self.flat.index_select(0, tensor(index))
+        raw = rows.view(-1, h, w, c).permute(0, 3, 1, 2)
         if raw.dtype != torch.uint8:
             out.copy_(raw)
             return
+
+        # Pixels are scaled in float32 and converted afterwards, as to_inputs does.
         target = out if out.dtype == torch.float32 else torch.empty(out.shape)
         target.copy_(raw).div_(255)
         if self.mean != 0:
@@ -76,12 +75,13 @@ class Samples:
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    """Return a tensor on an array's memory, which nobody writes to, without torch's warning of read-only arrays."""
+    """Return a tensor on the memory of an array, which nobody writes to.
+
+    torch warns of read-only arrays; here that is what they are meant to be.
+    """
     array = np.ascontiguousarray(array)
     if array.flags.writeable:
         return torch.from_numpy(array)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="The given NumPy array is not writable"
-        )
+        warnings.filterwarnings("ignore", ".*NumPy array is not writable")
         return torch.from_numpy(array)

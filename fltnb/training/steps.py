@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from ..models import POOL, Conv, Model, Stage
-from . import dense, narrow, vectors, wide
+from .kernels import dense, narrow, vectors, wide
 from .contract import TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 

@@ -1,0 +1,1 @@
+"""Compiled kernels of the CPU workers: dense layers, narrow and wide convolutions."""
