@@ -1,11 +1,16 @@
-"""Convolution, 2x2 max pooling and ReLU in one step, for networks with few channels such as LeNet.
+"""Convolution, 2x2 max pooling and ReLU in one step, for networks with few channels.
 
-Libraries fill a vector with channels: with 6 or 16 of them most of it idles. Here a vector holds neighbouring pixels on
-the way forward, and a row of weights on the way back, where only the winners of the pooling, a quarter of the pixels,
-have a gradient at all. Measured: docs/engine.md.
+Libraries fill a vector with channels: with 6 or 16 of them, as in LeNet, most of it
+idles. Here a vector holds neighbouring pixels on the way forward, and a row of weights
+on the way back, where only the winners of the pooling, a quarter of the pixels, have a
+gradient at all. Measured: docs/engine.md.
+
+Arrays are flat, and images have channels last, unless their shape is given.
 """
 
+from collections.abc import Callable
 from functools import cache
+from typing import NamedTuple
 
 import numba
 
@@ -14,23 +19,44 @@ from .vectors import HOW, LANES, add_scaled, padded
 TAPS = 5  # weights in a row that one sweep over the pixels takes
 
 
-@cache
-def make(channels: int, outputs: int, height: int, width: int, size: int) -> tuple:
-    """Return ``forward`` and ``backward`` for ``size`` x ``size`` weights, and h x w, n and m of their arguments.
+class Kernels(NamedTuple):
+    """The compiled functions for one shape, and the sizes of their arguments."""
 
-    ``rows`` (outputs, size, n): weights, a row of ``size`` pixels with channels last, then zeros. At most TAPS pixels
-    in a row, an even number of outputs, no padding.
+    forward: Callable
+    backward: Callable
+    height: int  # of the pooled images
+    width: int
+    row: int  # numbers in a row of weights, filled up
+    sweep: int  # numbers in an image before the pooling, filled up
+
+
+@cache
+def make(channels: int, outputs: int, height: int, width: int, size: int) -> Kernels:
+    """Return the kernels for ``size`` x ``size`` weights.
+
+    There is no padding; ``size`` is at most TAPS, the number of ``outputs`` even.
     """
-    wide = height - size + 1, width - size + 1
-    h, w, n = wide[0] // 2, wide[1] // 2, padded(TAPS * channels, 1)
-    sweep = padded((wide[0] - 1) * width + wide[1], 1)
+    h = (height - size + 1) // 2
+    w = (width - size + 1) // 2
+    row = padded(TAPS * channels, 1)
+    sweep = padded((height - size) * width + width - size + 1, 1)
+    forward = _forward(channels, outputs, height, width, size, sweep)
+    backward = _backward(channels, outputs, height, width, size, row)
+    return Kernels(forward, backward, h, w, row, sweep)
+
+
+def _forward(channels, outputs, height, width, size, sweep) -> Callable:
+    h = (height - size + 1) // 2
+    w = (width - size + 1) // 2
 
     @numba.njit(**HOW)
     def forward(x, planes, sums, rows, bias, out, winners):
-        """Fill ``out`` and ``winners``, flat: activations, and the pixel where the window of each begins.
+        """Fill ``out`` and ``winners``: activations, and where each window's best is.
 
-        ``x`` and ``out`` have channels last; ``planes`` (channels, m + TAPS * width) and ``sums`` (2, m) are for one
-        image: its channels one by one, two outputs before the pooling.
+        ``planes`` (channels, sweep + TAPS * width) and ``sums`` (2, sweep) are memory
+        for one image: its channels one by one, and two outputs before the pooling.
+        ``rows`` (outputs, size, row): of each row of weights ``size`` pixels with
+        channels last, then zeros.
         """
         first, second = sums[0], sums[1]
         for b in range(len(winners) // (outputs * h * w)):
@@ -38,30 +64,20 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
                 for c in range(channels):
                     planes[c, p] = x[(b * height * width + p) * channels + c]
             for o in range(0, outputs, 2):
-                first[:], second[:] = bias[o], bias[o + 1]
+                first[:] = bias[o]
+                second[:] = bias[o + 1]
                 for c in range(channels):
                     for y in range(size):
-                        plane, one, two = (
-                            planes[c, y * width :],
-                            rows[o, y, c:],
-                            rows[o + 1, y, c:],
-                        )
-                        u0, u1, u2 = one[0], one[channels], one[2 * channels]
-                        v0, v1, v2 = two[0], two[channels], two[2 * channels]
-                        u3, u4, v3, v4 = (
-                            one[3 * channels],
-                            one[4 * channels],
-                            two[3 * channels],
-                            two[4 * channels],
-                        )
+                        plane = planes[c, y * width :]
+                        u = rows[o, y, c:]
+                        v = rows[o + 1, y, c:]
+                        u0, u1, u2 = u[0], u[channels], u[2 * channels]
+                        u3, u4 = u[3 * channels], u[4 * channels]
+                        v0, v1, v2 = v[0], v[channels], v[2 * channels]
+                        v3, v4 = v[3 * channels], v[4 * channels]
                         for p in range(sweep):
-                            x0, x1, x2, x3, x4 = (
-                                plane[p],
-                                plane[p + 1],
-                                plane[p + 2],
-                                plane[p + 3],
-                                plane[p + 4],
-                            )
+                            x0, x1, x2 = plane[p], plane[p + 1], plane[p + 2]
+                            x3, x4 = plane[p + 3], plane[p + 4]
                             first[p] += u0 * x0 + u1 * x1 + u2 * x2 + u3 * x3 + u4 * x4
                             second[p] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4
                 for k in range(2):
@@ -79,28 +95,38 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
                             out[place] = bias.dtype.type(0) if best < 0 else best
                             winners[place] = winner
 
-    @numba.njit(**HOW)
-    def backward(d, x, out, winners, rows, d_rows, d_bias, below, d_x):
-        """Fill ``d_rows``, ``d_bias`` and, if ``below``, ``d_x`` from ``d``, the gradient of ``out``; all flat.
+    return forward
 
-        ``x`` and ``d_x`` have channels last, with n numbers to spare at the end.
+
+def _backward(channels, outputs, height, width, size, row) -> Callable:
+    h = (height - size + 1) // 2
+    w = (width - size + 1) // 2
+
+    @numba.njit(**HOW)
+    def backward(d, x, out, winners, rows, d_rows, d_bias, d_x):
+        """Fill ``d_rows``, ``d_bias`` and ``d_x`` from ``d``, the gradient of ``out``.
+
+        ``x`` and ``d_x`` have ``row`` numbers to spare at the end. An empty ``d_x`` is
+        left alone.
         """
-        d_rows[:], d_bias[:] = 0, 0
-        if below:
-            d_x[:] = 0
+        d_rows[:] = 0
+        d_bias[:] = 0
+        d_x[:] = 0
         for k in range(len(d)):
             if out[k] <= 0:  # ReLU; NaN goes on
                 continue
-            b, o = k // (outputs * h * w), k % outputs
+            b = k // (outputs * h * w)
+            o = k % outputs
             d_bias[o] += d[k]
             at = (b * height * width + winners[k]) * channels
             for y in range(size):
-                row, pixels = (o * size + y) * n, at + y * width * channels
-                for part in range(0, n, LANES):
-                    add_scaled(d_rows, row + part, d[k], x, pixels + part)
-                    if below:
-                        add_scaled(d_x, pixels + part, d[k], rows, row + part)
-        for row in range(0, len(d_rows), n):
-            d_rows[row + size * channels : row + n] = 0
+                taps = (o * size + y) * row
+                pixels = at + y * width * channels
+                for part in range(0, row, LANES):
+                    add_scaled(d_rows, taps + part, d[k], x, pixels + part)
+                    if len(d_x):
+                        add_scaled(d_x, pixels + part, d[k], rows, taps + part)
+        for taps in range(0, len(d_rows), row):
+            d_rows[taps + size * channels : taps + row] = 0
 
-    return forward, backward, (h, w), n, sweep
+    return backward

@@ -1,7 +1,8 @@
-"""Vector instructions that numba does not give by itself: sums that stay in registers over a whole loop.
+"""Vector instructions that numba does not give: sums that stay in registers in a loop.
 
-Each builds a function for numba's code from LLVM's vectors. Arrays may have any distance between rows; numbers in a row
-are next to each other, and a row may be read and written to the end of its last vector (:func:`padded`).
+Each builds a function for numba's code from LLVM's vectors. Arrays may have any
+distance between rows; numbers in a row are next to each other, and a row may be read
+and written to the end of its last vector (:func:`padded`).
 """
 
 import numba
@@ -9,203 +10,243 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = (
-    16 if binding.get_host_cpu_features().get("avx512f") else 8
-)  # numbers in a vector
-SAMPLES, VECTORS = (
-    5,
-    2,
-)  # of a block: with what they are multiplied by, its sums fit the registers of any processor
-HOW = {
-    "fastmath": {"contract"},
-    "error_model": "numpy",
-    "cache": True,
-}  # multiply and add in one instruction
+# numbers in a vector
+LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
+# Size of a block: with what they are multiplied by, its sums fit into the registers of
+# any processor.
+SAMPLES = 5
+VECTORS = 2
+# "contract": multiply and add in one instruction
+HOW = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}
 _INDEX = numba.types.intp
+_VOID = numba.types.void
 
 
 def padded(numbers: int, vectors: int = VECTORS) -> int:
-    """Return the length of a row of so many numbers in whole blocks of so many vectors."""
-    return -(-numbers // (vectors * LANES)) * vectors * LANES
+    """Return a row's length in whole blocks of so many vectors."""
+    block = vectors * LANES
+    return -(-numbers // block) * block
 
 
 class _Code:
     """LLVM's instructions on arrays that are arguments of an intrinsic."""
 
     def __init__(self, context, builder, signature, values) -> None:
-        self.context, self.builder, self.types, self.values = (
-            context,
-            builder,
-            signature.args,
-            values,
-        )
-        number = context.get_value_type(signature.args[0].dtype)
-        self.vector, self.align = (
-            ir.VectorType(number, LANES),
-            signature.args[0].dtype.bitwidth // 8,
-        )
+        self.context = context
+        self.builder = builder
+        self.types = signature.args
+        self.values = values
+        number = signature.args[0].dtype
+        self.vector = ir.VectorType(context.get_value_type(number), LANES)
+        self.bytes = number.bitwidth // 8
 
-    def place(self, argument: int, row, column, vector: bool = True):
-        """Point to ``[row, column]`` of a matrix, or to that entry of a flat array if ``row`` is None."""
-        b, array = self.builder, self.context.make_array(self.types[argument])
-        made = array(self.context, b, self.values[argument])
+    def array(self, argument: int):
+        """Return numba's structure of an array."""
+        structure = self.context.make_array(self.types[argument])
+        return structure(self.context, self.builder, self.values[argument])
+
+    def length(self, argument: int):
+        """Return an array's first dimension."""
+        return cgutils.unpack_tuple(self.builder, self.array(argument).shape)[0]
+
+    def number_at(self, argument: int, row, column):
+        """Point to ``[row, column]`` of a matrix; row None: to that of a flat array."""
+        b = self.builder
+        array = self.array(argument)
         if row is not None:
-            stride = b.sdiv(
-                cgutils.unpack_tuple(b, made.strides)[0], column.type(self.align)
-            )
+            stride = cgutils.unpack_tuple(b, array.strides)[0]
+            stride = b.sdiv(stride, column.type(self.bytes))
             column = b.add(b.mul(row, stride), column)
-        pointer = b.gep(made.data, [column])
-        return b.bitcast(pointer, self.vector.as_pointer()) if vector else pointer
+        return b.gep(array.data, [column])
+
+    def vector_at(self, argument: int, row, column):
+        """Point to the vector that begins there."""
+        number = self.number_at(argument, row, column)
+        return self.builder.bitcast(number, self.vector.as_pointer())
+
+    def get(self, argument: int, row, column):
+        """Return that number."""
+        return self.builder.load(self.number_at(argument, row, column))
+
+    def load(self, pointer):
+        return self.builder.load(pointer, align=self.bytes)
+
+    def load_at(self, argument: int, row, column):
+        """Return that vector."""
+        return self.load(self.vector_at(argument, row, column))
+
+    def store(self, vector, pointer) -> None:
+        self.builder.store(vector, pointer, align=self.bytes)
 
     def spread(self, number):
         """Return a vector of equal numbers."""
-        lane, b = ir.IntType(32), self.builder
-        first = b.insert_element(
-            ir.Constant(self.vector, ir.Undefined), number, lane(0)
-        )
-        return b.shuffle_vector(
-            first, first, ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
-        )
-
-    def load(self, pointer):
-        return self.builder.load(pointer, align=self.align)
-
-    def store(self, vector, pointer) -> None:
-        self.builder.store(vector, pointer, align=self.align)
+        b = self.builder
+        lane = ir.IntType(32)
+        empty = ir.Constant(self.vector, ir.Undefined)
+        first = b.insert_element(empty, number, lane(0))
+        everywhere = ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
+        return b.shuffle_vector(first, first, everywhere)
 
     def add_product(self, to, one, other):
         product = self.builder.fmul(one, other, flags=("contract",))
         return self.builder.fadd(to, product, flags=("contract",))
 
+    def sums(self, places: list) -> list:
+        """Return variables that hold the vectors at some places."""
+        return [
+            cgutils.alloca_once_value(self.builder, self.load(place))
+            for place in places
+        ]
+
+    def add_to(self, variable, one, other) -> None:
+        """Add a product to a variable."""
+        b = self.builder
+        b.store(self.add_product(b.load(variable), one, other), variable)
+
+    def steps(self, index, count: int) -> list:
+        """Return where ``count`` vectors begin, from an index on."""
+        return [self.builder.add(index, index.type(k * LANES)) for k in range(count)]
+
+    def range(self, end):
+        """Loop from 0 to ``end``, in a ``with`` statement."""
+        return cgutils.for_range_slice(self.builder, end.type(0), end, end.type(1))
+
 
 @intrinsic
 def add_scaled(typing, target, i, scale, source, j):
-    """``target[i : i + LANES] += scale * source[j : j + LANES]`` of flat arrays, which may be one."""
+    """``target[i : i + LANES] += scale * source[j : j + LANES]`` of flat arrays.
+
+    These may be one.
+    """
 
     def emit(*call):
-        code, (_, i, scale, _, j) = _Code(*call), call[3]
-        to = code.place(0, None, i)
-        code.store(
-            code.add_product(
-                code.load(to), code.spread(scale), code.load(code.place(3, None, j))
-            ),
-            to,
-        )
+        code = _Code(*call)
+        _, i, scale, _, j = call[3]
+        to = code.vector_at(0, None, i)
+        before = code.load(to)
+        scale = code.spread(scale)
+        code.store(code.add_product(before, scale, code.load_at(3, None, j)), to)
         return call[0].get_dummy_value()
 
-    return numba.types.void(target, _INDEX, target.dtype, source, _INDEX), emit
+    return _VOID(target, _INDEX, target.dtype, source, _INDEX), emit
 
 
 @intrinsic
 def number(typing, source, i):
-    """``source[i]`` of a flat array; where that holds 16 bits, they are a bfloat16, the upper half of a float32."""
+    """``source[i]`` of a flat array; 16 bits are a bfloat16.
+
+    That is the upper half of a float32.
+    """
     short = isinstance(source.dtype, numba.types.Integer)
 
     def emit(*call):
-        code, b = _Code(*call), call[1]
-        got = b.load(code.place(0, None, call[3][1], vector=False))
+        b = call[1]
+        got = _Code(*call).get(0, None, call[3][1])
+        if not short:
+            return got
         whole = ir.IntType(32)
-        return (
-            b.bitcast(b.shl(b.zext(got, whole), whole(16)), ir.FloatType())
-            if short
-            else got
-        )
+        return b.bitcast(b.shl(b.zext(got, whole), whole(16)), ir.FloatType())
 
     return (numba.float32 if short else source.dtype)(source, _INDEX), emit
 
 
 @intrinsic
-def add_rows(typing, target, i, vectors, source, j, places, scales, begin, end):
-    """``target[i : i + n] += scales[k] * source[j + places[k] : j + places[k] + n]`` for k from ``begin`` to ``end``.
+def add_rows(typing, target, i, vectors, source, j, places, scales):
+    """``target[i : i + n] += scales[k] * source[p : p + n]`` for all k.
 
-    Arrays are flat; n numbers are as many ``vectors``, a constant.
+    p is ``j + places[k]``. Arrays are flat; n numbers are as many ``vectors``, a
+    constant.
     """
     if not isinstance(vectors, numba.types.IntegerLiteral):
         return None  # numba asks again, with the constant
 
     def emit(*call):
-        code, b, (_, i, _, _, j, _, _, *rest) = _Code(*call), call[1], call[3]
-        parts = [i.type(k * LANES) for k in range(vectors.literal_value)]
-        to = [code.place(0, None, b.add(i, part)) for part in parts]
-        sums = [cgutils.alloca_once_value(b, code.load(place)) for place in to]
-        with cgutils.for_range_slice(b, *rest, i.type(1)) as (k, _):
-            place = b.add(
-                j, b.sext(b.load(code.place(5, None, k, vector=False)), i.type)
-            )
-            scale = code.spread(b.load(code.place(6, None, k, vector=False)))
-            for part, total in zip(parts, sums, strict=True):
-                row = code.load(code.place(3, None, b.add(place, part)))
-                b.store(code.add_product(b.load(total), scale, row), total)
+        code = _Code(*call)
+        b = call[1]
+        _, i, _, _, j, _, _ = call[3]
+        count = vectors.literal_value
+        to = [code.vector_at(0, None, at) for at in code.steps(i, count)]
+        sums = code.sums(to)
+        with code.range(code.length(5)) as (k, _):
+            place = b.add(j, b.sext(code.get(5, None, k), i.type))
+            scale = code.spread(code.get(6, None, k))
+            for total, at in zip(sums, code.steps(place, count), strict=True):
+                code.add_to(total, scale, code.load_at(3, None, at))
         for place, total in zip(to, sums, strict=True):
             code.store(b.load(total), place)
         return call[0].get_dummy_value()
 
-    return numba.types.void(
-        target, _INDEX, vectors, source, _INDEX, places, scales, _INDEX, _INDEX
-    ), emit
+    types = target, _INDEX, vectors, source, _INDEX, places, scales
+    return _VOID(*types), emit
 
 
-def block(body, samples: int, vectors: int = VECTORS):
-    """Return ``f(target, x, other, s, o, begin, end, keep, scale)`` of a ``body``: :func:`product` or :func:`update`.
+def product(samples: int, vectors: int = VECTORS):
+    """Return ``f(target, x, other, s, o)``: ``target += x @ other`` of a block.
 
-    It takes so many rows from ``s`` on of the matrices with a row per sample, the columns of a block from ``o`` on of
-    ``target`` and ``other``, and the weights and columns of ``x`` from ``begin`` to ``end``.
+    The block has so many rows, from ``s`` on, and so many vectors of columns, from
+    ``o`` on. Its sums stay in registers while all rows of ``other`` pass.
     """
 
     @intrinsic
-    def run(typing, target, x, other, s, o, begin, end, keep, scale):
+    def run(typing, target, x, other, s, o):
         def emit(*call):
-            code, (_, _, _, s, o, *rest) = _Code(*call), call[3]
-            rows = [call[1].add(s, s.type(k)) for k in range(samples)]
-            body(
-                code,
-                rows,
-                [call[1].add(o, o.type(k * LANES)) for k in range(vectors)],
-                *rest,
-            )
+            code = _Code(*call)
+            b = call[1]
+            _, _, _, s, o = call[3]
+            rows = [b.add(s, s.type(k)) for k in range(samples)]
+            columns = code.steps(o, vectors)
+            places = [[code.vector_at(0, row, at) for at in columns] for row in rows]
+            sums = [code.sums(line) for line in places]
+            with code.range(code.length(2)) as (i, _):
+                weights = [code.load_at(2, i, at) for at in columns]
+                for row, line in zip(rows, sums, strict=True):
+                    value = code.spread(code.get(1, row, i))
+                    for total, weight in zip(line, weights, strict=True):
+                        code.add_to(total, value, weight)
+            for line, totals in zip(places, sums, strict=True):
+                for place, total in zip(line, totals, strict=True):
+                    code.store(b.load(total), place)
             return call[0].get_dummy_value()
 
-        return numba.types.void(
-            target, x, other, *[_INDEX] * 4, target.dtype, target.dtype
-        ), emit
+        return _VOID(target, x, other, _INDEX, _INDEX), emit
 
     return run
 
 
-def product(code: _Code, rows: list, columns: list, begin, end, keep, scale) -> None:
-    """``target += x @ other``: sums of a block in registers, over a range of weights."""
-    b = code.builder
-    places = [[code.place(0, row, o) for o in columns] for row in rows]
-    sums = [
-        [cgutils.alloca_once_value(b, code.load(place)) for place in line]
-        for line in places
-    ]
-    with cgutils.for_range_slice(b, begin, end, begin.type(1)) as (i, _):
-        weights = [code.load(code.place(2, i, o)) for o in columns]
-        for row, line in zip(rows, sums, strict=True):
-            value = code.spread(b.load(code.place(1, row, i, vector=False)))
-            for total, weight in zip(line, weights, strict=True):
-                b.store(code.add_product(b.load(total), value, weight), total)
-    for line, totals in zip(places, sums, strict=True):
-        for place, total in zip(line, totals, strict=True):
-            code.store(b.load(total), place)
+def update(samples: int, vectors: int = VECTORS):
+    """Return ``f(target, x, other, s, o, keep, scale)``.
 
+    It is ``target = keep * target + scale * x.T @ other`` for the rows of ``x`` and
+    ``other`` from ``s`` on and the columns of a block from ``o`` on. The block of
+    ``other`` stays in registers while all rows of ``target`` pass.
+    """
 
-def update(code: _Code, rows: list, columns: list, begin, end, keep, scale) -> None:
-    """``target = keep * target + scale * x.T @ other``: a block of ``other`` in registers, over a range of weights."""
-    b, keep, scale = code.builder, code.spread(keep), code.spread(scale)
-    others = [
-        [b.fmul(scale, code.load(code.place(2, row, o))) for o in columns]
-        for row in rows
-    ]
-    with cgutils.for_range_slice(b, begin, end, begin.type(1)) as (i, _):
-        places = [code.place(0, i, o) for o in columns]
-        sums = [b.fmul(keep, code.load(place)) for place in places]
-        for row, line in zip(rows, others, strict=True):
-            value = code.spread(b.load(code.place(1, row, i, vector=False)))
-            sums = [
-                code.add_product(total, value, other)
-                for total, other in zip(sums, line, strict=True)
+    @intrinsic
+    def run(typing, target, x, other, s, o, keep, scale):
+        def emit(*call):
+            code = _Code(*call)
+            b = call[1]
+            _, _, _, s, o, keep, scale = call[3]
+            keep = code.spread(keep)
+            scale = code.spread(scale)
+            rows = [b.add(s, s.type(k)) for k in range(samples)]
+            columns = code.steps(o, vectors)
+            others = [
+                [b.fmul(scale, code.load_at(2, row, at)) for at in columns]
+                for row in rows
             ]
-        for place, total in zip(places, sums, strict=True):
-            code.store(total, place)
+            with code.range(code.length(0)) as (i, _):
+                places = [code.vector_at(0, i, at) for at in columns]
+                sums = [b.fmul(keep, code.load(place)) for place in places]
+                for row, line in zip(rows, others, strict=True):
+                    value = code.spread(code.get(1, row, i))
+                    for k in range(vectors):
+                        sums[k] = code.add_product(sums[k], value, line[k])
+                for place, total in zip(places, sums, strict=True):
+                    code.store(total, place)
+            return call[0].get_dummy_value()
+
+        number = target.dtype
+        return _VOID(target, x, other, _INDEX, _INDEX, number, number), emit
+
+    return run

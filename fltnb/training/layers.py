@@ -1,0 +1,375 @@
+"""Layers of the lean trainer: forward, backward and the SGD step, in buffers of theirs.
+
+Weights and bias of a dense layer sit in one matrix, met by a constant 1 in the inputs.
+Dense layers and the papers' convolutions have kernels of their own, other convolutions
+torch's.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from ..models import POOL, Stage
+from .contract import TrainSpec
+from .gradients import (
+    Parameter,
+    add,
+    before_activation,
+    before_pooling,
+    convolution_gradients,
+)
+from .kernels import dense, narrow, vectors, wide
+
+NARROW = 16  # output channels up to which the kernels for few are the faster ones
+SPARE = 16  # pixels that these kernels may read beyond the last image
+# Rows of a dense layer that are turned at a time: more of them, a power of two apart,
+# push each other out of the cache.
+TURNED = 32
+
+_relu_backward_to = torch.ops.aten.threshold_backward.grad_input
+
+
+def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return a matrix of zeros with rows that the kernels may use to their block's end.
+
+    The kernels work in whole blocks of columns; what is shown is (rows, columns).
+    """
+    return torch.zeros(rows, vectors.padded(columns), dtype=dtype)[:, :columns]
+
+
+class Rooms:
+    """Working memory by batch size.
+
+    There are two sizes at most at a time, the usual one and that of a short last batch,
+    and not those of all clients.
+    """
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
+        self.kept: dict[int, Any] = {}
+
+    def __getitem__(self, b: int):
+        if b not in self.kept:
+            if len(self.kept) == 2:
+                del self.kept[min(self.kept)]
+            self.kept[b] = self.make(b)
+        return self.kept[b]
+
+
+class DenseRoom(NamedTuple):
+    """Memory for a dense layer's outputs and their gradient; arrays share it."""
+
+    whole: np.ndarray  # the outputs, and the constant 1 that the next layer meets
+    out: torch.Tensor
+    d: torch.Tensor
+    d_array: np.ndarray
+
+
+class Dense:
+    """A dense layer with ReLU, if its stage has one."""
+
+    def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
+        self.stage = stage
+        self.dtype = dtype
+        self.inputs = stage.linear.inputs
+        self.outputs = stage.linear.outputs
+        memory = torch.zeros(self.inputs + 1, vectors.padded(self.outputs), dtype=dtype)
+        self.parameter = Parameter(memory, spec)
+        self.weight = memory[:, : self.outputs]  # the last row is the bias
+        self.array = self.weight.numpy()
+        self.turned = self.weight[:-1].t()
+
+    def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Begin local training with these weights."""
+        parts = zip(self.turned.split(TURNED), weight.split(TURNED), strict=True)
+        for part, given in parts:
+            part.copy_(given)
+        self.weight[-1].copy_(bias)
+        self.parameter.restart()
+
+    def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Write the trained weights where they belong."""
+        weight.copy_(self.turned)
+        bias.copy_(self.weight[-1])
+
+    def room(self, b: int) -> DenseRoom:
+        """Return memory for a batch of b samples."""
+        whole = padded(b, self.outputs + 1, self.dtype)
+        d = padded(b, self.outputs, self.dtype)
+        return DenseRoom(whole.numpy(), whole[:, :-1], d, d.numpy())
+
+    def forward(self, x: np.ndarray, out: np.ndarray) -> None:
+        """Write the activations of (b, inputs + 1) into ``out``."""
+        dense.forward(x, self.array, out, self.stage.relu)
+
+    def backward(self, d: np.ndarray, x: np.ndarray, below: np.ndarray) -> None:
+        """Take the step; write the inputs' gradient into ``below``, if it has rows."""
+        outputs = self.outputs
+
+        def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
+            target = target.numpy()[:, :outputs]
+            dense.backward(self.array, target, x, d, beta, alpha / len(x), below)
+
+        self.parameter.descend(accumulate)
+
+    def before(self, room: DenseRoom, mask: torch.Tensor | None) -> None:
+        """Take the gradient in ``room`` back through ReLU and dropout, in place."""
+        if self.stage.relu:
+            _relu_backward_to(room.d, room.out, 0, grad_input=room.d)
+        if mask is not None:
+            room.d.mul_(mask)
+
+
+class Conv:
+    """A convolution by torch's kernels, with pooling, dropout and ReLU as the stage."""
+
+    def __init__(
+        self, stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]
+    ) -> None:
+        self.stage = stage
+        self.conv = stage.linear
+        self.spec = spec
+        self.dtype = dtype
+        self.shape = shape  # (C, H, W) of the inputs
+        self.rooms = Rooms(self.room)
+        self.bias = torch.empty(self.conv.outputs, dtype=dtype)
+        self.memory, self.weight = self.allocate()
+        self.parameters = [Parameter(self.memory, spec), Parameter(self.bias, spec)]
+
+    def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the memory of the weights, and as (outputs, inputs, k, k)."""
+        k = self.conv.kernel
+        weight = torch.empty(
+            self.conv.outputs, self.conv.inputs, k, k, dtype=self.dtype
+        )
+        weight = weight.to(memory_format=torch.channels_last)
+        return weight, weight
+
+    def room(self, b: int) -> Any:
+        """Return memory for a batch of b images, where a layer needs it."""
+
+    def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Begin local training with these weights."""
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+        for parameter in self.parameters:
+            parameter.restart()
+
+    def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Write the trained weights where they belong."""
+        weight.copy_(self.weight)
+        bias.copy_(self.bias)
+
+    def convolved(self, x: torch.Tensor) -> torch.Tensor:
+        """Return outputs before pooling; keep inputs and weights as they were used."""
+        kernels = self.spec.kernels
+        self.x = x.to(kernels, memory_format=torch.channels_last)
+        self.kernel = self.weight.to(kernels)
+        bias = self.bias.to(kernels)
+        return functional.conv2d(self.x, self.kernel, bias, padding=self.conv.padding)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Map (b, C, H, W) to activations, pooled first: that leaves less to do."""
+        self.mask = mask
+        self.raw = out = self.convolved(x)
+        if self.stage.pool:
+            out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
+        if mask is not None:
+            out = out * mask.to(out.dtype)
+        self.out = out.relu_() if self.stage.relu else out
+        return self.out
+
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
+        """Take the step; return the gradient of the inputs, None for the first layer.
+
+        ``d`` is the gradient of the activations of b images, not yet divided by b.
+        """
+        d = d.to(self.out.dtype, memory_format=torch.channels_last)
+        return self.step(before_pooling(self, before_activation(self, d)), b, first)
+
+    def step(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
+        """Do the same from the gradient of the outputs before pooling."""
+        below, *own = convolution_gradients(
+            self.conv, d, self.x, self.kernel, inputs=not first
+        )
+        self.descend(own, b)
+        return below
+
+    def descend(self, gradients, b: int) -> None:
+        """Take the step; the gradients are sums over b images."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.descend(add(gradient.to(self.dtype).div_(b)))
+
+
+class NarrowRoom(NamedTuple):
+    """Memory for a batch, as tensors (b, C, H, W) and as the flat arrays below them."""
+
+    out: torch.Tensor
+    out_flat: np.ndarray
+    winners: np.ndarray
+    below: torch.Tensor
+    below_flat: np.ndarray
+
+
+class NarrowConv(Conv):
+    """The same by the kernels for few channels.
+
+    They work on flat memory, of which they read a little beyond the end.
+    """
+
+    def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weights as rows of a kernel, and as (outputs, inputs, k, k)."""
+        conv = self.conv
+        _, height, width = self.shape
+        made = narrow.make(conv.inputs, conv.outputs, height, width, conv.kernel)
+        self.kernels = made
+
+        planes = (conv.inputs, made.sweep + narrow.TAPS * width)
+        self.planes = torch.zeros(planes, dtype=self.dtype).numpy()
+        self.sums = torch.empty(2, made.sweep, dtype=self.dtype).numpy()
+        rows = torch.zeros(conv.outputs, conv.kernel, made.row, dtype=self.dtype)
+        self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
+
+        used = rows[..., : conv.kernel * conv.inputs]
+        weight = used.unflatten(2, (conv.kernel, conv.inputs)).permute(0, 3, 1, 2)
+        return rows, weight
+
+    def room(self, b: int) -> NarrowRoom:
+        """Return memory for a batch of b images."""
+        c, h, w = self.shape
+        pooled = (self.kernels.height, self.kernels.width, self.conv.outputs)
+        out, out_flat = self._images(b, *pooled)
+        below, below_flat = self._images(b, h, w, c)
+        winners = np.empty(out.numel(), dtype=np.int32)
+        return NarrowRoom(out, out_flat, winners, below, below_flat)
+
+    def _images(
+        self, b: int, h: int, w: int, c: int
+    ) -> tuple[torch.Tensor, np.ndarray]:
+        """Return b images, channels last, and their flat memory with room behind."""
+        n = b * h * w * c
+        flat = torch.zeros(n + SPARE * c, dtype=self.dtype)
+        return flat[:n].view(b, h, w, c).permute(0, 3, 1, 2), flat.numpy()
+
+    def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
+        """Map (b, C, H, W) to pooled activations."""
+        self.used = room = self.rooms[x.shape[0]]
+        self.x = _flat(x)
+        self.kernels.forward(
+            self.x,
+            self.planes,
+            self.sums,
+            self.memory.numpy(),
+            self.bias.numpy(),
+            room.out_flat,
+            room.winners,
+        )
+        return room.out
+
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
+        """Take the step; return the gradient of the inputs, unless first."""
+        room = self.used
+        d = d.contiguous(memory_format=torch.channels_last)
+        rows, d_rows, d_bias = [
+            one.flatten().numpy() for one in (self.memory, *self.gradients)
+        ]
+        below = room.below_flat[: 0 if first else None]
+        self.kernels.backward(
+            *(_flat(d), self.x, room.out_flat, room.winners),
+            *(rows, d_rows, d_bias, below),
+        )
+        self.descend(self.gradients, b)
+        return room.below
+
+
+class WideRoom(NamedTuple):
+    """Memory for a batch."""
+
+    out: torch.Tensor
+    winners: np.ndarray
+    # gradient of the inputs, or in bfloat16 that of the outputs before pooling
+    back: torch.Tensor
+
+
+class WideConv(Conv):
+    """The same where many channels enter.
+
+    The convolution is torch's, pooling and the way back are our own. In bfloat16 it is
+    torch's way back that pays.
+    """
+
+    def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the memory of the weights, and as (outputs, inputs, k, k)."""
+        conv = self.conv
+        _, height, width = self.shape
+        self.kernels = wide.make(
+            conv.inputs, conv.outputs, height, width, conv.kernel, conv.padding
+        )
+        weight, _ = super().allocate()
+        shape = (conv.outputs, conv.kernel, conv.kernel, conv.inputs)
+        self.d_weight = torch.empty(shape, dtype=self.dtype)
+        self.d_bias = torch.empty_like(self.bias)
+        return weight, weight
+
+    def room(self, b: int) -> WideRoom:
+        """Return memory for a batch of b images."""
+        pooled = (self.conv.outputs, self.kernels.height, self.kernels.width)
+        out = torch.empty(b, *pooled, dtype=self.dtype)
+        winners = np.empty(out.numel(), dtype=np.uint8)
+        if self.raw.dtype == self.dtype:
+            c, h, w = self.shape
+            back = torch.empty(b, h, w, c, dtype=self.dtype)
+        else:
+            back = torch.zeros_like(self.raw)
+        return WideRoom(out, winners, back)
+
+    def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
+        """Map (b, C, H, W) to pooled activations."""
+        self.raw = self.convolved(x)
+        out, winners, _ = self.rooms[x.shape[0]]
+        self.kernels.pool(_flat(self.raw), out.flatten().numpy(), winners)
+        return out
+
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
+        """Take the step; return the gradient of the inputs, unless first."""
+        _, winners, back = self.rooms[b]
+        if self.raw.dtype != self.dtype:
+            self.kernels.spread(_flat(d.to(self.raw.dtype)), winners, _flat(back))
+            return self.step(back, b, first)
+
+        d_flat = d.flatten().numpy()
+        d_weight = self.d_weight.flatten().numpy()
+        self.kernels.weight_gradients(
+            d_flat, winners, _flat(self.x), d_weight, self.d_bias.numpy()
+        )
+        if not first:
+            taps = self.weight.permute(2, 3, 0, 1).flatten().numpy()
+            self.kernels.input_gradients(d_flat, winners, taps, back.flatten().numpy())
+        self.descend((self.d_weight.permute(0, 3, 1, 2), self.d_bias), b)
+        return back.permute(0, 3, 1, 2)
+
+
+def _flat(x: torch.Tensor) -> np.ndarray:
+    """Return images as flat memory, channels last; bfloat16 as the 16 bits it is."""
+    flat = x.permute(0, 2, 3, 1).flatten()
+    if flat.dtype == torch.bfloat16:
+        flat = flat.view(torch.uint16)
+    return flat.numpy()
+
+
+def convolution(
+    stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]
+) -> Conv:
+    """Return the fastest kind of layer for a convolution."""
+    conv = stage.linear
+    usual = stage.pool and stage.relu and stage.dropout is None
+    few = conv.outputs <= NARROW and conv.outputs % 2 == 0
+    fits = conv.kernel <= narrow.TAPS and not conv.padding
+    if usual and few and fits and spec.kernels == dtype:
+        return NarrowConv(stage, spec, dtype, shape)
+    if usual and conv.inputs % vectors.LANES == 0:
+        return WideConv(stage, spec, dtype, shape)
+    return Conv(stage, spec, dtype, shape)
