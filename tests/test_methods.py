@@ -28,9 +28,9 @@ from fltnb.methods import (
     Oracle,
 )
 from fltnb.methods.base import mix
-from fltnb.methods.cfl import bipartition, cosines
+from fltnb.methods.baselines.cfl import bipartition
 from fltnb.methods.flt import leaf_order_labels
-from fltnb.methods.modelspace import best_start, lloyd, scores
+from fltnb.methods.modelspace import best_start, cosines, lloyd, scores
 from fltnb.metrics import adjusted_rand_index
 
 CONTEXT = Context(seed=0)

@@ -13,7 +13,8 @@ from fltnb import methods
 from fltnb.clustering import PACFL
 from fltnb.clustering.pacfl import client_angles, singular_vectors
 from fltnb.methods import CFLGP, Context, FedClust, FlexCFL, build
-from fltnb.methods.coldstart import decomposed_cosines, pull, renamed
+from fltnb.methods.baselines.cflgp import renamed
+from fltnb.methods.baselines.flexcfl import decomposed_cosines, pull
 from fltnb.methods.modelspace import leading_features
 from fltnb.metrics import adjusted_rand_index
 

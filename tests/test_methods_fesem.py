@@ -17,8 +17,9 @@ import fltnb as fl
 from fltnb import methods as m
 from fltnb import metrics as scores
 from fltnb import models, rounds, training
-from fltnb.methods.autograd import CorrectedEngine
-from fltnb.methods.cfl import cosines, halves
+from fltnb.methods.baselines.autograd import CorrectedEngine
+from fltnb.methods.baselines.fedcluster import halves
+from fltnb.methods.baselines.robust_tkm import median, nearest, trimmed_mean
 from fltnb.methods.matching import (
     assignment,
     joined,
@@ -27,7 +28,7 @@ from fltnb.methods.matching import (
     permuted,
     split,
 )
-from fltnb.methods.robust import median, nearest, trimmed_mean
+from fltnb.methods.modelspace import cosines
 from fltnb.metrics import adjusted_rand_index
 
 SIZES = (20, 12, 16, 10)

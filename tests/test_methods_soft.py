@@ -16,12 +16,9 @@ from toys import QUICK, logits_of, refused, two_clusters
 import fltnb as fl
 from fltnb import methods, models, training
 from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, PFedGraph
-from fltnb.methods.fedem import growth, softmax
-from fltnb.methods.pfedgraph import (
-    nearest_weights,
-    principal_directions,
-    subspace_similarity,
-)
+from fltnb.methods.baselines.fedce import growth, softmax
+from fltnb.methods.baselines.fedsac import principal_directions, subspace_similarity
+from fltnb.methods.baselines.pfedgraph import nearest_weights
 from fltnb.methods.samples import batch_means, evaluate_mixture, outputs, sample_losses
 from fltnb.metrics import adjusted_rand_index
 
@@ -74,12 +71,13 @@ def start(method, fed, net, **context):
 
 def given_losses(monkeypatch, table):
     """Let clients' losses be ``table[client]`` (K, n) whatever the models."""
-    monkeypatch.setattr(
-        "fltnb.methods.fedem.sample_losses",
-        lambda engine, theta, clients, split="train": [
-            np.array(table[i], dtype=float) for i in clients
-        ],
-    )
+
+    def losses(engine, theta, clients, split="train"):
+        return [np.array(table[i], dtype=float) for i in clients]
+
+    for name in ("fedem", "fedsoft", "fedce"):
+        where = f"fltnb.methods.baselines.{name}.sample_losses"
+        monkeypatch.setattr(where, losses)
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,7 +115,7 @@ def test_weights_of_pfedgraph_and_fedsac_by_hand(monkeypatch):
         cost = PFedGraph().cost(None, None, np.array(d, dtype=float))
         assert np.allclose(nearest_weights(0.25 - cost), weights)
     monkeypatch.setattr(
-        "fltnb.methods.pfedgraph.subspace_similarity",
+        "fltnb.methods.baselines.fedsac.subspace_similarity",
         lambda directions: np.array([[1.0, 0, 0, 0]]),
     )
     cost = FedSaC().cost(

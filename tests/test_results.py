@@ -141,7 +141,8 @@ def test_moving_code_about_leaves_keys_alone(tmp_path):
         other / "fltnb",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    (other / "fltnb/methods/ifca.py").rename(other / "fltnb/methods/several_models.py")
+    baselines = other / "fltnb/methods/baselines"
+    (baselines / "ifca.py").rename(baselines / "several_models.py")
     for file in (other / "fltnb").rglob("*.py"):
         text = file.read_text().replace(
             "from .ifca import", "from .several_models import"

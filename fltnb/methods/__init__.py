@@ -6,19 +6,29 @@ from typing import Any
 from .. import clustering, encoders
 from ..errors import FltnbError, choose
 from .base import RULES, Context, Method, mix
-from .cfl import CFL, FedCluster
-from .coldstart import CFLGP, FedClust, FlexCFL
+from .baselines import (
+    CFL,
+    CFLGP,
+    IFCA,
+    FedCE,
+    FedClust,
+    FedCluster,
+    FedEM,
+    FedRC,
+    FedSaC,
+    FedSoft,
+    FlexCFL,
+    HypoCluster,
+    PFedGraph,
+    RobustTKM,
+)
 from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
-from .fedem import FedCE, FedEM, FedRC, FedSoft
 from .fesem import FedSEM, FeSEM, FeSEMMA
 from .flt import FLT, PACFL, PCAKMHC, SoftFLT
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
-from .ifca import IFCA, HypoCluster
-from .pfedgraph import FedSaC, PFedGraph
 from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
-from .robust import RobustTKM
 
 _MADE = (
     FedAvg,

@@ -46,6 +46,20 @@ def gram(
     return out
 
 
+def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Cosine similarity (m, m) of the updates of some clients (m,).
+
+    0 with an update that is zero, 1 on the diagonal.
+    """
+    inner = gram(updates, own=members)
+    norm = np.sqrt(np.diag(inner))
+    scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    scaled = inner * scale * scale[:, None]
+    similarity = np.clip(scaled, -1.0, 1.0) + 0.0  # no negative zeros
+    np.fill_diagonal(similarity, 1.0)
+    return similarity
+
+
 def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """Points (D, D) with the distances of the models, all that k-means sees, so that no step depends on P."""
     values, vectors = np.linalg.eigh(gram(points, origin))

@@ -20,10 +20,9 @@ from ..clustering.emd import farther
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
-from .cfl import cosines
 from .emdcfl import penultimate
 from .flt import client_images
-from .modelspace import coordinates
+from .modelspace import coordinates, cosines
 from .samples import check_validation
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ class FedDANE(FedAvg):
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Both phases."""
-        from .autograd import CorrectedEngine
+        from .baselines.autograd import CorrectedEngine
 
         theta, weights = (
             state["models"][0].astype(engine.spec.dtype),

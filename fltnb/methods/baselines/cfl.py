@@ -1,0 +1,113 @@
+"""CFL: recursive bipartition by the updates' cosines.
+
+Sattler et al., arXiv 1910.01991: FedAvg, until a cluster is cut in two.
+"""
+
+from typing import Literal
+
+import numpy as np
+from sklearn.cluster import AgglomerativeClustering
+
+from ...settings import Count, Natural, NonNegative
+from ..base import Context, Method, State, unclustered
+from ..modelspace import cluster_means, cosines, with_rows
+
+
+class CFL(Method):
+    """Recursive bipartition of the clients during training; no number of clusters.
+
+    A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``, with
+    an update the difference between a member's model after and before local training.
+    Both halves continue from their members' mean.
+
+    With partial participation (the original has everybody in every round) the condition
+    looks at each member's *latest* update, once every member has been heard since the
+    cluster was formed. The original theory also asks that the two halves be dissimilar
+    enough; the official code omits that test, and so does this one.
+
+    Parameters
+    ----------
+    eps1, eps2 : float
+        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are the
+        official code's, for its network, a learning rate of 0.1 and one epoch;
+        elsewhere they need to be tuned.
+    warmup : int, rounds at the start in which nothing is cut
+    min_size : int, only clusters with more members than this are cut
+    weighting : {"plain", "samples"}
+        Members of a mean count alike, as in the official code, or by samples.
+    """
+
+    name = "cfl"
+
+    eps1: NonNegative = 0.4
+    eps2: NonNegative = 1.6
+    warmup: Natural = 20
+    min_size: Count = 2
+    weighting: Literal["plain", "samples"] = "plain"
+
+    def start(self, fed, model, context: Context) -> State:
+        """One cluster with everybody."""
+        state = unclustered(fed, model, context)
+        updates = np.zeros(
+            (fed.n_clients, model.n_trainable), dtype=state["initial"].dtype
+        )
+        return state | {"updates": updates}
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Remember the updates, cut what is to be cut, then average in the clusters."""
+        models = state["models"]
+        row = state["row"].copy()
+        heard = with_rows(state["heard"], clients, True)
+        weights = state["weights"]
+        if self.weighting == "plain":
+            weights = np.ones_like(weights)
+
+        updates = state["updates"].copy()
+        n = updates.shape[1]
+        for client, trained in zip(clients, theta, strict=True):
+            updates[client] = trained[:n] - models[row[client], :n]
+
+        for cluster in range(len(models)):
+            members = np.flatnonzero(row == cluster)
+            due = round > self.warmup and len(members) > self.min_size
+            if not (due and heard[members].all()):
+                continue
+            if self._is_torn(updates, members, weights[members]):
+                second = bipartition(cosines(updates, members))
+                row[members[second]] = len(models)
+                models = np.vstack([models, models[cluster : cluster + 1]])
+                # a half is judged by updates from its own model only
+                heard[members] = False
+
+        # All members started from the cluster's model: its mean update added to it is
+        # the mean of their models.
+        models = cluster_means(row[clients], weights[clients], theta, models)
+        return state | {
+            "models": models,
+            "row": row,
+            "labels": row,
+            "updates": updates,
+            "heard": heard,
+        }
+
+    def _is_torn(
+        self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray
+    ) -> bool:
+        """Whether the mean update is small and some member's is large."""
+        # of the updates' type: no copy is made of these (M, P) numbers
+        share = np.zeros(len(updates), dtype=updates.dtype)
+        share[members] = weights / weights.sum()
+        mean = np.linalg.norm(share @ updates)
+        longest = max(np.linalg.norm(updates[i]) for i in members)
+        return bool(mean < self.eps1 and longest > self.eps2)
+
+
+def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
+    """Cut in two by similarity (m, m): True for the half without the first member."""
+    clusterer = AgglomerativeClustering(
+        n_clusters=2, metric="precomputed", linkage=linkage
+    )
+    half = clusterer.fit_predict(1.0 - similarity)
+    return half != half[0]

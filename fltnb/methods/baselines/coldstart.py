@@ -1,0 +1,83 @@
+"""Clusters from the first local training, which FedClust and FlexCFL have in common."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import FltnbError
+from ..base import Context, HardMethod, State, unclustered
+from ..modelspace import cluster_means
+
+
+class ColdStart(HardMethod):
+    """Base of the two; they say how clusters are formed and how newcomers are placed.
+
+    Row 0 of the models is the common initial model, row k + 1 the model of cluster k.
+    The participants of round 1 are clustered by what they trained. A client that comes
+    later only trains from the initial model the first time, and joins a cluster by what
+    came out; until then it is served the initial model and counts as a cluster of its
+    own.
+    """
+
+    least = 1  # participants that round 1 needs, if not n_clusters
+
+    def start(self, fed, model, context: Context) -> State:
+        """One common model, no clusters yet."""
+        return unclustered(fed, model, context) | {
+            "head": np.array([model.head.start, model.head.stop]),
+            "forming": np.array(False),
+        }
+
+    def foresee(self, phases, drawn: Sequence[np.ndarray]) -> None:
+        """Refuse a first round with too few participants to form clusters from."""
+        least = max(self.least, self.n_clusters or 0)
+        if len(drawn[0]) < least:
+            raise FltnbError(
+                f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a "
+                "higher participation."
+            )
+
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+        """Cluster the participants of round 1.
+
+        Returns ``(labels (n,), models of the clusters (C, P), further state)``.
+        """
+        raise NotImplementedError
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Clusters (n,) of newcomers, by what (n, P) they trained from the initial."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray
+    ) -> np.ndarray:
+        """Models (C, P) after a round in which clients of these labels trained."""
+        return cluster_means(labels, weights, theta, state["models"][1:])
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Form the clusters, or average inside them and place who is new."""
+        row = state["row"].copy()
+        forming = len(state["models"]) == 1
+        more = {}
+        if forming:
+            labels, models, more = self.form(state, clients, theta, round)
+            row[clients] = labels + 1
+        else:
+            new = row[clients] == 0
+            if new.any():
+                row[clients[new]] = self.place(state, theta[new]) + 1
+            old = clients[~new]
+            weights = state["weights"][old]
+            models = self.aggregate(state, row[old] - 1, weights, theta[~new])
+
+        unplaced = row == 0
+        alone = len(models) + np.cumsum(unplaced) - 1
+        changed = {
+            "models": np.vstack([state["models"][:1], models]),
+            "row": row,
+            "labels": np.where(unplaced, alone, row - 1),
+            "forming": np.array(forming),
+        }
+        return state | more | changed

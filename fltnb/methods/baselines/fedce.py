@@ -1,0 +1,91 @@
+"""FedCE: clients contribute to all models (Cai et al., ACM MM 2023).
+
+Neither the paper's text nor official code was at hand, but EMD-CFL's
+re-implementation.
+"""
+
+import numpy as np
+from scipy.special import softmax
+
+from ...settings import Count, NonNegative
+from ..base import Context, Method, State, mix, one_cluster, several
+from ..samples import Split, batch_means, sample_losses
+
+
+class FedCE(Method):
+    """K models; each client trains its best, and contributes to all by associations.
+
+    A participant's association with its best model grows by 1, with any other by
+    ``exp(-delta ||a_best - a_k||)``, a the vector of a model's losses on the client's
+    batches. Model k becomes the mean of the participants' trained models with weights
+    that are the softmax *over clients* of their associations with k. As these only
+    grow, the weights sharpen. No samples are weighed. Clients are served the model that
+    was best for them when they took part last (0 if never).
+
+    Parameters
+    ----------
+    delta : float, 0.5 in EMD-CFL's runs
+    split : {"val", "train"}
+        Samples to compare the models on, in batches of the run's ``batch_size``.
+    """
+
+    name = "fedce"
+    once = True  # a round adds a single 1
+
+    n_clusters: Count
+    delta: NonNegative = 0.5
+    split: Split = "val"
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independent models, no associations."""
+        state = one_cluster(fed, several(model, context, self.n_clusters))
+        associations = np.zeros((fed.n_clients, self.n_clusters))
+        return state | {"associations": associations}
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants measure all models; ties go to the lowest index."""
+        row = state["row"].copy()
+        associations = state["associations"].copy()
+        losses = sample_losses(engine, state["models"], clients, self.split)
+        for client, mine in zip(clients, losses, strict=True):
+            batches = batch_means(mine, engine.spec.batch_size)
+            row[client] = batches.mean(axis=1).argmin()
+            associations[client] += growth(batches, self.delta, self.once)
+        return state | {"row": row, "labels": row, "associations": associations}
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average all participants into every model."""
+        W = softmax(state["associations"][clients], axis=0).T
+        return state | {"models": mix(W, theta)}
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """All models down; one model and K associations up."""
+        return self.n_clusters * n_parameters, n_parameters + self.n_clusters
+
+
+class FedCEAsRun(FedCE, as_run=True):
+    """What printed EMD-CFL's tables.
+
+    A 1 for each of the K models looked at, each time to the best so far.
+    """
+
+    once = False
+
+
+def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
+    """Return what a client adds to its associations (K,).
+
+    From the losses (K, b) of K models on its batches.
+    """
+    means = batches.mean(axis=1)
+    best = means.argmin()
+    added = np.exp(-delta * np.linalg.norm(batches - batches[best], axis=1))
+    added[best] = 0
+    if once:
+        added[best] += 1
+    else:
+        for seen in range(1, len(means) + 1):
+            added[means[:seen].argmin()] += 1
+    return added

@@ -1,0 +1,105 @@
+"""FedClust: clusters by the weights of the final layer, found in a warm-up round.
+
+Islam et al., ICPP 2024 (arXiv 2407.07124).
+"""
+
+from dataclasses import field
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist, pdist
+
+from ...clustering.pacfl import flat_clusters
+from ...errors import FltnbError
+from ...settings import Count, NonNegative
+from ..base import Context, Method, State
+from ..modelspace import BLOCK, cluster_means
+from .coldstart import ColdStart
+
+
+class FedClust(ColdStart):
+    """One-shot clustering by the weights of the final layer, then FedAvg in clusters.
+
+    In round 1, the warm-up, participants send their final layer only. Euclidean
+    distances between these, complete linkage (that of EMD-CFL's runs) and a threshold
+    give the clusters, whose models still are the initial one. A newcomer joins the
+    cluster whose members' mean final layer is nearest to its own, and sends whole
+    models.
+
+    Parameters
+    ----------
+    threshold : float, optional
+        lambda: no two members of a cluster are farther apart; it depends on the
+        training.
+    n_clusters : int, optional
+        Cut the dendrogram into so many clusters instead; give one of the two.
+    """
+
+    name = "fedclust"
+    least = 2
+
+    threshold: NonNegative | None = None
+    n_clusters: Count | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if (self.threshold is None) == (self.n_clusters is None):
+            raise FltnbError(
+                "FedClust needs a threshold or a number of clusters: give threshold or "
+                "n_clusters."
+            )
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of the final layers."""
+        sent = theta[:, slice(*state["head"])]
+        squared = 0.0
+        for at in range(0, sent.shape[1], BLOCK):
+            squared = squared + pdist(sent[:, at : at + BLOCK], "sqeuclidean")
+        tree = linkage(np.sqrt(squared), "complete")
+
+        labels = flat_clusters(tree, self.threshold, self.n_clusters)
+        n_clusters = labels.max() + 1
+        heads = np.stack(
+            [
+                sent[labels == k].mean(axis=0, dtype=np.float64)
+                for k in range(n_clusters)
+            ]
+        )
+        models = np.repeat(state["models"], n_clusters, axis=0)
+        return labels, models, {"heads": heads}
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Nearest mean final layer."""
+        sent = theta[:, slice(*state["head"])].astype(np.float64)
+        return cdist(sent, state["heads"]).argmin(axis=1)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model down and one up; in the warm-up the final layer up."""
+        begin, end = state["head"].tolist()
+        up = end - begin if state["forming"] else n_parameters
+        return n_parameters, up
+
+
+class FedClustAsRun(FedClust, as_run=True):
+    """What printed EMD-CFL's tables.
+
+    Distances are between *all* weights, and the warm-up's averages stay **for ever**.
+    """
+
+    def start(self, fed, model, context: Context) -> State:
+        """One common model, of which all trained weights are compared."""
+        state = super().start(fed, model, context)
+        return state | {"head": np.array([0, model.n_trainable])}
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of all weights, and the only averages."""
+        labels, models, more = super().form(state, clients, theta, round)
+        weights = state["weights"][clients]
+        return labels, cluster_means(labels, weights, theta, models), more
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Leave the models as they are."""
+        return state["models"][1:]
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model down and one up, in the warm-up too."""
+        return Method.traffic(self, state, n_parameters)

@@ -1,0 +1,106 @@
+"""FedCluster, as FeSEM's authors (arXiv 2108.08647) rebuilt it for their tables.
+
+It cuts on schedule, and a bound on the cosine between the halves says whether that was
+right.
+"""
+
+import numpy as np
+
+from ...settings import Natural, NonNegative
+from ..base import Context, Method, State, unclustered
+from ..modelspace import cluster_means, cosines, with_rows
+from .cfl import bipartition
+
+
+class FedCluster(Method):
+    """FedAvg for a while, one cut by the last layer's updates, and again in each half.
+
+    A cluster that is ``period`` rounds old is cut in two by average linkage of the
+    cosine distances between members' updates of the last layer's weights (without
+    biases). With s the largest cosine across the halves, the cut stands if
+    ``sqrt((1 - s) / 2) >= gamma``, and ends the recursion if not. Both halves continue
+    from the model that the cluster had *before* the round whose updates were looked at.
+    Partial participation is as in :class:`fltnb.methods.CFL`.
+
+    Parameters
+    ----------
+    gamma : float
+        Least separation of the halves; above 1 nothing is ever cut, which is FedAvg.
+        0.13 in FeSEM's code.
+    period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
+    """
+
+    name = "fedcluster"
+
+    gamma: NonNegative = 0.13
+    period: Natural = 30
+
+    def start(self, fed, model, context: Context) -> State:
+        """One cluster with everybody."""
+        state = unclustered(fed, model, context)
+        # the last layer's weights; its biases come after
+        begin = model.head.start
+        end = model.head.stop - model.n_classes
+        updates = np.zeros((fed.n_clients, end - begin), dtype=state["initial"].dtype)
+        return state | {
+            "updates": updates,
+            "kernel": np.array([begin, end]),
+            "since": np.zeros(1, dtype=np.int64),  # round that formed each cluster
+            "settled": np.zeros(1, dtype=bool),
+        }
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Try the cuts that are due, and average inside the clusters without one."""
+        models = state["models"]
+        row = state["row"].copy()
+        heard = with_rows(state["heard"], clients, True)
+        since = state["since"].copy()
+        settled = state["settled"].copy()
+        kernel = slice(*state["kernel"])
+
+        moved = theta[:, kernel] - models[row[clients], kernel]
+        updates = with_rows(state["updates"], clients, moved)
+        averaged = cluster_means(row[clients], state["weights"][clients], theta, models)
+
+        for cluster in range(len(models)):
+            members = np.flatnonzero(row == cluster)
+            due = not settled[cluster] and round - since[cluster] > self.period
+            if not (due and heard[members].all()):
+                continue
+            second = None
+            if len(members) > 2:
+                second = halves(cosines(updates, members), self.gamma)
+            if second is None:
+                settled[cluster] = True
+                continue
+
+            row[members[second]] = len(averaged)
+            heard[members] = False
+            averaged[cluster] = models[cluster]
+            averaged = np.vstack([averaged, models[cluster : cluster + 1]])
+            since[cluster] = round
+            since = np.append(since, round)
+            settled = np.append(settled, False)
+
+        return state | {
+            "models": averaged,
+            "row": row,
+            "labels": row,
+            "since": since,
+            "settled": settled,
+            "updates": updates,
+            "heard": heard,
+        }
+
+
+def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
+    """Average-linkage cut in two: True (m,) for the half without the first member.
+
+    None where the cut does not stand.
+    """
+    second = bipartition(similarity, "average")
+    nearest = similarity[np.ix_(second, ~second)].max()
+    separation = np.sqrt((1.0 - nearest) / 2.0)
+    return second if separation >= gamma else None

@@ -1,0 +1,129 @@
+"""FedEM: every client is a mixture of components that all clients share.
+
+Marfoq et al., NeurIPS 2021 (arXiv 2108.10252).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import softmax
+
+from ...settings import Count
+from ..base import Context, Method, State, mix, one_cluster, several
+from ..modelspace import with_rows
+from ..samples import evaluate_mixture, sample_losses
+
+
+class FedEM(Method):
+    """K component models, shared by all; every client has shares of its own in them.
+
+    Expectation-maximisation. A round of a participant: posterior weights q of the
+    components for each training sample (E-step), the mean of these as its new shares,
+    then one local training *per component*, each sample's loss multiplied by its
+    weight. The server averages each component over all participants, by samples. A
+    prediction is the shares' mean of the components' probabilities; only
+    :meth:`evaluate` knows it, ``serve`` and labels give the component of largest share.
+
+    The weights of a sample sum to 1 over the components, so each trains as if with a
+    part of the learning rate, 1 / K on average at the start: it wants a larger one than
+    FedAvg. A client that never took part has equal shares.
+    """
+
+    name = "fedem"
+    tests_served = False
+
+    n_clusters: Count
+
+    def __post_init__(self) -> None:
+        self.models_down = self.n_clusters
+        self.models_up = self.n_clusters
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independent components, equal shares."""
+        state = one_cluster(fed, several(model, context, self.n_clusters))
+        shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
+        return state | {"shares": shares}
+
+    def scores(
+        self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
+    ) -> np.ndarray:
+        """Log-weights (K, n) of the components for a client's samples.
+
+        From the losses (K, n) and its shares.
+        """
+        # minus infinity where a component has been lost
+        with np.errstate(divide="ignore"):
+            return np.log(state["shares"][client])[:, None] - losses
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """E-step, then K weighted trainings for each participant."""
+        K = self.n_clusters
+        fed = engine.fed
+        losses = sample_losses(engine, state["models"], clients)
+        shares = state["shares"].copy()
+        weights = {}  # (K, n_i) of every participant's samples
+        for client, mine in zip(clients, losses, strict=True):
+            labels = fed.labels[fed.train[client]]
+            q = softmax(self.scores(state, mine, client, labels), axis=0)
+            shares[client] = q.mean(axis=1)
+            weights[client] = q
+
+        largest = shares.argmax(axis=1)
+        state = state | {"shares": shares, "row": largest, "labels": largest}
+        state = self.weighed(state, weights, fed)
+
+        rows = np.tile(np.arange(K), len(clients))
+        each = [one for q in weights.values() for one in q]
+        trained = engine.train(
+            state["models"], rows, np.repeat(clients, K), round, each
+        )
+        theta = trained.theta.reshape(len(clients), -1)
+        loss = trained.loss.reshape(len(clients), K).sum(axis=1)
+        return state, replace(trained, theta=theta, loss=loss)
+
+    def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
+        """Take note of the samples' weights; FedEM has no use for them."""
+        return state
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average every component over all participants; ``theta`` is (n, K P)."""
+        weights = state["weights"][clients]
+        models = mix(weights[None] / weights.sum(), theta)
+        return state | {"models": models.reshape(self.n_clusters, -1)}
+
+    def evaluate(self, state: State, engine, split: str):
+        """Test the mixtures."""
+        return evaluate_mixture(engine, state["models"], state["shares"], split)
+
+
+class FedEMAsRun(FedEM, as_run=True):
+    """What printed EMD-CFL's tables.
+
+    A client is tested with its *local copy of the last component* (by accident).
+    """
+
+    tests_served = True
+
+    def start(self, fed, model, context: Context) -> State:
+        """As written, and everybody's copy."""
+        state = super().start(fed, model, context)
+        copies = np.repeat(state["models"][-1:], fed.n_clients, axis=0)
+        return state | {"copies": copies}
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Keep the copies as well."""
+        last = theta[:, -state["models"].shape[1] :]
+        copies = with_rows(state["copies"], clients, last)
+        return super().collect(state, clients, theta, round) | {"copies": copies}
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Give the local copies."""
+        return state["copies"], np.arange(len(state["copies"]))
+
+    def evaluate(self, state: State, engine, split: str):
+        """Test the local copies."""
+        return Method.evaluate(self, state, engine, split)

@@ -1,0 +1,99 @@
+"""FedSaC: pFedGraph that also looks for partners with other features.
+
+Yan et al., ICML 2024 (arXiv 2405.09892).
+"""
+
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+
+from ...clustering.pacfl import singular_vectors
+from ...settings import NonNegative
+from ..base import Context, State
+from ..samples import outputs
+from .pfedgraph import PFedGraph, PFedGraphAsRun
+
+DIRECTIONS = 3
+
+
+class FedSaC(PFedGraph):
+    """pFedGraph with a reward for partners whose features span other directions.
+
+    Weights minimise ``||w - p||^2 + sum_j (l1 c_ij + l2 d_ij) w_j``; c is the cosine of
+    the mean angle between matched pairs of the clients' three leading principal
+    directions of features (what the last layer of their trained models sees of training
+    samples), which they send as well.
+    """
+
+    name = "fedsac"
+
+    alpha: ClassVar = None
+    l1: NonNegative = 0.9
+    l2: NonNegative = 1.4
+
+    def start(self, fed, model, context: Context) -> State:
+        """As pFedGraph, with no directions yet."""
+        state = super().start(fed, model, context)
+        directions = np.zeros((fed.n_clients, DIRECTIONS, model.n_features))
+        return state | {"directions": directions}
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """Train, then find the principal directions of the features that came out."""
+        state, trained = super().train(state, clients, round, engine)
+        # a run that diverged is about to stop, with a message about it
+        if not np.isfinite(trained.theta).all():
+            return state, trained
+
+        directions = state["directions"].copy()
+        features = engine.model.features
+        for client, theta in zip(clients, trained.theta, strict=True):
+            samples = engine.fed.train[client]
+            (seen,) = outputs(engine, features, theta[None], samples)
+            directions[client] = principal_directions(seen)
+        return state | {"directions": directions}, trained
+
+    def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Half the weighted sum of both costs."""
+        c = subspace_similarity(state["directions"][clients])
+        return (self.l1 * c + self.l2 * d) / 2
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model each way, and three directions up."""
+        return n_parameters, n_parameters + state["directions"][0].size
+
+
+class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
+    """What printed EMD-CFL's tables.
+
+    But for the regulariser, which those runs had with mu = 1.
+    """
+
+
+def principal_directions(features: np.ndarray) -> np.ndarray:
+    """Three leading principal directions (3, e), largest entries positive.
+
+    Zeros beyond the rank.
+    """
+    found = singular_vectors(features - features.mean(axis=0), DIRECTIONS).T
+    return np.pad(found, ((0, DIRECTIONS - len(found)), (0, 0)))
+
+
+def subspace_similarity(directions: np.ndarray) -> np.ndarray:
+    """Cosine (n, n) of the mean angle between directions (n, 3, e).
+
+    They are matched greedily, by the largest cosine.
+    """
+    out = np.eye(len(directions))
+    for i, j in combinations(range(len(directions)), 2):
+        cosine = np.clip(directions[i] @ directions[j].T, -1, 1)
+        angles = []
+        for _ in range(len(cosine)):
+            a, b = np.unravel_index(cosine.argmax(), cosine.shape)
+            angles.append(np.arccos(cosine[a, b]))
+            cosine[a] = -np.inf
+            cosine[:, b] = -np.inf
+        out[i, j] = np.cos(np.mean(angles))
+        out[j, i] = out[i, j]
+
+    return out

@@ -1,0 +1,109 @@
+"""FlexCFL: static groups by the directions of the first updates.
+
+Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after their FedGroup (arXiv 2010.06870).
+"""
+
+import numpy as np
+
+from ...clustering.cuts import relabel
+from ...randomness import integer
+from ...settings import NonNegative
+from ..base import State
+from ..modelspace import cluster_means, gram, kmeans, leading_features
+from .coldstart import ColdStart
+
+
+class FlexCFL(ColdStart):
+    """Static groups by decomposed cosine similarity; they may pull each other.
+
+    The participants' updates of round 1 are clustered by k-means on their cosines with
+    the updates' leading left singular vectors (:func:`decomposed_cosines`). A group
+    starts from the plain mean of its members' models; later rounds average by samples.
+    A newcomer joins the group whose mean first update points most nearly where its own
+    does. The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps
+    each; migration is not here.
+
+    Parameters
+    ----------
+    eta : float
+        Inter-group rate: after each average a group's model becomes the mean of itself,
+        with weight 1, and of the other groups' models, with weights ``eta / norm``. 0
+        is the official configuration.
+    """
+
+    name = "flexcfl"
+    normalised = True  # whether the weights of the pull sum to 1
+
+    eta: NonNegative = 0.0
+
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+        """Take k-means on the decomposed cosines of the first updates."""
+        K = self.n_clusters
+        initial = state["models"][0]
+        n = int(state["trainable"])
+        products = gram(theta[:, :n], initial[:n])
+        seed = integer(int(state["seed"]), "method", round)
+        labels = relabel(kmeans(decomposed_cosines(products, K), K, seed))
+
+        alike = np.ones(len(clients))
+        models = np.repeat(initial[None], K, axis=0)
+        models = cluster_means(labels, alike, theta, models)
+        return labels, models, {"directions": (models - initial)[:, :n]}
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Largest cosine between first updates, the least ``(1 - cosine) / 2``."""
+        n = int(state["trainable"])
+        updates = (theta - state["models"][0]).astype(np.float64)[:, :n]
+        directions = state["directions"].astype(np.float64)
+        norm = np.linalg.norm(directions, axis=1)
+        norm = np.where(norm > 0, norm, np.inf)
+        return (updates @ directions.T / norm).argmax(axis=1)
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Average inside the groups, then pull them towards each other."""
+        models = super().aggregate(state, labels, weights, theta)
+        return pull(models, self.eta, self.normalised, state["trainable"])
+
+
+class FlexCFLAsRun(FlexCFL, as_run=True):
+    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1.
+
+    It adds ``eta * (K - 1)`` to lengths at most.
+    """
+
+    normalised = False
+    eta = 5.0
+
+
+def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
+    """Cosines (n, K) of n updates with their K leading left singular vectors.
+
+    From the updates' Gram matrix; 0 beyond its rank.
+    """
+    features = leading_features(products, n_components)
+    norm = np.sqrt(np.diag(products))[:, None]
+    cosines = np.divide(features, norm, out=np.zeros_like(features), where=norm > 0)
+    return np.pad(cosines, ((0, 0), (0, n_components - cosines.shape[1])))
+
+
+def pull(
+    models: np.ndarray,
+    eta: float,
+    normalised: bool = True,
+    n_trainable: int | None = None,
+) -> np.ndarray:
+    """Mix every group's model (K, P) with the directions of the others.
+
+    Lengths are those of trained parameters.
+    """
+    if eta == 0:
+        return models
+
+    norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)
+    weight = np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0)
+    W = np.tile(weight, (len(models), 1))
+    np.fill_diagonal(W, 1.0)
+    if normalised:
+        W /= W.sum(axis=1, keepdims=True)
+
+    return (W @ models.astype(np.float64)).astype(models.dtype)

@@ -1,0 +1,135 @@
+"""IFCA: every participant picks the model that fits its data best.
+
+Ghosh et al., arXiv 2006.04088.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from ...settings import Count, Natural
+from ..base import Context, HardMethod, State, mix_groups, one_cluster, several
+from ..modelspace import cluster_means, with_rows
+from ..samples import Split
+
+
+class IFCA(HardMethod):
+    """Iterative federated clustering, model averaging (IFCA, Algorithm 1, option II).
+
+    K models are sent to each participant, which trains the one of least loss; the
+    server averages by groups. An absent client keeps its last group, one never drawn is
+    served model 0.
+
+    Parameters
+    ----------
+    warmup : int
+        Rounds of plain FedAvg before the K models part. They then take over all layers
+        but the last, and each begins with a freshly drawn last layer (everybody would
+        choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
+    shared : {"none", "lower"}
+        "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the
+        last are averaged over all participants, and only the last layer belongs to a
+        group. (FLT's fork trained nothing else after the warm-up.)
+    split : {"train", "val"}
+        What participants compare the models on; EMD-CFL's runs took validation data.
+    starts : int
+        Draws of the K models. When they part, the draw whose smallest group of first
+        participants is largest is kept. IFCA's official code draws anew until every
+        model is chosen by a tenth of them: from one draw, one model often gets
+        everybody, and the run is FedAvg. What sending the draws costs, once, is not
+        counted.
+    """
+
+    name = "ifca"
+
+    warmup: Natural = 0
+    shared: Literal["none", "lower"] = "none"
+    split: Split = "train"
+    starts: Count = 1
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independently initialised models.
+
+        If layers are shared, they differ in the last one only.
+        """
+        K = self.n_clusters
+        models = several(model, context, K * self.starts)
+        whole = self.shared == "none" and not self.warmup
+        own = slice(0, models.shape[1]) if whole else model.head
+        heads = models[:, own].copy()
+        state = one_cluster(fed, models[0]) | {
+            "models": models[:K],
+            "heads": heads[:K],
+            "own": np.array([own.start, own.stop]),
+            "warm": np.array(self.warmup > 0),
+        }
+        if self.starts > 1:
+            state["drawn"] = heads.reshape(self.starts, K, -1)
+        if self.warmup:
+            return state
+        return state | self._part(state, state["heads"])
+
+    def _part(self, state: State, heads: np.ndarray) -> State:
+        """Give every group the lower layers of model 0 and a last layer of its own."""
+        models = state["models"].copy()
+        # a single model has nothing to part from: it stays FedAvg's
+        if self.n_clusters > 1:
+            models[:] = models[0]
+            models[:, slice(*state["own"])] = heads
+        return {"models": models, "heads": heads, "warm": np.array(False)}
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants pick the model with the least mean loss; ties: the first."""
+        if round <= self.warmup:
+            return state
+        if state["warm"]:
+            state = state | self._part(state, state["heads"])
+        if "drawn" in state:
+            state = state | self._best_draw(state, clients, engine)
+            del state["drawn"]
+
+        best = self._best(state["models"], clients, engine)
+        row = with_rows(state["row"], clients, best)
+        return state | {"row": row, "labels": row}
+
+    def _best_draw(self, state: State, clients: np.ndarray, engine) -> State:
+        """Return the draw of models whose smallest group is largest."""
+        draws = [self._part(state, heads) for heads in state["drawn"]]
+        smallest = []
+        for draw in draws:
+            best = self._best(draw["models"], clients, engine)
+            smallest.append(np.bincount(best, minlength=self.n_clusters).min())
+        return draws[int(np.argmax(smallest))]
+
+    def _best(self, models: np.ndarray, clients: np.ndarray, engine) -> np.ndarray:
+        """Return the model of least mean loss of each client (n,)."""
+        K = len(models)
+        rows = np.repeat(np.arange(K), len(clients))
+        found = engine.evaluate(models, rows, np.tile(clients, K), self.split)
+        loss = found.loss.reshape(K, len(clients))
+        return np.where(np.isnan(loss), np.inf, loss).argmin(axis=0)
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average inside the groups, by samples; one that nobody chose stays."""
+        weights = state["weights"][clients]
+        models = cluster_means(state["row"][clients], weights, theta, state["models"])
+        if self.shared == "lower" and not state["warm"]:
+            everybody = mix_groups(weights[None], theta, models[:1])
+            lower = np.ones(models.shape[1], dtype=bool)
+            lower[slice(*state["own"])] = False
+            models[:, lower] = everybody[:, lower]
+        return state | {"models": models}
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """K models down and one up; one down in the warm-up.
+
+        Shared layers travel once. Group ids are not counted.
+        """
+        if state["warm"]:
+            return n_parameters, n_parameters
+        own = n_parameters
+        if self.shared == "lower":
+            own = state["heads"].shape[1]
+        return n_parameters + (self.n_clusters - 1) * own, n_parameters

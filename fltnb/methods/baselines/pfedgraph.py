@@ -1,0 +1,103 @@
+"""pFedGraph: every client has its own mean of all models (Ye et al., ICML 2023).
+
+PMLR 202. The weights come from a small quadratic problem.
+"""
+
+import numpy as np
+
+from ...settings import Positive
+from ..base import Context, Method, State, alone, mix
+from ..modelspace import cosines, with_rows
+
+ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
+
+
+class PFedGraph(Method):
+    """A model per client, mixed each round over the participants by learnt weights.
+
+    Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex,
+    with p the shares of samples and d the negative cosine of updates; it continues from
+    the mean of the participants' models with these weights. A large alpha is FedAvg;
+    towards 0 everybody is alone.
+
+    The regulariser, mu = 0.01 times the cosine between the local model and a reference,
+    is left out: its gradient is at most mu over the model's length. (The official code
+    has the sign that pushes models apart.)
+    """
+
+    name = "pfedgraph"
+
+    alpha: Positive = 0.8
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody holds the common initial model."""
+        theta = model.init(context.seed)
+        return alone(fed, theta) | {
+            "initial": theta,
+            "trainable": np.array(model.n_trainable),
+            "mixing": np.eye(fed.n_clients),
+        }
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Mix the participants' models, for each participant in its own way."""
+        weights = state["weights"][clients]
+        p = weights / weights.sum()
+        d = self.distances(state, clients, theta)
+        W = nearest_weights(p - self.cost(state, clients, d))
+
+        mixing = with_rows(state["mixing"], clients, 0)
+        mixing[np.ix_(clients, clients)] = W
+        models = with_rows(state["models"], clients, mix(W, theta))
+        return state | {"models": models, "mixing": mixing}
+
+    def distances(
+        self, state: State, clients: np.ndarray, theta: np.ndarray
+    ) -> np.ndarray:
+        """Return d (n, n), of updates from the *initial* model.
+
+        Cosines above 0.9 count as 1.
+        """
+        d = negative_cosines(theta - state["initial"], state)
+        return np.where(d < ALIKE, -1.0, d)
+
+    def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Return what is taken off p before the projection, (n, n)."""
+        return d / (2 * self.alpha)
+
+
+class PFedGraphAsRun(PFedGraph, as_run=True):
+    """What printed EMD-CFL's tables: this round's updates, and cosines as they are."""
+
+    def distances(
+        self, state: State, clients: np.ndarray, theta: np.ndarray
+    ) -> np.ndarray:
+        """Return d (n, n), of updates in this round."""
+        return negative_cosines(theta - state["models"][clients], state)
+
+
+def negative_cosines(updates: np.ndarray, state: State) -> np.ndarray:
+    """Negative cosines (n, n) between the trained columns of updates (n, P)."""
+    trained = updates[:, : int(state["trainable"])]
+    return -cosines(trained, np.arange(len(updates)))
+
+
+def nearest_weights(v: np.ndarray) -> np.ndarray:
+    """Project rows v (..., n) on the simplex: ``max(v - t, 0)``, of sum 1.
+
+    Held et al. 1974. That is the least ``a ||x - p||^2 + d x`` there for
+    ``v = p - d / (2 a)``.
+    """
+    v = np.asarray(v, dtype=np.float64)
+    # moves nothing, and keeps large numbers from swallowing the 1
+    v = v - v.max(axis=-1, keepdims=True)
+    falling = -np.sort(-v, axis=-1)
+    excess = np.cumsum(falling, axis=-1) - 1.0
+    count = np.arange(1, v.shape[-1] + 1)
+
+    # the largest entries stay above 0
+    kept = (falling * count > excess).sum(axis=-1, keepdims=True)
+    t = np.take_along_axis(excess, kept - 1, axis=-1) / kept
+    x = np.maximum(v - t, 0.0)
+    return x / x.sum(axis=-1, keepdims=True)

@@ -1,0 +1,217 @@
+"""Robust clustered FL: trimmed k-means on models, trimmed means inside the clusters.
+
+The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Meant against
+clients that send nonsense.
+"""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from ...randomness import stream
+from ...settings import Count, Within
+from ..base import Context, HardMethod, State, mix_groups, unclustered
+from ..modelspace import coordinates, scores, with_rows
+
+STARTS = 20
+STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
+FIRST_STEPS = 8  # in the first clustering of FeSEM's code
+
+
+class RobustTKM(HardMethod):
+    """Clusters by k-means whose centres do not listen to outliers, nor do the models.
+
+    Clients are clustered once, as soon as K have trained, by all parameters; later ones
+    join the nearest centre. Of the original's three stages, the first (every client
+    fits its own model) is the local training of the first round. The last takes trimmed
+    means of models, not *gradients*: the same for one local step.
+
+    Parameters
+    ----------
+    n_clusters : int, number of clusters K; 3 in FeSEM's tables
+    trim : float
+        Share in [0, 0.5). A centre is the mean of its cluster without the ``trim``
+        farthest members. A cluster's model is, number by number, the mean of its
+        participants' models without the ``trim`` lowest and the ``trim`` highest.
+    """
+
+    name = "robust_tkm"
+
+    n_clusters: Count = 3
+    trim: Annotated[float, Within(high=0.5, below=True)] = 0.2
+
+    def seen(self, model) -> slice:
+        """Columns of the models that are compared."""
+        return slice(0, model.n_trainable)
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody holds the common initial model, and there is one cluster."""
+        state = unclustered(fed, model, context)
+        seen = self.seen(model)
+        compared = state["initial"][seen]
+        return state | {
+            "points": np.repeat(compared[None], fed.n_clients, axis=0),
+            "centers": compared[None],
+            "initial": compared,
+            "seen": np.array([seen.start, seen.stop]),
+            "formed": np.array(False),
+        }
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Cluster if it is time to, then take trimmed means inside the clusters."""
+        row = state["row"].copy()
+        models = state["models"].copy()
+        centers = state["centers"]
+        formed = bool(state["formed"])
+        points = with_rows(state["points"], clients, theta[:, slice(*state["seen"])])
+        heard = with_rows(state["heard"], clients, True)
+
+        moving = np.flatnonzero(heard & ~state["heard"])  # heard for the first time
+        if formed:
+            moving, centers = self.again(points, heard, moving, centers)
+        elif heard.sum() >= self.n_clusters:
+            formed = True
+            moving = np.arange(len(row))
+            seed = int(state["seed"])
+            centers = self.first_centers(points[heard], state["initial"], seed, round)
+            models = np.repeat(models, self.n_clusters, axis=0)
+        if formed:
+            distance = scores(points[moving], centers, state["initial"])
+            row[moving] = distance.argmin(axis=1)
+
+        for cluster in range(len(models)):
+            present = row[clients] == cluster
+            if present.any():
+                models[cluster] = trimmed_mean(theta[present], self.trim)
+
+        return state | {
+            "models": models,
+            "row": row,
+            "labels": row,
+            "centers": centers.astype(points.dtype),
+            "points": points,
+            "heard": heard,
+            "formed": np.array(formed),
+        }
+
+    def again(
+        self,
+        points: np.ndarray,
+        heard: np.ndarray,
+        new: np.ndarray,
+        centers: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Clients to place in a later round, and centres (K, d) to place them by."""
+        return new, centers
+
+    def first_centers(
+        self, points: np.ndarray, initial: np.ndarray, seed: int, round: int
+    ) -> np.ndarray:
+        """Centres (K, d) of the best of 20 draws of K clients."""
+        K = self.n_clusters
+        inside = coordinates(points, initial)
+
+        def near_mean(members, center):
+            return members[nearest(members, center, self.trim)].mean(axis=0)
+
+        share = None
+        least = np.inf
+        for start in range(STARTS):
+            drawn = self._drawn(len(points), seed, round, start)
+            labels, centers = lloyd(inside, inside[drawn], near_mean, STEPS)
+            kept = np.zeros((K, len(points)))
+            for k in range(K):
+                members = np.flatnonzero(labels == k)
+                kept[k, members[nearest(inside[members], centers[k], self.trim)]] = 1
+            cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
+            if share is None or cost < least - 1e-9 * abs(least):
+                share = kept
+                least = cost
+
+        return mix_groups(share, points, np.repeat(initial[None], K, axis=0))
+
+    def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
+        rng = stream(seed, "method", round, start)
+        return np.sort(rng.choice(n, self.n_clusters, replace=False))
+
+
+class RobustTKMAsRun(RobustTKM, as_run=True):
+    """FeSEM's code: clusters every round, by the last layer's weights.
+
+    Centres are medians, after 8 Lloyd steps, later one.
+    """
+
+    def seen(self, model) -> slice:
+        """Weights of the last layer, without its biases."""
+        return slice(model.head.start, model.head.stop - model.n_classes)
+
+    def again(self, points, heard, new, centers):
+        """Everybody, by centres that have made one more step."""
+        members = points[heard].astype(np.float64)
+        _, centers = lloyd(members, centers, median, 1)
+        return np.arange(len(points)), centers
+
+    def first_centers(self, points, initial, seed, round):
+        """Centres (K, d) from one draw of K clients, after eight steps."""
+        points = points.astype(np.float64)
+        drawn = self._drawn(len(points), seed, round, 0)
+        _, centers = lloyd(points, points[drawn], median, FIRST_STEPS)
+        return centers
+
+
+def median(points: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Median of every coordinate; of an even number of points the midpoint."""
+    return np.median(points, axis=0)
+
+
+def nearest(points: np.ndarray, center: np.ndarray, trim: float) -> np.ndarray:
+    """Positions of the points (n, d) that are left without the farthest.
+
+    Ignored is the share ``trim`` of them that is farthest from the centre.
+    """
+    distance = ((points - center) ** 2).sum(axis=1)
+    order = np.argsort(distance, kind="stable")
+    return np.sort(order[: len(points) - _cut(len(points), trim)])
+
+
+def lloyd(
+    points: np.ndarray,
+    centers: np.ndarray,
+    update: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    steps: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """k-means with a centre of one's own choice, at most so many steps.
+
+    Returns labels (n,) and centres (K, d) of points (n, d) in float64.
+    ``update(members (m, d), old centre (d,))`` gives a centre; one without members
+    stays.
+    """
+    centers = centers.astype(np.float64)
+    for _ in range(steps):
+        labels = cdist(points, centers).argmin(axis=1)
+        before = centers
+        centers = before.copy()
+        for k in np.unique(labels):
+            centers[k] = update(points[labels == k], before[k])
+        if np.array_equal(centers, before):
+            break
+
+    return cdist(points, centers).argmin(axis=1), centers
+
+
+def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
+    """Mean (P,) of models (n, P), number by number, without ``trim`` at each end."""
+    cut = _cut(len(theta), trim)
+    kept = theta
+    if cut:
+        kept = np.sort(theta, axis=0)[cut : len(theta) - cut]
+    return kept.mean(axis=0, dtype=np.float64).astype(theta.dtype)
+
+
+def _cut(n: int, trim: float) -> int:
+    # 0.2 of 5 is one, whatever the last digit of the product
+    return int(trim * n + 1e-9)
