@@ -21,7 +21,7 @@ def whole(n_clients: int) -> None:
     from joblib.externals.loky import get_reusable_executor
     from sklearn.metrics import adjusted_rand_score
 
-    from fltnb.clustering import TransportSignatures
+    from fltnb.clustering.ours import TransportSignatures
 
     clients, clusters = embeddings(n_clients)
     watch = Stopwatch()
@@ -36,7 +36,7 @@ def whole(n_clients: int) -> None:
 
 
 def dendrogram(n_clients: int) -> None:
-    from fltnb.clustering import TransportSignatures
+    from fltnb.clustering.ours import TransportSignatures
 
     rng = np.random.default_rng(0)
     clusters = np.arange(n_clients) % CLUSTERS
