@@ -7,7 +7,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -21,36 +21,52 @@ Weights = dict[str, np.ndarray]
 Kind = Literal["convae", "residual", "resnet18", "efficientnet", "pca", "pixels"]
 KINDS = get_args(Kind)
 NETWORK_KINDS = ("convae", "residual")
+# Networks that are not trained here, and where their weights may come from.
 SOURCES = {"resnet18": ("imagenet", "random"), "efficientnet": ("imagenet",)}
-"""Networks that are not trained here, and where their weights may come from."""
 _FORMAT = 1  # part of every cache key: raise it when training changes
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What clients embed their samples with, by default FLT's Enc1; FltnbError: out of range, nothing to fine-tune.
+    """What clients embed their samples with, by default FLT's Enc1.
 
     Parameters
     ----------
     kind : {"convae", "residual", "resnet18", "efficientnet", "pca", "pixels"}
-        FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10, the convolutions of a ResNet-18
-        (MT-HFL) or, where its weights cannot be had, of an EfficientNet-Lite0 (the extra ``pretrained``), principal
-        components of the pretraining set (one basis for all clients), or the pixels themselves.
+        FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10,
+        the convolutions of a ResNet-18 (MT-HFL) or, where its weights cannot be had, of
+        an EfficientNet-Lite0 (the extra ``pretrained``), principal components of the
+        pretraining set (one basis for all clients), or the pixels themselves.
     pretrain : str
-        Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Of a
-        "resnet18": "imagenet", torchvision's published weights, or "random"; of an "efficientnet": "imagenet". Ignored
-        by "pixels".
-    epochs, finetune_epochs : int
-        Passes of an autoencoder over the pretraining set, and J, those of every client over its own samples (FLT,
-        Algorithm 2, line 4; the paper's Enc2 has 5).
-    latent : int, embedding dimension e; the paper: 128; a "resnet18" always has 512, an "efficientnet" 1,280
-    batch_size, lr : int, float, of Adam, for both; the loss is the mean squared error of the reconstruction
+        Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its
+        training images are used. Of a "resnet18": "imagenet", torchvision's published
+        weights, or "random"; of an "efficientnet": "imagenet". Ignored by "pixels".
+    epochs : int
+        Passes of an autoencoder over the pretraining set.
+    finetune_epochs : int
+        J, passes of every client over its own samples (FLT, Algorithm 2, line 4; the
+        paper's Enc2 has 5).
+    latent : int
+        Embedding dimension e; the paper: 128. A "resnet18" always has 512, an
+        "efficientnet" 1,280.
+    batch_size : int
+    lr : float
+        Of Adam, in pretraining and fine-tuning. The loss is the mean squared error of
+        the reconstruction.
+    seed : int
     tuning : {"alone", "relay"}
-        Every client tunes the pretrained encoder by itself, or one encoder goes from client to client, as in FLT's
-        public code: :func:`fltnb.encoders.embed_clients`.
+        Every client tunes the pretrained encoder by itself, or one encoder goes from
+        client to client, as in FLT's public code:
+        :func:`fltnb.encoders.embed_clients`.
     batch_norm : {"running", "image"}
-        What a "residual" encoder normalises a client's images by: the running statistics of its training, or each
-        image's own, as FLT's public code did, which embedded image by image in training mode.
+        What a "residual" encoder normalises a client's images by: the running
+        statistics of its training, or each image's own, as FLT's public code did, which
+        embedded image by image in training mode.
+
+    Raises
+    ------
+    FltnbError
+        A value is out of range, or there is nothing to fine-tune.
     """
 
     kind: Kind = "convae"
@@ -68,14 +84,12 @@ class EncoderSpec:
         for name, value in checked(type(self), asdict(self), "encoder").items():
             object.__setattr__(self, name, value)
         if self.kind in SOURCES:
-            choose(
-                self.pretrain,
-                SOURCES[self.kind],
-                f"origin of a {self.kind}'s weights (pretrain)",
-            )
+            what = f"origin of a {self.kind}'s weights (pretrain)"
+            choose(self.pretrain, SOURCES[self.kind], what)
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:
             raise FltnbError(
-                f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0."
+                f"A {self.kind} encoder has nothing to fine-tune: set "
+                "finetune_epochs=0."
             )
 
 
@@ -84,12 +98,31 @@ def pretrain(
     progress: bool = False,
     input_shape: tuple[int, int, int] | None = None,
 ) -> Weights:
-    """Weights of a pretrained encoder, from the folder ``encoders`` of the store, or trained now.
+    """Return the weights of a pretrained encoder.
 
-    ``spec.finetune_epochs`` plays no part. ``input_shape`` is that of the images that will be embedded. Returns an
-    autoencoder's state, or "mean" (d,) and "components" (latent, d) of a PCA, and "input_shape" (C, H, W) of the images
-    it was trained on; a ResNet-18, which takes any, without it, and nothing for pixels. Raises FltnbError where the
-    pretraining set is missing or does not suit the encoder, or its images have another shape.
+    They come from the folder ``encoders`` of the store, or are trained now and kept.
+
+    Parameters
+    ----------
+    spec : EncoderSpec
+        ``spec.finetune_epochs`` plays no part.
+    progress : bool
+        Show a progress bar.
+    input_shape : (C, H, W), optional
+        Shape of the images that will be embedded.
+
+    Returns
+    -------
+    dict of ndarrays
+        An autoencoder's state, or "mean" (d,) and "components" (latent, d) of a PCA,
+        and "input_shape" (C, H, W) of the images it was trained on. A ResNet-18 takes
+        images of any shape and has no "input_shape"; pixels need nothing.
+
+    Raises
+    ------
+    FltnbError
+        The pretraining set is missing or does not suit the encoder, or its images have
+        another shape.
     """
     if spec.kind in ("pixels", "efficientnet"):
         return {}
@@ -97,13 +130,31 @@ def pretrain(
         from .networks import published
 
         return published(spec)
+
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
     if input_shape is not None and shape != tuple(input_shape):
         raise FltnbError(
-            f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: take another set."
+            f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: "
+            "take another set."
         )
+
+    settings = _settings(spec, train)
+    text = json.dumps(settings, sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:20]
+    path = paths.store() / "encoders" / f"{key}.safetensors"
+    weights = read_weights(path)
+    if weights is None:
+        weights = _fitted(spec, train, images.name, progress)
+        weights["input_shape"] = np.array(shape)
+        settings |= {"pretrain": spec.pretrain, "origin": images.origin}
+        _write(path, weights, settings)
+    return weights
+
+
+def _settings(spec: EncoderSpec, train: np.ndarray) -> dict[str, Any]:
+    """Return what the weights depend on."""
     settings = {
         "format": _FORMAT,
         "kind": spec.kind,
@@ -111,46 +162,53 @@ def pretrain(
         "latent": int(spec.latent),
     }
     if spec.kind in NETWORK_KINDS:
-        settings |= {
-            key: value
-            for key, value in asdict(spec).items()
-            if key in ("epochs", "batch_size", "lr", "seed")
-        }
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
-    path = paths.store() / "encoders" / f"{key}.safetensors"
-    weights = read_weights(path)
-    if weights is None:
-        fit = _fit_pca  # without torch
-        if spec.kind in NETWORK_KINDS:
-            from .networks import fitted as fit
-        weights = fit(spec, train, images.name, progress) | {
-            "input_shape": np.array(shape)
-        }
-        weights = {
-            name: np.ascontiguousarray(value) for name, value in weights.items()
-        }  # products as of a stored one
-        from safetensors.numpy import save
+        for name in ("epochs", "batch_size", "lr", "seed"):
+            settings[name] = getattr(spec, name)
+    return settings
 
-        settings |= {"pretrain": spec.pretrain, "origin": images.origin}
-        # one digest over everything: safetensors itself notices a cut file but not a flipped bit
-        notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-        paths.write_atomically(
-            path, lambda file: file.write(save(weights, metadata=notes))
+
+def _fitted(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
+    if spec.kind == "pca":  # without torch
+        weights = _fit_pca(spec, train, name)
+    else:
+        from .networks import fitted
+
+        weights = fitted(spec, train, name, progress)
+    # In the memory order of stored weights, so that products come out the same.
+    return {key: np.ascontiguousarray(value) for key, value in weights.items()}
+
+
+def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
+    from sklearn.decomposition import PCA
+
+    # float64, as a float32 mean over all images would lose digits
+    x = to_inputs(train).reshape(len(train), -1).astype(np.float64)
+    if spec.latent > min(x.shape):
+        raise FltnbError(
+            f"{spec.latent} principal components cannot be taken from {name}, "
+            f"{x.shape}: lower latent."
         )
-    return weights
+    solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
+    pca = PCA(spec.latent, svd_solver=solver).fit(x)
+    return {
+        "mean": pca.mean_.astype(np.float32),
+        "components": pca.components_.astype(np.float32),
+    }
 
 
 def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int:
-    """Return the numbers that the server sends to each client before round 1 (FLT, arXiv 2103.15947, Table 6).
+    """Return the numbers that the server sends to each client before round 1.
 
-    The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
-    it (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for pixels. BatchNorm's running
-    statistics count as well. ``input_shape``: (C, H, W).
+    These are (FLT, arXiv 2103.15947, Table 6) the encoder part alone if it is used as
+    it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune it
+    (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for
+    pixels. BatchNorm's running statistics count as well. ``input_shape``: (C, H, W).
     """
     if spec.kind == "pixels":
         return 0
     if spec.kind == "pca":
         return (spec.latent + 1) * math.prod(input_shape)
+
     from . import networks
 
     network = networks.make(spec.kind, input_shape, spec.latent)
@@ -159,28 +217,11 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 
 
-def _fit_pca(
-    spec: EncoderSpec, train: np.ndarray, name: str, progress: bool
-) -> Weights:
-    from sklearn.decomposition import PCA
-
-    x = (
-        to_inputs(train).reshape(len(train), -1).astype(np.float64)
-    )  # a float32 mean over all images would lose digits
-    if spec.latent > min(x.shape):
-        raise FltnbError(
-            f"{spec.latent} principal components cannot be taken from {name}, {x.shape}: lower latent."
-        )
-    solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
-    fitted = PCA(spec.latent, svd_solver=solver).fit(x)
-    return {
-        "mean": fitted.mean_.astype(np.float32),
-        "components": fitted.components_.astype(np.float32),
-    }
-
-
 def read_weights(path: Path) -> Weights | None:
-    """Read weights; None if there are none, or (with a warning that names the file) if they are damaged."""
+    """Read weights; None if there are none, or if they are damaged.
+
+    Of damaged ones a warning tells, with the file's name.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not path.exists():
@@ -189,14 +230,27 @@ def read_weights(path: Path) -> Weights | None:
         suppress(SafetensorError, OSError, ValueError),
         safe_open(path, framework="numpy") as file,
     ):
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        if (file.metadata() or {}).get("digest") == _digest(weights):
+        names = file.keys()
+        weights = {name: file.get_tensor(name) for name in names}
+        notes = file.metadata() or {}
+        if notes.get("digest") == _digest(weights):
             return weights
     warnings.warn(
-        f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.",
+        f"The trained encoder {path} is damaged: it is trained anew, everything else "
+        "is kept.",
         stacklevel=3,
     )
     return None
+
+
+def _write(path: Path, weights: Weights, settings: dict[str, Any]) -> None:
+    from safetensors.numpy import save
+
+    # One digest over everything: safetensors itself notices a cut file but not a
+    # flipped bit.
+    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
+    content = save(weights, metadata=notes)
+    paths.write_atomically(path, lambda file: file.write(content))
 
 
 def _digest(weights: Weights) -> str:

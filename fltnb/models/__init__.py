@@ -1,7 +1,8 @@
 """The papers' networks by name, shaped by the data: :func:`make`.
 
-Images of less than 28 pixels on a side are padded before each convolution of ``lenet``, ``mnist_cnn`` and ``cnn_small``
-("same" size), else nothing would be left of an 8x8 digit; larger ones are not padded, as published.
+Images of less than 28 pixels on a side are padded before each convolution of ``lenet``,
+``mnist_cnn`` and ``cnn_small`` ("same" size), else nothing would be left of an 8x8
+digit. Larger ones are not padded, as published.
 """
 
 from collections.abc import Sequence
@@ -34,40 +35,63 @@ __all__ = [
     "KeyedDropout",
     "Layer",
     "MaxPool",
+    "Model",
+    "ReLU",
+    "Stage",
+    "StageModel",
+    "VisionModel",
+    "make",
+    "vision",
 ]
-__all__ += ["Model", "ReLU", "Stage", "StageModel", "VisionModel", "make", "vision"]
 
 HIDDEN = {  # widths of the hidden dense layers
-    **{
-        "mlp": (200,),
-        "mlp_plain": (200,),
-        "mlp32": (32,),
-        "leaf_cnn": (2048,),
-        "lenet": (120, 84),
-    },
-    **{"mnist_cnn": (50,), "emdcfl_cnn": (128,), "cnn_small": (128,)},
+    "mlp": (200,),
+    "mlp_plain": (200,),
+    "mlp32": (32,),
+    "leaf_cnn": (2048,),
+    "lenet": (120, 84),
+    "mnist_cnn": (50,),
+    "emdcfl_cnn": (128,),
+    "cnn_small": (128,),
 }
 NAMES = tuple(HIDDEN)
+UNPADDED = 28  # pixels on a side from which on images are not padded
 
 
 def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
-    """Return a network of the papers, shaped by the data; FltnbError: unknown name, or images too small for poolings.
+    """Return a network of the papers, shaped by the data.
 
     Parameters
     ----------
     name : str
-        A torchvision network, see :class:`fltnb.models.vision.VisionModel`: ``resnet18`` and so on with ImageNet
-        weights, or ``resnet18:random`` with random ones. ``efficientnet_lite0_stage``: the last stage of an ImageNet
-        network, see :class:`fltnb.models.vision.StageModel`. ``mlp``: FLT's MLP, one hidden layer of 200 with dropout
-        0.5 before the ReLU (FLT, Table 11). ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's MLP, one
-        hidden layer of 32 (Section III). ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second
-        convolution as the code has them; the table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on
-        CIFAR-10, and MT-HFL's CNN. ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts.
-        ``emdcfl_cnn``: EMD-CFL's "simple two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); 3x3
-        kernels, padded, one pooling after both, from its public code. ``cnn_small``: our light stand-in for it: 8 and
-        16 channels, 3x3, each pooled, and the same 128 hidden units, hence the same embeddings.
-    input_shape : (C, H, W), vectors of d features are (1, 1, d); only the MLPs take them
-    n_classes : int, number of outputs
+        ``mlp``: FLT's MLP, one hidden layer of 200 with dropout 0.5 before the ReLU
+        (FLT, Table 11). ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's
+        MLP, one hidden layer of 32 (Section III).
+
+        ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second
+        convolution as the code has them; the table's 63 is a slip). ``lenet``: the
+        small CNN that FLT's code trains on CIFAR-10, and MT-HFL's CNN. ``mnist_cnn``:
+        the CNN of FLT's later code for MNIST, with two dropouts.
+
+        ``emdcfl_cnn``: EMD-CFL's "simple two-layer CNN", 64 and 128 channels and 128
+        hidden units (Appendix D.2), with the 3x3 kernels, the padding and the one
+        pooling after both of its public code. ``cnn_small``: our light stand-in for it:
+        8 and 16 channels, 3x3, each pooled, and the same 128 hidden units, hence
+        embeddings of the same size.
+
+        A torchvision network (:class:`fltnb.models.vision.VisionModel`): ``resnet18``
+        and so on with ImageNet weights, or ``resnet18:random`` with random ones.
+        ``efficientnet_lite0_stage``: the last stage of an ImageNet network
+        (:class:`fltnb.models.vision.StageModel`).
+    input_shape : (C, H, W)
+        Vectors of d features are (1, 1, d); only the MLPs take them.
+    n_classes : int
+        Number of outputs.
+
+    Raises
+    ------
+    FltnbError
+        The name is unknown, or images are too small for the poolings.
 
     Examples
     --------
@@ -75,67 +99,63 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     159010
     """
     choose(name, (*NAMES, *VISION_NAMES), "model")
-    c, h, w = shape = tuple(int(size) for size in input_shape)
+    shape = tuple(int(size) for size in input_shape)
+    n_classes = int(n_classes)
     if n_classes < 1 or min(shape) < 1:
         raise FltnbError(
-            f"A model needs at least one class and one input, not {n_classes} and shape {shape}."
+            "A model needs at least one class and one input, not "
+            f"{n_classes} and shape {shape}."
         )
+    if name == STAGE:
+        return StageModel(name, shape, n_classes)
     if name in VISION_NAMES:
-        return (StageModel if name == STAGE else VisionModel)(
-            name, shape, int(n_classes)
-        )
-    least = (
-        1 if name.startswith("mlp") else POOL if name == "emdcfl_cnn" else POOL * POOL
-    )
-    if min(h, w) < least:
-        raise FltnbError(
-            f"Model {name!r} needs at least {least} x {least} pixels, not {h} x {w}: choose 'mlp'."
-        )
-    pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
-    layers = {
-        "leaf_cnn": [
-            Conv(c, 32, pad),
-            ReLU(),
-            MaxPool(),
-            Conv(32, 64, pad),
-            ReLU(),
-            MaxPool(),
-        ],
-        "lenet": [
-            Conv(c, 6, pad),
-            ReLU(),
-            MaxPool(),
-            Conv(6, 16, pad),
-            ReLU(),
-            MaxPool(),
-        ],
-        "mnist_cnn": [
-            *(Conv(c, 10, pad), MaxPool(), ReLU()),
-            *(Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()),
-        ],
-        "emdcfl_cnn": [
-            Conv(c, 64, 1, 3),
-            ReLU(),
-            Conv(64, 128, 1, 3),
-            ReLU(),
-            MaxPool(),
-        ],
-        "cnn_small": [
-            Conv(c, 8, pad // 2, 3),
-            ReLU(),
-            MaxPool(),
-            Conv(8, 16, pad // 2, 3),
-            ReLU(),
-            MaxPool(),
-        ],
-    }.get(name, [])
-    layers.append(Flatten())
+        return VisionModel(name, shape, n_classes)
+
+    layers = [*_convolutions(name, shape), Flatten()]
     (width,) = Model(name, shape, n_classes, tuple(layers)).activations[-1]
     for hidden in HIDDEN[name]:
         layers += [Dense(width, hidden), ReLU()]
         width = hidden
     if name == "mlp":
         layers.insert(-1, Dropout())  # before the ReLU
-    elif name == "mnist_cnn":
+    if name == "mnist_cnn":
         layers.append(Dropout())
-    return Model(name, shape, n_classes, (*layers, Dense(width, n_classes)))
+    layers.append(Dense(width, n_classes))
+    return Model(name, shape, n_classes, tuple(layers))
+
+
+def _convolutions(name: str, shape: tuple[int, ...]) -> list[Layer]:
+    """Return the layers before the dense ones, none for the MLPs."""
+    c, h, w = shape
+    _check_size(name, h, w)
+
+    pad = 2 if min(h, w) < UNPADDED else 0
+    if name == "leaf_cnn":
+        return [*_pooled(c, 32, padding=2), *_pooled(32, 64, padding=2)]
+    if name == "lenet":
+        return [*_pooled(c, 6, pad), *_pooled(6, 16, pad)]
+    if name == "mnist_cnn":
+        first = [Conv(c, 10, pad), MaxPool(), ReLU()]
+        return [*first, Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()]
+    if name == "emdcfl_cnn":
+        return [Conv(c, 64, 1, 3), ReLU(), *_pooled(64, 128, 1, 3)]
+    if name == "cnn_small":
+        return [*_pooled(c, 8, pad // 2, 3), *_pooled(8, 16, pad // 2, 3)]
+    return []
+
+
+def _pooled(inputs: int, outputs: int, padding: int, kernel: int = 5) -> list[Layer]:
+    return [Conv(inputs, outputs, padding, kernel), ReLU(), MaxPool()]
+
+
+def _check_size(name: str, h: int, w: int) -> None:
+    least = POOL * POOL  # two poolings
+    if name.startswith("mlp"):
+        least = 1
+    elif name == "emdcfl_cnn":
+        least = POOL
+    if min(h, w) < least:
+        raise FltnbError(
+            f"Model {name!r} needs at least {least} x {least} pixels, not {h} x {w}: "
+            "choose 'mlp'."
+        )

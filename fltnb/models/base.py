@@ -1,7 +1,8 @@
 """A model is a short list of layers.
 
-Everything else follows: an ``nn.Module`` for plain autograd, predictions of many models, and the *stages* that the
-fast training steps work on. The parameters are one flat vector of P numbers: K models are the rows of a (K, P) matrix.
+Everything else follows: an ``nn.Module`` for plain autograd, predictions of many
+models, and the *stages* that the fast training steps work on. The parameters are one
+flat vector of P numbers: K models are the rows of a (K, P) matrix.
 """
 
 import math
@@ -20,7 +21,7 @@ from ..federations import Federation
 from ..randomness import stream
 
 POOL = 2  # every pooling of the papers is 2x2
-CACHED = 12e6  # bytes of the widest activation that are computed together: they fit the cache
+CACHED = 12e6  # bytes of the widest activation that are computed together: cached
 SLICED = 250  # and samples at most
 MANY = 100  # samples from which on it pays to bring weights into oneDNN's form
 Tensors = Sequence[torch.Tensor]
@@ -72,7 +73,10 @@ class ReLU:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops units, or whole ``channels``, with probability p in training and scales the kept ones by 1 / (1 - p)."""
+    """Drops units, or whole ``channels``, with probability p in training.
+
+    The kept ones are scaled by 1 / (1 - p).
+    """
 
     p: float = 0.5
     channels: bool = False
@@ -84,8 +88,9 @@ Layer = Flatten | Dense | Conv | MaxPool | ReLU | Dropout
 class Stage(NamedTuple):
     """A linear map and what follows it up to the next linear map.
 
-    Max pooling, ReLU and multiplication by a non-negative mask commute, values and gradients alike: the training steps
-    pool first because later operations then touch a quarter of the numbers.
+    Max pooling, ReLU and multiplication by a non-negative mask commute, values and
+    gradients alike. The training steps pool first, because later operations then touch
+    a quarter of the numbers.
     """
 
     linear: Dense | Conv
@@ -95,18 +100,22 @@ class Stage(NamedTuple):
 
 
 class KeyedDropout(nn.Module):
-    """Dropout with probability p whose mask is given from outside, so that every back end drops the same units.
+    """Dropout whose mask is given from outside, so that all back ends drop the same.
 
-    ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in evaluation mode.
+    ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in
+    evaluation mode. ``p``: probability to drop.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        self.p, self.keep = p, None
+        self.p = p
+        self.keep = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the mask in training mode."""
-        return x * (self.keep.to(x.dtype) / (1 - self.p)) if self.training else x
+        if not self.training:
+            return x
+        return x * (self.keep.to(x.dtype) / (1 - self.p))
 
 
 @dataclass(frozen=True)
@@ -117,16 +126,15 @@ class Model:
     input_shape: tuple[int, int, int]  # (C, H, W)
     n_classes: int  # outputs K
     layers: tuple[Layer, ...]
-    n_statistics: ClassVar = 0  # tensors of batch-norm statistics: running mean and variance for each such layer
+    # tensors of batch-norm statistics, running mean and variance for each such layer
+    n_statistics: ClassVar = 0
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every parameter tensor, in the order of ``build().parameters()``."""
+        """Name and shape of each parameter, ordered as ``build().parameters()``."""
         with torch.device("meta"):  # no numbers are made
-            return [
-                (name, tuple(value.shape))
-                for name, value in self.build().named_parameters()
-            ]
+            module = self.build()
+        return [(name, tuple(one.shape)) for name, one in module.named_parameters()]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -135,19 +143,27 @@ class Model:
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters P: the length of a row of ``theta``, batch-norm statistics included."""
+        """Number of parameters P: the length of a row of ``theta``.
+
+        Batch-norm statistics are included.
+        """
         return sum(self.sizes)
 
     @property
     def n_trainable(self) -> int:
-        """Number of trained parameters, which come first in a row; all P of them but for batch-norm statistics."""
-        return self.n_parameters - sum(
-            self.sizes[len(self.sizes) - self.n_statistics :]
-        )
+        """Number of trained parameters, which come first in a row.
+
+        They are all P, but for batch-norm statistics.
+        """
+        trained = len(self.sizes) - self.n_statistics
+        return sum(self.sizes[:trained])
 
     @property
     def large(self) -> bool:
-        """Whether this is one of torchvision's networks, which have no list of layers and train in ``serial`` only."""
+        """Whether this is one of torchvision's networks.
+
+        They have no list of layers and train in ``serial`` only.
+        """
         return not self.layers
 
     @cached_property
@@ -158,9 +174,8 @@ class Model:
     @property
     def head(self) -> slice:
         """Columns of ``theta`` that hold the last layer, weight and bias."""
-        return slice(
-            sum(self.sizes[: len(self.sizes) - self.n_statistics - 2]), self.n_trainable
-        )
+        trained = len(self.sizes) - self.n_statistics
+        return slice(sum(self.sizes[: trained - 2]), self.n_trainable)
 
     @property
     def n_features(self) -> int:
@@ -170,7 +185,8 @@ class Model:
     @cached_property
     def activations(self) -> list[tuple[int, ...]]:
         """Per-sample shape after every layer."""
-        shape, out = self.input_shape, []
+        shape = self.input_shape
+        shapes = []
         for layer in self.layers:
             if isinstance(layer, Flatten):
                 shape = (math.prod(shape),)
@@ -181,28 +197,30 @@ class Model:
                 shape = (layer.outputs, shape[1] - shrink, shape[2] - shrink)
             elif isinstance(layer, MaxPool):
                 shape = (shape[0], shape[1] // POOL, shape[2] // POOL)
-            out.append(shape)
-        return out
+            shapes.append(shape)
+        return shapes
 
     @cached_property
     def dropout(self) -> list[tuple[tuple[int, ...], float]]:
         """Per-sample mask shape and drop probability of every dropout layer."""
-        return [
-            ((shape[0], 1, 1) if layer.channels else shape, layer.p)
-            for layer, shape in zip(self.layers, self.activations, strict=True)
-            if isinstance(layer, Dropout)
-        ]
+        masks = []
+        for layer, shape in zip(self.layers, self.activations, strict=True):
+            if isinstance(layer, Dropout):
+                mask = (shape[0], 1, 1) if layer.channels else shape
+                masks.append((mask, layer.p))
+        return masks
 
     @cached_property
     def stages(self) -> list[Stage]:
         """The layers as linear maps with what follows each (see :class:`Stage`)."""
-        stages, drops = [], 0
+        stages = []
+        n_dropouts = 0
         for layer in self.layers:
             if isinstance(layer, Dense | Conv):
                 stages.append(Stage(layer, pool=False, relu=False, dropout=None))
             elif isinstance(layer, Dropout):
-                stages[-1] = stages[-1]._replace(dropout=drops)
-                drops += 1
+                stages[-1] = stages[-1]._replace(dropout=n_dropouts)
+                n_dropouts += 1
             elif isinstance(layer, MaxPool):
                 stages[-1] = stages[-1]._replace(pool=True)
             elif isinstance(layer, ReLU):
@@ -210,101 +228,122 @@ class Model:
         return stages
 
     def init(self, seed: int, index: int = 0) -> np.ndarray:
-        """Draw initial parameters (P,) float32 as torch's layers do: uniform within 1 / sqrt(fan-in).
+        """Draw initial parameters (P,) float32 as torch's layers do.
 
-        ``index``: which of several independent initialisations.
+        They are uniform within 1 / sqrt(fan-in). ``index``: which of several
+        independent initialisations.
         """
-        draw = stream(seed, "init", index).random(self.n_parameters, dtype=np.float32)
-        fan_in = [
-            math.prod(shape[1:])
-            for name, shape in self.shapes
-            if name.endswith("weight")
-        ]
-        return (2 * draw - 1) * np.repeat(
-            1 / np.sqrt(np.repeat(fan_in, 2)), self.sizes
-        ).astype(np.float32)
+        draws = stream(seed, "init", index).random(self.n_parameters, dtype=np.float32)
+        bounds = []
+        for name, shape in self.shapes:
+            if name.endswith("weight"):
+                bound = 1 / np.sqrt(math.prod(shape[1:]))
+                bounds += [bound, bound]  # of the weight and its bias
+        return (2 * draws - 1) * np.repeat(bounds, self.sizes).astype(np.float32)
 
     def check(self, fed: Federation, batch_size: int) -> None:
-        """Refuse a federation on which the network cannot be trained so; the papers' networks take any."""
+        """Refuse a federation that the network cannot be trained on (FltnbError).
+
+        The papers' networks take any.
+        """
 
     def build(self) -> nn.Module:
-        """Return a fresh ``nn.Sequential`` (weights arbitrary; the global random state of torch is left alone)."""
-        make = {
-            Flatten: lambda layer: nn.Flatten(),
-            Dense: lambda layer: nn.Linear(layer.inputs, layer.outputs),
-            Conv: lambda layer: nn.Conv2d(
-                layer.inputs, layer.outputs, layer.kernel, padding=layer.padding
-            ),
-            MaxPool: lambda layer: nn.MaxPool2d(POOL),
-            ReLU: lambda layer: nn.ReLU(),
-            Dropout: lambda layer: KeyedDropout(layer.p),
-        }
+        """Return a fresh ``nn.Sequential``, with arbitrary weights.
+
+        The global random state of torch is left alone.
+        """
         with torch.random.fork_rng(devices=[]):
-            return nn.Sequential(*(make[type(layer)](layer) for layer in self.layers))
+            return nn.Sequential(*map(_module, self.layers))
 
     def unflatten(self, theta: torch.Tensor | np.ndarray) -> list[torch.Tensor]:
         """Return the parameter tensors of one flat vector (P,) as views of it."""
-        theta = torch.as_tensor(theta)
+        parts = torch.as_tensor(theta).split(self.sizes)
         return [
             part.view(shape)
-            for part, (_, shape) in zip(
-                theta.split(self.sizes), self.shapes, strict=True
-            )
+            for part, (_, shape) in zip(parts, self.shapes, strict=True)
         ]
 
     def predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None
     ) -> torch.Tensor:
-        """Compute logits (b, K) of a batch x (b, C, H, W) in evaluation; ``params`` as :meth:`unflatten` gives them.
+        """Compute logits (b, K) of a batch x (b, C, H, W) in evaluation.
 
-        Three times as fast as the module where there are convolutions on a CPU: slices fit the cache, channels come
-        last, 2x2 pooling is two strided maxima before ReLU, since torch's ``max_pool2d`` takes as long as a
-        convolution, and for many samples oneDNN multiplies. For ``torch.inference_mode``: ties would share a gradient.
-        ``kernels``: type that convolutions compute in; default that of the parameters.
+        Three times as fast as the module where there are convolutions on a CPU: slices
+        fit the cache, channels come last, 2x2 pooling is two strided maxima before
+        ReLU, since torch's ``max_pool2d`` takes as long as a convolution, and for many
+        samples oneDNN multiplies. For ``torch.inference_mode``, as ties would share a
+        gradient.
+
+        ``params``: as :meth:`unflatten` gives them. ``kernels``: type that convolutions
+        compute in, by default that of the parameters.
         """
-        widest = (
-            max(map(math.prod, self.activations)) * (kernels or x.dtype).itemsize
-        )  # bytes per sample
-        size = max(1, min(SLICED, int(CACHED / widest)))
-        able = (
-            x.device.type == "cpu"
-            and x.dtype == torch.float32
-            and torch.backends.mkldnn.is_available()
-        )
-        if able and len(x) >= MANY:
+        on_cpu = x.device.type == "cpu" and x.dtype == torch.float32
+        if on_cpu and len(x) >= MANY and torch.backends.mkldnn.is_available():
             first = 2 * sum(isinstance(stage.linear, Conv) for stage in self.stages)
-            params = [*params[:first], *(one.to_mkldnn() for one in params[first:])]
-        parts = x.split(size) if self.convolutional else [x]
-        return torch.cat([self._predict(params, part, kernels) for part in parts])
+            dense = [one.to_mkldnn() for one in params[first:]]
+            params = [*params[:first], *dense]
+
+        if not self.convolutional:
+            return self._predict(params, x, kernels)
+        widest = max(map(math.prod, self.activations))
+        sample = widest * (kernels or x.dtype).itemsize
+        size = max(1, min(SLICED, int(CACHED / sample)))
+        return torch.cat(
+            [self._predict(params, part, kernels) for part in x.split(size)]
+        )
 
     def _predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None
     ) -> torch.Tensor:
-        for stage, weight, bias in zip(
-            self.stages, params[::2], params[1::2], strict=True
-        ):
+        pairs = zip(params[::2], params[1::2], strict=True)
+        for stage, (weight, bias) in zip(self.stages, pairs, strict=True):
             if isinstance(stage.linear, Dense):
-                x = x.flatten(1).to(weight.dtype)
-                x = functional.linear(
-                    x.to_mkldnn() if weight.is_mkldnn else x, weight, bias
-                )
-                x = x.to_dense() if weight.is_mkldnn else x
+                x = _dense(x.flatten(1).to(weight.dtype), weight, bias)
             else:
                 x = x.to(kernels or weight.dtype, memory_format=torch.channels_last)
-                x = functional.conv2d(
-                    x,
-                    weight.to(x.dtype),
-                    bias.to(x.dtype),
-                    padding=stage.linear.padding,
-                )
+                weight = weight.to(x.dtype)
+                bias = bias.to(x.dtype)
+                padding = stage.linear.padding
+                x = functional.conv2d(x, weight, bias, padding=padding)
             if stage.pool:
-                h, w = (size // POOL * POOL for size in x.shape[2:])
-                x = torch.maximum(x[..., 0:w:POOL], x[..., 1:w:POOL])
-                x = torch.maximum(x[:, :, 0:h:POOL], x[:, :, 1:h:POOL])
+                x = _pooled(x)
             if stage.relu:
                 x = x.relu_()
         return x
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
-        return replace(self, layers=self.layers[:-1]).predict(params[:-2], x)
+        """Embed a batch: what the last layer sees of it in evaluation, (b, e).
+
+        Arguments are as for :meth:`predict`.
+        """
+        body = replace(self, layers=self.layers[:-1])
+        return body.predict(params[:-2], x)
+
+
+def _module(layer: Layer) -> nn.Module:
+    match layer:
+        case Flatten():
+            return nn.Flatten()
+        case Dense():
+            return nn.Linear(layer.inputs, layer.outputs)
+        case Conv():
+            sizes = (layer.inputs, layer.outputs, layer.kernel)
+            return nn.Conv2d(*sizes, padding=layer.padding)
+        case MaxPool():
+            return nn.MaxPool2d(POOL)
+        case ReLU():
+            return nn.ReLU()
+        case Dropout():
+            return KeyedDropout(layer.p)
+
+
+def _dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    if weight.is_mkldnn:
+        return functional.linear(x.to_mkldnn(), weight, bias).to_dense()
+    return functional.linear(x, weight, bias)
+
+
+def _pooled(x: torch.Tensor) -> torch.Tensor:
+    height, width = [size // POOL * POOL for size in x.shape[2:]]
+    x = torch.maximum(x[..., 0:width:POOL], x[..., 1:width:POOL])
+    return torch.maximum(x[:, :, 0:height:POOL], x[:, :, 1:height:POOL])

@@ -1,8 +1,10 @@
-"""EMD-CFL's large networks: torchvision's, by name, in the same flat form as the small ones, and a stage of another.
+"""EMD-CFL's large networks, in the same flat form as the small ones.
 
-A row of ``theta`` is all trained parameters in torchvision's order, then the running mean and variance of each
-batch-norm layer, so that averaging rows averages the statistics too, as the paper's public code does. The integer
-counters of batches are left out: with a fixed momentum nothing depends on them.
+They are torchvision's, by name, and a stage of another network. A row of ``theta`` is
+all trained parameters in torchvision's order, then the running mean and variance of
+each batch-norm layer, so that averaging rows averages the statistics too, as the
+paper's public code does. The integer counters of batches are left out: with a fixed
+momentum nothing depends on them.
 """
 
 import io
@@ -31,18 +33,22 @@ VISION_NAMES = (*(name + how for name in NETWORKS for how in ("", RANDOM)), STAG
 MEAN, STD = SCALINGS["imagenet"]  # of ImageNet's pixels, which the weights expect
 LEAST = {"convnext_base": 32}  # pixels on a side; it divides by 32 without padding
 VIT_SIDE = 224  # the one size that its position embeddings have
-AT_ONCE = 128  # images per forward pass in evaluation: bounds the memory, as their activations are large
+AT_ONCE = 128  # images per forward pass in evaluation, as their activations are large
+PATIENCE = 30  # seconds of a silent download
 
 
 class Network(nn.Module):
     """A torchvision network ``net`` behind the preparation of its inputs (b, 3, H, W).
 
-    ``imagenet``: bring pixels in [0, 1] to ImageNet's mean and deviation; ``side``: resize to so many pixels, if given.
+    ``imagenet``: bring pixels in [0, 1] to ImageNet's mean and deviation. ``side``:
+    resize to so many pixels, if given.
     """
 
     def __init__(self, net: nn.Module, imagenet: bool, side: int | None) -> None:
         super().__init__()
-        self.net, self.imagenet, self.side = net, imagenet, side
+        self.net = net
+        self.imagenet = imagenet
+        self.side = side
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images (b, 1 or 3, H, W) to the network's outputs."""
@@ -54,18 +60,17 @@ class Network(nn.Module):
         """Return what ``net`` gets of images."""
         x = x.expand(-1, 3, -1, -1)
         if self.imagenet:
-            x = (x - x.new_tensor(MEAN)[:, None, None]) / x.new_tensor(STD)[
-                :, None, None
-            ]
+            mean = x.new_tensor(MEAN)[:, None, None]
+            std = x.new_tensor(STD)[:, None, None]
+            x = (x - mean) / std
         if self.side and x.shape[2:] != (self.side, self.side):
-            x = functional.interpolate(
-                x, (self.side, self.side), mode="bilinear", antialias=True
-            )
+            size = (self.side, self.side)
+            x = functional.interpolate(x, size, mode="bilinear", antialias=True)
         return x
 
 
 class StageNetwork(Network):
-    """A network's last stage ``net``, on maps as :func:`fltnb.data.features.maps` keeps them."""
+    """A network's last stage, on maps as :func:`fltnb.data.features.maps` keeps them."""
 
     prepared = staticmethod(features.decoded)
 
@@ -77,23 +82,31 @@ class VisionModel(Model):
     Parameters
     ----------
     name : str
-        One of :data:`NETWORKS`: ImageNet weights (torchvision's ``IMAGENET1K_V1``), normalising pixels in [0, 1]
-        themselves, with a new last layer, drawn as torch draws a dense layer. With ``:random`` appended: all weights
-        drawn as torchvision draws them.
+        One of :data:`NETWORKS`: ImageNet weights (torchvision's ``IMAGENET1K_V1``),
+        normalising pixels in [0, 1] themselves, with a new last layer, drawn as torch
+        draws a dense layer. With ``:random`` appended: all weights drawn as torchvision
+        draws them.
     input_shape : (C, H, W)
-        Grey images are shown in three equal channels. Images enter at their own size (the paper names no other), except
-        in ``vit_b_16``, which resizes them (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
+        Grey images are shown in three equal channels. Images enter at their own size
+        (the paper names no other), except in ``vit_b_16``, which resizes them
+        (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
+
+    Raises
+    ------
+    FltnbError
+        Samples are feature vectors, or images of another number of channels or too
+        small.
 
     Notes
     -----
-    Random parts of training are torchvision's own: EfficientNet-B3 drops residual branches (up to 0.2) and 0.3 of the
-    last features, ConvNeXt-Base drops residual branches (up to 0.5), ResNets and ViT-B/16 drop nothing. They draw from
-    torch's generator, seeded for each client and round, so they do not depend on who trains when.
+    Random parts of training are torchvision's own: EfficientNet-B3 drops residual
+    branches (up to 0.2) and 0.3 of the last features, ConvNeXt-Base drops residual
+    branches (up to 0.5), ResNets and ViT-B/16 drop nothing. They draw from torch's
+    generator, seeded for each client and round, so they do not depend on who trains
+    when.
 
-    Such a network trains in the back end ``serial`` only, on a CPU in ``n_workers`` threads (default all of torch's),
-    on whose number the last digits may depend.
-
-    FltnbError: feature vectors, or images of another number of channels or too small.
+    Such a network trains in the back end ``serial`` only, on a CPU in ``n_workers``
+    threads (default all of torch's), on whose number the last digits may depend.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -102,9 +115,10 @@ class VisionModel(Model):
         channels, *sides = self.input_shape
         least = LEAST.get(self.architecture, 2)
         if channels not in (1, 3) or min(sides) < least:
-            needed = f"grey or colour images of at least {least} x {least} pixels, not samples of {self.input_shape}"
             raise FltnbError(
-                f"Model {self.name!r} needs {needed}: choose another model, or larger images."
+                f"Model {self.name!r} needs grey or colour images of at least "
+                f"{least} x {least} pixels, not samples of {self.input_shape}: choose "
+                "another model, or larger images."
             )
 
     @property
@@ -119,11 +133,10 @@ class VisionModel(Model):
 
     def _hollow(self) -> Network:
         """Return the network without numbers."""
+        side = VIT_SIDE if self.architecture == "vit_b_16" else None
         with torch.device("meta"):
             net = _torchvision(self.architecture, self.n_classes)
-        return Network(
-            net, self.imagenet, VIT_SIDE if self.architecture == "vit_b_16" else None
-        )
+        return Network(net, self.imagenet, side)
 
     @cached_property
     def _whole(self) -> Network:
@@ -132,49 +145,54 @@ class VisionModel(Model):
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every trained tensor, in the order of ``build().parameters()``, then of the statistics."""
-        return [
-            (name, tuple(value.shape))
-            for name, value in _tensors(self._whole.net).items()
-        ]
+        """Name and shape of every trained tensor, then of batch-norm statistics.
+
+        The order is that of ``build().parameters()``.
+        """
+        tensors = _tensors(self._whole.net)
+        return [(name, tuple(value.shape)) for name, value in tensors.items()]
 
     @cached_property
     def n_statistics(self) -> int:
-        """Number of tensors of batch-norm statistics: a running mean and variance for each such layer."""
+        """Number of tensors of batch-norm statistics, two for each such layer."""
         return len(self.shapes) - len(list(self._whole.parameters()))
 
     def init(self, seed: int, index: int = 0) -> np.ndarray:
         """Return initial parameters and batch-norm statistics (P,) float32.
 
-        Independent initialisations (``index``) of ImageNet weights differ in the last layer only; FltnbError: these
-        weights are not here and cannot be downloaded.
+        Independent initialisations (``index``) of ImageNet weights differ in the last
+        layer only. FltnbError: these weights are not here and cannot be downloaded.
         """
         if self.imagenet:
-            values = self._weights()
-            draw = stream(seed, "init", index).random(
-                self.head.stop - self.head.start, dtype=np.float32
-            )
-            new = torch.from_numpy(
-                (2 * draw - 1) * np.float32(1 / math.sqrt(self.n_features))
-            )
-            last = _last(self._whole.net)
-            values |= {
-                f"{last}.weight": new[: -self.n_classes],
-                f"{last}.bias": new[-self.n_classes :],
-            }
+            values = self._weights() | self._new_head(seed, index)
         else:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(integer(seed, "init", index))
                 values = _tensors(_torchvision(self.architecture, self.n_classes))
-        return torch.cat(
-            [values[name].detach().flatten().float() for name, _ in self.shapes]
-        ).numpy()
+        flat = [values[name].detach().flatten().float() for name, _ in self.shapes]
+        return torch.cat(flat).numpy()
+
+    def _new_head(self, seed: int, index: int) -> dict[str, torch.Tensor]:
+        """Draw the last layer as torch draws a dense one."""
+        size = self.head.stop - self.head.start
+        draws = stream(seed, "init", index).random(size, dtype=np.float32)
+        bound = np.float32(1 / math.sqrt(self.n_features))
+        values = torch.from_numpy((2 * draws - 1) * bound)
+        last = _last(self._whole.net)
+        return {
+            f"{last}.weight": values[: -self.n_classes],
+            f"{last}.bias": values[-self.n_classes :],
+        }
 
     def _weights(self) -> dict[str, torch.Tensor]:
         from torchvision import models
 
-        how = f"take model '{self.name}{RANDOM}', which starts from random weights and is named so in every table"
-        return download(models.get_model_weights(self.architecture).IMAGENET1K_V1, how)
+        published = models.get_model_weights(self.architecture).IMAGENET1K_V1
+        otherwise = (
+            f"take model '{self.name}{RANDOM}', which starts from random weights and "
+            "is named so in every table"
+        )
+        return download(published, otherwise)
 
     def build(self) -> nn.Module:
         """Return a fresh module on the CPU (weights arbitrary)."""
@@ -186,15 +204,19 @@ class VisionModel(Model):
     def predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None
     ) -> torch.Tensor:
-        """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
-        named = {
-            f"net.{name}": value
-            for (name, _), value in zip(self.shapes, params, strict=True)
-        }
+        """Compute logits (b, K) of a batch in evaluation mode.
+
+        ``params``: as :meth:`unflatten` gives them.
+        """
+        names = [f"net.{name}" for name, _ in self.shapes]
+        named = dict(zip(names, params, strict=True))
         return functional_call(self._whole, named, (x,))
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
+        """Embed a batch: what the last layer sees of it in evaluation, (b, e).
+
+        Arguments are as for :meth:`predict`.
+        """
         seen: list[torch.Tensor] = []
         last = self._whole.net.get_submodule(_last(self._whole.net))
         with last.register_forward_pre_hook(lambda _, given: seen.extend(given)):
@@ -204,28 +226,34 @@ class VisionModel(Model):
     def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse (FltnbError) a federation that the network cannot be trained on.
 
-        Pixels not in [0, 1] for ImageNet weights, a batch of one image where batch normalisation needs two, or ImageNet
-        weights that are not here and cannot be downloaded.
+        Pixels not in [0, 1] for ImageNet weights, a batch of one image where batch
+        normalisation needs two, or ImageNet weights that are not here and cannot be
+        downloaded.
         """
         if self.imagenet and (fed.mean, fed.std) != SCALINGS["unit"]:
-            has = f"pixels in [0, 1], but the federation scales them with mean {fed.mean} and std {fed.std}"
             raise FltnbError(
-                f"Model {self.name!r} expects {has}: take fed.scaled('unit'), or scaling='unit'."
+                f"Model {self.name!r} expects pixels in [0, 1], but the federation "
+                f"scales them with mean {fed.mean} and std {fed.std}: take "
+                "fed.scaled('unit'), or scaling='unit'."
             )
         sizes = np.asarray(fed.sizes)
         lonely = np.flatnonzero((sizes % batch_size == 1) | (batch_size == 1))
         if len(lonely) and self.needs_two:
-            lone = f"Client {lonely[0]} with {sizes[lonely[0]]} training images has a batch of one"
-            why = f"too little for batch normalisation of {self.name!r} at {self.input_shape[1:]} pixels"
             raise FltnbError(
-                f"{lone}, {why}: choose another batch_size than {batch_size}, or larger images."
+                f"Client {lonely[0]} with {sizes[lonely[0]]} training images has a "
+                "batch of one, too little for batch normalisation of "
+                f"{self.name!r} at {self.input_shape[1:]} pixels: choose another "
+                f"batch_size than {batch_size}, or larger images."
             )
         if self.imagenet:
             self._weights()
 
     @cached_property
     def needs_two(self) -> bool:
-        """Whether a batch of one image cannot be trained on: a batch-norm layer would get one number per channel."""
+        """Whether a batch of one image cannot be trained on.
+
+        It is so where a batch-norm layer would get one number per channel.
+        """
         if not self.n_statistics:
             return False
         try:
@@ -236,35 +264,41 @@ class VisionModel(Model):
 
 
 class StageModel(VisionModel):
-    """The last stage of EfficientNet-Lite0, which is tuned from ImageNet weights while the body before it stays.
+    """The last stage of EfficientNet-Lite0, tuned from ImageNet weights.
 
-    It is the last block, the convolution behind it, batch norms, pooling, the network's dropout of 0.2 and a new last
-    layer, and trains like :class:`VisionModel` on what :func:`fltnb.data.features.maps` kept. FltnbError: samples that
-    are no such maps, or the extra ``pretrained`` is not installed.
+    The body before it stays as it is. The stage is the last block, the convolution
+    behind it, batch norms, pooling, the network's dropout of 0.2 and a new last layer,
+    and trains like :class:`VisionModel` on what :func:`fltnb.data.features.maps` kept.
+
+    Raises
+    ------
+    FltnbError
+        Samples are no such maps, or the extra ``pretrained`` is not installed.
     """
 
     def __post_init__(self) -> None:
-        if self.input_shape != (needed := (1, *features.MAP)):
-            has = f"maps of shape {needed}, not samples of {self.input_shape}"
+        needed = (1, *features.MAP)
+        if self.input_shape != needed:
             raise FltnbError(
-                f"Model {self.name!r} needs {has}: take the data set 'pacs_maps', or another model."
+                f"Model {self.name!r} needs maps of shape {needed}, not samples of "
+                f"{self.input_shape}: take the data set 'pacs_maps', or another model."
             )
 
     def _stage(self) -> nn.Sequential:
-        """Return what follows on :func:`fltnb.data.features.body`, with a new last layer."""
+        """Return what follows :func:`fltnb.data.features.body`, with a new head."""
         with torch.random.fork_rng(devices=[]):  # nothing that is drawn here is used
             made = features.network().requires_grad_()
-            stage = (
+            stage = nn.Sequential(
                 made._blocks[-1],
                 made._conv_head,
                 made._bn1,
                 nn.ReLU6(),
                 nn.AdaptiveAvgPool2d(1),
                 nn.Flatten(),
+                made._dropout,
+                nn.Linear(made._bn1.num_features, self.n_classes),
             )
-            return nn.Sequential(
-                *stage, made._dropout, nn.Linear(made._bn1.num_features, self.n_classes)
-            ).train()
+        return stage.train()
 
     def _hollow(self) -> Network:
         return StageNetwork(self._stage(), False, None).to("meta")
@@ -274,26 +308,28 @@ class StageModel(VisionModel):
 
 
 def download(published, otherwise: str) -> dict[str, torch.Tensor]:
-    """Return torchvision's published weights, such as ``ResNet18_Weights.IMAGENET1K_V1``, kept in torch's cache.
+    """Return published weights, as torchvision's ``ResNet18_Weights.IMAGENET1K_V1``.
 
-    If they are not here and the download fails, FltnbError ends with what can be done ``otherwise``.
+    They are kept in torch's cache. FltnbError: they are not there and the download
+    fails; its sentence ends with what can be done ``otherwise``.
     """
     timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)
+    socket.setdefaulttimeout(PATIENCE)
     try:
         # torch tells where on this machine the file goes, which no notebook should keep
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            # tensors only, never arbitrary pickles, and the file must have the published checksum
-            return dict(
-                published.get_state_dict(
-                    progress=False, check_hash=True, weights_only=True
-                )
+            # tensors only, never arbitrary pickles, with the published checksum
+            weights = published.get_state_dict(
+                progress=False, check_hash=True, weights_only=True
             )
+        return dict(weights)
     except (OSError, RuntimeError) as error:
-        file = f"{published.url.rpartition('/')[2]} into $TORCH_HOME/hub/checkpoints (~/.cache/torch/hub/checkpoints)"
-        found = f"The ImageNet weights {published} are not here and the download failed ({error})"
+        file = published.url.rpartition("/")[2]
         raise FltnbError(
-            f"{found}: connect to the network once, put {file}, or {otherwise}."
+            f"The ImageNet weights {published} are not here and the download failed "
+            f"({error}): connect to the network once, put {file} into "
+            "$TORCH_HOME/hub/checkpoints (~/.cache/torch/hub/checkpoints), or "
+            f"{otherwise}."
         ) from error
     finally:
         socket.setdefaulttimeout(timeout)
@@ -307,14 +343,16 @@ def _torchvision(architecture: str, n_classes: int) -> nn.Module:
 
 def _last(net: nn.Module) -> str:
     """Name of the last dense layer: the classifier, in all of these networks."""
-    return [
+    dense = [
         name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)
-    ][-1]
+    ]
+    return dense[-1]
 
 
 def _tensors(net: nn.Module) -> dict[str, torch.Tensor]:
     """Trained parameters, then floating-point buffers, by name."""
-    statistics = {
-        name: value for name, value in net.named_buffers() if value.is_floating_point()
-    }
-    return dict(net.named_parameters()) | statistics
+    tensors = dict(net.named_parameters())
+    for name, value in net.named_buffers():
+        if value.is_floating_point():
+            tensors[name] = value
+    return tensors
