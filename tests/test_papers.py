@@ -134,7 +134,7 @@ def test_every_number_is_there_and_read_as_printed_and_has_names_for_people():
     }
     said |= {
         "rotated_mnist": "Rotated MNIST",
-        "as_run": "as run",
+        "as_run": "following the authors' code",
         "my_method": "my method",
         "ari": "ARI",
     }
@@ -302,11 +302,11 @@ def test_one_table_by_hand():
         "data",
         "method",
         "measure",
-        "paper",
-        "as written",
-        "as run",
-        "as written − paper",
-        "as run − paper",
+        "printed",
+        "text",
+        "code",
+        "text − printed",
+        "code − printed",
     ]
     assert list(table.columns) == columns
     assert list(table["method"].unique()) == [
@@ -324,18 +324,18 @@ def test_one_table_by_hand():
             "FedAvg",
             "accuracy",
             "82.73 ± 0.38",
-            "86.50 ± 0.71 (2 seeds) [0.34]",
-            "83.00 (1 seed) [0.38]",
+            "86.50 ± 0.71 (2 seeds)",
+            "83.00 (1 seed)",
         ),
         *("+3.77", "+0.27"),
     ]
     variance = cell(table, "FedAvg", "variance")
-    assert list(variance[["paper", "as written", "as run"]]) == [
+    assert list(variance[["printed", "text", "code"]]) == [
         "44.65",
         "110.00 ± 0.00 (2 seeds)",
         "not run",
     ]
-    assert cell(table, "FLT Enc2")["as written"] == "not run"
+    assert cell(table, "FLT Enc2")["text"] == "not run"
     assert (
         "Table 1 of FLT" in table.attrs["caption"]
         and "local model not stated" in table.attrs["caption"]
@@ -346,7 +346,7 @@ def test_nothing_run_keeps_every_row():
     for paper, books in NOTEBOOKS.items():
         for name in (table for tables in books.values() for table in tables):
             table = papers.compare(None, paper, name)
-            assert set(table["as written"]) == {"not run"} and ("as run" in table) == (
+            assert set(table["text"]) == {"not run"} and ("code" in table) == (
                 paper != "mthfl"
             )
             assert len(table) == len(papers.numbers(paper, name)) or (
@@ -355,12 +355,6 @@ def test_nothing_run_keeps_every_row():
             ) == ("TI", 10)
         names = [name for tables in books.values() for name in tables]
         assert sorted(names) == sorted(papers.numbers(paper)["table"].unique())
-    gap = COMMON | {"method": "fedsem", "minutes": 7.0}
-    row = cell(
-        papers.compare(Fake(missing=[gap, gap | {"seed": 1}]), "flt", "T1", "mnist"),
-        "FedSEM",
-    )
-    assert (row["as written"], row["as run"]) == ("not run (about 14 min)", "not run")
 
 
 def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
@@ -373,7 +367,7 @@ def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
         assert (run["mean"], run["seeds"], run["status"], run["departs"]) == (
             83.5,
             2,
-            "reproduced",
+            "printed setting",
             (),
         )
     found = papers.all_measured({"01_scenario1": results})
@@ -382,10 +376,12 @@ def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
         247,
         2,
         0,
+        0,
         245,
         0,
     ]
-    assert list(one(table, paper="flt", variant="as_run")[2:]) == [247, 0, 0, 247, 0]
+    run = list(one(table, paper="flt", variant="as_run")[2:])
+    assert run == [247, 0, 0, 0, 247, 0]
     assert table.drop_duplicates("paper")["printed"].tolist() == [
         247,
         118,
@@ -426,14 +422,12 @@ def test_otherwise_stopped_runs_and_stand_ins_are_named():
         },
         {"accuracy": 97.0, "method": "local", "stopped": "loss is not finite"},
     )
-    assert set(ran(results, "flt", "T1")["status"]) == {"otherwise"}
+    assert set(ran(results, "flt", "T1")["status"]) == {"reduced setting"}
     table = papers.compare(results, "flt", "T1", "mnist")
-    said = dict(
-        zip(table["method"] + table["measure"], table["otherwise"], strict=True)
-    )
+    said = dict(zip(table["method"] + table["measure"], table["setting"], strict=True))
     assert (
         said["FedAvgaccuracy"]
-        == "as written: 50 of 100 rounds; local epochs 5, printed 1; as run: 50 of 100 rounds"
+        == "text: 50 of 100 rounds; local epochs 5, printed 1; code: 50 of 100 rounds"
     )
     assert said["Localaccuracy"] == "a run stopped early"
 
@@ -446,11 +440,11 @@ def test_otherwise_stopped_runs_and_stand_ins_are_named():
         model="MLP",
         measure="accuracy",
     )
-    assert (line["as written"], line["otherwise"]) == (
-        "80.00 (1 seed) [0.40]",
+    assert (line["text"], line["setting"]) == (
+        "80.00 (1 seed)",
         "stand-in: EMNIST ByMerge",
     )
-    assert "as written − paper" not in line  # nothing to compare with
+    assert "text − printed" not in line  # nothing to compare with
     cut = base | {
         "dataset": "emnist_balanced",
         "accuracy": 86.0,
@@ -459,15 +453,10 @@ def test_otherwise_stopped_runs_and_stand_ins_are_named():
     assert list(ran(Fake(cut), "flt", "T4")["departs"]) == [("stand-in: 42,864",)]
     own = base | {"dataset": "emnist_balanced", "accuracy": 86.0, "profile": "paper"}
     assert list(ran(Fake(small, own), "flt", "T4")["status"]) == [
-        "reproduced"
+        "printed setting"
     ]  # the best one is shown
-    paper = {"accuracy": 1.0, "profile": "paper", "settings": {"rounds": 50}}
-    assert list(ran(Fake(paper, {"accuracy": 2.0}), "flt", "T1")["mean"]) == [2.0]
-    assert list(
-        ran(Fake({"accuracy": 2.0, "settings": {"rounds": 10}}, paper), "flt", "T1")[
-            "mean"
-        ]
-    ) == [1.0]
+    short = {"accuracy": 1.0, "settings": {"rounds": 50}}
+    assert list(ran(Fake(short, {"accuracy": 2.0}), "flt", "T1")["mean"]) == [2.0]
 
 
 def test_models_of_a_table_are_told_apart():
@@ -481,7 +470,7 @@ def test_models_of_a_table_are_told_apart():
     assert found["departs"].to_dict() == {"mlp": ("100 of 1,000 rounds",), "cnn": ()}
     both = Fake({"accuracy": 1.0}, {"accuracy": 2.0, "model": "cnn_small"})
     refused(
-        r"FedAvg on MNIST as written \(MLP, light CNN\): select one",
+        r"FedAvg on MNIST following the text \(MLP, light CNN\): select one",
         papers.compare,
         both,
         "flt",
@@ -505,9 +494,9 @@ def test_other_methods_and_toy_data():
         beside=("oracle",),
     )
     row = cell(table, "Oracle")
-    assert (row["paper"], row["as written"], len(table)) == (
+    assert (row["printed"], row["text"], len(table)) == (
         "",
-        "99.20 (1 seed) [0.09]",
+        "99.20 (1 seed)",
         14,
     )
     toy = Fake({"dataset": "digits", "accuracy": 86.0, "n_test": 360})
@@ -518,14 +507,15 @@ def test_other_methods_and_toy_data():
         assert (
             len(table) == 12
             and set(table["data"]) == {"digits"}
-            and "paper" not in table
+            and "printed" not in table
         )
         assert table.attrs["caption"].startswith(
-            "Toy scale (digits); not comparable with Table 1 of FLT."
+            "Toy data; not comparable with Table 1 of FLT."
         )
-        assert cell(table, "FedAvg")["as written"] == "86.00 (1 seed) [1.83]"
+        assert cell(table, "FedAvg")["text"] == "86.00 (1 seed)"
     assert (
-        papers.counts(papers.all_measured({"01_scenario1": toy}))["reproduced"] == 0
+        papers.counts(papers.all_measured({"01_scenario1": toy}))["printed_setting"]
+        == 0
     ).all()
 
 
@@ -537,7 +527,7 @@ def test_remarks_of_the_paper_and_origins_of_data():
         == "the paper also prints 18.40 in T8"
     )
     flt = cell(table, "FLT Enc1", data="CIFAR-10")
-    assert (flt["paper"], flt["note"]) == (
+    assert (flt["printed"], flt["note"]) == (
         "79.971 ± 0.40",
         "the paper also prints 79.95 in T5, 79.97 in T8",
     )
@@ -553,6 +543,7 @@ def test_remarks_of_the_paper_and_origins_of_data():
     assert list(one(papers.counts(twice), paper="flt", variant="as_written")[2:]) == [
         247,
         2,
+        0,
         0,
         245,
         1,
@@ -581,19 +572,16 @@ def test_the_ablation_is_read_at_both_numbers_of_rounds():
     found = papers.compare(
         Fake(run, other, axes=list(line), curves=curves), "flt", "T5"
     )
-    found = found[found["as written"] != "not run"]
+    found = found[found["text"] != "not run"]
     lines = (
         found[["clients", "participation", "local epochs", "rounds"]]
         .to_numpy()
         .tolist()
     )
     assert lines == [["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"]]
-    assert list(found["paper"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
-    assert list(found["as written"]) == [
-        "70.00 (1 seed) [0.46]",
-        "76.00 (1 seed) [0.43]",
-    ]
-    assert "otherwise" not in found
+    assert list(found["printed"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
+    assert list(found["text"]) == ["70.00 (1 seed)", "76.00 (1 seed)"]
+    assert "setting" not in found
 
 
 def test_emdcfls_versions_participation_and_targets():
@@ -631,12 +619,8 @@ def test_emdcfls_versions_participation_and_targets():
         ),
     ]
     assert set(found["departs"]) == {("plain MLP", "500 images per client")}
-    line = (
-        papers.compare(results, "emdcfl", "T10")
-        .query("`as written` != 'not run'")
-        .iloc[0]
-    )
-    assert (line["version"], line["as written"]) == (
+    line = papers.compare(results, "emdcfl", "T10").query("text != 'not run'").iloc[0]
+    assert (line["version"], line["text"]) == (
         "Two (−3°, 3°, 177°, 183°)",
         "94.00 (1 seed)",
     )
@@ -658,7 +642,8 @@ def test_emdcfls_versions_participation_and_targets():
         "backdoor_accuracy": 50.0,
     }
     assert (
-        set(found["status"]) == {"reproduced"} and ran(results, "emdcfl", "T3").empty
+        set(found["status"]) == {"printed setting"}
+        and ran(results, "emdcfl", "T3").empty
     )  # FedAvg is no row of it
 
 
@@ -696,7 +681,7 @@ def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_
     pairs += [{"user_i": 1, "user_j": 4, "value": 0.4, "otherwise": "p = 9"}]
     results = Fake(study, axes=["table"], tables={("k0", "printed"): pairs})
     found = ran(results, "mthfl", "TI")
-    assert found["status"].tolist() == ["reproduced", "otherwise"]
+    assert found["status"].tolist() == ["printed setting", "reduced setting"]
     np.testing.assert_allclose(
         found["mean"] - found["number"], [0.95 - 0.97, 0.4 - 0.31]
     )
@@ -840,10 +825,8 @@ def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(
 def test_the_report_shows_numbers_claims_and_what_departs(root):
     assert "none was run" in papers.report.pages({})["docs/report/flt.md"]
     short = {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}}
-    results = Fake({"accuracy": 83.0, "variance": 40.0}, short)
-    papers.check("flt-t1-4", "It is so", True, "0.0 <b>apart</b>")
-    papers.check("", "One of ours", False, "|a| < 1")
-    papers.write("01_scenario1", "stored")
+    flt = [{"method": f"flt_enc{which}", "accuracy": 98.0} for which in (1, 2)]
+    results = Fake({"accuracy": 83.0, "variance": 40.0}, short, *flt)
     (root / "README.md").write_text(
         "# x\n<!-- table: -->\nold\n<!-- end -->\n<!-- cards: -->\n<!-- end -->\nz\n"
     )
@@ -852,17 +835,11 @@ def test_the_report_shows_numbers_claims_and_what_departs(root):
         (root / "docs" / "report" / name).read_text(encoding="utf-8")
         for name in ("README.md", "flt.md")
     )
-    assert (
-        "| 83.00 |" in text
-        and "82.73 ± 0.38" in text
-        and "*90.00*" in text
-        and "7 of 100 rounds." in text
-    )
-    assert (
-        "0.0 &lt;b&gt;apart" in text
-        and "0 of 1 checks hold" in front
-        and r"\|a\| &lt; 1" in front
-    )
+    assert "| 83.00 |" in text and "82.73 ± 0.38" in text and "*90.00*" in text
+    assert "7 of 100 rounds." in text
+    agrees = '| MNIST, text: 0.00 | printed setting | <b class="agrees">✔ agrees</b> |'
+    assert agrees in text and "✔&nbsp;" in front
+    assert r"\|I - A\|^2" in text
     for page in (front, text):
         assert str(root) not in page
         shown = re.sub(r"\]\([^)]*\)|href=\"[^\"]*\"", "", page)
@@ -870,13 +847,9 @@ def test_the_report_shows_numbers_claims_and_what_departs(root):
             r"\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown
         )  # no ids
     readme = (root / "README.md").read_text(encoding="utf-8")
-    assert (
-        "| FedAvg | 82.73 (44.65) | 83.00 (40.00) | – |" in readme
-        and "\nold" not in readme
-        and readme[-2:] == "z\n"
-    )
-    held = '<b class="holds">✔ holds</b> (1): FLT has the best accuracy'
-    assert held in readme and 'href="docs/report/flt.md"' in readme
+    assert "| FedAvg | 82.73 | 83.00 | – |" in readme
+    assert "\nold" not in readme and readme[-2:] == "z\n"
+    assert "[FLT](docs/report/flt.md)" in readme
 
 
 def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():
@@ -887,6 +860,29 @@ def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():
     assert (
         len((paths.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
     )
+
+
+def test_tables_of_the_report_have_a_line_per_method():
+    columns = ["method", "measure", "printed", "text", "code"]
+    rows = [["A", "accuracy", "9", "8", "–"], ["A", "ARI", "1", "–", "–"]]
+    table = pd.DataFrame([*rows, ["B", "accuracy", "7", "–", "–"]], columns=columns)
+    wide = papers.report._wide(table)
+    heads = ["accuracy<br>printed", "accuracy<br>text", "ARI<br>printed"]
+    assert list(wide) == ["method", *heads, "ARI<br>text"]
+    assert wide.to_numpy().tolist() == [
+        ["A", "9", "8", "1", "–"],
+        ["B", "7", "–", "", ""],
+    ]
+    level = table.iloc[[0, 2]].assign(rounds=["50", "50"])
+    level = level[["method", "rounds", *columns[1:]]]
+    wide = papers.report._wide(level)  # methods side by side, settings below each other
+    assert list(wide) == [
+        "rounds",
+        "A<br>printed",
+        "A<br>text",
+        "B<br>printed",
+        "B<br>text",
+    ]
 
 
 def test_rank_agreement_by_hand(monkeypatch):
@@ -923,7 +919,7 @@ def test_rank_agreement_by_hand(monkeypatch):
 
     monkeypatch.setattr(sys.modules["fltnb.papers.counts"], "measured", measured)
     found = papers.rank_agreement(only(), "emdcfl", "T7", least=4)
-    assert found["rows"].tolist() == ["as written", "as run where run"]
+    assert found["rows"].tolist() == ["text", "code where run"]
     # means 3.5, 2, 2, 2.5 against 4, 3, 2, 1, with d as run 3.5, 2, 2, 0.5; seed 1: 3, 1, 2, 4, with no d as run
     expected = [[1.5 / 22.5**0.5, -0.4, 1.0], [4.5 / 22.5**0.5, 1.0, 1.0]]
     np.testing.assert_allclose(found[["rho", "lowest", "highest"]], expected)

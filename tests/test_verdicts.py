@@ -74,6 +74,7 @@ def test_a_claim_is_judged_on_every_variant_and_on_print():
 
 def test_only_the_printed_setting_counts():
     row = {"id": "flt-t1-2", "claim": "", "dataset": "cifar10", "model": "lenet"}
+    row |= {"table": "T1"}
     row |= {"why": "", "text": "+50.0", "seeds": 3, "variant": "as_run"}
     best = row | {"outcome": "agrees", "tested_on": "printed setting"}
     less = row | {"outcome": "disagrees", "tested_on": "reduced setting"}

@@ -194,7 +194,7 @@ class Made:
 
     def __init__(self, runs, curves=None, clients=None, tables=None, arrays=None):
         self.runs = pd.DataFrame(runs)
-        for name in ("kind", "dataset", "model", "method", "variant", "key"):
+        for name in ("kind", "dataset", "model", "method", "variant", "stopped", "key"):
             if name not in self.runs:
                 self.runs[name] = ""
         if "seed" not in self.runs:

@@ -9,7 +9,7 @@ import pandas as pd
 from IPython import display
 
 from ..papers import label, numbers
-from ..papers.compare import COLUMNS
+from ..papers.measured import COLUMNS
 from ..papers.names import SHORT
 from ..papers.settings import NETWORKS, SAME, STAND_INS
 from .html import html

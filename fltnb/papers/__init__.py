@@ -6,8 +6,9 @@ from two tables that hold the papers' own numbers and claims.
 
 from . import report
 from .checks import check, checked_claims, write
-from .compare import compare, measured, wide
+from .compare import compare
 from .counts import all_measured, committed, counts, nearness, rank_agreement
+from .measured import measured
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
@@ -16,4 +17,4 @@ from .verdicts import judge, outcomes
 __all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "checked_claims", "claims"]
 __all__ += ["committed", "compare", "counts", "departures", "in_order", "judge"]
 __all__ += ["inconsistencies", "label", "measured", "nearness", "numbers", "outcomes"]
-__all__ += ["rank_agreement", "report", "wide", "write"]
+__all__ += ["rank_agreement", "report", "write"]

@@ -1,6 +1,7 @@
-"""The papers' printed numbers (``published_results.csv``) and claims (``claims.csv``), one row each.
+"""What the papers print: numbers (``published_results.csv``), claims (``claims.csv``).
 
-Values are read as text, because "98.0" and "98.00" are different statements; a numeric column is added beside them.
+Values are read as text, because "98.0" and "98.00" are different statements; a numeric
+column stands beside them.
 """
 
 import json
@@ -17,7 +18,7 @@ KEY = ("dataset", "model", "method", "split", "metric")
 
 @cache
 def read(name: str) -> pd.DataFrame:
-    """Read a table of text that lies beside this module; do not change what is returned."""
+    """Read a table that lies beside this module, as text; do not change the frame."""
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
@@ -25,7 +26,7 @@ def read(name: str) -> pd.DataFrame:
 @cache
 def _numbers() -> pd.DataFrame:
     table = read("published_results.csv").copy()
-    table["number"] = pd.to_numeric(table["value"], errors="raise")
+    table["number"] = pd.to_numeric(table["value"])
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
     # lines of an ablation differ in nothing but their parameters
     line = table["params"].where(table["setting"] == "ablation", "")
@@ -37,41 +38,44 @@ def _numbers() -> pd.DataFrame:
 def numbers(
     paper: str | None = None, table: str | None = None, **filters
 ) -> pd.DataFrame:
-    """Select printed numbers.
+    """Select printed numbers, in the order of the papers.
 
-    Returns a DataFrame: in the order of the papers: ``paper, table, setting, dataset, model, method, split, metric,
-    value, error, params, note`` as printed (text; ``params`` is JSON), ``number`` and ``number_error`` (float, NaN
-    where none), and ``first``: the table that prints this number first. Where it is ``table`` the number counts; that
-    leaves 925 of 1,099. Accuracies and F1 in percent, variances in percent squared. ``paper``: "flt", "fesem", "mthfl"
-    or "emdcfl". ``table``: ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``). ``filters``: a column and its value
-    or list of values. An empty selection of known values is empty. FltnbError: an unknown column, or a value that
-    occurs nowhere in its column.
+    Returns a DataFrame: ``paper, table, setting, dataset, model, method, split, metric,
+    value, error, params, note`` as printed (text; ``params`` is JSON); ``number`` and
+    ``number_error`` (float, NaN where none); ``first``: the table that prints this
+    number first. Where it is ``table`` the number counts; that leaves 925 of 1,099.
+    Accuracies and F1 in percent, variances in percent squared. An empty selection of
+    known values is empty. FltnbError: an unknown column, or a value that occurs nowhere
+    in its column.
+
+    Parameters
+    ----------
+    paper : "flt", "fesem", "mthfl" or "emdcfl"
+    table : "T1", "T7", ... (MT-HFL: "TI", "TII")
+    filters : a column and its value, or list of values
     """
     found = _numbers()
+    columns = read("published_results.csv").columns
     for column, value in {"paper": paper, "table": table, **filters}.items():
         if value is None:
             continue
-        choose(
-            column, read("published_results.csv").columns, "column of printed numbers"
-        )
+        choose(column, columns, "column of printed numbers")
         values = [value] if isinstance(value, str) else list(value)
+        # a table's name means nothing without its paper: T11 is EMD-CFL's
+        known = found if column == "table" else _numbers()
         for one in values:
-            # a table id means nothing without its paper: T11 is EMD-CFL's
-            choose(
-                one,
-                (found if column == "table" else _numbers())[column].unique(),
-                f"printed {column}",
-            )
+            choose(one, known[column].unique(), f"printed {column}")
         found = found[found[column].isin(values)]
     return found.reset_index(drop=True)
 
 
 def claims() -> pd.DataFrame:
-    """List what the papers claim, one row per claim, whether or not anything here has tested it.
+    """List what the papers claim, whether or not anything here has tested it.
 
-    Returns a DataFrame of text: ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or
-    section), ``notebook`` (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it
-    as the paper means it, else empty). Several sources or notebooks are separated by "; ".
+    Returns a DataFrame of text, one row per claim: ``id``, ``paper``, ``source``
+    (figure, table or section), ``notebook`` (which test it), ``claim`` (in our words),
+    ``testable`` (what stands in the way of testing it as the paper means it, else
+    empty). Several sources or notebooks are separated by "; ".
     """
     return read("claims.csv").copy()
 
@@ -79,35 +83,33 @@ def claims() -> pd.DataFrame:
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     """List numbers that a paper prints more than once, and differently.
 
-    Returns a DataFrame: ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table ->
-    value as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with
-    it. ``paper``: as in :func:`numbers`.
+    Returns a DataFrame: ``setting, dataset, model, method, split, metric``;
+    ``printed``: a dict table -> value as printed. FLT's ablation (Table 5) repeats
+    scenario 2 of Table 2 in one of its lines and is compared with it. ``paper``: as in
+    :func:`numbers`.
     """
+    rows = numbers(paper)
+    rows = rows[rows["method"] != ""]
+    if paper == "flt":
+        rows = rows.assign(setting=rows["setting"].replace("ablation", "scenario2"))
+    pairs = zip(rows["params"], rows["setting"], strict=True)
+    rows = rows.assign(same=[_telling(*pair) for pair in pairs])
 
-    def same(params: str, setting: str) -> str:
-        """Parameters that tell experiments apart: Table 5 alone names J, and T varies; Tables 3 and 9 disagree on T."""
-        without = {"J"} if setting in ("scenario2", "ablation") else {"J", "T"}
-        return json.dumps(
-            {k: v for k, v in json.loads(params or "{}").items() if k not in without},
-            sort_keys=True,
-        )
-
-    rows = numbers(paper).query("method != ''")
-    rows = rows.assign(
-        setting=rows["setting"].replace(
-            {"ablation": "scenario2"} if paper == "flt" else {}
-        ),
-        same=[
-            same(*pair) for pair in zip(rows["params"], rows["setting"], strict=True)
-        ],
-    )
     keys = ["setting", *KEY]
-    found = [
-        {
-            **dict(zip(keys, key, strict=False)),
-            "printed": dict(zip(group["table"], group["value"], strict=True)),
-        }
-        for key, group in rows.groupby([*keys, "same"], sort=False)
-        if group["table"].nunique() > 1 and group["value"].nunique() > 1
-    ]
+    found = []
+    for key, group in rows.groupby([*keys, "same"], sort=False):
+        if group["table"].nunique() > 1 and group["value"].nunique() > 1:
+            row = dict(zip(keys, key, strict=False))
+            row["printed"] = dict(zip(group["table"], group["value"], strict=True))
+            found.append(row)
     return pd.DataFrame(found, columns=[*keys, "printed"])
+
+
+def _telling(params: str, setting: str) -> str:
+    """Return the parameters that tell experiments apart, as text.
+
+    Table 5 alone names J, and varies T; Tables 3 and 9 disagree on T.
+    """
+    left_out = ["J"] if setting == "scenario2" else ["J", "T"]
+    own = json.loads(params or "{}")
+    return str(sorted((name, own[name]) for name in own if name not in left_out))

@@ -6,9 +6,9 @@ those of a notebook, :func:`outcomes` says what became of each claim.
 
 from . import flt, flt_scenarios, flt_theory
 from .claim import CLAIMS, OUTCOMES, Claim, Finding, claim, not_tested
-from .judging import TESTED_ON, claims_of, judge, outcomes, tested_on
+from .judging import claims_of, judge, judge_all, outcomes
 from .numbers import Numbers, Print
 
-__all__ = ["CLAIMS", "OUTCOMES", "TESTED_ON", "Claim", "Finding", "Numbers", "Print"]
+__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Finding", "Numbers", "Print"]
 __all__ += ["claim", "claims_of", "flt", "flt_scenarios", "flt_theory", "judge"]
-__all__ += ["not_tested", "outcomes", "tested_on"]
+__all__ += ["judge_all", "not_tested", "outcomes"]

@@ -1,5 +1,6 @@
 """Testing claims: those of a notebook, on its results and on the printed numbers."""
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,12 +11,20 @@ import pandas as pd
 from ...errors import FltnbError
 from ..names import SHORT, label
 from ..numbers import claims, numbers
-from ..settings import NETWORKS, NOTEBOOKS, SAME, STAND_INS, TOY, departures, stand_in
+from ..settings import (
+    NETWORKS,
+    NOTEBOOKS,
+    SAME,
+    STAND_INS,
+    TESTED_ON,
+    TOY,
+    departures,
+    stand_in,
+    tested_on,
+)
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
 from .numbers import Nothing, Numbers, Print
 
-TESTED_ON = ("printed setting", "reduced setting", "stand-in data")
-"""How the numbers behind a verdict were made, from what counts to what does not."""
 COLUMNS = (
     *("id", "claim", "notebook", "table", "dataset", "model", "variant"),
     *("number", "text", "holds", "outcome", "why", "seeds", "tested_on", "departs"),
@@ -44,9 +53,9 @@ def judge(
     ``id, claim, notebook, table, dataset, model``; ``variant`` ("printed",
     "as_written", "as_run" or ""); ``number`` and ``text`` (as shown); ``outcome``
     (agrees, partly, disagrees, not tested); ``holds`` (True, False, or None if it was
-    not tested); ``why`` it was not; ``seeds``; ``tested_on`` (one of
-    :data:`TESTED_ON`, "" in print); ``departs``: phrases that say how the runs are not
-    the paper's.
+    not tested); ``why`` it was not; ``seeds``; ``tested_on`` ("printed setting",
+    "reduced setting", "stand-in data"; "" in print); ``departs``: phrases that say how
+    the runs are not the paper's.
 
     Parameters
     ----------
@@ -62,6 +71,14 @@ def judge(
         else:
             rows.append(_untested(name, notebook, "no test is written for it"))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
+    """Test all claims; ``held``: whole name of a notebook -> results."""
+    beside = {name[:2]: results for name, results in held.items()}
+    books = {name for names in claims()["notebook"] for name in names.split("; ")}
+    found = [judge(book[:2], held.get(book), beside) for book in sorted(books)]
+    return pd.concat(found, ignore_index=True)
 
 
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
@@ -133,6 +150,7 @@ def _table(claim: Claim, notebook: str) -> str:
     return there[0] if there else ""
 
 
+@functools.cache
 def _in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str]:
     """Return the paper's names of a data set and, if it has several, of a network."""
     name = (STAND_INS | SAME).get(dataset, dataset)
@@ -153,7 +171,7 @@ def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
     if not isinstance(finding, Finding):
         raise FltnbError(f"{claim.id} gave {finding!r}: return a Finding.")
     used = numbers.used
-    departs = _departs(claim, numbers, used) if used else ()
+    departs = _departs(claim, numbers.table, used)
     tested = finding.outcome != "not tested"
     return {
         "id": claim.id,
@@ -174,63 +192,66 @@ def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
 
 def shown(finding: Finding, show: str) -> str:
     """Write a finding's number with a minus sign, zero without one."""
-    text = finding.text or show.format(finding.number)
+    text = finding.text.replace("; ", ", ") or show.format(finding.number)
     if not finding.text and not any(digit in text for digit in "123456789"):
         text = text.replace("-", "").replace("+", "")
     return re.sub(r"-(?=[\d.])", "−", text)
 
 
 def _seeds(used: Mapping[str, Any]) -> int:
+    """Count the seeds of jobs."""
     seeds = set()
-    for results in {id(one): one for one in used.values()}.values():
+    for results in _each(used):
         runs = results.runs
         seeds |= set(runs["seed"][runs["key"].isin(used)].dropna())
     return len(seeds)
 
 
-def tested_on(departs: Iterable[str]) -> str:
-    """Return how runs were made that depart from the paper's in this way."""
-    departs = list(departs)
-    if any(phrase.startswith("stand-in") for phrase in departs):
-        return "stand-in data"
-    return "reduced setting" if departs else "printed setting"
-
-
-def _departs(claim: Claim, numbers: Numbers, used: Mapping[str, Any]) -> tuple:
+def _departs(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, ...]:
     """Say how the jobs behind a verdict depart from the printed setting and data."""
     said: dict[str, None] = {}
-    for results in {id(one): one for one in used.values()}.values():
-        runs = results.runs[results.runs["key"].isin(used)]
-        for run in runs.drop_duplicates("key").to_dict("records"):
-            said |= dict.fromkeys(_departs_of(claim, numbers.table, results, run))
+    for results in _each(used):
+        runs = results.runs[results.runs["key"].isin(used)].drop_duplicates("key")
+        about = runs[["key", "dataset", "model", "method", "variant", "stopped"]]
+        for run in about.itertuples():
+            said |= dict.fromkeys(
+                _departs_of(claim, table, results.record(run.key), run)
+            )
     return tuple(said)
 
 
-def _departs_of(claim: Claim, table: str, results: Any, run: Mapping) -> list[str]:
+def _each(used: Mapping[str, Any]) -> list[Any]:
+    """Return the results that have the jobs, each once."""
+    return list({id(results): results for results in used.values()}.values())
+
+
+def _departs_of(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
     """Say how one job departs from the nearest of the settings that a table prints."""
-    dataset = run["dataset"]
-    if TOY.search(dataset):
-        return [f"stand-in: {label(dataset)}"]
-    record = results.record(run["key"])
-    lines = _lines(claim.id.partition("-")[0], table, run)
+    if TOY.search(run.dataset):
+        return [f"stand-in: {label(run.dataset)}"]
+    paper = claim.id.partition("-")[0]
+    lines = _lines(paper, table, run.dataset, run.model, run.method)
     if not lines:
-        return stand_in(dataset, record["provenance"].get("data_origin", ""))
-    options = {"variant": run["variant"], "dataset": dataset, "instead": claim.setting}
+        return stand_in(run.dataset, record["provenance"].get("data_origin", ""))
+    options = {"variant": run.variant, "dataset": run.dataset, "instead": claim.setting}
     each = [departures(record, line, **options) for line in lines]
     found = min(each, key=len)
-    return [*found, "a run stopped early"] if run.get("stopped") else found
+    return [*found, "a run stopped early"] if run.stopped else found
 
 
-def _lines(paper: str, table: str, run: Mapping) -> list[dict[str, Any]]:
+@functools.cache
+def _lines(
+    paper: str, table: str, dataset: str, model: str, method: str
+) -> list[dict[str, Any]]:
     """Return the printed lines of a run's data, network and method, or any method's."""
     if not table:
         return []
-    name, network = _in_print(paper, table, run["dataset"], run["model"])
+    name, network = _in_print(paper, table, dataset, model)
     printed = numbers(paper, table)
     printed = printed[printed["dataset"] == name]
     if network:
         printed = printed[printed["model"] == network]
-    own = printed[printed["method"] == run["method"]]
+    own = printed[printed["method"] == method]
     chosen = own if len(own) else printed
     return chosen.drop_duplicates(["model", "params"]).to_dict("records")
 
@@ -275,17 +296,22 @@ def _together(words: pd.Series) -> str:
 
 
 def _texts(rows: pd.DataFrame) -> str:
-    """Write the numbers of a claim's rows, each behind its data set and variant."""
+    """Write the numbers of a claim's rows, each behind what it is of."""
+    rows = rows[rows["text"] != ""]
     networks = rows.groupby("dataset")["model"].nunique()
-    said = []
-    for row in rows[rows["text"] != ""].to_dict("records"):
-        dataset = row["dataset"]
+    several = rows["table"].nunique() > 1
+    said: dict[str, None] = {}
+    for row in rows.to_dict("records"):
+        dataset, where = row["dataset"], []
+        if several and row["table"]:
+            where.append(f"Table {row['table'][1:]}")
         if row["variant"] == "printed":
             dataset = (STAND_INS | SAME).get(dataset, dataset)
-        where = [label(dataset)] if dataset else []
+        if dataset:
+            where.append(label(dataset))
         if networks[row["dataset"]] > 1:
             where.append(label(row["model"]))
         if row["variant"] in SHORT:
             where.append(SHORT[row["variant"]])
-        said.append(f"{', '.join(where)}: {row['text']}" if where else row["text"])
+        said[f"{', '.join(where)}: {row['text']}" if where else row["text"]] = None
     return "; ".join(said)

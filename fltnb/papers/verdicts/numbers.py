@@ -12,12 +12,9 @@ import numpy as np
 import pandas as pd
 
 from ...errors import FltnbError
-from ..compare import COLUMNS, TARGETS
+from ..measured import COLUMNS, NO_SWITCH, TARGETS, without_switches
 from ..numbers import numbers
 from ..settings import printed_setting
-
-NO_SWITCH = ("precision", "network", "table")
-"""Axes of runs that change nothing of what a printed number is about."""
 
 
 class Print:
@@ -229,12 +226,12 @@ class Numbers:
             if name not in found:
                 return found.iloc[:0]
             found = found[_wanted(found[name], want)]
-        for name in self.results.axes:
-            switch = name not in axes and name not in NO_SWITCH and kind != "study"
-            if switch and name in found:
-                absent = found[name].isna() | (found[name].astype(str) == "")
-                found = found[absent]
-        return found
+        if kind == "study":
+            return found
+        free = {*axes, *NO_SWITCH}
+        others = [name for name in self.results.axes if name not in free]
+        runs = self.results.runs
+        return without_switches(found, runs[runs["kind"] == kind], others)
 
     def _use(self, found: pd.DataFrame) -> pd.DataFrame:
         if not self.printed:

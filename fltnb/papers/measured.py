@@ -1,0 +1,315 @@
+"""What was measured for every number of a printed table."""
+
+import functools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ..errors import FltnbError, choose
+from ..metrics import seed_spread
+from .names import label
+from .numbers import KEY, numbers
+from .settings import (
+    NOTEBOOKS,
+    SAME,
+    STAND_INS,
+    Row,
+    departures,
+    printed_setting,
+    run_setting,
+    tested_on,
+)
+
+COLUMNS = {
+    ("accuracy", "test"): "accuracy",
+    ("accuracy_variance", "test"): "variance",
+    ("accuracy", "train"): "train_accuracy",
+    ("accuracy_variance", "train"): "train_variance",
+    ("micro_accuracy", "test"): "micro",
+    ("micro_f1", "test"): "micro_f1",
+    ("macro_accuracy", "test"): "accuracy",
+    ("macro_f1", "test"): "macro_f1",
+    ("avg_accuracy", "test"): "accuracy",
+    ("worst_accuracy", "test"): "worst",
+    ("ari", ""): "ari",
+}
+"""Printed metric and split -> column of ``runs``."""
+TARGETS = {"clean_accuracy": "test", "backdoor_accuracy": "probe"}
+"""Printed metric -> column of ``clients``: EMD-CFL's Tables 3 and 8 print means over
+the clients of true cluster 0."""
+VARIANTS = ("as_written", "as_run")
+LEVELS = ("n_clients", "participation", "local_epochs", "rounds")
+"""Settings under several of which a table may print one method (FLT's Table 5,
+EMD-CFL's Table 6). Rounds are read off the curve of one run."""
+NO_SWITCH = ("precision", "network", "table")
+"""Axes of runs that change nothing of what a printed number is about."""
+NOTHING = {
+    "mean": float("nan"),
+    "spread": float("nan"),
+    "seeds": 0,
+    "departs": (),
+    "keys": (),
+    "status": "not run",
+    "on_copies": False,
+}
+"""What stands beside a number for which nothing was run."""
+
+
+def measured(
+    results: Any,
+    paper: str,
+    table: str,
+    datasets: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Find what was measured for every number of a printed table.
+
+    Of the trainings with the same data, method, variant and network those count that
+    have no switch set: an axis of this notebook that others lack. Where several have a
+    number, the one nearest to the printed setting counts. A study stands beside the
+    tables that its axis ``table`` names, with its own table "printed": one row per
+    number with ``value``, whatever tells the numbers apart (``method``, ``user_i``)
+    and, if it departs, ``otherwise``.
+
+    Returns a DataFrame, one row per printed number and variant: the columns of
+    :func:`fltnb.papers.numbers` (``number`` NaN where the paper has none), ``variant``,
+    ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``departs``
+    (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs, ``status``
+    ("printed setting", "reduced setting", "stand-in data", "not run"), ``on_copies``
+    (the pixels are those of compressed copies). FltnbError: several jobs of one seed
+    fit a number, as where two networks were run and the paper names none.
+
+    Parameters
+    ----------
+    results : Results, or None for nothing
+    paper, table : such as "flt", "T1"
+    datasets : by default the table's own; one that it does not print (digits) gets its
+        rows without printed numbers
+    beside : methods that the paper does not have and that get rows, too
+    """
+    runs = pd.DataFrame() if results is None else results.runs
+    for book in runs["notebook"].unique() if "notebook" in runs else ():
+        tables = NOTEBOOKS[choose(paper, NOTEBOOKS, "paper")].get(book, (table,))
+        if table not in tables:
+            raise FltnbError(
+                f"{book} has no results for {table} of {paper}: "
+                "take those of the table's own notebook."
+            )
+    found = None if runs.empty else _Found(results, paper, table)
+    rows = []
+    for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside):
+        for variant in VARIANTS:
+            cell = NOTHING if found is None else found.cell(line, variant)
+            rows.append(line | {"variant": variant} | cell)
+    return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOTHING])
+
+
+def _lines(
+    printed: list[dict], datasets: Sequence[str] | None, beside: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield printed lines by data set, and lines without numbers for other methods."""
+    nan = float("nan")
+    empty = {"value": "", "error": "", "note": "", "number": nan, "number_error": nan}
+    first = [line for line in printed if _same(line, printed[0], "dataset", "model")]
+    for name in datasets or dict.fromkeys(line["dataset"] for line in printed):
+        own = [line for line in printed if line["dataset"] == name]
+        # a set that the paper does not use: the rows of the first one, without numbers
+        own = own or [line | empty | {"dataset": name} for line in first]
+        yield from own
+        for method in beside:
+            for line in own:
+                if line["method"] == own[0]["method"]:
+                    yield line | empty | {"method": method}
+
+
+def _same(one: Row, other: Row, *names: str) -> bool:
+    return all(one[name] == other[name] for name in names)
+
+
+def without_switches(
+    rows: pd.DataFrame, trainings: pd.DataFrame, axes: Iterable[str]
+) -> pd.DataFrame:
+    """Keep the rows that have no value on axes which differ among the trainings."""
+    for name in axes:
+        if name in rows and trainings[name].nunique(dropna=False) > 1:
+            rows = rows[unset(rows[name])]
+    return rows
+
+
+def unset(values: pd.Series) -> pd.Series:
+    """Say where an axis has no value."""
+    return values.isna() | (values.astype(str) == "")
+
+
+def sets_beside(line: Row) -> list[str]:
+    """Return the data sets of runs that may stand beside a line, its own first."""
+    version = ""
+    if line["setting"].startswith("rotated_"):
+        version = line["setting"].removeprefix("rotated")
+    own = line["dataset"] + version
+    others = [name for name, printed in (STAND_INS | SAME).items() if printed == own]
+    return [own, *others]
+
+
+def kinds_beside(variant: str) -> tuple[str, ...]:
+    """Return the variants of runs for one of the two: the text's may have no name."""
+    return (variant, "") if variant == "as_written" else (variant,)
+
+
+class _Found:
+    """The jobs of one notebook that may stand beside one table."""
+
+    def __init__(self, results: Any, paper: str, table: str):
+        self.results, self.paper = results, paper
+        lines = numbers(paper, table)
+        self.levels = _levels(lines)
+
+        runs = results.runs
+        trainings = runs[runs["kind"] == "training"]
+        free = {*NO_SWITCH, *self.levels, "clients"}
+        axes = [name for name in results.axes if name not in free]
+        plain = without_switches(trainings, trainings, axes)
+        by = ["dataset", "method", "variant"]
+        groups = plain.groupby(by, sort=False)
+        self.trainings = {key: own.to_dict("records") for key, own in groups}
+        self.studies = list(self._studied(runs, table))
+
+    def _studied(self, runs: pd.DataFrame, table: str) -> Iterator[dict[str, Any]]:
+        """Yield the numbers of studies that stand beside the table."""
+        if "table" not in runs:
+            return
+        studies = runs[runs["kind"] == "study"]
+        shared = ["dataset", "variant", "seed", "model", "key"]
+        for run in studies.to_dict("records"):
+            if table not in run["table"].split():
+                continue
+            for row in self.results.table(run["key"], "printed").to_dict("records"):
+                about = {name: run[name] for name in shared}
+                about["network"] = row.get("model", "")
+                yield about | row
+
+    def cell(self, line: Row, variant: str) -> dict[str, Any]:
+        """Return what was measured for one number."""
+        at_round = None
+        if "rounds" in self.levels:
+            at_round = printed_setting(line)["rounds"]
+        groups: dict[tuple, list[tuple[dict, float]]] = {}
+        for row, value in self._candidates(line, variant, at_round):
+            if value != value:
+                continue
+            where = row["dataset"], variant, at_round
+            departs = departures(self.results.record(row["key"]), line, *where)
+            if row.get("otherwise"):
+                departs.append(row["otherwise"])
+            if row.get("stopped"):
+                departs.append("a run stopped early")
+            group = (tuple(departs), row.get("kind", "study"))
+            groups.setdefault(group, []).append((row, float(value)))
+        if not groups:
+            return NOTHING
+
+        def order(group: tuple) -> tuple:
+            departs, _ = group
+            standing = tested_on(departs) == "stand-in data"
+            return bool(departs), standing, len(departs), -len(groups[group])
+
+        nearest = min(groups, key=order)
+        rows = [row for row, _ in groups[nearest]]
+        values = [value for _, value in groups[nearest]]
+        _refuse_twice(rows, line, variant)
+        departs, _ = nearest
+        origin = self.results.record(rows[0]["key"])["provenance"]
+        return {
+            "mean": sum(values) / len(values),
+            "spread": seed_spread(values),
+            "seeds": len(values),
+            "departs": departs,
+            "keys": tuple(row["key"] for row in rows),
+            "status": tested_on(departs),
+            "on_copies": "copies" in origin.get("data_origin", ""),
+        }
+
+    def _candidates(
+        self, line: Row, variant: str, at_round: int | None
+    ) -> Iterator[tuple[dict, float]]:
+        """Yield the jobs that have one printed number, with their numbers."""
+        for row in self.studies:
+            if self._is_about(row, line, variant):
+                yield row, row["value"]
+        for dataset in sets_beside(line):
+            for kind in kinds_beside(variant):
+                for row in self.trainings.get((dataset, line["method"], kind), ()):
+                    if self._has_network(row, line) and self._at_level(row, line):
+                        yield row, self._value(row, line, at_round)
+
+    def _is_about(self, row: Row, line: Row, variant: str) -> bool:
+        """Whether a study's number is a printed one: they agree in what both name."""
+        wanted = {"variant": kinds_beside(variant), "network": ["", line["model"]]}
+        for name in KEY:
+            if line[name] and name != "model":
+                wanted[name] = [line[name]]
+        if line["dataset"]:
+            wanted["dataset"] = sets_beside(line)
+        for name, value in json.loads(line["params"] or "{}").items():
+            wanted[name] = [value]
+        return all(row[name] in wanted[name] for name in wanted if name in row)
+
+    def _has_network(self, row: Row, line: Row) -> bool:
+        if self.paper != "flt" or not line["model"]:
+            return True  # FLT alone has two networks on one data set
+        return row["model"].startswith("mlp") == (line["model"] == "mlp")
+
+    def _at_level(self, row: Row, line: Row) -> bool:
+        """Whether a run has the settings by which the table's lines are told apart."""
+        levels = [name for name in self.levels if name != "rounds"]
+        if not levels:
+            return True
+        have = run_setting(self.results.record(row["key"]))
+        want = printed_setting(line)
+        return all(abs(have[name] - want[name]) < 1e-9 for name in levels)
+
+    def _value(self, row: Row, line: Row, at_round: int | None) -> float:
+        """Return a run's number, at a round or over the targets where asked for."""
+        if line["metric"] in TARGETS:
+            targets = self._targets[TARGETS[line["metric"]]]
+            return targets.get(row["key"], float("nan"))
+        column = COLUMNS.get((line["metric"], line["split"]), "")
+        if at_round is None:
+            return float(row.get(column, "nan"))
+        curves = self.results.curves
+        there = (curves["key"] == row["key"]) & (curves["split"] == line["split"])
+        return float(curves.loc[there & (curves["round"] == at_round), column].mean())
+
+    @functools.cached_property
+    def _targets(self) -> pd.DataFrame:
+        clients = self.results.clients
+        targets = clients[clients["true_cluster"] == 0]
+        return targets.groupby("key")[list(TARGETS.values())].mean()
+
+
+def _levels(lines: pd.DataFrame) -> list[str]:
+    """Return the settings under several of which a table prints one method."""
+    each: dict[tuple, list[dict]] = {}
+    for line in lines.to_dict("records"):
+        number = tuple(line[name] for name in (*KEY, "setting"))
+        each.setdefault(number, []).append(printed_setting(line))
+    found = []
+    for name in LEVELS:
+        values = [{one.get(name) for one in settings} for settings in each.values()]
+        if any(len(different) > 1 for different in values):
+            found.append(name)
+    return found
+
+
+def _refuse_twice(rows: list[Mapping], line: Row, variant: str) -> None:
+    """Refuse several jobs of one seed."""
+    if len({row["seed"] for row in rows}) == len(rows):
+        return
+    networks = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
+    raise FltnbError(
+        f"Several jobs of one seed fit {label(line['method'])} on "
+        f"{label(line['dataset'])} {label(variant)} ({networks}): "
+        "select one with results.where() before."
+    )
