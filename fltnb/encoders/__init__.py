@@ -3,8 +3,10 @@
 from ..settings import brief, checked
 from .embedding import embed_clients
 from .pretraining import KINDS, EncoderSpec, pretrain, sent_parameters
+from .published import enc1, enc2
 
-__all__ = ["KINDS", "EncoderSpec", "embed_clients", "pretrain", "sent_parameters"]
+__all__ = ["KINDS", "EncoderSpec", "embed_clients", "enc1", "enc2", "pretrain"]
+__all__ += ["sent_parameters"]
 
 
 def canonical(settings: dict) -> dict:

@@ -8,13 +8,14 @@ and verdicts that the cells below it fill in; its cells tagged ``parameters`` an
 from .about import provenance, versions
 from .html import html
 from .page import Page
-from .parameters import of
+from .parameters import Picked, of
 from .pictures import agreement, curves, dots, png
 from .profiled import Settings, setup, show_table, to_markdown
 from .tables import axis_table, mean_table, printed, score_table, scores, verdict_table
 
 __all__ = [
     "Page",
+    "Picked",
     "Settings",
     "agreement",
     "axis_table",

@@ -34,6 +34,42 @@ def of(setting: Any, *keys: str) -> Any:
     return setting
 
 
+class Picked:
+    """The parameters of one run: each as :func:`of` finds it, or as a switch has it.
+
+    ``picked.rounds`` is one of them, ``picked("rounds", "lr")`` a dict of several.
+
+    Parameters
+    ----------
+    parameters : name -> setting, such as ``globals()`` of a notebook
+    switch : name -> value, what this run has in place of a parameter
+    *keys : data set, variant, or whatever else the settings are told apart by
+
+    Examples
+    --------
+    >>> picked = Picked({"lr": {"a": 1, "b": 2}, "rounds": 5}, {"rounds": 9}, "b")
+    >>> picked.lr, picked("lr", "rounds")
+    (2, {'lr': 2, 'rounds': 9})
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Any], switch: Mapping[str, Any], *keys: str
+    ):
+        self._parameters = parameters
+        self._switch = switch
+        self._keys = keys
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._switch:
+            return self._switch[name]
+        if name not in self._parameters:
+            raise FltnbError(f"The run asks for {name}, which is no parameter: add it.")
+        return of(self._parameters[name], *self._keys)
+
+    def __call__(self, *names: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names}
+
+
 def assigned(source: str) -> dict[str, Any]:
     """Return what a cell of parameters assigns, name -> value."""
     namespace: dict[str, Any] = {}
