@@ -11,7 +11,15 @@ from .page import Page
 from .parameters import Picked, of
 from .pictures import agreement, curves, dots, png
 from .profiled import Settings, setup, show_table, to_markdown
-from .tables import axis_table, mean_table, printed, score_table, scores, verdict_table
+from .tables import (
+    axis_table,
+    mean_table,
+    printed,
+    score_table,
+    scores,
+    verdict_table,
+    words,
+)
 
 __all__ = [
     "Page",
@@ -25,4 +33,4 @@ __all__ = [
     "mean_table",
 ]
 __all__ += ["of", "png", "printed", "provenance", "score_table", "scores", "setup"]
-__all__ += ["show_table", "to_markdown", "verdict_table", "versions"]
+__all__ += ["show_table", "to_markdown", "verdict_table", "versions", "words"]

@@ -67,6 +67,7 @@ class Picked:
         return of(self._parameters[name], *self._keys)
 
     def __call__(self, *names: str) -> dict[str, Any]:
+        """Return several parameters, name -> value."""
         return {name: getattr(self, name) for name in names}
 
 

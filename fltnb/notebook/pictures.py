@@ -23,7 +23,7 @@ LOOKS = {
 """Source of a number -> colour, marker and words."""
 OTHERS = (("#009E73", "*"), ("#CC79A7", "s"), ("#56B4E9", "^"))
 """Colours and markers of further sources, in order."""
-TITLE = 105
+TITLE = 88
 """Characters of a title on one line."""
 NEAR = 3.0
 """Points within which a number agrees with print, as in the report."""

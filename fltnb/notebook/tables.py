@@ -1,6 +1,7 @@
 """Tables of a page: printed numbers beside ours, further axes, verdicts."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from IPython import display
 
 from ..papers import label, numbers
 from ..papers.measured import COLUMNS
-from ..papers.names import SHORT
+from ..papers.names import NAMES, SHORT
 from ..papers.settings import NETWORKS, SAME, STAND_INS
 from .html import html
 
@@ -279,7 +280,8 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     told = outcomes(tested)
     shown = tested[tested["text"] != ""]
     shown = shown.assign(where=_where(shown))
-    heads = shown[["where", "variant"]].drop_duplicates()
+    heads = shown[["dataset", "where", "variant"]].drop_duplicates()
+    heads = heads.sort_values("dataset", key=_rank, kind="stable")
     side_by_side = len(heads) <= columns
 
     rows, tints = [], []
@@ -310,6 +312,12 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     return html(table, tints, said + "the paper's, which counts neither way.")
 
 
+def _rank(datasets: pd.Series) -> pd.Series:
+    """Return the place of each data set among the names for people."""
+    order = list(NAMES)
+    return datasets.map(lambda name: order.index(name) if name in order else len(order))
+
+
 def _where(tested: pd.DataFrame) -> pd.Series:
     """Name data set and, where a data set has several, network of each row."""
     many = tested.groupby("dataset")["model"].nunique()
@@ -324,14 +332,11 @@ def _where(tested: pd.DataFrame) -> pd.Series:
 
 def _number(one: Mapping[str, Any]) -> tuple[tuple[str, str], str, str]:
     """Return the column of a tested number, its text and its colour."""
+    text = re.split(r" \(|;", one["text"])[0]
     if one["variant"] == "printed":
-        return ("printed", one["where"]), one["text"], ""
+        return ("printed", one["where"]), text, ""
     sign, tint = SIGNS[one["outcome"]]
-    return (
-        (f"here: {one['where']}", words(one["variant"])),
-        f"{one['text']} {sign}",
-        tint,
-    )
+    return (f"here: {one['where']}", words(one["variant"])), f"{text} {sign}", tint
 
 
 def _order(heads: pd.DataFrame) -> list[tuple[str, str]]:
