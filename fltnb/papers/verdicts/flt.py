@@ -4,17 +4,11 @@ import numpy as np
 import pandas as pd
 
 from .claim import Finding, claim, not_tested
-from .numbers import Numbers
+from .numbers import Numbers, ahead
 
 SCENARIOS = ("T1", "T2")
 OTHERS = ("fedavg", "local", "pca_km_hc", "fedsem")
 """Methods with which scenarios 1 and 2 compare FLT; FLT is its row with Enc1."""
-
-
-def lead(t: Numbers, other: str) -> float:
-    """Return by how many points FLT is ahead of a method."""
-    mean = t.means("flt_enc1", other)
-    return mean["flt_enc1"] - mean[other]
 
 
 @claim("flt-fig2", unit="ARI", show="{:.2f}")
@@ -35,8 +29,8 @@ def encoders_agree(t: Numbers) -> Finding:
 @claim("flt-t1-2", data=("cifar10",), tables=("T1",))
 def fedavg_collapses(t: Numbers) -> Finding:
     """FedAvg is 40 points or more behind FLT."""
-    ahead = lead(t, "fedavg")
-    return Finding(ahead, ahead > 40)
+    lead = ahead(t.means("flt_enc1", "fedavg"))
+    return Finding(lead, lead > 40)
 
 
 @claim("flt-t1-3", tables=SCENARIOS)
@@ -47,8 +41,7 @@ def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
     best = "flt_enc1" if t.printed else "oracle"
 
     def behind(scenario: Numbers, measure: str) -> float:
-        mean = scenario.means("local", best, measure=measure)
-        return mean[best] - mean["local"]
+        return ahead(scenario.means(best, "local", measure=measure))
 
     one = behind(first, "accuracy")
     two = behind(second, "accuracy")
@@ -66,23 +59,23 @@ def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
 @claim("flt-t1-4", tables=SCENARIOS, show="{:+.2f}")
 def flt_is_best(t: Numbers) -> Finding:
     """FLT has the best accuracy (scenario 1: or within 0.1 points)."""
-    mean = t.means("flt_enc1", *OTHERS)
-    ahead = mean["flt_enc1"] - np.max(mean[list(OTHERS)].to_numpy())
+    lead = ahead(t.means("flt_enc1", *OTHERS))
     # in print FedSEM is ahead by 0.03 on MNIST in scenario 1: the paper's tie
-    return Finding(ahead, ahead >= (0 if t.table == "T2" else -0.1))
+    least = 0 if t.table == "T2" else -0.1
+    return Finding(lead, lead >= least)
 
 
 @claim("flt-t1-5", tables=SCENARIOS)
 def lead_over_fedsem(t: Numbers) -> Finding:
     """FLT leads FedSEM: little on MNIST, by 7 to 9 points on CIFAR-10."""
-    ahead = lead(t, "fedsem")
+    lead = ahead(t.means("flt_enc1", "fedsem"))
     if t.dataset == "cifar10" and t.table == "T2":
-        return Finding(ahead, 6.5 <= ahead < 9.5)
+        return Finding(lead, 6.5 <= lead < 9.5)
     if t.dataset == "cifar10":
-        return Finding(ahead, 7 <= ahead <= 9)
+        return Finding(lead, 7 <= lead <= 9)
     if t.table == "T2":
-        return Finding(ahead, 0 < ahead <= 4)
-    return Finding(ahead, -1 <= ahead <= 1)
+        return Finding(lead, 0 < lead <= 4)
+    return Finding(lead, -1 <= lead <= 1)
 
 
 @claim(
@@ -92,30 +85,30 @@ def lead_over_fedsem(t: Numbers) -> Finding:
 )
 def headline(t: Numbers) -> Finding:
     """FLT improves on FedSEM by 7 or more on CIFAR-10 (1), about 3 on MNIST (2)."""
-    ahead = lead(t, "fedsem")
+    lead = ahead(t.means("flt_enc1", "fedsem"))
     if t.table == "T2":
-        return Finding(ahead, abs(ahead - 3) <= 1)
-    return Finding(ahead, ahead >= 7)
+        return Finding(lead, abs(lead - 3) <= 1)
+    return Finding(lead, lead >= 7)
 
 
 @claim("flt-text-local", tables=SCENARIOS)
 def local_is_behind(t: Numbers) -> Finding:
     """Local is half a point or more behind FLT."""
-    ahead = lead(t, "local")
-    return Finding(ahead, ahead >= 0.5)
+    lead = ahead(t.means("flt_enc1", "local"))
+    return Finding(lead, lead >= 0.5)
 
 
 @claim("flt-fig8-1", data=("cifar10",), tables=SCENARIOS)
 def leads_throughout(t: Numbers) -> Finding:
     """FLT with either encoder leads in every round (least lead)."""
-    encoders = [name for name in ("flt_enc1", "flt_enc2") if name in t.methods()]
-    curves = t.curves(*encoders, *OTHERS)
-    if curves.empty or not encoders:
+    least = []
+    for encoder in ("flt_enc1", "flt_enc2"):
+        curves = t.curves(encoder, *OTHERS)
+        if len(curves):
+            least.append(curves.apply(ahead, axis=1).min())
+    if not least:
         return not_tested("it needs the curves of all methods")
-    flt = np.min(curves[encoders].to_numpy(), axis=1)
-    best = np.max(curves[list(OTHERS)].to_numpy(), axis=1)
-    least = np.min(flt - best)
-    return Finding(least, least > 0)
+    return Finding(min(least), min(least) > 0)
 
 
 @claim("flt-fig8-2", tables=SCENARIOS, show="{:.2f}")
@@ -153,20 +146,16 @@ def _apart(one: pd.Series, other: pd.Series) -> pd.Series:
 def least_variance(t: Numbers) -> Finding:
     """FLT varies least over clients (scenario 4: less than most)."""
     if t.table == "T4":
-        others = ["fedavg", "pca_km_hc", "fedsem"]
-        variance = t.means("flt", *others, measure="variance")
+        variance = t.means("flt", "fedavg", "pca_km_hc", "fedsem", measure="variance")
         if variance.isna().any():
             return not_tested("not all methods were run")
-        higher = int((variance[others] > variance["flt"]).sum())
+        higher = int((variance > variance["flt"]).sum())
         return Finding(higher, higher >= 2, f"{higher} of 3 vary more")
 
     if t.table == "T3":
-        others = ["fedavg", "pca_km_hc", "ifca", "cfl", "fedsem"]
+        others = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem")
         variance = t.at_last_round_of("flt", *others, measure="variance")
-        flt = variance["flt"]
     else:
-        others = list(OTHERS)
-        variance = t.means("flt_enc1", *others, measure="variance")
-        flt = variance["flt_enc1"]
-    margin = np.min(variance[others].to_numpy()) - flt
+        variance = t.means("flt_enc1", *OTHERS, measure="variance")
+    margin = ahead(-variance)
     return Finding(margin, margin >= 0)

@@ -5,7 +5,7 @@ import pandas as pd
 
 from ... import clustering, federations, metrics
 from .claim import Finding, claim, not_tested
-from .numbers import Numbers
+from .numbers import Numbers, ahead
 
 WRITERS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem")
 """Methods with which scenario 3 compares FLT."""
@@ -44,9 +44,8 @@ def two_groups_without_blocks(t: Numbers) -> Finding:
 @claim("flt-t3-1", tables=("T3",), show="{:+.2f}")
 def full_graph_is_ahead(t: Numbers) -> Finding:
     """FLT with the full graph leads every other method after FLT's rounds."""
-    score = t.at_last_round_of("flt", *WRITERS)
-    ahead = score["flt"] - np.max(score[list(WRITERS)].to_numpy())
-    return Finding(ahead, ahead > 0)
+    lead = ahead(t.at_last_round_of("flt", *WRITERS))
+    return Finding(lead, lead > 0)
 
 
 @claim("flt-t3-2", tables=("T3",))
@@ -71,9 +70,8 @@ def _steps_down(accuracy: pd.Series) -> Finding:
 @claim("flt-text-clustered", tables=("T3",))
 def beats_clustered_methods(t: Numbers) -> Finding:
     """FLT beats PCA+kM+HC, IFCA, CFL and FedSEM, and FedSEM beats CFL (least lead)."""
-    score = t.at_last_round_of("flt", *WRITERS)
-    leads = [score["flt"] - score[name] for name in WRITERS if name != "fedavg"]
-    least = np.min([*leads, score["fedsem"] - score["cfl"]])
+    score = t.at_last_round_of("flt", "pca_km_hc", "ifca", "cfl", "fedsem")
+    least = np.min([ahead(score), score["fedsem"] - score["cfl"]])
     return Finding(least, least > 0)
 
 
@@ -86,7 +84,7 @@ def leads_in_scenario_3(t: Numbers) -> Finding:
     score = t.at_last_round_of("flt", *others)
     leads = score["flt"] - score[others].to_numpy()
     off = np.max(np.abs(leads - said))
-    text = ", ".join(f"{ahead:+.1f}" for ahead in leads)
+    text = ", ".join(f"{lead:+.1f}" for lead in leads)
     return Finding(off, off <= 1, text)
 
 
@@ -97,9 +95,8 @@ def rises_fastest(t: Numbers) -> Finding:
     if curves.empty:
         return not_tested("it needs the curves of all methods")
     last = curves["flt"].last_valid_index()
-    early = curves.loc[: last // 10].mean()
-    ahead = early["flt"] - np.max(early[list(WRITERS)].to_numpy())
-    return Finding(ahead, ahead > 0)
+    lead = ahead(curves.loc[: last // 10].mean())
+    return Finding(lead, lead > 0)
 
 
 @claim(
@@ -160,18 +157,16 @@ def _both_splits(t: Numbers) -> tuple[pd.Series, pd.Series]:
 @claim("flt-t4-1", tables=("T4",))
 def wide_margin(t: Numbers) -> Finding:
     """FLT leads the best other method by 17 points or more."""
-    mean = t.means("flt", *STRUCTURED)
-    ahead = mean["flt"] - np.max(mean[list(STRUCTURED)].to_numpy())
-    return Finding(ahead, ahead >= 17)
+    lead = ahead(t.means("flt", *STRUCTURED))
+    return Finding(lead, lead >= 17)
 
 
 @claim("flt-text-scenario4", tables=("T4",))
 def leads_in_scenario_4(t: Numbers) -> Finding:
     """FLT leads FedSEM by 40 points (MLP) and by 17 points (CNN), within 3."""
-    mean = t.means("flt", "fedsem")
-    ahead = mean["flt"] - mean["fedsem"]
+    lead = ahead(t.means("flt", "fedsem"))
     said = 40 if t.model.startswith("mlp") else 17
-    return Finding(ahead, abs(ahead - said) <= 3)
+    return Finding(lead, abs(lead - said) <= 3)
 
 
 @claim("flt-fig5-1", tables=("T4",), unit="rounds", show="{:.0f}")
@@ -196,16 +191,15 @@ def far_ahead_at_round_20(t: Numbers) -> Finding:
     curves = t.curves("flt", *STRUCTURED)
     if curves.empty:
         return not_tested("it needs the curves of all methods")
-    then = curves.loc[: _early(curves.index.max())].iloc[-1]
-    ahead = then["flt"] - np.max(then[list(STRUCTURED)].to_numpy())
-    return Finding(ahead, ahead >= 10)
+    early = _early(curves.index.max())
+    lead = ahead(curves.loc[:early].iloc[-1])
+    return Finding(lead, lead >= 10)
 
 
 @claim("flt-fig5-2", models=("mlp",), tables=("T4",))
 def fedsem_is_no_better_than_fedavg(t: Numbers) -> Finding:
     """FedSEM is no better than FedAvg with the MLP (5 points at most)."""
-    mean = t.means("fedsem", "fedavg")
-    gap = mean["fedsem"] - mean["fedavg"]
+    gap = ahead(t.means("fedsem", "fedavg"))
     return Finding(gap, gap <= 5)
 
 

@@ -259,6 +259,14 @@ class Numbers:
         return found["key"].map(targets.groupby("key")[column].mean())
 
 
+def ahead(numbers: pd.Series) -> float:
+    """Return how far the first of some numbers is above the highest of the others.
+
+    NaN if one is missing.
+    """
+    return float(numbers.iloc[0] - np.max(numbers.iloc[1:].to_numpy()))
+
+
 class Nothing:
     """Results without a job."""
 
