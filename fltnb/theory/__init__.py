@@ -1,6 +1,8 @@
-"""FLT's Table 6 (``traffic``), Theorem 1 (``clustering``) and Theorem 2 (``problems``, ``convergence``) as numbers.
+"""What FLT (arXiv 2103.15947) proves and counts, as numbers that can be computed.
 
-Each printed line that does not follow is computed beside the line that does (``notebooks/06_costs_and_theory.ipynb``).
+Theorem 1 stands in ``clustering``, Theorem 2 in ``problems`` and ``convergence``, and
+Table 6 in ``traffic``. A printed line that does not follow has the one that does beside
+it (``notebooks/06_costs_and_theory.ipynb``).
 """
 
 from . import clustering, convergence, problems, traffic

@@ -1,4 +1,7 @@
-"""What FLT and its kin send: Table 6 of FLT (arXiv 2103.15947) as formulas, and scales for what a run really moves."""
+"""What FLT and the methods beside it send: Table 6 of FLT (arXiv 2103.15947).
+
+As formulas, and as scales that weigh what a run really moves.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +12,10 @@ from ..errors import choose
 from ..federations import Federation
 from ..methods import Context, Method
 
-ROUNDS = "2ρMW_local·T"  # one model down and one up per participant
+# one model down and one up per participant
+ROUNDS = "2ρMW_local·T"
 OPEN = "not in the paper, which leaves the option open"
+
 FORMULAS = {
     "flt": ("M·W_enc + kMe + 2ρMW_local·T", "Table 6"),
     "fedsem": (ROUNDS, "Table 6"),
@@ -41,14 +46,17 @@ PRINTED_SIZES = {"MLP": 169_462, "CNN": 3_459_582, "ConvAE": 51_577}
 
 
 class Cost(NamedTuple):
-    """Scalars sent in a whole run, up and down together: once before round 1, in all rounds, and both."""
+    """Scalars sent in a whole run, up and down together.
+
+    Once before round 1, in all rounds, and both.
+    """
 
     once: float
     rounds: float
     total: float
 
 
-def formula(
+def formula(  # noqa: PLR0913
     method: str,
     M: int,
     rho: float,
@@ -63,34 +71,50 @@ def formula(
 ) -> Cost:
     """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
 
-    FltnbError: no formula is known for the method.
-
     Parameters
     ----------
-    method : str, a key of :data:`FORMULAS`
-    M, rho, T : int, float, int, clients, share of them per round, rounds
-    W_local, W_enc : int, parameters of the local model and of what is sent of the encoder
-    k, e : int, centroids per client and their dimension
-    C, warmup : int, models that IFCA sends, and its first rounds as plain FedAvg, which Table 6 ignores
-    again : int, R, clusterings of dynamic FLT after the first
+    method : str
+        A key of :data:`FORMULAS`; others raise FltnbError.
+    M, rho, T : int, float, int
+        Clients, share of them per round, rounds.
+    W_local, W_enc : int
+        Parameters of the local model, and of what is sent of the encoder.
+    k, e : int
+        Centroids per client, and their dimension.
+    C, warmup : int
+        Models that IFCA sends, and its first rounds as plain FedAvg, which Table 6
+        ignores.
+    again : int
+        R, clusterings of dynamic FLT after the first.
     """
     choose(method, FORMULAS, "method with a formula")
-    a_model, centroids, flt = rho * M * W_local, k * M * e, method.startswith("flt")
-    once = (centroids if flt or method == "pca_km_hc" else 0) + (
-        M * W_enc if flt else 0
-    )
-    rounds = 2 * a_model * T + again * centroids
+    if method == "local":
+        return Cost(0, 0, 0)
+
+    models = rho * M * W_local
+    centroids = k * M * e
+    once = 0
+    if method.startswith("flt"):
+        once = centroids + M * W_enc
+    elif method == "pca_km_hc":
+        once = centroids
+
+    rounds = 2 * models * T + again * centroids
     if method == "ifca":
-        rounds = a_model * (2 * warmup + (T - warmup) * (C + 1))
-    rounds = 0 if method == "local" else rounds
+        rounds = models * (2 * warmup + (T - warmup) * (C + 1))
     return Cost(once, rounds, once + rounds)
 
 
 class Scales:
-    """An engine that weighs in scalars what passes in a round: different models on their way down, all that return."""
+    """An engine that counts the scalars that pass in a round.
+
+    Down pass the models that a client has not received before; all trained ones return.
+    """
 
     def __init__(self, engine: Any):
-        self._engine, self._held, self.moved = engine, set(), 0
+        self._engine = engine
+        self._received: set[tuple[int, int]] = set()
+        self.moved = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -99,11 +123,11 @@ class Scales:
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]
     ) -> None:
         models = [hash(model.tobytes()) for model in theta]
-        new = {
-            (int(i), models[row]) for row, i in zip(rows, clients, strict=True)
-        } - self._held
-        self._held |= new
-        self.moved += len(new) * theta.shape[1]
+        for row, client in zip(rows, clients, strict=True):
+            received = (int(client), models[row])
+            if received not in self._received:
+                self._received.add(received)
+                self.moved += theta.shape[1]
 
     def train(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any
@@ -125,34 +149,26 @@ class Scales:
 def moved(
     fed: Federation, method: Method, training: Mapping[str, Any]
 ) -> tuple[int, int]:
-    """Scalars that a run really moves, ``(once, in all rounds)``: the arrays themselves, not what the method declares.
+    """Scalars that a run really moves: ``(once, in all rounds)``.
 
-    What an unfitted method clusters by is weighed as the numbers of its clusterer's ``centroids_`` and of the encoder.
-    ``training`` has the arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them.
+    The arrays themselves are weighed, not what the method declares. What an unfitted
+    method clusters by is weighed as its clusterer's ``centroids_`` and the encoder.
+    ``training`` has the arguments of :func:`fltnb.run`; ``model``, ``rounds`` and
+    ``participation`` must be among them.
     """
     from .. import rounds
-    from ..encoders import networks, pretrain
     from ..training import make_engine
 
     spec, net = rounds.check(method, fed, **training)
-    once, total, context = 0, 0, Context(spec.seed)
+    context = Context(spec.seed)
+    once = 0
     if hasattr(method, "encoder"):
-        method.clusterer = method.fitted(
-            fed, context
-        )  # fitted once, and taken as it is by `start`
+        # fitted once, and then taken as it is by `start`
+        method.clusterer = method.fitted(fed, context)
         once = int(np.isfinite(method.clusterer.centroids_).sum())
-        weights = {
-            name: value
-            for name, value in pretrain(method.encoder).items()
-            if name != "input_shape"
-        }
-        if method.encoder.kind == "convae":  # the part that embeds; it is used as it is
-            weights = networks.encoder_state(
-                networks.load("convae", fed.input_shape, method.encoder.latent, weights)
-            )
-        once += fed.n_clients * sum(
-            int(np.prod(value.shape)) for value in weights.values()
-        )
+        once += fed.n_clients * _encoder_size(method.encoder, fed)
+
+    total = 0
     with make_engine(fed, net, spec, "auto", "cpu") as engine:
         state = method.start(fed, net, context)
         for round in range(1, training["rounds"] + 1):
@@ -162,11 +178,20 @@ def moved(
             scales = Scales(engine)
             state = method.observe(state, clients, round, scales)
             state, trained = method.train(state, clients, round, scales)
-            state = method.revise(
-                method.collect(state, clients, trained.theta, round),
-                fed,
-                round,
-                context,
-            )
+            state = method.collect(state, clients, trained.theta, round)
+            state = method.revise(state, fed, round, context)
             total += scales.moved
     return once, total
+
+
+def _encoder_size(encoder: Any, fed: Federation) -> int:
+    """Scalars of the encoder that one client receives."""
+    from ..encoders import networks, pretrain
+
+    weights = dict(pretrain(encoder))
+    weights.pop("input_shape", None)
+    if encoder.kind == "convae":
+        # only the half that embeds is sent
+        net = networks.load("convae", fed.input_shape, encoder.latent, weights)
+        weights = networks.encoder_state(net)
+    return sum(int(np.prod(value.shape)) for value in weights.values())
