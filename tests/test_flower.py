@@ -22,7 +22,7 @@ GIVEN = [(x, FED.labels[index]) for x, index in zip(PIXELS, FED.train, strict=Tr
 MODEL = models.make("mlp_plain", FED.input_shape, FED.n_classes)
 START = MODEL.init(0)
 SIGNATURES = fl.TransportSignatures(n_splits=2)
-flower.PAUSE = 0  # nobody is waited for here
+flower.letters.PAUSE = 0  # nobody is waited for here
 ENGINE = training.make_engine(
     FED, MODEL, training.TrainSpec(batch_size=50, lr=0.1), "serial"
 )
@@ -229,12 +229,14 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
     def ask(clusterer, *known):
-        content = flower._content(flower.flwr_app(), Letter({}, {"known": list(known)}))
+        content = flower.letters.packed(Letter({}, {"known": list(known)}))
         context = Context(1, 5, {"partition-id": 3}, RecordDict(), {})
         answer = flower.sketch_query(
             clusterer, lambda context: GIVEN[3][: 1 + clusterer.labelled]
         )
-        return flower._read(answer(Message(content, 5, "query.sketch"), context))
+        return flower.letters.unpacked(
+            answer(Message(content, 5, "query.sketch"), context)
+        )
 
     sent, notes = ask(SIGNATURES)
     assert notes == {"client": "3"}

@@ -67,9 +67,8 @@ class Problem:
     def gradients(self, W: np.ndarray) -> np.ndarray:
         """Gradient of F_i at w_i for every client, (M, d)."""
         scores = np.einsum("mnd,md->mn", self.features, W)
-        if self.kind == "least squares":
-            slope = scores - self.targets
-        else:
+        slope = scores - self.targets
+        if self.kind == "logistic":
             slope = -self.targets * expit(-self.targets * scores)
         n = self.features.shape[1]
         return np.einsum("mnd,mn->md", self.features, slope) / n + self.ridge * W

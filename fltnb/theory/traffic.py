@@ -4,6 +4,7 @@ As formulas, and as scales that weigh what a run really moves.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,25 +57,12 @@ class Cost(NamedTuple):
     total: float
 
 
-def formula(  # noqa: PLR0913
-    method: str,
-    M: int,
-    rho: float,
-    T: int,
-    W_local: int,
-    W_enc: int = 0,
-    k: int = 0,
-    e: int = 0,
-    C: int = 1,
-    warmup: int = 0,
-    again: int = 0,
-) -> Cost:
-    """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
+@dataclass(frozen=True)
+class Sizes:
+    """The symbols of the formulas.
 
     Parameters
     ----------
-    method : str
-        A key of :data:`FORMULAS`; others raise FltnbError.
     M, rho, T : int, float, int
         Clients, share of them per round, rounds.
     W_local, W_enc : int
@@ -87,21 +75,41 @@ def formula(  # noqa: PLR0913
     again : int
         R, clusterings of dynamic FLT after the first.
     """
+
+    M: int
+    rho: float
+    T: int
+    W_local: int
+    W_enc: int = 0
+    k: int = 0
+    e: int = 0
+    C: int = 1
+    warmup: int = 0
+    again: int = 0
+
+
+def formula(method: str, **symbols: float) -> Cost:
+    """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
+
+    ``method`` is a key of :data:`FORMULAS`, others raise FltnbError; the symbols are
+    those of :class:`Sizes`.
+    """
     choose(method, FORMULAS, "method with a formula")
     if method == "local":
         return Cost(0, 0, 0)
 
-    models = rho * M * W_local
-    centroids = k * M * e
+    run = Sizes(**symbols)
+    models = run.rho * run.M * run.W_local
+    centroids = run.k * run.M * run.e
     once = 0
     if method.startswith("flt"):
-        once = centroids + M * W_enc
+        once = centroids + run.M * run.W_enc
     elif method == "pca_km_hc":
         once = centroids
 
-    rounds = 2 * models * T + again * centroids
+    rounds = 2 * models * run.T + run.again * centroids
     if method == "ifca":
-        rounds = models * (2 * warmup + (T - warmup) * (C + 1))
+        rounds = models * (2 * run.warmup + (run.T - run.warmup) * (run.C + 1))
     return Cost(once, rounds, once + rounds)
 
 

@@ -1,0 +1,20 @@
+"""Clustered federated learning between real machines, with Flower (flwr 1.41).
+
+A node answers a query with its sketch (:func:`sketch_query`); the server
+(:class:`ClusteredFedAvg`) clusters these and averages inside the clusters. With equal
+seeds and all nodes there, it gives what ``fl.run`` gives for FLT. See
+``docs/flower.md``.
+"""
+
+from .letters import Letter, Post, flwr_app
+from .node import sketch_query
+from .server import Client, ClusteredFedAvg
+
+__all__ = [
+    "Client",
+    "ClusteredFedAvg",
+    "Letter",
+    "Post",
+    "flwr_app",
+    "sketch_query",
+]

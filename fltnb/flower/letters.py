@@ -1,0 +1,107 @@
+"""What server and nodes send each other, through Flower's message API."""
+
+import time
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import FltnbError
+
+PAUSE = 0.5  # seconds between two looks for answers
+
+
+class Letter(NamedTuple):
+    """What goes one way: arrays, and numbers or texts by name."""
+
+    arrays: dict[str, np.ndarray]
+    notes: dict[str, Any]
+
+
+def flwr_app() -> ModuleType:
+    """Return the module ``flwr.app``; FltnbError says how to install it."""
+    try:
+        import flwr.app
+    except ImportError as error:
+        raise FltnbError(
+            "Flower is not installed: type make flower, or pip install 'fltnb[flower]'."
+        ) from error
+    return flwr.app
+
+
+def packed(letter: Letter) -> Any:
+    """Return a letter as Flower's ``RecordDict``."""
+    app = flwr_app()
+    arrays = app.ArrayRecord()
+    for name, array in letter.arrays.items():
+        arrays[name] = app.Array(np.asarray(array))
+    return app.RecordDict({"arrays": arrays, "config": app.ConfigRecord(letter.notes)})
+
+
+def unpacked(message: Any) -> Letter | str:
+    """Return the letter in a Flower message, or why there is none."""
+    if message.has_error():
+        return message.error.reason
+
+    letter = Letter({}, {})
+    content = message.content
+    try:
+        for record in content.array_records.values():
+            for name, array in record.items():
+                letter.arrays[name] = array.numpy()
+    except (TypeError, ValueError) as error:
+        return f"its arrays cannot be read ({error})"
+
+    for record in content.config_records.values():
+        letter.notes.update(record)
+    for record in content.metric_records.values():
+        letter.notes.update(record)
+    return letter
+
+
+class Post:
+    """Letters to nodes and their answers, through Flower's ``Grid``."""
+
+    def __init__(self, grid: Any):
+        self.grid = grid
+        self.app = flwr_app()
+
+    def nodes(self) -> list[int]:
+        """Return who is connected.
+
+        Flower takes about a minute to notice that a node is gone.
+        """
+        return sorted(self.grid.get_node_ids())
+
+    def ask(
+        self, kind: str, letters: dict[int, Letter], timeout: float, group: str
+    ) -> dict[int, Letter | str]:
+        """Send letters by node; return the answers, or texts of errors, by node.
+
+        A node that is gone is not waited for, and none for more than ``timeout``
+        seconds.
+        """
+        due = time.monotonic() + timeout
+        messages = [
+            self.app.Message(packed(letter), node, kind, ttl=timeout, group_id=group)
+            for node, letter in letters.items()
+        ]
+        # an id is None where Flower refuses to send
+        ids = self.grid.push_messages(messages)
+        waiting = dict(zip(ids, letters, strict=False))
+
+        answers = {}
+        while waiting and time.monotonic() < due:
+            # Flower's transport may fail for a moment, such as a database that is busy
+            with suppress(Exception):
+                for reply in self.grid.pull_messages([one for one in waiting if one]):
+                    node = waiting.pop(reply.metadata.reply_to_message_id)
+                    answers[node] = unpacked(reply)
+                connected = set(self.nodes())
+                for one, node in list(waiting.items()):
+                    if not one or node not in connected:
+                        del waiting[one]
+            if waiting:
+                time.sleep(PAUSE)
+        return answers

@@ -1,0 +1,69 @@
+"""The node's side: it answers the server's query with its sketch, and nothing else."""
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from .letters import Letter, flwr_app, packed, unpacked
+
+
+def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
+    """Return the answer of a ``ClientApp`` to the server's query for sketches.
+
+    Register it with ``app.query("sketch")(sketch_query(...))``. It holds the sketch's
+    arrays and the client's number: the node's ``partition-id``, else Flower's node id.
+
+    Parameters
+    ----------
+    clusterer : clusterer of :mod:`fltnb.clustering`
+        Where it adds noise (``epsilon``), the draws come from a secret of the node:
+        who knows their seed takes the noise away.
+    embed : callable
+        Turns Flower's ``Context`` into this node's embeddings (n, d). For a labelled
+        clusterer it returns images and classes.
+    """
+
+    def answer(message: Any, context: Any) -> Any:
+        asked = unpacked(message)
+        number = int(context.node_config.get("partition-id", context.node_id))
+        sketch = {}
+        if str(number) not in asked.notes.get("known", ()):
+            own = clusterer
+            if getattr(clusterer, "epsilon", None) is not None:
+                own = _with_secret_draws(clusterer, context)
+            sketch = _sketch(own, embed(context), number, asked)
+
+        sent = {
+            name: np.asarray(array)
+            for name, array in sketch.items()
+            if not name.startswith("_")
+        }
+        letter = Letter(sent, {"client": str(number)})
+        return flwr_app().Message(packed(letter), reply_to=message)
+
+    return answer
+
+
+def _sketch(clusterer: Any, given: Any, number: int, asked: Letter) -> dict:
+    """Sketch the samples, and compare them with others' sketches if these were sent."""
+    if not isinstance(given, tuple):
+        given = (given,)
+    sketch = clusterer.sketch(*given, client=number)
+    if not asked.arrays:
+        return sketch
+
+    place = asked.notes["place"]
+    return clusterer.compare(*given, sketch, asked.arrays, client=number, place=place)
+
+
+def _with_secret_draws(clusterer: Any, context: Any) -> Any:
+    """Return the clusterer with draws from a seed that this node keeps to itself."""
+    if "secret" not in context.state:
+        seed = str(secrets.randbits(128))
+        context.state["secret"] = flwr_app().ConfigRecord({"seed": seed})
+    draws = "secret" if hasattr(clusterer, "secret") else "random_state"
+    seed = int(context.state["secret"]["seed"])
+    return clone(clusterer).set_params(**{draws: seed})

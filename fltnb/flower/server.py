@@ -1,0 +1,388 @@
+"""The server's side: FedAvg inside clusters that are found from the nodes' sketches."""
+
+import json
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ..clustering import EMDClustering
+from ..clustering.base import fault_of, sketch_bytes, widths
+from ..clustering.cuts import placed
+from ..data import array_digest
+from ..errors import FltnbError
+from ..methods.base import mix_groups
+from ..paths import write_atomically
+from . import letters
+from .letters import Letter, Post
+
+log = logging.getLogger("flwr")  # Flower shows this one, and sends it to `flwr log`
+
+
+@dataclass(order=True)
+class Client:
+    """What the server knows of a client.
+
+    Its node changes when it comes back, its number does not. A label of -1: it has no
+    cluster yet. ``bytes_up`` and ``bytes_down`` are those of models.
+    """
+
+    number: int
+    node: int
+    sketch: dict
+    label: int = -1
+    samples: int = 1
+    bytes_sketch: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def about(self) -> dict[str, Any]:
+        """Return all fields, of the sketch the names only."""
+        return vars(self) | {"sketch": sorted(self.sketch)}
+
+
+@dataclass
+class ClusteredFedAvg:
+    """FedAvg inside clusters that are found once (FLT, arXiv 2103.15947, Section 3.2).
+
+    Who joins later is placed by its sketch: all are clustered anew, nobody moves, and
+    it goes where most of its new neighbours are, or founds a cluster from the initial
+    model. Who is silent or fails, or sends what cannot be used, is left out of that
+    round.
+
+    Nodes answer "train" and "evaluate" as for Flower's own strategies: ``arrays``
+    (``theta``), ``config`` (``server-round``), ``metrics`` (``num-examples``,
+    ``loss``). Afterwards ``models`` (C, P) has a row per cluster, ``history`` says
+    which clients each round was made of, and ``left_out`` why a node is not among them.
+
+    Parameters
+    ----------
+    clusterer : clusterer of :mod:`fltnb.clustering`, or None
+        None is FedAvg: one cluster and no sketches.
+    query : str
+        Name under which the nodes' apps registered :func:`sketch_query`.
+    min_available_nodes, min_train_nodes : int
+        Usable sketches that clusters are formed of, and models that a round needs.
+    timeout, patience : float
+        Seconds that nodes have for an answer, and seconds without progress until the
+        server gives up.
+    checkpoint : path, optional
+        File that is written after every round, and continued from.
+    """
+
+    clusterer: Any = None
+    query: str = "sketch"
+    min_available_nodes: int = 2
+    min_train_nodes: int = 1
+    timeout: float = 600.0
+    patience: float = 3600.0
+    checkpoint: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.clusterer, EMDClustering):
+            raise FltnbError(
+                "EMDClustering's clients exchange networks first: "
+                "choose another, such as fl.FCR()."
+            )
+        least = 1
+        if self.clusterer is not None:
+            least = max(2, getattr(self.clusterer, "n_clusters", None) or 2)
+        trains = 1 <= self.min_train_nodes <= self.min_available_nodes
+        if self.min_available_nodes < least or not trains:
+            raise FltnbError(
+                "Fewer nodes than clusters, or none, cannot do: "
+                f"ask for {least}, one each, or more."
+            )
+
+    def start(self, grid: Any, initial: np.ndarray, rounds: int) -> list[dict]:
+        """Form clusters, train for so many rounds, and evaluate.
+
+        Parameters
+        ----------
+        grid : Flower's ``Grid``
+        initial : array (P,)
+            The model that all clusters start from.
+        rounds : int
+
+        Returns
+        -------
+        list of dict
+            What is known of every client, by number: :class:`Client`'s fields, and
+            what it answered to "evaluate".
+
+        Raises
+        ------
+        FltnbError
+            There is no progress, or the checkpoint is damaged or of other settings.
+        """
+        self.post = grid if hasattr(grid, "ask") else Post(grid)
+        self.initial = np.atleast_2d(initial)
+        self.settings = [repr(self.clusterer), array_digest(self.initial)]
+        self.clients: list[Client] = []
+        self.history: list[dict] = []
+        self.left_out: dict[int, str] = {}
+        self.models = self.initial[:0]  # no clusters yet
+        if self.checkpoint and Path(self.checkpoint).exists():
+            self._load(Path(self.checkpoint))
+
+        progressed = time.monotonic()
+        while not self._clustered() or len(self.history) < rounds:
+            self._meet()
+            done = len(self.history) == rounds
+            if self._clustered() and (done or self._round()):
+                progressed = time.monotonic()
+            elif time.monotonic() - progressed > self.patience:
+                self._give_up()
+            time.sleep(letters.PAUSE)
+
+        # who came back under another id since the last round, or the checkpoint
+        self._meet()
+        answers = self._serve("evaluate", rounds)[1] if rounds else {}
+        result = []
+        for client in sorted(self.clients):
+            about = client.about()
+            if client.node in answers:
+                about |= answers[client.node].notes
+            result.append(about)
+        return result
+
+    def _clustered(self) -> bool:
+        return len(self.models) > 0
+
+    def _give_up(self) -> None:
+        reasons = [f"; node {node} {why}" for node, why in self.left_out.items()]
+        raise FltnbError(
+            f"Too few nodes gave a usable answer{''.join(reasons)}: "
+            "look at their logs, then start again."
+        )
+
+    def _meet(self) -> None:
+        """Ask new nodes for their sketches; form clusters, or place late-comers."""
+        connected = self.post.nodes()
+        met = {client.node for client in self.clients}
+        for node, why in self.left_out.items():
+            # a second node of one client may take over when the first is gone
+            if not why.startswith("is client"):
+                met.add(node)
+        new = [node for node in connected if node not in met]
+        enough = len(new) + len(self._here()) >= self.min_available_nodes
+        if not self._clustered() and not enough:
+            return
+
+        if self.clusterer is None:
+            self.clients += [Client(node, node, {}, label=0) for node in new]
+            if not self._clustered():
+                self.models = self.initial
+            return
+
+        numbers = [str(client.number) for client in self.clients]
+        asked = Letter({}, {"known": numbers})
+        answers = self._ask(f"query.{self.query}", dict.fromkeys(new, asked))
+        self._take_in(answers, connected)
+        enough = len(self._here()) >= self.min_available_nodes
+        unplaced = any(client.label < 0 for client in self.clients)
+        if unplaced and (enough or self._clustered()):
+            self._cluster()
+
+    def _take_in(self, answers: dict[int, Letter], connected: Iterable[int]) -> None:
+        """Note who sent a usable sketch, who came back, and why others are left out."""
+        sketches = [answer.arrays for answer in answers.values()]
+        sketches += [client.sketch for client in self.clients]
+        shapes = [widths(sketch) for sketch in sketches if sketch]
+        usual = max(shapes, key=shapes.count, default=())  # what most have is right
+
+        by_number = {client.number: client for client in self.clients}
+        for node, (sketch, notes) in answers.items():
+            number = int(notes.get("client", node))
+            old = by_number.get(number)
+            if old is not None and old.node not in connected:
+                # it was away, and comes back as another node
+                old.node = node
+                self.left_out.pop(node, None)
+                continue
+
+            fault = fault_of(sketch, usual)
+            if old is not None:
+                fault = f"is client {number}, and so is node {old.node}"
+            if fault:
+                self.left_out[node] = fault
+                log.warning("Node %d is left out: it %s.", node, fault)
+                continue
+
+            size = sketch_bytes(sketch)
+            by_number[number] = Client(number, node, sketch, bytes_sketch=size)
+            self.clients.append(by_number[number])
+
+    def _cluster(self) -> None:
+        """Cluster all sketches; who has a cluster stays, others follow neighbours."""
+        clusterer = clone(self.clusterer)
+        clients = sorted(self.clients)
+        answers = []
+        if hasattr(clusterer, "relay"):
+            connected = self.post.nodes()
+            clients = [client for client in clients if client.node in connected]
+            if len(clients) < self.min_available_nodes:
+                return  # too few to compare a late-comer with: again in the next round
+            answers = self._compare(clusterer, clients)
+            if len(answers) < len(clients):
+                return  # somebody left: again in the next round
+
+        sketches = [client.sketch for client in clients]
+        labels = clusterer.fit_sketches(sketches, answers).labels_
+        before = np.array([client.label for client in clients])
+        for client, label in zip(clients, placed(before, labels), strict=True):
+            client.label = int(label)
+
+        n_clusters = 1 + max(client.label for client in self.clients)
+        new = np.repeat(self.initial, n_clusters - len(self.models), axis=0)
+        self.models = np.vstack([self.models, new])
+        found = {client.number: client.label for client in clients}
+        log.info("Clusters by client: %s", found)
+        self._save()
+
+    def _compare(self, clusterer: Any, clients: list[Client]) -> list[dict]:
+        """Let clients compare themselves with all sketches: the second exchange."""
+        relayed = clusterer.relay([client.sketch for client in clients])
+        asked = {
+            client.node: Letter(relayed, {"place": place})
+            for place, client in enumerate(clients)
+        }
+        answers = self._ask(f"query.{self.query}", asked)
+        return [
+            answers[client.node].arrays for client in clients if client.node in answers
+        ]
+
+    def _round(self) -> bool:
+        """Train once; False, and nothing has changed, if too few usable models came."""
+        round = len(self.history) + 1
+        here, answers = self._serve("train", round)
+        used = []
+        theta = []
+        losses = []
+        for client in here:
+            if client.node not in answers:
+                continue
+            arrays, notes = answers[client.node]
+            model = arrays.get("theta")
+            if np.shape(model) != self.initial[0].shape or not np.isfinite(model).all():
+                log.warning(
+                    "Client %d sent no theta of %d finite numbers: left out.",
+                    client.number,
+                    self.initial.size,
+                )
+                continue
+            # a client that does not say how many samples it has gets no weight
+            samples = np.nan_to_num(notes.get("num-examples", 0), posinf=0)
+            client.samples = max(int(samples), 0)
+            used.append(client)
+            theta.append(model)
+            losses.append(notes.get("loss", np.nan))
+
+        samples = np.array([client.samples for client in used])
+        if len(used) < self.min_train_nodes or not samples.any():
+            return False
+
+        labels = np.array([client.label for client in used])
+        clusters = np.arange(len(self.models))
+        share = samples * (labels == clusters[:, None])
+        trained = np.stack(theta).astype(self.initial.dtype)
+        self.models = mix_groups(share, trained, self.models)
+        self.history.append(
+            {
+                "round": round,
+                "nodes": len(here),
+                "clients": [client.number for client in used],
+                "loss": float(np.mean(losses)),
+            }
+        )
+        log.info("Round %d: models of %d nodes out of %d", round, len(used), len(here))
+        self._save()
+        return True
+
+    def _here(self) -> list[Client]:
+        """Clients that are connected, and have a cluster if there are any."""
+        connected = self.post.nodes()
+        here = [client for client in self.clients if client.node in connected]
+        if self._clustered():
+            here = [client for client in here if client.label >= 0]
+        return sorted(here)
+
+    def _serve(self, kind: str, round: int) -> tuple[list[Client], dict[int, Letter]]:
+        """Send its cluster's model to everybody; return who was asked, and answers."""
+        here = self._here()
+        asked = {}
+        for client in here:
+            model = {"theta": self.models[client.label]}
+            asked[client.node] = Letter(model, {"server-round": round})
+        return here, self._ask(kind, asked, str(round))
+
+    def _ask(
+        self, kind: str, asked: dict[int, Letter], group: str = ""
+    ) -> dict[int, Letter]:
+        """Ask nodes, count the bytes, and return the answers that came."""
+        answers = {}
+        if asked:
+            replies = self.post.ask(kind, asked, self.timeout, group)
+            for node, reply in replies.items():
+                if isinstance(reply, str):
+                    log.warning("Node %d failed at %s: %s", node, kind, reply)
+                else:
+                    answers[node] = reply
+
+        for client in self.clients:
+            if client.node in asked:
+                client.bytes_down += sketch_bytes(asked[client.node].arrays)
+            if client.node in answers:
+                size = sketch_bytes(answers[client.node].arrays)
+                if kind.startswith("query"):
+                    client.bytes_sketch += size
+                else:
+                    client.bytes_up += size
+        return answers
+
+    def _save(self) -> None:
+        if not self.checkpoint:
+            return
+        arrays = {"models": self.models}
+        for client in self.clients:
+            for name, array in client.sketch.items():
+                arrays[f"{client.number}/{name}"] = array
+        about = {
+            "settings": self.settings,
+            "history": self.history,
+            "clients": [client.about() for client in self.clients],
+        }
+        text = json.dumps(about)
+        write_atomically(
+            self.checkpoint, lambda file: np.savez(file, about=text, **arrays)
+        )
+
+    def _load(self, path: Path) -> None:
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                models = file["models"]
+                for client in about["clients"]:
+                    names = client["sketch"]
+                    number = client["number"]
+                    client["sketch"] = {
+                        name: file[f"{number}/{name}"] for name in names
+                    }
+        except Exception as error:  # a damaged zip raises many types; one remedy
+            raise FltnbError(
+                f"Checkpoint {path} is damaged ({error}): delete it to begin anew."
+            ) from error
+        if about["settings"] != self.settings:
+            raise FltnbError(
+                f"Checkpoint {path} is of other settings: "
+                "delete it, or name another file."
+            )
+        self.clients = [Client(**client) for client in about["clients"]]
+        self.history = about["history"]
+        self.models = models
+        log.info("Going on after round %d, from %s", len(self.history), path)
