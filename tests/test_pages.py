@@ -158,6 +158,7 @@ def test_verdicts_are_a_table_with_the_printed_number_beside_ours():
         {
             "id": "flt-t1-2",
             "claim": "FedAvg is 40 points or more behind FLT",
+            "table": "T1",
             "dataset": "cifar10",
             "model": "lenet",
             "variant": ["printed", "as_written", "as_run"],
@@ -179,6 +180,16 @@ def test_verdicts_are_a_table_with_the_printed_number_beside_ours():
     ]
     narrow = cells(page.verdict_table(tested, columns=2))
     assert narrow[1] == ["claim", "printed", "here", "tested\xa0on", "outcome"]
+
+
+def test_what_runs_do_otherwise_is_said_in_words():
+    runs = pd.DataFrame({"rule": ["last_local", ""], "k": [3.0, np.nan]})
+    found = type("Found", (), {"runs": runs, "axes": ("rule", "k")})
+    got = page.switched(found, {"rule": "absent clients:", "k": "k ="})["switch"]
+    assert got.tolist() == [
+        "absent clients: last local model, k = 3",
+        "as in the table",
+    ]
 
 
 def test_the_first_screen_is_filled_where_it_was_reserved(monkeypatch):

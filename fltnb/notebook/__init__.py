@@ -17,6 +17,7 @@ from .tables import (
     printed,
     score_table,
     scores,
+    switched,
     verdict_table,
     words,
 )
@@ -33,4 +34,11 @@ __all__ = [
     "mean_table",
 ]
 __all__ += ["of", "png", "printed", "provenance", "score_table", "scores", "setup"]
-__all__ += ["show_table", "to_markdown", "verdict_table", "versions", "words"]
+__all__ += [
+    "show_table",
+    "switched",
+    "to_markdown",
+    "verdict_table",
+    "versions",
+    "words",
+]

@@ -57,7 +57,8 @@ def scores(
     ``where``: as for :func:`printed`.
     """
     lines = printed(paper, table, **where)
-    runs = found.runs[found.runs["kind"] == "training"]
+    runs = _runs(found)
+    runs = runs[runs["kind"] == "training"]
     rows = []
     by = ["dataset", "model", "method"]
     for (dataset, model, method), own in runs.groupby(by, sort=False):
@@ -74,6 +75,11 @@ def scores(
                 row |= {"spread": values.std(), "seeds": part["seed"].nunique()}
                 rows.append(about | row)
     return pd.DataFrame(rows).dropna(subset="value").reset_index(drop=True)
+
+
+def _runs(found: Any) -> pd.DataFrame:
+    """Return the rows of results; a table of them is returned as it is."""
+    return found if isinstance(found, pd.DataFrame) else found.runs
 
 
 def _beside(lines: pd.DataFrame, dataset: str, model: str) -> pd.DataFrame:
@@ -122,8 +128,10 @@ def score_table(
         tints.setdefault(head, {})[line["method"]] = _tint(line)
     rows = list(methods) or list(dict.fromkeys(lines["method"]))
     names = [label(name) for name in rows]
+    first = list(dict.fromkeys(lines["group"]))
+    heads = sorted(cells, key=lambda head: first.index(head[0]))
     table, tints = (
-        pd.DataFrame(one).reindex(rows).fillna("").set_axis(names)
+        pd.DataFrame(one)[heads].reindex(rows).fillna("").set_axis(names)
         for one in (cells, tints)
     )
     said = [caption] if caption else []
@@ -187,7 +195,7 @@ def mean_table(
     """
     rows = []
     seeds = set()
-    for values, own in found.runs.groupby(list(by), sort=False, dropna=False):
+    for values, own in _runs(found).groupby(list(by), sort=False, dropna=False):
         row = {}
         for name, value in zip(by, values, strict=True):
             row[_name(name, names)] = _name(value, names)
@@ -222,7 +230,7 @@ def axis_table(
     """
     cells: dict[str, dict[tuple, str]] = {}
     seeds = set()
-    for values, own in found.runs.groupby([*by, axis], sort=False, dropna=False):
+    for values, own in _runs(found).groupby([*by, axis], sort=False, dropna=False):
         *row, at = values
         text = _mean(own[of].astype(float), of)
         if print_:
@@ -243,7 +251,7 @@ def axis_table(
 
 def _name(value: Any, names: Mapping[str, str] | None) -> str:
     """Return what people call a column or a value; ``names[""]``: a missing one."""
-    value = "" if pd.isna(value) else value
+    value = "" if _missing(value) else value
     if names and value in names:
         return names[value]
     if value == "":
@@ -255,7 +263,7 @@ def _name(value: Any, names: Mapping[str, str] | None) -> str:
 
 def _mean(values: pd.Series, name: str) -> str:
     """Write a mean and its spread."""
-    digits = 2 if name in HUNDREDTHS else 1
+    digits = 2 if name.startswith(HUNDREDTHS) else 1
     if values.isna().all():
         return ""
     text = f"{values.mean():.{digits}f}"
@@ -263,10 +271,31 @@ def _mean(values: pd.Series, name: str) -> str:
 
 
 def _over(seeds: set[int]) -> str:
-    if seeds == {1}:
-        return "One seed."
+    if max(seeds) < 2:
+        return "One seed." if seeds == {1} else ""
     many = "–".join(str(count) for count in dict.fromkeys((min(seeds), max(seeds))))
     return f"Mean ± spread over {many} seeds."
+
+
+def switched(
+    found: Any, names: Mapping[str, str] | None = None, plain: str = "as in the table"
+) -> pd.DataFrame:
+    """Return the rows of results with the column ``switch``: what they do otherwise.
+
+    That is each axis of their own with its value, ``plain`` where there is none.
+    ``names``: axes and values -> what to call them.
+    """
+    runs = found.runs
+    said = []
+    for run in runs[list(found.axes)].to_dict("records"):
+        there = [axis for axis, value in run.items() if not _missing(value)]
+        parts = [f"{_name(axis, names)} {_name(run[axis], names)}" for axis in there]
+        said.append(", ".join(parts) or plain)
+    return runs.assign(switch=said)
+
+
+def _missing(value: Any) -> bool:
+    return pd.isna(value) or value == ""
 
 
 def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
