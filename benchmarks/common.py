@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes of their own, time and memory used, tables that name what they come from."""
+"""What the benchmarks share: processes of their own, time and memory, saved tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+OWN = resource.RUSAGE_SELF
+CHILDREN = resource.RUSAGE_CHILDREN  # that have ended
 
 
 def load() -> float:
@@ -19,47 +22,55 @@ def load() -> float:
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
-def peak(who: int = resource.RUSAGE_SELF) -> float:
-    """Return the peak memory in GiB; Linux counts KiB, macOS bytes."""
-    return resource.getrusage(who).ru_maxrss / (
-        2**30 if sys.platform == "darwin" else 2**20
-    )
+def peak(who: int = OWN) -> float:
+    """Return the peak memory in GiB."""
+    units = 2**30 if sys.platform == "darwin" else 2**20  # bytes, or KiB on Linux
+    return resource.getrusage(who).ru_maxrss / units
 
 
-def processor(*who: int) -> float:
-    """Return the processor time used so far in seconds, of this process by default."""
-    usage = [resource.getrusage(one) for one in who or (resource.RUSAGE_SELF,)]
-    return sum(one.ru_utime + one.ru_stime for one in usage)
+def processor(who: int = OWN) -> float:
+    """Return the processor time used so far in seconds."""
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 class Stopwatch:
-    """Wall and processor time from its making on, children that have ended included."""
+    """Wall and processor time since it was made, children that have ended included."""
 
     def __init__(self) -> None:
-        self.begun, self.cpu = time.perf_counter(), self._processor()
-
-    @staticmethod
-    def _processor() -> float:
-        return processor(resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        self.begun = time.perf_counter()
+        self.used = processor() + processor(CHILDREN)
 
     def report(self) -> None:
         """Print times and peak memory."""
-        seconds, used = time.perf_counter() - self.begun, self._processor() - self.cpu
-        own, worker = peak(), peak(resource.RUSAGE_CHILDREN)
+        seconds = time.perf_counter() - self.begun
+        used = processor() + processor(CHILDREN) - self.used
         print(
-            f"  {seconds:.1f} s, {used:.1f} s of processor time; peak {own:.2f} GiB, largest worker {worker:.2f} GiB"
+            f"  {seconds:.1f} s, {used:.1f} s of processor time; peak {peak():.2f} "
+            f"GiB, largest worker {peak(CHILDREN):.2f} GiB"
+        )
+
+
+def refuse_unknown(parser, what: str, given: Iterable[str], known: Iterable) -> None:
+    """End with a sentence that names what is unknown and what may be chosen."""
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        parser.error(
+            f"unknown {what} {', '.join(unknown)}: choose of {', '.join(known)}"
         )
 
 
 def alone(module: str, *arguments: str) -> None:
     """Run a benchmark in a process of its own, so that its peak memory is its own."""
-    subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{module}", *arguments], check=True
-    )
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    subprocess.run(command, check=True)
 
 
 def measured(module: str, *arguments: str) -> dict[str, Any]:
-    """Run a benchmark in a process of its own with one thread; return what its last line says in JSON."""
+    """Run a benchmark in a process of its own with one thread.
+
+    Returns what its last line says in JSON.
+    """
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     environment = os.environ | dict.fromkeys(THREADS, "1")
     done = subprocess.run(
@@ -68,23 +79,29 @@ def measured(module: str, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def write(table, path) -> None:
+    """Write a table as CSV."""
+    from fltnb import paths
+
+    text = table.to_csv(index=False, float_format="%.5g")
+    path = paths.write_atomically(path, lambda file: file.write(text.encode()))
+    print(f"\nSaved {path.relative_to(paths.ROOT)}")
+
+
 def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
-    """Write results/small/<name>: the table, and in every row what it was measured on."""
+    """Write results/small/<name>: the table, every row with what it was measured on."""
     import pandas as pd
 
     from fltnb import paths
     from fltnb.provenance import environment
 
     about = environment()
-    record = {
-        "settings": json.dumps(settings),
-        "commit": about["commit"],
-        "hardware": about["hardware"],
-    }
-    record |= {"python": about["python"], "torch": about["packages"]["torch"]}
-    record |= {"finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    text = pd.DataFrame(rows).assign(**record).to_csv(index=False, float_format="%.5g")
-    path = paths.write_atomically(
-        paths.results("small") / name, lambda file: file.write(text.encode())
+    table = pd.DataFrame(rows).assign(
+        settings=json.dumps(settings),
+        commit=about["commit"],
+        hardware=about["hardware"],
+        python=about["python"],
+        torch=about["packages"]["torch"],
+        finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
-    print(f"\nSaved {path.relative_to(paths.ROOT)}")
+    write(table, paths.ROOT / "results" / "small" / name)

@@ -1,7 +1,8 @@
-"""Seconds and memory of FCR at growing numbers of clients: ``python -m benchmarks.fcr [M ...]``.
+"""Seconds and memory of FCR at growing numbers of clients.
 
-Synthetic embeddings of the size of FLT's scenario 4: 10 clusters with 5 kinds of data each, 29 samples a client,
-e = 128, k = 5. Every M runs in a process of its own, so that its peak memory is its own.
+``python -m benchmarks.fcr [M ...]``. Synthetic embeddings of the size of FLT's scenario
+4: 10 clusters with 5 kinds of data each, 29 samples a client, e = 128, k = 5. Every M
+runs in a process of its own, so that its peak memory is its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import numpy as np
 
 from .common import alone, peak
 
-DIMENSION, SAMPLES, CLUSTERS, KINDS = 128, 29, 10, 5
+DIMENSION = 128
+SAMPLES = 29
+CLUSTERS = 10
+KINDS = 5
 
 
 def embeddings(n_clients: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
@@ -22,14 +26,26 @@ def embeddings(n_clients: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndar
     centres = rng.normal(size=(CLUSTERS, KINDS, DIMENSION))
     clusters = np.arange(n_clients) % CLUSTERS
     clients = []
-    for c in clusters:
+    for cluster in clusters:
         kinds = rng.integers(0, KINDS, SAMPLES)
-        clients.append(
-            (centres[c, kinds] + 0.4 * rng.normal(size=(SAMPLES, DIMENSION))).astype(
-                np.float32
-            )
-        )
+        noise = 0.4 * rng.normal(size=(SAMPLES, DIMENSION))
+        clients.append((centres[cluster, kinds] + noise).astype(np.float32))
     return clients, clusters
+
+
+class Clock:
+    """Prints the seconds of one stage after the other."""
+
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+
+    def lap(self, stage: str) -> float:
+        """Return the seconds since the last lap."""
+        now = time.perf_counter()
+        seconds = now - self.last
+        self.last = now
+        print(f"  {stage:<42}{seconds:8.1f} s")
+        return seconds
 
 
 def measure(n_clients: int) -> None:
@@ -37,45 +53,37 @@ def measure(n_clients: int) -> None:
 
     from fltnb.clustering import FCR, centroids, cuts, fcr
 
-    clock = time.perf_counter()
-
-    def lap(stage: str) -> float:
-        nonlocal clock
-        now = time.perf_counter()
-        seconds, clock = now - clock, now
-        print(f"  {stage:<42}{seconds:8.1f} s")
-        return seconds
-
+    clock = Clock()
     clients, clusters = embeddings(n_clients)
-    rng = np.random.default_rng(0)
-    fcr.umap_layout(rng.normal(size=(60, 8)), 15, 2, 0)
-    start = lap("UMAP's import and compilation, once")
+    fcr.umap_layout(np.random.default_rng(0).normal(size=(60, 8)), 15, 2, 0)
+    start = clock.lap("UMAP's import and compilation, once")
+
     sketches = FCR().sketches(clients)
-    total = lap("k-means inside every client, one process")
-    plane = fcr.umap_layout(
-        np.concatenate([sketch["centroids"] for sketch in sketches]), 15, 2, 0
-    )
-    total += lap(f"UMAP of {5 * n_clients:,} centroids")
-    points = plane.reshape(n_clients, 5, 2)
+    total = clock.lap("k-means inside every client, one process")
+    sent = np.concatenate([sketch["centroids"] for sketch in sketches])
+    points = fcr.umap_layout(sent, 15, 2, 0).reshape(n_clients, KINDS, 2)
+    total += clock.lap(f"UMAP of {len(sent):,} centroids")
     distance = centroids.min_distances(points)
-    total += lap('client distance "min"')
+    total += clock.lap('client distance "min"')
     centroids.matching_distances(points)
-    lap('client distance "matching" (not in the sum)')
-    adjacency = ((distance < 1) | np.eye(n_clients, dtype=bool)).astype(np.uint8)
+    clock.lap('client distance "matching" (not in the sum)')
+    near = (distance < 1) | np.eye(n_clients, dtype=bool)
+    adjacency = near.astype(np.uint8)
     linkage = cuts.rows_linkage(adjacency)
-    total += lap("Ward linkage of the adjacency's rows")
+    total += clock.lap("Ward linkage of the adjacency's rows")
     criterion = cuts.modularity_by_cut(adjacency, linkage)
-    found = cuts.best_cut(criterion, cuts.chance_modularity(adjacency))
-    total += lap("number of clusters by modularity")
-    print(
-        f"  {'sum of the stages':<42}{total:8.1f} s, {total + start:.1f} s with UMAP's start"
-    )
-    clock = time.perf_counter()
+    n_clusters = cuts.best_cut(criterion, cuts.chance_modularity(adjacency))
+    total += clock.lap("number of clusters by modularity")
+    whole = f"{total:8.1f} s, {total + start:.1f} s with UMAP's start"
+    print(f"  {'sum of the stages':<42}{whole}")
+
+    clock.last = time.perf_counter()
     fitted = FCR().fit(clients)
-    lap("FCR().fit, the same in one call")
-    ari = adjusted_rand_score(clusters, fitted.labels_)
+    clock.lap("FCR().fit, the same in one call")
+    agreement = adjusted_rand_score(clusters, fitted.labels_)
     print(
-        f"  peak memory {peak():.2f} GiB; {found} clusters found of {CLUSTERS}, ARI {ari:.2f}"
+        f"  peak memory {peak():.2f} GiB; {n_clusters} clusters found of {CLUSTERS}, "
+        f"ARI {agreement:.2f}"
     )
 
 

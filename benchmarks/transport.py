@@ -1,9 +1,11 @@
-"""Seconds and memory of transport signatures at growing numbers of clients: ``python -m benchmarks.transport [M ...]``.
+"""Seconds and memory of transport signatures at growing numbers of clients.
 
-The embeddings of ``benchmarks.fcr``: the size of FLT's scenario 4, 29 samples a client, e = 128. Every M runs in a
-process of its own; k = 10 centroids per half, two worker processes. Peak memory is that of the main process, which
-holds all matrices, and of the largest worker. ``--dendrogram M`` takes only what the server does once all distances
-are there (of random clusters): the part whose memory grows with the square of M.
+``python -m benchmarks.transport [M ...]``. The embeddings of ``benchmarks.fcr``: the
+size of FLT's scenario 4, 29 samples a client, e = 128. Every M runs in a process of its
+own; k = 10 centroids per half, two worker processes. Peak memory is that of the main
+process, which holds all matrices, and of the largest worker. ``--dendrogram M`` takes
+only what the server does once all distances are there (of random clusters): the part
+whose memory grows with the square of M.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ def whole(n_clients: int) -> None:
     fitted = TransportSignatures(n_jobs=2).fit(clients)
     seconds = time.perf_counter() - watch.begun
     get_reusable_executor().shutdown()  # children count once they have ended
+    agreement = adjusted_rand_score(clusters, fitted.labels_)
     print(
-        f"  fit {seconds:.1f} s; {fitted.n_clusters_} clusters of {CLUSTERS},", end=" "
+        f"  fit {seconds:.1f} s; {fitted.n_clusters_} clusters of {CLUSTERS}, "
+        f"ARI {agreement:.2f}"
     )
-    print(f"ARI {adjusted_rand_score(clusters, fitted.labels_):.2f}")
     watch.report()
 
 
@@ -46,10 +49,8 @@ def dendrogram(n_clients: int) -> None:
         z[i:, i] = z[i, i:]
         z[i, i] = 0
     fitted = TransportSignatures()
-    fitted.self_distance_, fitted.spread_ = (
-        np.full(n_clients, 40.0),
-        np.full(n_clients, 0.06),
-    )
+    fitted.self_distance_ = np.full(n_clients, 40.0)
+    fitted.spread_ = np.full(n_clients, 0.06)
     watch = Stopwatch()
     fitted._cluster(z)
     print(f"  {fitted.n_clusters_} clusters of {CLUSTERS}")
@@ -59,12 +60,13 @@ def dendrogram(n_clients: int) -> None:
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--one"]:
         whole(int(arguments[1]))
-    elif arguments[:1] == ["--dendrogram"]:
+        return
+    if arguments[:1] == ["--dendrogram"]:
         dendrogram(int(arguments[1]))
-    else:
-        for n_clients in arguments or ["240", "2400"]:
-            print(f"TransportSignatures, {int(n_clients):,} clients", flush=True)
-            alone("transport", "--one", n_clients)
+        return
+    for n_clients in arguments or ["240", "2400"]:
+        print(f"TransportSignatures, {int(n_clients):,} clients", flush=True)
+        alone("transport", "--one", n_clients)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The measured workloads, and the plain PyTorch loops that the engine is compared with."""
+"""The measured workloads, and the plain PyTorch loops that they are compared with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,21 +16,35 @@ from fltnb import models, paths, training
 from fltnb.models.base import threads
 
 LR = 0.01
-TESTED, MODELS = 2000, 20  # evaluation: samples, models that are tested on all of them
+TESTED = 2000  # samples of an evaluation
+MODELS = 20  # models that are tested on all of them
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One round: ``per_round`` clients train for one epoch and their models are averaged; then an evaluation."""
+    """One round and one evaluation.
+
+    ``per_round`` clients train for one epoch and their models are averaged.
+    """
 
     name: str
-    what: str
-    origin: str
+    origin: str  # of the samples
     fed: fl.Federation
     model: models.Model
     per_round: int = 20
     repetitions: int = 3
     batch: int = 10
+
+    @property
+    def what(self) -> str:
+        """The workload in words."""
+        c, h, w = self.model.input_shape
+        return (
+            f"{self.model.name} on {h} x {w} x {c}, {self.model.n_classes} classes "
+            f"({self.model.n_parameters:,} parameters), {self.per_round} of "
+            f"{self.fed.n_clients} clients x {len(self.fed.train[0])}, batch "
+            f"{self.batch}, 1 epoch"
+        )
 
     def clients(self, round: int) -> np.ndarray:
         """Clients that take part in a round, the same for every contender."""
@@ -48,12 +63,9 @@ class Workload:
 
 def _federation(
     images: np.ndarray, labels: np.ndarray, n_classes: int, n_clients: int, size: int
-):
-    parts = (
-        np.random.default_rng(0)
-        .permutation(len(images))[: n_clients * size]
-        .reshape(n_clients, size)
-    )
+) -> fl.Federation:
+    order = np.random.default_rng(0).permutation(len(images))
+    parts = order[: n_clients * size].reshape(n_clients, size)
     test = np.arange(min(TESTED, len(images)))
     return fl.Federation(
         images=images,
@@ -72,105 +84,81 @@ def _random(
     size: int,
     n_clients: int = 20,
     **options,
-):
+) -> Workload:
     """Clients with random bytes: run time does not depend on the values."""
     rng = np.random.default_rng(2)
     images = rng.integers(0, 256, (n_clients * size, *shape), dtype=np.uint8)
-    fed = _federation(
-        images, rng.integers(0, n_classes, len(images)), n_classes, n_clients, size
-    )
+    labels = rng.integers(0, n_classes, len(images))
+    fed = _federation(images, labels, n_classes, n_clients, size)
     net = models.make(model, fed.input_shape, n_classes)
-    work = Workload(name, "", "random bytes", fed, net, **options)
-    what = f"{model} on {' x '.join(map(str, shape))}, {n_classes} classes ({net.n_parameters:,} parameters),"
-    what += f" {work.per_round} of {n_clients} clients x {size}, batch {work.batch}, 1 epoch"
-    return Workload(name, what, "random bytes", fed, net, **options)
+    return Workload(name, "random bytes", fed, net, **options)
 
 
 def _mlp() -> Workload:
-    if not any(
-        (folder / "mnist.npz").exists() for folder in paths.data()
-    ):  # a benchmark downloads nothing
+    # A benchmark downloads nothing.
+    if not any((folder / "mnist.npz").exists() for folder in paths.data()):
         return _random("W1", "mlp_plain", (28, 28), 10, 600, 100, repetitions=7)
-    images = fl.load("mnist")
-    pixels, labels = (
-        images.images[images.train_index],
-        images.labels[images.train_index],
-    )
+    mnist = fl.load("mnist")
+    pixels = mnist.images[mnist.train_index]
+    labels = mnist.labels[mnist.train_index]
     fed = _federation(pixels, labels, 10, 100, 600)
-    what = "mlp_plain 784-200-10, 20 of 100 clients x 600 images, batch 10, 1 epoch"
-    return Workload(
-        "W1",
-        what,
-        images.origin,
-        fed,
-        models.make("mlp_plain", fed.input_shape, 10),
-        repetitions=7,
-    )
+    net = models.make("mlp_plain", fed.input_shape, 10)
+    return Workload("W1", mnist.origin, fed, net, repetitions=7)
 
 
-def workloads() -> dict[str, Callable[[], Workload]]:
-    """Return the makers of W1 to W5."""
-    return {
-        "W1": _mlp,
-        "W2": lambda: _random("W2", "leaf_cnn", (28, 28), 62, 50),
-        "W3": lambda: _random("W3", "leaf_cnn", (32, 32, 3), 10, 50),
-        "W4": lambda: _random("W4", "lenet", (32, 32, 3), 10, 500),
-        "W5": lambda: _random(
-            "W5", "emdcfl_cnn", (28, 28), 10, 600, batch=64, repetitions=2
-        ),
-    }
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "W1": _mlp,
+    "W2": partial(_random, "W2", "leaf_cnn", (28, 28), 62, 50),
+    "W3": partial(_random, "W3", "leaf_cnn", (32, 32, 3), 10, 50),
+    "W4": partial(_random, "W4", "lenet", (32, 32, 3), 10, 500),
+    "W5": partial(
+        _random, "W5", "emdcfl_cnn", (28, 28), 10, 600, batch=64, repetitions=2
+    ),
+}
 
 
 def growing(per_round: int) -> Workload:
-    """Return W1's network on 480 clients with 100 samples each, of whom ``per_round`` take part."""
-    return _random(
-        "growth",
-        "mlp_plain",
-        (28, 28),
-        10,
-        100,
-        480,
-        per_round=per_round,
-        repetitions=5,
-    )
+    """Return W1's network on 480 clients of 100 samples, ``per_round`` in a round."""
+    shape = (28, 28)
+    options = {"per_round": per_round, "repetitions": 5}
+    return _random("growth", "mlp_plain", shape, 10, 100, 480, **options)
 
 
 class ModuleLoop:
-    """What a PyTorch user writes: module, optimiser and loss, one client after the other, on one thread.
+    """What a PyTorch user writes: module, optimiser and loss, client after client.
 
-    ``loader=True`` reads batches from a TensorDataset through a DataLoader; otherwise tensors are indexed (lean).
+    It runs on one thread. ``loader=True`` reads batches from a TensorDataset through a
+    DataLoader; otherwise tensors are indexed (lean).
     """
 
     def __init__(self, work: Workload, loader: bool) -> None:
-        self.work, self.loader = work, loader
+        self.work = work
+        self.loader = loader
         self.module = work.model.build()
         self.loss = nn.CrossEntropyLoss()
-        self.data = [
-            self._part(client, "train") for client in range(work.fed.n_clients)
-        ]
+        n_clients = work.fed.n_clients
+        self.data = [self._part(client, "train") for client in range(n_clients)]
         self.test = self._part(0, "test")
 
     def _part(self, client: int, split: str) -> TensorDataset:
-        return TensorDataset(
-            *(torch.from_numpy(a) for a in self.work.fed.client(client, split))
-        )
+        x, y = self.work.fed.client(client, split)
+        return TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
 
     def close(self) -> None:
         """Nothing to release."""
 
     def _load(self, theta: np.ndarray) -> None:
+        parts = self.work.model.unflatten(torch.from_numpy(theta))
         with torch.no_grad():
-            parts = self.work.model.unflatten(torch.from_numpy(theta))
             for parameter, value in zip(self.module.parameters(), parts, strict=True):
                 parameter.copy_(value)
 
     def _batches(self, client: int):
+        data = self.data[client]
         if self.loader:
-            yield from DataLoader(
-                self.data[client], batch_size=self.work.batch, shuffle=True
-            )
+            yield from DataLoader(data, batch_size=self.work.batch, shuffle=True)
             return
-        x, y = self.data[client].tensors
+        x, y = data.tensors
         for index in torch.randperm(len(x)).split(self.work.batch):
             yield x[index], y[index]
 
@@ -186,22 +174,19 @@ class ModuleLoop:
                     sgd.zero_grad()
                     self.loss(self.module(x), y).backward()
                     sgd.step()
-                total += nn.utils.parameters_to_vector(
-                    self.module.parameters()
-                ).detach()
+                parameters = self.module.parameters()
+                total += nn.utils.parameters_to_vector(parameters).detach()
         return (total / len(clients)).numpy()
 
     def evaluate(self, thetas: np.ndarray) -> np.ndarray:
         """Count what each model gets right of the test samples."""
-        right = []
+        right = np.zeros(len(thetas), dtype=np.int64)
         with threads(1), torch.no_grad():
-            for theta in thetas:
+            for k, theta in enumerate(thetas):
                 self._load(theta)
-                batches = DataLoader(self.test, batch_size=250)
-                right.append(
-                    sum(int((self.module(x).argmax(1) == y).sum()) for x, y in batches)
-                )
-        return np.array(right)
+                for x, y in DataLoader(self.test, batch_size=250):
+                    right[k] += int((self.module(x).argmax(1) == y).sum())
+        return right
 
 
 class EngineRound:
@@ -214,9 +199,7 @@ class EngineRound:
         precision: str = "float32",
         device: str = "cpu",
     ) -> None:
-        spec = training.TrainSpec(
-            local_epochs=1, batch_size=work.batch, lr=LR, precision=precision
-        )
+        spec = training.TrainSpec(batch_size=work.batch, lr=LR, precision=precision)
         self.work = work
         self.engine = training.make_engine(work.fed, work.model, spec, backend, device)
 
@@ -227,13 +210,11 @@ class EngineRound:
     def round(self, theta: np.ndarray, round: int) -> np.ndarray:
         """Train one round from ``theta`` (P,) and return the mean model."""
         clients = self.work.clients(round)
-        trained = self.engine.train(
-            theta[None], np.zeros(len(clients), int), clients, round
-        )
-        return np.full(len(clients), 1 / len(clients), np.float32) @ trained.theta
+        n = len(clients)
+        trained = self.engine.train(theta[None], np.zeros(n, int), clients, round)
+        return np.full(n, 1 / n, np.float32) @ trained.theta
 
     def evaluate(self, thetas: np.ndarray) -> np.ndarray:
         """Count what each model gets right of the test samples."""
-        return self.engine.evaluate(
-            thetas, range(len(thetas)), range(len(thetas))
-        ).correct
+        each = range(len(thetas))
+        return self.engine.evaluate(thetas, each, each).correct

@@ -1,1 +1,1 @@
-"""The same work done by other federated learning frameworks, in the same run as ours."""
+"""The same work by other federated learning frameworks, in the same run as ours."""
