@@ -143,12 +143,16 @@ def unset(values: pd.Series) -> pd.Series:
     return values.isna() | (values.astype(str) == "")
 
 
+def name_in_print(line: Row) -> str:
+    """Return the data set of a printed line, a version of it such as "_two" behind."""
+    if line["setting"].startswith("rotated_"):
+        return line["dataset"] + line["setting"].removeprefix("rotated")
+    return line["dataset"]
+
+
 def sets_beside(line: Row) -> list[str]:
     """Return the data sets of runs that may stand beside a line, its own first."""
-    version = ""
-    if line["setting"].startswith("rotated_"):
-        version = line["setting"].removeprefix("rotated")
-    own = line["dataset"] + version
+    own = name_in_print(line)
     others = [name for name, printed in (STAND_INS | SAME).items() if printed == own]
     return [own, *others]
 

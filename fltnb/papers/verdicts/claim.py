@@ -66,6 +66,11 @@ class Claim:
     whole: bool = False
     setting: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def paper(self) -> str:
+        """The paper that claims it."""
+        return self.id.partition("-")[0]
+
     def speaks_of(self, table: str, dataset: str, model: str) -> bool:
         """Whether the claim is about a data set and a network (names in print).
 

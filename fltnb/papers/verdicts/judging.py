@@ -1,6 +1,5 @@
 """Testing claims: those of a notebook, on its results and on the printed numbers."""
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,18 +9,9 @@ import pandas as pd
 
 from ...errors import FltnbError
 from ..names import SHORT, label
-from ..numbers import claims, numbers
-from ..settings import (
-    NETWORKS,
-    NOTEBOOKS,
-    SAME,
-    STAND_INS,
-    TESTED_ON,
-    TOY,
-    departures,
-    stand_in,
-    tested_on,
-)
+from ..numbers import claims
+from ..settings import SAME, STAND_INS, TESTED_ON, TOY, tested_on
+from .beside import count_seeds, departs_of, in_print, printed_lines, table_of
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
 from .numbers import Nothing, Numbers, Print
 
@@ -115,25 +105,26 @@ def _cases(
     claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Numbers]]:
     """Yield data set, network and numbers, the printed ones first."""
-    table = _table(claim, notebook)
+    table = table_of(claim, notebook)
     if claim.whole:
         yield "", "", Numbers(results, table=table, beside=beside)
         return
 
-    paper = claim.id.partition("-")[0]
-    tables = {name[:2]: _table(claim, name) for name in beside}
-    prints = {name: Print(paper, other) for name, other in tables.items() if other}
+    prints = {}
+    for name in beside:
+        if table_of(claim, name):
+            prints[name[:2]] = Print(claim.paper, table_of(claim, name))
     runs = results.runs[results.runs["dataset"] != ""]
     trained = runs[runs["kind"] == "training"]
     pairs = (trained if len(trained) else runs).drop_duplicates(["dataset", "model"])
     for dataset, model in zip(pairs["dataset"], pairs["model"], strict=True):
-        name, network = _in_print(paper, table, dataset, model)
+        name, network = in_print(claim.paper, table, dataset, model)
         of = "" if TOY.search(dataset) else name  # toy data stand for all
         if not claim.speaks_of(table, of, network):
             continue
 
-        if table and name in set(numbers(paper, table)["dataset"]):
-            printed = Print(paper, table)
+        if table and len(printed_lines(claim.paper, table, name)):
+            printed = Print(claim.paper, table)
             given = Numbers(printed, name, network, table=table, beside=prints)
             yield dataset, model, given
         own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
@@ -142,52 +133,30 @@ def _cases(
             yield dataset, model, given
 
 
-def _table(claim: Claim, notebook: str) -> str:
-    """Return the table among a claim's beside which a notebook's results stand."""
-    books = NOTEBOOKS[claim.id.partition("-")[0]]
-    own = [tables for name, tables in books.items() if name.startswith(notebook[:2])]
-    there = [table for table in claim.tables if own and table in own[0]]
-    return there[0] if there else ""
-
-
-@functools.cache
-def _in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str]:
-    """Return the paper's names of a data set and, if it has several, of a network."""
-    name = (STAND_INS | SAME).get(dataset, dataset)
-    printed = numbers(paper, table) if table else numbers(paper)
-    models = printed.loc[printed["dataset"] == name, "model"].unique()
-    if not table or len(models) < 2:
-        return name, ""
-    names = {ours: theirs for theirs, ours in NETWORKS.items()}
-    return name, names.get(model, "mlp" if model.startswith("mlp") else "cnn")
-
-
-def _row(claim: Claim, notebook: str, numbers: Numbers) -> dict[str, Any]:
+def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
     """Test a claim on one set of numbers."""
     try:
-        finding = claim(numbers)
+        finding = claim(given)
     except FltnbError as error:
         raise FltnbError(f"{claim.id} cannot be tested: {error}") from error
     if not isinstance(finding, Finding):
         raise FltnbError(f"{claim.id} gave {finding!r}: return a Finding.")
-    used = numbers.used
-    departs = _departs(claim, numbers.table, used)
-    tested = finding.outcome != "not tested"
-    return {
-        "id": claim.id,
-        "claim": claim.short,
-        "notebook": notebook,
-        "table": numbers.table,
-        "variant": "printed" if numbers.printed else numbers.variant,
-        "number": finding.number,
-        "text": shown(finding, claim.show) if tested else "",
-        "holds": finding.outcome == "agrees" if tested else None,
-        "outcome": finding.outcome,
-        "why": "" if tested else finding.why or "a number is missing",
-        "seeds": _seeds(used),
-        "tested_on": "" if numbers.printed or not tested else tested_on(departs),
-        "departs": departs,
-    }
+
+    row = {"id": claim.id, "claim": claim.short, "notebook": notebook}
+    row["table"] = given.table
+    row["variant"] = "printed" if given.printed else given.variant
+    row["number"], row["outcome"] = finding.number, finding.outcome
+    row["seeds"] = count_seeds(given.used)
+    row["departs"] = departs_of(claim, given.table, given.used)
+    row |= {"text": "", "holds": None, "why": "", "tested_on": ""}
+    if finding.outcome == "not tested":
+        row["why"] = finding.why or "a number is missing"
+        return row
+    row["text"] = shown(finding, claim.show)
+    row["holds"] = finding.outcome == "agrees"
+    if not given.printed:
+        row["tested_on"] = tested_on(row["departs"])
+    return row
 
 
 def shown(finding: Finding, show: str) -> str:
@@ -196,64 +165,6 @@ def shown(finding: Finding, show: str) -> str:
     if not finding.text and not any(digit in text for digit in "123456789"):
         text = text.replace("-", "").replace("+", "")
     return re.sub(r"-(?=[\d.])", "−", text)
-
-
-def _seeds(used: Mapping[str, Any]) -> int:
-    """Count the seeds of jobs."""
-    seeds = set()
-    for results in _each(used):
-        runs = results.runs
-        seeds |= set(runs["seed"][runs["key"].isin(used)].dropna())
-    return len(seeds)
-
-
-def _departs(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say how the jobs behind a verdict depart from the printed setting and data."""
-    said: dict[str, None] = {}
-    for results in _each(used):
-        runs = results.runs[results.runs["key"].isin(used)].drop_duplicates("key")
-        about = runs[["key", "dataset", "model", "method", "variant", "stopped"]]
-        for run in about.itertuples():
-            said |= dict.fromkeys(
-                _departs_of(claim, table, results.record(run.key), run)
-            )
-    return tuple(said)
-
-
-def _each(used: Mapping[str, Any]) -> list[Any]:
-    """Return the results that have the jobs, each once."""
-    return list({id(results): results for results in used.values()}.values())
-
-
-def _departs_of(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
-    """Say how one job departs from the nearest of the settings that a table prints."""
-    if TOY.search(run.dataset):
-        return [f"stand-in: {label(run.dataset)}"]
-    paper = claim.id.partition("-")[0]
-    lines = _lines(paper, table, run.dataset, run.model, run.method)
-    if not lines:
-        return stand_in(run.dataset, record["provenance"].get("data_origin", ""))
-    options = {"variant": run.variant, "dataset": run.dataset, "instead": claim.setting}
-    each = [departures(record, line, **options) for line in lines]
-    found = min(each, key=len)
-    return [*found, "a run stopped early"] if run.stopped else found
-
-
-@functools.cache
-def _lines(
-    paper: str, table: str, dataset: str, model: str, method: str
-) -> list[dict[str, Any]]:
-    """Return the printed lines of a run's data, network and method, or any method's."""
-    if not table:
-        return []
-    name, network = _in_print(paper, table, dataset, model)
-    printed = numbers(paper, table)
-    printed = printed[printed["dataset"] == name]
-    if network:
-        printed = printed[printed["model"] == network]
-    own = printed[printed["method"] == method]
-    chosen = own if len(own) else printed
-    return chosen.drop_duplicates(["model", "params"]).to_dict("records")
 
 
 def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
@@ -271,28 +182,26 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
         ours = own[(own["variant"] != "printed") & (own["outcome"] != "not tested")]
         best = next((how for how in TESTED_ON if how in set(ours["tested_on"])), "")
         counted = ours[ours["tested_on"] == best]
-        together = _together(counted["outcome"])
-        counts = best == TESTED_ON[0]
-        sign = OUTCOMES[together]
-        row = {"id": name, "claim": own["claim"].iloc[0]}
-        row["outcome"] = together if counts else "not tested"
-        row["sign"] = sign if counts or not best else f"({sign})"
-        row["tested_on"] = best
+        outcome = _together(counted["outcome"])
+        row = {"id": name, "claim": own["claim"].iloc[0], "tested_on": best}
+        row["outcome"], row["sign"] = outcome, OUTCOMES[outcome]
+        if best and best != "printed setting":
+            row["outcome"], row["sign"] = "not tested", f"({OUTCOMES[outcome]})"
         row["printed"] = _texts(own[own["variant"] == "printed"])
         row["here"] = _texts(counted)
-        row["seeds"] = int(counted["seeds"].max()) if len(counted) else 0
-        row["why"] = (
-            "" if best else "; ".join(dict.fromkeys(own["why"][own["why"] != ""]))
-        )
+        row["seeds"] = int(counted["seeds"].max()) if best else 0
+        why = dict.fromkeys(own["why"][own["why"] != ""])
+        row["why"] = "" if best else "; ".join(why)
         rows.append(row)
-    return pd.DataFrame(rows)
+    columns = ["id", "claim", "outcome", "sign", "tested_on"]
+    return pd.DataFrame(rows, columns=[*columns, "printed", "here", "seeds", "why"])
 
 
-def _together(words: pd.Series) -> str:
+def _together(outcomes: pd.Series) -> str:
     """Join the outcomes of several sets of numbers."""
-    if words.empty:
+    if outcomes.empty:
         return "not tested"
-    return words.iloc[0] if words.nunique() == 1 else "partly"
+    return outcomes.iloc[0] if outcomes.nunique() == 1 else "partly"
 
 
 def _texts(rows: pd.DataFrame) -> str:

@@ -12,7 +12,13 @@ import numpy as np
 import pandas as pd
 
 from ...errors import FltnbError
-from ..measured import COLUMNS, NO_SWITCH, TARGETS, without_switches
+from ..measured import (
+    COLUMNS,
+    NO_SWITCH,
+    TARGETS,
+    name_in_print,
+    without_switches,
+)
 from ..numbers import numbers
 from ..settings import printed_setting
 
@@ -27,7 +33,8 @@ class Print:
         rows: dict[str, dict[str, Any]] = {}
         for line in numbers(paper, table).to_dict("records"):
             setting = printed_setting(line)
-            about = {name: line[name] for name in ("dataset", "model", "method")}
+            about = {"dataset": name_in_print(line), "model": line["model"]}
+            about["method"] = line["method"]
             row = setting | about | {"kind": "training", "variant": "", "seed": 0}
             row = rows.setdefault(str(row), row | {"key": ""})
             measure = COLUMNS.get((line["metric"], line["split"]), line["metric"])
