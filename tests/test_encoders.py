@@ -220,7 +220,10 @@ def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
 
 
 def test_a_relay_hands_one_network_on_and_its_steps_die_away(fed, monkeypatch):
-    """By hand: who is first tunes the pretrained network, who is second that one, with half the learning rate."""
+    """Who is first tunes the pretrained network, who is second that one, more slowly.
+
+    The learning rate is half. Computed by hand.
+    """
     monkeypatch.setattr(networks, "HALVED_EVERY", 2)
     spec = replace(SMALL, finetune_epochs=2, tuning="relay")
     found = embed_clients(fed, spec)

@@ -1,4 +1,7 @@
-"""Convolutions in bfloat16: the back ends agree, nothing else is rounded, and it is refused where it is slow."""
+"""Convolutions in bfloat16: the back ends agree, and nothing else is rounded.
+
+It is refused where it is slow.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +15,10 @@ from fltnb.training import TrainSpec, make_engine
 
 @pytest.fixture
 def able(monkeypatch):
-    """A processor that says it has bfloat16; where it has not, torch emulates it, slowly and with the same numbers."""
+    """A processor that says it has bfloat16.
+
+    Where it has not, torch emulates it, slowly and with the same numbers.
+    """
     monkeypatch.setattr(
         torch.cpu,
         "get_capabilities",
@@ -48,7 +54,7 @@ def test_evaluation_in_bfloat16_rounds_convolutions_only(able, backend):
     for k in (
         0,
         2,
-    ):  # by hand: each convolution's inputs, weights and outputs rounded, all else as it is
+    ):  # by hand: inputs, weights and outputs of convolutions rounded, nothing else
         rounded = [part.bfloat16().float() for part in (x, params[k], params[k + 1])]
         x = (
             torch.nn.functional.conv2d(*rounded, padding=model.stages[0].linear.padding)

@@ -17,7 +17,7 @@ RAGGED = (23, 10, 31, 7, 40, 1, 20, 12, 3, 28, 9, 17, 30, 5, 11, 21, 2, 33, 14, 
 
 
 def make_fed(sizes=RAGGED, shape=(8, 8), n_classes=4, seed=0, **options):
-    """Ragged clients; odd ones share one test set, and client 0 has no validation samples."""
+    """Ragged clients; odd ones share a test set, client 0 has no validation samples."""
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     images = rng.integers(0, 256, (n + 60, *shape), dtype=np.uint8)
@@ -267,7 +267,8 @@ def test_the_number_of_workers_does_not_change_a_bit(name):
 
 
 def test_back_ends_agree_in_float32():
-    # A unit whose input is within rounding of zero may switch: a few weights differ by more, so count them.
+    # A unit whose input is within rounding of zero may switch: a few weights differ by
+    # more, so count them.
     fed, model = pair("mlp", RAGGED, (28, 28))
     oracle = train(fed, model, TrainSpec(), "serial", [0] * 20, range(20)).theta
     for backend in ("pool", "stacked"):
@@ -323,7 +324,8 @@ def test_drawn_orders_and_masks():
 @every_backend
 @pytest.mark.parametrize("name", ["mlp", "leaf_cnn"])
 def test_models_given_are_not_trained_in_place(backend, name):
-    # One model, one client: where stacking is done by expand(), no copy is made and the global model would change.
+    # One model, one client: where stacking is done by expand(), no copy is made and the
+    # global model would change.
     fed, model = pair(name, RAGGED[:2])
     theta = start(model, k=1, dtype="float32")
     theta.flags.writeable = False
@@ -393,7 +395,8 @@ def test_sample_weights_scale_the_gradient(backend):
     np.testing.assert_allclose(weighted.loss, 2 * faster.loss, rtol=1e-12)
     still = trained(backend, 0.02, [np.zeros(len(part)) for part in fed.train])
     assert np.array_equal(still.theta, start(model)[[0] * 3]) and not still.loss.any()
-    # a weight belongs to a sample, wherever the order puts it: weight only the samples of one class
+    # a weight belongs to a sample, wherever the order puts it: weight only the samples
+    # of one class
     chosen = [(fed.labels[part] == 1).astype(float) for part in fed.train]
     one, oracle = (trained(name, 0.02, chosen) for name in (backend, "serial"))
     assert np.abs(one.theta - oracle.theta).max() < 1e-10

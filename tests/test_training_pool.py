@@ -67,7 +67,8 @@ def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
     assert all(
         np.array_equal(a, b) for a, b in zip(results[0], results[-1], strict=True)
     )
-    # two workers have four model slots between them; here twelve models come and go, some twice
+    # two workers have four model slots between them; here twelve models come and go,
+    # some twice
     theta = start(model, k=12)
     rows, clients = [*range(12), *range(12), 0, 5], [j % 6 for j in range(26)]
     with make_engine(
@@ -82,7 +83,7 @@ def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
 
 
 def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
-    # A pool that starts anew, or sends data or models along, pays for it in every round.
+    # A pool that starts anew, or sends data or models along, pays for it in each round.
     with make_engine(
         fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2
     ) as engine:
@@ -184,7 +185,8 @@ def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatc
 
 SCRIPT = """
     import os, signal
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
+    # ignored in what a shell runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     import sys
     sys.path.insert(0, {tests!r})
     from test_training import RAGGED, make_fed, start
@@ -196,8 +198,10 @@ SCRIPT = """
     if not forgets:
         os.setsid()
     for stream, where in ((1, "out"), (2, "err")):
-        os.dup2(os.open(where + ("2" if forgets else "1"), os.O_CREAT | os.O_WRONLY), stream)
-    engine = make_engine(fed, model, TrainSpec(local_epochs=1 if forgets else 100_000), "pool", n_workers=2)
+        file = where + ("2" if forgets else "1")
+        os.dup2(os.open(file, os.O_CREAT | os.O_WRONLY), stream)
+    spec = TrainSpec(local_epochs=1 if forgets else 100_000)
+    engine = make_engine(fed, model, spec, "pool", n_workers=2)
     print(os.getpid(), *(process.pid for process in engine._crew.processes), flush=True)
     engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)
 """

@@ -23,7 +23,8 @@ from fltnb.training import Trained, TrainSpec, make_engine
 from fltnb.training.contract import order
 from fltnb.training.serial import SerialEngine
 
-SIZES = {  # torchvision's counts with 1000 classes, and the embeddings of EMD-CFL's Table 5
+# torchvision's counts with 1000 classes, and the embeddings of EMD-CFL's Table 5
+SIZES = {
     "resnet18": (11_689_512, 512, 20),
     "resnet50": (25_557_032, 2048, 53),
     "efficientnet_b3": (12_233_232, 1536, 78),
@@ -33,7 +34,10 @@ SIZES = {  # torchvision's counts with 1000 classes, and the embeddings of EMD-C
 
 
 def tiny(norms=1, drop=0.0):
-    """A network in torchvision's manner: convolution, some batch normalisations, one dense layer."""
+    """A network in torchvision's manner.
+
+    It has a convolution, some batch normalisations and one dense layer.
+    """
 
     def build(architecture, n_classes):
         stack = [
@@ -71,7 +75,7 @@ def federation(sizes=(20, 13, 9, 30), shape=(8, 8, 3), n_classes=3, seed=0, **op
 
 
 def by_hand(model, theta, fed, spec, client, round):
-    """Local training with nothing of the engine: the module, loaded tensor by tensor, and a loop."""
+    """Local training with nothing of the engine: the module and a loop."""
     net = vision._torchvision(model.architecture, model.n_classes).to(
         getattr(torch, spec.dtype)
     )

@@ -70,7 +70,7 @@ class Network(nn.Module):
 
 
 class StageNetwork(Network):
-    """A network's last stage, on maps as :func:`fltnb.data.features.maps` keeps them."""
+    """A network's last stage, on what :func:`fltnb.data.features.maps` keeps."""
 
     prepared = staticmethod(features.decoded)
 
