@@ -67,7 +67,7 @@ help:
 	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
 	@echo "  make report      write docs/report/ and README's tables anew from the committed results"
 	@echo "  make site        README, docs and all notebooks as a small static site: build/site, no network needed"
-	@echo "  make counts      how many printed numbers are reproduced, paper by paper"
+	@echo "  make counts      how printed numbers were tested, paper by paper"
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"

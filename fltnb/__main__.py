@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         "Add the ledgers of another machine's results/ folder to these.",
     )
     sub.add_argument("folder", help="that folder, with a sub-folder per profile")
-    command(_counts, "counts", "Print how many printed numbers are reproduced, as CSV.")
+    command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
     command(
         _report,
         "report",

@@ -172,7 +172,9 @@ class _Found:
 
         runs = results.runs
         trainings = runs[runs["kind"] == "training"]
-        free = {*NO_SWITCH, *self.levels, "clients"}
+        free = {*NO_SWITCH, *self.levels}
+        if "n_clients" in self.levels:
+            free.add("clients")
         axes = [name for name in results.axes if name not in free]
         plain = without_switches(trainings, trainings, axes)
         by = ["dataset", "method", "variant"]
