@@ -1,0 +1,119 @@
+"""Stored trainings with controls: curves, every client, and a table."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import FltnbError
+from ..runs import lines, spread
+from ..style import MEASURES, label, style
+from .explorer import Control, Explorer
+
+
+class RunsExplorer(Explorer):
+    """Curves, every client, and the table of stored trainings, for what is chosen.
+
+    ``results``: as :func:`fltnb.results` returns them; without trainings, FltnbError.
+    """
+
+    def __init__(self, results: Any):
+        runs = results.runs[results.runs["kind"] == "training"]
+        if runs.empty:
+            raise FltnbError(
+                "There is no training among these results: "
+                "explore the arrays of one of its clusterings."
+            )
+        self._runs = runs
+        self._curves = results.curves
+        self._clients = results.clients
+        self._columns = [
+            name
+            for name in ("dataset", "variant", *results.axes)
+            if runs[name].nunique(dropna=False) > 1
+        ]
+        measures = [
+            name for name in MEASURES if name in runs and runs[name].notna().any()
+        ]
+        controls = {name: Control(None, []) for name in self._columns}
+        controls["y"] = Control(measures[0], measures)
+        controls["methods"] = Control((), [])
+        super().__init__(controls, (10.5, 3.8))
+        room = {
+            "left": 0.07,
+            "right": 0.99,
+            "bottom": 0.14,
+            "top": 0.93,
+            "wspace": 0.45,
+        }
+        self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
+
+    def _draw(self, moved: set[str]) -> None:
+        runs = self._chosen()
+        by_method = runs.groupby("method", sort=False)
+        means = by_method[self.allowed["y"]].mean().dropna(axis=1, how="all")
+        means["runs"] = by_method.size()
+        table = means.rename(index=label).round(2)
+        self.table = table.to_html(border=0, na_rep="")
+
+        self.text = f"{len(runs)} runs of {len(means)} methods"
+        chosen = [
+            f"{label(name)} {label(self.at[name]) or 'default'}"
+            for name in self._columns
+        ]
+        if chosen:
+            self.text += f": {', '.join(chosen)}"
+        self.text += "."
+
+        curves, clients = self._axes
+        curves.clear()
+        clients.clear()
+        self._draw_curves(curves, runs["key"])
+        self._draw_clients(clients, runs["key"], list(means.index))
+
+    def _chosen(self) -> pd.DataFrame:
+        """Return the runs chosen; each column offers what choices before it leave."""
+        runs = self._runs
+        for name in self._columns:
+            values = runs[name].astype(object).where(runs[name].notna(), "")
+            # what was run without the option comes first
+            offered = sorted(dict.fromkeys(values), key=lambda value: value != "")
+            self.allowed[name] = offered
+            if self.at[name] not in offered:
+                self.at[name] = offered[0]
+            runs = runs[values == self.at[name]]
+
+        methods = list(dict.fromkeys(runs["method"]))
+        kept = [name for name in methods if name in self.at["methods"]]
+        self.allowed["methods"] = methods
+        self.at["methods"] = tuple(kept or methods)
+        return runs[runs["method"].isin(self.at["methods"])]
+
+    def _draw_curves(self, ax: Any, keys: pd.Series) -> None:
+        y = self.at["y"]
+        curves = self._curves
+        curves = curves[curves["key"].isin(keys) & (curves["split"] == "test")]
+        if y not in curves or curves[y].isna().all():
+            title = f"{label(y)}: of the last round only, see the table"
+            ax.set_title(title, fontsize=9)
+            return
+        lines(curves, "round", y, ax=ax)
+        # the names beside the clients have the same colours
+        ax.get_legend().remove()
+        ax.set_title("test split; bands: lowest to highest seed", fontsize=9)
+
+    def _draw_clients(self, ax: Any, keys: pd.Series, methods: list[str]) -> None:
+        count = len(methods)
+        clients = self._clients[self._clients["key"].isin(keys)]
+        for place, name in enumerate(methods):
+            own = clients.loc[clients["method"] == name, "test"].to_numpy(dtype=float)
+            beside = spread(np.full(len(own), place))
+            ax.plot(own, beside, ".", ms=3, color=style(name).color, alpha=0.5)
+            ax.plot(np.nanmedian(own), place, "|", ms=200 / (count + 1), color="black")
+
+        names = [label(name) for name in methods]
+        ax.set_yticks(range(count), names, fontsize=10 if count < 12 else 7)
+        for name, text in zip(methods, ax.get_yticklabels(), strict=True):
+            text.set(color=style(name).color, weight="bold")
+        ax.set_ylim(count - 0.5, -0.5)
+        ax.set_xlabel("test accuracy of every client, median (%)")
