@@ -68,33 +68,30 @@ class Plan:
         self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]
     ) -> None:
         first = same_sets(parts)
-        holders = [first[client] for client in clients]
-        pairs = list(zip(rows, holders, strict=True))
-        distinct = sorted(set(pairs))
-        position = {pair: k for k, pair in enumerate(distinct)}
+        pairs = np.zeros((len(rows), 2), dtype=np.int64)
+        pairs[:, 0] = rows
+        pairs[:, 1] = [first[client] for client in clients]
+        distinct, positions = np.unique(pairs, axis=0, return_inverse=True)
 
-        self._position_of_pair = np.array([position[pair] for pair in pairs], np.int64)
-        self._total = np.array([len(parts[client]) for _, client in distinct], np.int64)
+        self._position_of_pair = positions.reshape(-1)
+        self._position_of_task: list[int] = []
+        self._total = np.zeros(len(distinct), dtype=np.int64)
         self.tasks: list[Task] = []
-        for row, client in distinct:
+        for position, (row, client) in enumerate(distinct.tolist()):
             n = len(parts[client])
+            self._total[position] = n
             for start in range(0, n, SLICE):
                 self.tasks.append(Task(row, client, start, min(start + SLICE, n)))
-        self._position_of_task = [
-            position[task.row, task.client] for task in self.tasks
-        ]
+                self._position_of_task.append(position)
 
     def gather(self, scores: Sequence[tuple[int, float]]) -> Evaluation:
         """Add up (correct, summed loss) of the slices, in the order of ``tasks``."""
         total = self._total
-        correct = np.zeros(len(total), dtype=np.int64)
-        loss = np.zeros(len(total))
-        for position, (hits, summed) in zip(
-            self._position_of_task, scores, strict=True
-        ):
-            correct[position] += hits
-            loss[position] += summed
-        loss = np.where(total > 0, loss / np.maximum(total, 1), np.nan)
+        sums = np.zeros((len(total), 2))
+        for position, values in zip(self._position_of_task, scores, strict=True):
+            sums[position] += values
+        correct = sums[:, 0].astype(np.int64)
+        loss = np.where(total > 0, sums[:, 1] / np.maximum(total, 1), np.nan)
 
         pairs = self._position_of_pair
         return Evaluation(correct[pairs], total[pairs], loss[pairs])

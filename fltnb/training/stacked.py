@@ -34,10 +34,19 @@ APART = 1e9
 
 
 class _Layer:
-    def __init__(self, stage: Stage, weight: Parameter, bias: Parameter) -> None:
+    """``apart``: a convolution per client, on images with channels last.
+
+    Else there is one convolution with a group per client.
+    """
+
+    def __init__(
+        self, stage: Stage, weight: Parameter, bias: Parameter, apart: bool
+    ) -> None:
         self.stage = stage
         self.weight = weight
         self.bias = bias
+        self.apart = apart
+        self.format = torch.channels_last if apart else torch.contiguous_format
 
     def activated(self, z: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         self.mask = mask
@@ -75,18 +84,6 @@ class _Dense(_Layer):
 
 
 class _Conv(_Layer):
-    """A convolution with a group per client.
-
-    ``apart``: one convolution per client instead, on images with channels last.
-    """
-
-    def __init__(
-        self, stage: Stage, weight: Parameter, bias: Parameter, apart: bool
-    ) -> None:
-        super().__init__(stage, weight, bias)
-        self.apart = apart
-        self.format = torch.channels_last if apart else torch.contiguous_format
-
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (a, b, C, H, W) to (a, b, C', H', W')."""
         a, b = x.shape[:2]
@@ -102,13 +99,11 @@ class _Conv(_Layer):
         self.x = packed.split(b)
         self.flat = weight.split(groups * conv.outputs)
         biases = bias.split(groups * conv.outputs)
-        parts = zip(self.x, self.flat, biases, strict=True)
-        self.raw = z = _cat(
-            [
-                functional.conv2d(*part, padding=conv.padding, groups=groups)
-                for part in parts
-            ]
-        )
+        raw = [
+            functional.conv2d(*part, padding=conv.padding, groups=groups)
+            for part in zip(self.x, self.flat, biases, strict=True)
+        ]
+        self.raw = z = _cat(raw)
         if self.stage.pool:
             z, self.winners = functional.max_pool2d(z, POOL, return_indices=True)
         return self.activated(_unpacked(z.to(x.dtype), b, groups), mask)
@@ -249,10 +244,8 @@ class StackedEngine(Engine):
         layers = []
         pairs = zip(parameters[::2], parameters[1::2], strict=True)
         for stage, (weight, bias) in zip(self.model.stages, pairs, strict=True):
-            if isinstance(stage.linear, Conv):
-                layers.append(_Conv(stage, weight, bias, self.apart))
-            else:
-                layers.append(_Dense(stage, weight, bias))
+            kind = _Conv if isinstance(stage.linear, Conv) else _Dense
+            layers.append(kind(stage, weight, bias, self.apart))
         return layers
 
     def _step(self, layers: list[_Layer], batch: _Batch) -> torch.Tensor:
