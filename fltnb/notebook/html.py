@@ -99,6 +99,8 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
     text = escape(text, quote=False)
     if len(text) <= UNBROKEN:
         text = text.replace(" ", "\N{NO-BREAK SPACE}")
+    else:
+        look += ";min-width:220px"
     text = re.sub(r"(\s±.*)", r'<small style="color:#777">\1</small>', text)
     return f'<{tag}{wide} style="{look}">{text}</{tag}>'
 

@@ -19,6 +19,8 @@ TINTS = {1: "#dff1df", 3: "#f6f3cf", 10: "#fbe3c8", np.inf: "#f6cdc8"}
 """Points between a number and the printed one, at most -> colour of its cell."""
 HUNDREDTHS = ("ari",)
 """Measures between 0 and 1: their tints count hundredths in place of points."""
+HEADS = {"dataset": "data", "variant": "following", "n_clusters": "clusters"}
+"""Columns of runs -> what stands above them."""
 UNTINTED = ("variance", "train_variance", "n_clusters", "bytes")
 SIGNS = {"agrees": ("✔", TINTS[1]), "partly": ("◐", TINTS[3])}
 SIGNS["disagrees"] = ("✘", TINTS[np.inf])
@@ -252,7 +254,8 @@ def axis_table(
 def _name(value: Any, names: Mapping[str, str] | None) -> str:
     """Return what people call a column or a value; ``names[""]``: a missing one."""
     value = "" if _missing(value) else value
-    if names and value in names:
+    names = HEADS | dict(names or {})
+    if value in names:
         return names[value]
     if value == "":
         return "–"
@@ -266,8 +269,14 @@ def _mean(values: pd.Series, name: str) -> str:
     digits = 2 if name.startswith(HUNDREDTHS) else 1
     if values.isna().all():
         return ""
-    text = f"{values.mean():.{digits}f}"
+    text = _signed(values.mean(), digits)
     return f"{text} ± {values.std():.{digits}f}" if values.std() > 0 else text
+
+
+def _signed(value: float, digits: int) -> str:
+    """Write a number with a minus sign, and zero without one."""
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
 def _over(seeds: set[int]) -> str:
