@@ -1,12 +1,14 @@
-"""Pictures that two notebooks or more use: one colour per method everywhere, one helper that writes files.
+"""Pictures that two notebooks or more use, with one colour per method everywhere.
 
-Every function takes plain frames or arrays, returns ``(figure, axes)`` and never calls ``plt.show()``. A title says
-what was found, so the notebook that knows the result gives it. What one notebook uses is drawn there, with seaborn.
+Every function takes plain frames or arrays, returns ``(figure, axes)`` and never calls
+``plt.show()``. A title says what was found, so the notebook that knows the result gives
+it. What one notebook uses is drawn there.
 """
 
+from .lines import against_bytes, curves, lines
 from .maps import client_map, weight_maps
 from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images
-from .runs import against_bytes, client_strip, curves, dots, lines
+from .runs import client_strip, dots
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, style
 
 __all__ = [
@@ -19,8 +21,6 @@ __all__ = [
     "cluster_color",
     "curves",
     "dots",
-]
-__all__ += [
     "gallery",
     "label",
     "lines",
@@ -28,5 +28,8 @@ __all__ += [
     "matrix_pair",
     "pair_distances",
     "panels",
+    "sample_images",
+    "save",
+    "style",
+    "weight_maps",
 ]
-__all__ += ["sample_images", "save", "style", "weight_maps"]

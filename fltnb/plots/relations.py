@@ -1,10 +1,10 @@
-"""Images that clients hold, and matrices: who is related to whom, how far pairs are apart."""
+"""Images that clients hold, who is related to whom, and how far pairs are apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_NUMBERS = 6
+"""Clients of a matrix whose numbers are written into it."""
+
 
 def sample_images(
     fed: Federation,
@@ -25,39 +28,50 @@ def sample_images(
     title: str = "",
     clients: Sequence[int] | None = None,
 ) -> tuple[Figure, np.ndarray]:
-    """Show training images, one row per true cluster (a single row without clusters), or per client.
+    """Show training images, one row per true cluster, or per client.
 
-    The images are spread evenly over the row's clients and their samples, so the same federation gives the same
-    picture. At most ten clusters are shown. FltnbError: the federation holds feature vectors, which are no images.
+    Without clusters there is a single row; at most ten are shown. The images are spread
+    evenly over the row's clients and their samples, so the same federation gives the
+    same picture.
 
     Parameters
     ----------
-    per_row : int, images in a row
-    title : str, the finding
-    clients : sequence of int, optional, one row for each of these clients instead
+    per_row : int
+        Images in a row.
+    title : str
+        The finding.
+    clients : sequence of int, optional
+        One row for each of these clients instead.
+
+    Raises
+    ------
+    FltnbError
+        The federation holds feature vectors, which are no images.
     """
     if np.ndim(fed.images) < 3:
         raise FltnbError(
-            "This federation holds feature vectors, not images: there is nothing to show."
+            "This federation holds feature vectors, not images: "
+            "there is nothing to show."
         )
-    if clients is not None:
-        groups = {f"client {client}": [client] for client in clients}
-    elif fed.clusters is None:
-        groups = {"": range(fed.n_clients)}
-    else:
-        shown = np.unique(fed.clusters)[: len(CLUSTERS)]
-        groups = {
-            f"cluster {cluster}": np.flatnonzero(np.asarray(fed.clusters) == cluster)
-            for cluster in shown
-        }
+    images = np.asarray(fed.images)
     rows = {}
-    for name, members in groups.items():
+    for name, members in _members(fed, clients).items():
         pool = np.concatenate([fed.train[client] for client in members])
-        # the middle of equal stretches: client borders, where one client's first label sits, are avoided
-        rows[name] = np.asarray(fed.images)[
-            pool[((np.arange(per_row) + 0.5) * len(pool) / per_row).astype(int)]
-        ]
+        # the middle of equal stretches: where a client's samples begin, one label is
+        places = (np.arange(per_row) + 0.5) * len(pool) / per_row
+        rows[name] = images[pool[places.astype(int)]]
     return gallery(rows, title=title)
+
+
+def _members(fed: Federation, clients: Sequence[int] | None) -> dict[str, Sequence]:
+    """Clients of each row."""
+    if clients is not None:
+        return {f"client {client}": [client] for client in clients}
+    if fed.clusters is None:
+        return {"": range(fed.n_clients)}
+    clusters = np.asarray(fed.clusters)
+    shown = np.unique(clusters)[: len(CLUSTERS)]
+    return {f"cluster {one}": np.flatnonzero(clusters == one) for one in shown}
 
 
 def gallery(
@@ -65,28 +79,35 @@ def gallery(
 ) -> tuple[Figure, np.ndarray]:
     """Show rows of images.
 
-    Returns (Figure, array of Axes (rows, n)).
-
     Parameters
     ----------
-    rows : mapping, what stands beside a row -> n images, (n, H, W, 3) or (n, H, W) uint8; the same n in each
-    columns : sequence of str, optional, what stands above the n columns
-    title : str, the finding
+    rows : mapping
+        What stands beside a row -> n images, (n, H, W, 3) or (n, H, W) uint8; the same
+        n in each.
+    columns : sequence of str, optional
+        What stands above the n columns.
+    title : str
+        The finding.
+
+    Returns
+    -------
+    (Figure, array of Axes (rows, n))
     """
-    widths = {len(row) for row in rows.values()} | (
-        {len(columns)} if len(columns) else set()
-    )
+    widths = {len(row) for row in rows.values()}
+    if columns:
+        widths.add(len(columns))
     if len(widths) != 1 or widths == {0}:
         raise FltnbError(
-            "A gallery needs rows of images, each with as many images as there are columns."
+            "A gallery needs rows of images, each with as many images as there are "
+            "columns."
         )
     width = widths.pop()
     fig, axes = panels(width * len(rows), (0.95, 0.92), width)
     axes = np.array(axes).reshape(len(rows), width)
     for line, (name, row) in zip(axes, rows.items(), strict=True):
-        top = 255 if np.asarray(row[0]).dtype == np.uint8 else np.max(row)
+        brightest = 255 if np.asarray(row[0]).dtype == np.uint8 else np.max(row)
         for ax, image in zip(line, row, strict=True):
-            ax.imshow(image, cmap="gray", vmin=0, vmax=top, interpolation="nearest")
+            ax.imshow(image, "gray", vmin=0, vmax=brightest, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center")
@@ -102,27 +123,29 @@ def matrix_pair(
     clusters: np.ndarray | None = None,
     title: str = "",
 ) -> tuple[Figure, list[Axes]]:
-    """Draw an adjacency matrix with the clients at random and in the dendrogram's order: FLT's Figures 2a and 3.
+    """Draw an adjacency matrix twice: clients at random, and in the dendrogram's order.
 
-    A federation is built cluster by cluster: in its own order, which the server does not know, blocks would show
-    before anything is found.
+    These are FLT's Figures 2a and 3. A federation is built cluster by cluster: in its
+    own order, which the server does not know, blocks would show before anything is
+    found.
 
     Parameters
     ----------
-    values : array, shape (M, M)
-    order : array, shape (M,), ``leaf_order_`` of the clusterer
-    clusters : array, shape (M,), optional, true clusters, a strip of colours
+    values : array (M, M)
+    order : array (M,)
+        ``leaf_order_`` of the clusterer.
+    clusters : array (M,), optional
+        True clusters, a strip of colours.
     """
-    fig, axes = panels(2, (4.5, 4.9), 2)
+    fig, (left, right) = panels(2, (4.5, 4.9), 2)
     chance = np.random.default_rng(0).permutation(len(values))
-    for ax, shown, name in zip(
-        axes, (chance, order), ("at random", "in the dendrogram's order"), strict=True
-    ):
-        _matrix(ax, values, clusters, shown)
-        ax.set_title(f"clients {name}", fontsize="medium")
+    _matrix(left, values, clusters, chance)
+    left.set_title("clients at random", fontsize="medium")
+    _matrix(right, values, clusters, order)
+    right.set_title("clients in the dendrogram's order", fontsize="medium")
     _cluster_legend(fig, clusters)
-    headline(fig, axes, title)
-    return fig, axes
+    headline(fig, [left, right], title)
+    return fig, [left, right]
 
 
 def matrices(
@@ -131,47 +154,52 @@ def matrices(
     *,
     columns: int = 4,
     title: str = "",
-    **options,
+    **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """Draw several matrices side by side: graphs, distances, or who shares a cluster (FLT's Figures 6 and 7).
+    """Draw several matrices side by side (FLT's Figures 6 and 7).
 
-    FltnbError: nothing to draw, or the clusters do not fit.
+    Graphs, distances, or who shares a cluster.
 
     Parameters
     ----------
     found : mapping
-        Name (method id, round, measure, ...) -> matrix (M, M), or found cluster of each client (M,). The latter is
-        drawn as the pairs that share a cluster, with the number of clusters and the adjusted Rand index above.
-    clusters : array, shape (M,), or mapping, optional
-        True clusters, or name -> true clusters where the federations differ. They sort the clients and give the strip
-        of colours: clusters found perfectly are as many dark blocks on the diagonal as there are colours.
-    columns : int, panels in a row
-    title : str, the finding
+        Name (method id, round, measure, ...) -> matrix (M, M), or found cluster of each
+        client (M,). The latter is drawn as the pairs that share a cluster, with the
+        number of clusters and the adjusted Rand index above.
+    clusters : array (M,), or mapping, optional
+        True clusters, or name -> true clusters where the federations differ. They sort
+        the clients and give the strip of colours: clusters found perfectly are as many
+        dark blocks on the diagonal as there are colours.
+    columns : int
+        Panels in a row.
+    title : str
+        The finding.
     **options
-        ``cmap``: the colours; ``limits``: ends of their scale, (0, 1) if left out, None for the 1st and 99th percentile
-        of the pairs of each matrix; ``bar``: what stands at the bar of colours, which ``limits=None`` has in any case.
+        ``cmap``: the colours. ``limits``: ends of their scale, (0, 1) if left out, None
+        for the 1st and 99th percentile of the pairs of each matrix. ``bar``: what
+        stands at the bar of colours, which ``limits=None`` has in any case.
+
+    Raises
+    ------
+    FltnbError
+        There is nothing to draw, or the clusters do not fit.
     """
     if not found:
         raise FltnbError(
-            "There are no matrices to draw: give the matrix or the clusters of at least one method."
+            "There are no matrices to draw: "
+            "give the matrix or the clusters of at least one method."
         )
-    fig, axes = panels(
-        len(found), (2.5, 2.75) if len(found) > 3 else (3.2, 3.5), columns
-    )
+    size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
+    fig, axes = panels(len(found), size, columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
-        values, text = (
-            np.asarray(values),
-            f"round {name}" if isinstance(name, int) else label(name),
-        )
+        values = np.asarray(values)
         true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
+        text = f"round {name}" if isinstance(name, int) else label(name)
         if values.ndim == 1:
-            count = len(np.unique(values))
-            ari = (
-                "" if true is None else f", ARI {adjusted_rand_index(true, values):.2f}"
-            )
-            text += f"\n{count} cluster{'s' * (count != 1)}{ari}"
-            values = (values[:, None] == values).astype(int)
-        # within a true cluster the clients keep their order: sorted, chance would look like structure
+            text += f"\n{_agreement(values, true)}"
+            values = np.equal.outer(values, values).astype(int)
+        # inside a true cluster clients keep their order: sorted, chance would look
+        # like structure
         order = None if true is None else np.argsort(true, kind="stable")
         _matrix(ax, values, true, order, **options)
         ax.set_title(text, fontsize="small")
@@ -182,123 +210,141 @@ def matrices(
     return fig, axes
 
 
+def _agreement(labels: np.ndarray, true: ArrayLike | None) -> str:
+    """Count clusters, with their ARI with the true ones if these are known."""
+    count = len(np.unique(labels))
+    text = "1 cluster" if count == 1 else f"{count} clusters"
+    if true is None:
+        return text
+    return f"{text}, ARI {adjusted_rand_index(true, labels):.2f}"
+
+
 def pair_distances(
     distances: Mapping[str, tuple[np.ndarray, np.ndarray]],
     tolerances: Mapping[str, ArrayLike],
     title: str = "",
 ) -> tuple[Figure, Axes]:
-    """Draw every pair's distance, a line of dots per federation, inside and across its true clusters.
+    """Draw every pair's distance, inside and across the true clusters.
 
     Parameters
     ----------
-    distances : mapping, name -> (distances (M, M), true clusters (M,)); of the two directions of a pair the larger one
-        is drawn, at least 0
-    tolerances : mapping, label -> epsilon drawn over all lines, or one for each line
+    distances : mapping
+        Name -> (distances (M, M), true clusters (M,)), a line of dots each. Of the two
+        directions of a pair the larger one is drawn, at least 0.
+    tolerances : mapping
+        Label -> epsilon drawn over all lines, or one for each line.
+    title : str
+        The finding.
     """
-    fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8))
-    for at, (matrix, clusters) in enumerate(distances.values()):
+    fig, (ax,) = panels(1, (7.2, 0.75 * len(distances) + 1.8))
+    for line, (matrix, clusters) in enumerate(distances.values()):
         far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
         same = np.equal.outer(clusters, clusters)
-        kinds = (
-            (same, -0.14, CLUSTERS[0], "same cluster"),
-            (~same, 0.14, CLUSTERS[4], "different clusters"),
-        )
-        for which, shift, color, text in kinds:
-            values = far[np.triu(which, 1)]
-            # even heights in the order of the values: no draw, and equal values do not hide each other
-            height = at + shift + 0.18 * (np.argsort(np.argsort(values)) % 9 / 8 - 0.5)
-            axis.plot(
-                values,
-                height,
-                ".",
-                ms=4,
-                color=color,
-                alpha=0.6,
-                label=text if at == 0 else None,
-            )
+        _pairs(ax, far[np.triu(same, 1)], line - 0.14, CLUSTERS[0], "same cluster")
+        across = far[np.triu(~same, 1)]
+        _pairs(ax, across, line + 0.14, CLUSTERS[4], "different clusters")
+
     for (text, value), dash in zip(tolerances.items(), ("-", "--", ":"), strict=False):
-        for at, one in enumerate(np.broadcast_to(value, len(distances))):
-            axis.plot(
-                [one, one],
-                [at - 0.4, at + 0.4],
-                dash,
-                color="black",
-                lw=1.4,
-                label=text if at == 0 else None,
-            )
-    axis.set_yticks(range(len(distances)), list(distances))
-    axis.set(
-        ylim=(len(distances) - 0.5, -0.5),
-        xlabel="distance, the larger of the two directions",
-    )
-    legend(fig, None, axis.get_legend_handles_labels()[0])
-    headline(fig, [axis], title)
-    return fig, axis
+        for line, one in enumerate(np.broadcast_to(value, len(distances))):
+            ends = [line - 0.4, line + 0.4]
+            ax.plot([one, one], ends, dash, color="black", lw=1.4, label=text)
+    ax.set_yticks(range(len(distances)), list(distances))
+    ax.set_ylim(len(distances) - 0.5, -0.5)
+    ax.set_xlabel("distance, the larger of the two directions")
+    handles, texts = ax.get_legend_handles_labels()
+    once = dict(zip(reversed(texts), reversed(handles), strict=True))
+    legend(fig, None, [once[text] for text in dict.fromkeys(texts)])
+    headline(fig, [ax], title)
+    return fig, ax
+
+
+def _pairs(ax: Axes, values: np.ndarray, line: float, color: str, text: str) -> None:
+    """Draw distances as dots around a line."""
+    # heights follow the order of the values: no draw, and equal ones do not hide
+    rank = np.argsort(np.argsort(values))
+    height = line + 0.18 * (rank % 9 / 8 - 0.5)
+    ax.plot(values, height, ".", ms=4, color=color, alpha=0.6, label=text)
 
 
 def _matrix(
     ax: Axes,
-    values,
-    clusters,
-    order,
+    values: np.ndarray,
+    clusters: ArrayLike | None,
+    order: ArrayLike | None,
     *,
     cmap: str = "Greys",
-    limits=(0, 1),
+    limits: tuple[float, float] | None = (0, 1),
     bar: str = "",
 ) -> None:
-    """Draw a matrix (M, M), in an order (M,) if given, with a strip of the clusters (M,) if known, numbers if few."""
+    """Draw a matrix (M, M) of clients, in an order (M,) if given.
+
+    With a strip of the clusters (M,) if known, and numbers if there are few.
+    """
     import seaborn as sns
-    from matplotlib.patches import Rectangle
 
     values = np.asarray(values)
     count = len(values)
-    if values.shape != (count, count):
-        raise FltnbError(
-            f"A matrix of clients is square, (clients, clients), but this one has shape {values.shape}."
-        )
-    if clusters is not None and len(clusters) != count:
-        raise FltnbError(
-            f"{len(clusters)} true clusters do not fit {count} clients: give one per client."
-        )
     shown = np.arange(count) if order is None else np.asarray(order)
-    if not np.array_equal(np.sort(shown), np.arange(count)):
-        raise FltnbError(f"The order must name each of the {count} clients once.")
-    low, high = limits or np.percentile(
-        values[~np.eye(count, dtype=bool)], [1, 99]
-    )  # the diagonal says nothing
-    look = {
-        "cmap": cmap,
-        "vmin": low,
-        "vmax": max(high, low + 1e-12),
-        "square": True,
-        "rasterized": True,
-    }
-    look |= {
-        "cbar": bool(bar) or limits is None,
-        "cbar_kws": {"label": bar, "shrink": 0.75, "pad": 0.02},
-    }
-    look |= {
-        "annot": count <= 6 and values.dtype.kind == "f",
-        "fmt": ".2f",
-        "annot_kws": {"size": "x-small"},
-    }
+    _check_matrix(values, clusters, shown)
+    if limits is None:
+        pairs = values[~np.eye(count, dtype=bool)]  # the diagonal says nothing
+        low, high = np.percentile(pairs, [1, 99])
+    else:
+        low, high = limits
     sns.heatmap(
         values[np.ix_(shown, shown)],
         ax=ax,
+        cmap=cmap,
+        vmin=low,
+        vmax=max(high, low + 1e-12),
+        square=True,
+        rasterized=True,
+        cbar=bool(bar) or limits is None,
+        cbar_kws={"label": bar, "shrink": 0.75, "pad": 0.02},
+        annot=count <= MOST_NUMBERS and values.dtype.kind == "f",
+        fmt=".2f",
+        annot_kws={"size": "x-small"},
         xticklabels=False,
         yticklabels=False,
-        **look,
     )
     ax.grid(False)
     if clusters is not None:
-        width, own = max(0.5, 0.025 * count), np.asarray(clusters)[shown]
-        for start, end in pairwise([0, *(np.flatnonzero(np.diff(own)) + 1), count]):
-            place = {"xy": (-1.4 * width, start), "width": width, "height": end - start}
-            ax.add_patch(Rectangle(**place, color=cluster_color(own[start]), lw=0))
-        ax.set_xlim(-1.6 * width, count)
+        _strip(ax, np.asarray(clusters)[shown])
 
 
-def _cluster_legend(fig: Figure, clusters: np.ndarray | None) -> None:
+def _strip(ax: Axes, clusters: np.ndarray) -> None:
+    """Draw a strip of the clusters (M,) left of a matrix."""
+    from matplotlib.patches import Rectangle
+
+    count = len(clusters)
+    width = max(0.5, 0.025 * count)
+    borders = np.flatnonzero(np.diff(clusters)) + 1
+    for start, end in pairwise([0, *borders, count]):
+        color = cluster_color(clusters[start])
+        corner = (-1.4 * width, start)
+        ax.add_patch(Rectangle(corner, width, end - start, color=color, lw=0))
+    ax.set_xlim(-1.6 * width, count)
+
+
+def _check_matrix(
+    values: np.ndarray, clusters: ArrayLike | None, order: np.ndarray
+) -> None:
+    count = len(values)
+    if values.shape != (count, count):
+        raise FltnbError(
+            "A matrix of clients is square, (clients, clients), "
+            f"but this one has shape {values.shape}."
+        )
+    if clusters is not None and len(clusters) != count:
+        raise FltnbError(
+            f"{len(clusters)} true clusters do not fit {count} clients: "
+            "give one per client."
+        )
+    if not np.array_equal(np.sort(order), np.arange(count)):
+        raise FltnbError(f"The order must name each of the {count} clients once.")
+
+
+def _cluster_legend(fig: Figure, clusters: ArrayLike | None) -> None:
     from matplotlib.patches import Patch
 
     there = [] if clusters is None else np.unique(clusters)

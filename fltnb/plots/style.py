@@ -1,4 +1,4 @@
-"""What all figures share: colours, names, empty panels, and the one helper that writes files."""
+"""What all figures share: colours, names, empty panels, and the writer of files."""
 
 from __future__ import annotations
 
@@ -30,23 +30,39 @@ class Style(NamedTuple):
     marker: str
 
 
-with (
-    resources.files(__package__)
-    .joinpath("names.csv")
-    .open(encoding="utf-8", newline="") as _file
-):
-    NAMED = {row.pop("id"): Style(**row) for row in csv.DictReader(_file)}
-"""Id -> name for people of methods, data sets, networks, measures and printed parameters; colour and marker of methods.
+def _read_names() -> dict[str, Style]:
+    names = {}
+    table = resources.files(__package__).joinpath("names.csv")
+    with table.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            names[row["id"]] = Style(row["label"], row["color"], row["marker"])
+    return names
 
-Colours are Okabe and Ito's for what is drawn together most often, Tol's "muted" ones for the rest; of a method that is
-told a number they go from light to dark with it.
+
+NAMED = _read_names()
+"""Id -> name for people, of methods, data sets, networks, measures and parameters.
+
+Methods have a colour and a marker as well. Colours are Okabe and Ito's for what is
+drawn together most often, Tol's "muted" ones for the rest; of a method that is told a
+number they go from light to dark with it.
 """
 METHODS = {name: look for name, look in NAMED.items() if look.color}
-"""Method id -> label, colour, marker. Add a line for a method of your own, or let :func:`style` invent one."""
+"""Method id -> label, colour, marker.
+
+Add a line for a method of your own, or let :func:`style` invent one.
+"""
 
 CLUSTERS = (
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"),
-    *("#56B4E9", "#F0E442", "#882255", "#999999", "#000000"),
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#F0E442",
+    "#882255",
+    "#999999",
+    "#000000",
 )
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
@@ -61,14 +77,26 @@ MEASURES = {
 }
 """What stands at an axis; other columns by their own name."""
 
+DASHES = {
+    "test": "-",
+    "as_written": "-",
+    "train": "--",
+    "as_run": "--",
+    "probe": ":",
+    "paper": "",
+}
+
 
 def style(method: str) -> Style:
-    """Look up how a method is drawn; an unknown one gets a colour that depends on its id alone."""
+    """Look up how a method is drawn.
+
+    An unknown one gets a colour that depends on its id alone.
+    """
     if method in METHODS:
         return METHODS[method]
     code = zlib.crc32(method.encode())  # unlike hash(), the same in every process
-    red, green, blue = colorsys.hls_to_rgb(code % 360 / 360, 0.42, 0.75)
-    color = f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}"
+    parts = colorsys.hls_to_rgb(code % 360 / 360, 0.42, 0.75)
+    color = "#" + "".join(f"{round(255 * part):02X}" for part in parts)
     return Style(method, color, "ovsD^<>pPX"[code % 10])
 
 
@@ -78,7 +106,9 @@ def cluster_color(cluster: int) -> str:
 
 
 def label(value: Any, names: Mapping[Any, str] | None = None) -> str:
-    """Return what people read for a value: ``names`` first, then the name of a method, else words and plain numbers.
+    """Return what people read for a value.
+
+    ``names`` come first, then the name of a method, else words and plain numbers.
 
     Examples
     --------
@@ -95,30 +125,44 @@ def label(value: Any, names: Mapping[Any, str] | None = None) -> str:
 def in_order(values: pd.Series) -> list:
     """Return each value once: numbers rising, words as they come."""
     once = list(dict.fromkeys(values))
-    return once if any(isinstance(value, str) for value in once) else sorted(once)
+    return once if _has_words(once) else sorted(once)
+
+
+def _has_words(values: Sequence) -> bool:
+    return any(isinstance(value, str) for value in values)
 
 
 def looks(
     values: pd.Series, column: str, names: Mapping[Any, str] | None = None
 ) -> dict[Any, Style]:
-    """How each value of a column is drawn: methods and clusters as everywhere, numbers light to dark, words as told."""
+    """How each value of a column is drawn.
+
+    Methods and clusters as everywhere, numbers light to dark, words as told.
+    """
     values = in_order(values.dropna())
     if column == "method":
-        return {
-            value: style(value)._replace(label=label(value, names)) for value in values
-        }
+        return {name: style(name)._replace(label=label(name, names)) for name in values}
+
+    colors = [cluster_color(place) for place in range(len(values))]
     if column.endswith("cluster"):
         colors = [cluster_color(value) for value in values]
-    elif not any(isinstance(value, str) for value in values):
+    elif not _has_words(values):
         import seaborn as sns
 
         colors = sns.color_palette("viridis_r", len(values)).as_hex()
-    else:
-        colors = [CLUSTERS[place % len(CLUSTERS)] for place in range(len(values))]
-    return {
-        value: Style(label(value, names), color, MARKERS[place % len(MARKERS)])
-        for place, (value, color) in enumerate(zip(values, colors, strict=True))
-    }
+    found = {}
+    for place, (value, color) in enumerate(zip(values, colors, strict=True)):
+        marker = MARKERS[place % len(MARKERS)]
+        found[value] = Style(label(value, names), color, marker)
+    return found
+
+
+def where(frame: pd.DataFrame, chosen: Mapping[str | None, Any]) -> pd.DataFrame:
+    """Rows with these values; a column None asks nothing."""
+    for column, value in chosen.items():
+        if column is not None:
+            frame = frame[frame[column] == value]
+    return frame
 
 
 def panels(
@@ -126,23 +170,30 @@ def panels(
     size: tuple[float, float] = (7.2, 4.2),
     columns: int = 3,
     ax: Axes | None = None,
-    **subplots,
+    **subplots: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """Make empty panels in the look of the house, for the pictures here and for a notebook's own.
+    """Make empty panels in the look of all pictures, also for a notebook's own.
 
     Parameters
     ----------
-    count : int, panels; they fill rows of at most ``columns``, the last of which may stay blank in part
-    size : (float, float), width and height of one panel, inches
-    ax : Axes, optional, the one panel, drawn into as it is
-    **subplots, as for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``
+    count : int
+        Panels; they fill rows of at most ``columns``, the last of which may stay blank
+        in part.
+    size : (float, float)
+        Width and height of one panel, inches.
+    ax : Axes, optional
+        The one panel, drawn into as it is.
+    **subplots
+        As for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``.
     """
     if ax is not None:
         if count > 1:
             raise FltnbError(
-                f"{count} panels do not fit into one given ax: leave out ax, or col and row."
+                f"{count} panels do not fit into one given ax: "
+                "leave out ax, or col and row."
             )
         return ax.figure, [ax]
+
     import matplotlib.pyplot as plt
     import seaborn as sns
 
@@ -153,25 +204,34 @@ def panels(
         rows, columns, figsize=figsize, squeeze=False, layout="constrained", **subplots
     )
     sns.despine(fig)
-    for place, panel in enumerate(axes.flat):
+    for panel in axes.flat:
         panel.set_axisbelow(True)
         panel.grid(color="0.9", lw=0.8)
-        if place >= count:
-            panel.axis("off")
+    for panel in axes.flat[count:]:
+        panel.axis("off")
     return fig, list(axes.flat[:count])
 
 
 def save(fig: Figure, name: str, profile: str) -> Path:
-    """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, ``.pdf``; nothing else does.
+    """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, a PDF.
 
-    No date or version is stored, so an unchanged figure is an unchanged file. Returns Path: the PNG, of 150 dpi
-    (``stored`` and ``demo``, which notebooks keep: 100, in 256 colours).
+    No date or version is stored, so an unchanged figure is an unchanged file. The PNG
+    has 150 dpi; of ``stored`` and ``demo``, which notebooks keep, 100 in 256 colours.
 
     Parameters
     ----------
-    fig : Figure, as returned by the functions here
-    name : str, Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``
-    profile : {"stored", "demo", "small", "paper"}, whose results it shows
+    fig : Figure
+        As returned by the functions here.
+    name : str
+        Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_``
+        and ``-``.
+    profile : {"stored", "demo", "small", "paper"}
+        Whose results it shows.
+
+    Returns
+    -------
+    Path
+        The PNG.
     """
     import matplotlib as mpl
     from PIL import Image
@@ -179,31 +239,35 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     choose(profile, paths.PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise FltnbError(
-            f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension."
+            f"The figure name {name!r} must be of letters, digits, '_' and '-', "
+            "without an extension."
         )
-    light, png = profile in ("stored", "demo"), paths.figures(profile) / f"{name}.png"
-    with mpl.rc_context(
-        {"savefig.bbox": "standard"}
-    ):  # Jupyter's inline back end may crop to "tight"
-        fig.savefig(
-            drawn := io.BytesIO(),
-            dpi=100 if light else 150,
-            metadata={"Software": None},
-        )
+    light = profile in ("stored", "demo")
+    png = paths.figures(profile) / f"{name}.png"
+    drawn = io.BytesIO()
+    # Jupyter's inline back end may crop to "tight"
+    with mpl.rc_context({"savefig.bbox": "standard"}):
+        fig.savefig(drawn, dpi=100 if light else 150, metadata={"Software": None})
         picture = Image.open(drawn)
-        if light:  # 256 colours: a third of the bytes, and the same to the eye
+        if light:
+            # a third of the bytes, and the same to the eye
             picture = picture.convert("RGB").quantize()
         else:
-            undated = dict.fromkeys(("CreationDate", "Producer", "Creator"))
+            undated = {"CreationDate": None, "Producer": None, "Creator": None}
             pdf = functools.partial(fig.savefig, format="pdf", metadata=undated)
             paths.write_atomically(png.with_suffix(".pdf"), pdf)
-    paths.write_atomically(
-        png, functools.partial(picture.save, format="png", optimize=True)
-    )
+    write = functools.partial(picture.save, format="png", optimize=True)
+    paths.write_atomically(png, write)
     return png
 
 
-def handle(text: str, color: str | None = None, marker: str = "", ls: str = "", **look):
+def handle(
+    text: str,
+    color: str | None = None,
+    marker: str = "",
+    ls: str = "",
+    **look: Any,
+) -> Any:
     """Return what stands for a line or a point in a legend."""
     from matplotlib.lines import Line2D
 
@@ -212,20 +276,16 @@ def handle(text: str, color: str | None = None, marker: str = "", ls: str = "", 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
     """Put one legend right of all panels, or right of the one that was given."""
-    options = {
-        "handles": handles,
-        "title": title,
-        "frameon": False,
-        "fontsize": "small",
-    }
+    options = {"handles": handles, "title": title, "frameon": False}
     if ax is None:
-        fig.legend(loc="outside right upper", **options)
+        fig.legend(loc="outside right upper", fontsize="small", **options)
     else:
-        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), **options)
+        beside = (1.01, 1)
+        ax.legend(loc="upper left", bbox_to_anchor=beside, fontsize="small", **options)
 
 
 def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
-    """Set a title, if there is one: of the panel where it is the only one, else of the figure."""
+    """Set a title, if any: of the only panel, else of the figure."""
     if title and len(axes) == 1:
         axes[0].set_title(title, fontsize="medium")
     elif title:
@@ -237,5 +297,6 @@ def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
     missing = [column for column in columns if column not in table.columns]
     if missing:
         raise FltnbError(
-            f"The {what} to draw lack the column {missing[0]!r}: give {', '.join(columns)}."
+            f"The {what} to draw lack the column {missing[0]!r}: "
+            f"give {', '.join(columns)}."
         )

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from ...errors import FltnbError
-from ..runs import lines, spread
+from ..lines import lines
+from ..runs import spread
 from ..style import MEASURES, label, style
 from .explorer import Control, Explorer
 

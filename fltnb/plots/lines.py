@@ -1,0 +1,355 @@
+"""Lines over rounds, bytes or whatever is varied, with bands over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FltnbError, choose
+from .style import (
+    DASHES,
+    MEASURES,
+    Style,
+    handle,
+    headline,
+    in_order,
+    label,
+    legend,
+    looks,
+    need,
+    panels,
+    where,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HOLLOW = {"marker": "o", "mfc": "none", "ms": 8}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What :func:`lines` takes besides a frame and its columns.
+
+    Parameters
+    ----------
+    ax : Axes, optional
+        Drawn into; a new figure otherwise.
+    xlabel, ylabel : str
+        What stands at the axes.
+    log : bool
+        Logarithmic x axis.
+    names : mapping, optional
+        Value -> what to call it, for any value shown.
+    title : str
+        The finding.
+    size : (float, float), optional
+        Of a panel, inches.
+    """
+
+    ax: Axes | None = None
+    xlabel: str = ""
+    ylabel: str = ""
+    log: bool = False
+    names: Mapping[Any, str] | None = None
+    title: str = ""
+    size: tuple[float, float] | None = None
+
+
+def lines(
+    frame: pd.DataFrame,
+    x: str,
+    y: str = "accuracy",
+    hue: str = "method",
+    style: str | None = None,
+    col: str | None = None,
+    row: str | None = None,
+    **look: Any,
+) -> tuple[Figure, Any]:
+    """Draw means over seeds as lines, with a band from the lowest to the highest seed.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per point, and per seed where it has a column ``seed``.
+    x, y : str
+        Columns of the axes. Words on the x axis stand at equal distances, in the order
+        they come in, and the lines a little apart so that equal ones can be told.
+    hue, style : str
+        Columns of the colours and the dashes; rows with style "paper" are printed
+        numbers, drawn as hollow markers.
+    col, row : str, optional
+        Columns whose values get panels of their own, side by side and (with both) one
+        below the other.
+    **look
+        As in :class:`Look`: ``ax, xlabel, ylabel, log, names, title, size``.
+
+    Returns
+    -------
+    (Figure, Axes or list of Axes)
+        A list where there are several panels.
+
+    Raises
+    ------
+    FltnbError
+        A column or a value of it is missing, there is no row, or several rows of a seed
+        meet in one point.
+    """
+    how = Look(**look)
+    keys = [column for column in (row, col, hue, style) if column]
+    frame = _drawable(frame, keys, x, y)
+    downs = in_order(frame[row]) if row else [None]
+    rights = in_order(frame[col]) if col else [None]
+    cells = [(down, right) for down in downs for right in rights]
+    columns = len(rights) if row else min(3, len(cells))
+
+    width, height = how.size or ((4.9, 3.9) if len(cells) == 1 else (3.4, 3.0))
+    size = (width + 2.3 / columns, height)  # room for the legend
+    sharey = "row" if row else True
+    fig, axes = panels(len(cells), size, columns, how.ax, sharey=sharey)
+    colors = looks(frame[hue], hue, how.names)
+    dashes = _dashes(frame[style]) if style else {}
+    for ax, (down, right) in zip(axes, cells, strict=True):
+        part = where(frame, {row: down, col: right})
+        _panel(ax, part, (x, y, hue, style), colors, dashes, how.log)
+        if len(cells) > 1:
+            heads = [label(one, how.names) for one in (down, right) if one is not None]
+            ax.set_title(", ".join(heads), fontsize="medium")
+        ax.set_xlabel(how.xlabel or label(x, how.names))
+
+    for ax in axes[::columns]:
+        # not between panels that share the axis
+        if ax.yaxis.get_tick_params().get("labelleft", True):
+            ax.set_ylabel(how.ylabel or MEASURES.get(y) or label(y))
+    handles = _handles(colors, dashes, how.names) + _seed_handle(frame, keys)
+    title = "" if hue == "method" else label(hue, how.names)
+    legend(fig, how.ax, handles, title)
+    headline(fig, axes, how.title)
+    return fig, axes[0] if len(axes) == 1 else axes
+
+
+def curves(
+    frame: pd.DataFrame,
+    y: str = "accuracy",
+    *,
+    split: str | Sequence[str] = ("train", "test"),
+    style: str = "split",
+    **options: Any,
+) -> tuple[Figure, Any]:
+    """Draw a number against the round.
+
+    As in FLT's Figures 4, 5 and 8 to 12, FeSEM's Figure 3, MT-HFL's Figures 2 and 3.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of ``Results.curves``: ``round``, ``split``, the number and what
+        ``options`` name.
+    y : str
+        Column of the number.
+    split : {"train", "test", "probe"} or several
+        What to draw.
+    style, **options
+        As for :func:`lines`.
+    """
+    need(frame, ("round", "split"), "curves")
+    wanted = [split] if isinstance(split, str) else list(split)
+    for name in wanted:
+        choose(name, ("train", "test", "probe"), "split")
+    own = frame[frame["split"].isin(wanted)]
+    return lines(own, "round", y, style=style, **options)
+
+
+def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
+    """Draw test accuracy against what all clients have sent until then (FLT, Table 6).
+
+    The axis is logarithmic. A method that sends nothing is a level line at its last
+    number.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of ``Results.curves`` as for :func:`curves`, with ``bytes_up`` and
+        ``bytes_down`` (sent so far, what a method sends before its first round
+        included).
+    **options
+        As for :func:`lines`.
+    """
+    import pandas as pd
+
+    keys = ["method"]
+    keys += [options[name] for name in ("style", "col", "row") if options.get(name)]
+    needed = (*keys, "round", "split", "bytes_up", "bytes_down", "accuracy")
+    need(frame, needed, "curves")
+    frame = frame[(frame["split"] == "test") & (frame["round"] > 0)]
+
+    # seeds may differ by a few bytes: a point is the mean over seeds at one round
+    sent = (frame["bytes_up"] + frame["bytes_down"]) / 1e6
+    by_point = [frame[key] for key in (*keys, "round")]
+    frame = frame.assign(sent=sent.groupby(by_point).transform("mean"))
+    groups = frame.groupby(keys)
+    silent = groups["sent"].transform("max") == 0
+    last = frame[silent & (frame["round"] == groups["round"].transform("max"))]
+    speaking = frame[~silent]
+    left = last.assign(sent=speaking["sent"].min())
+    right = last.assign(sent=speaking["sent"].max())
+
+    names = dict(options.pop("names", None) or {})
+    for name in last["method"].unique():
+        names[name] = f"{label(name, names)} (sends nothing)"
+    options = {"xlabel": "sent up and down, all clients (MB)", "log": True} | options
+    return lines(pd.concat([speaking, left, right]), "sent", names=names, **options)
+
+
+def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFrame:
+    """Return the rows that have a point; refuse those that cannot be told apart."""
+    need(frame, [*keys, x, y], "rows")
+    frame = frame.dropna(subset=[x, y]).astype({y: float})
+    if frame.empty:
+        raise FltnbError(f"There is no {y} against {x} to draw: give at least one row.")
+    for column in keys:
+        if frame[column].isna().any():
+            raise FltnbError(
+                f"Some rows have no {column}: select those that have one, "
+                "or draw without it."
+            )
+
+    point = [*keys, x]
+    if "seed" in frame and "seed" not in point:
+        point.append("seed")
+    again = frame.duplicated(point, keep=False)
+    if again.any():
+        raise FltnbError(_mixture(frame[again], point, y))
+    return frame
+
+
+def _mixture(frame: pd.DataFrame, point: list[str], y: str) -> str:
+    """Say which rows only a mean over different settings could draw as one point."""
+    first = frame.iloc[0][point]
+    rows = frame[(frame[point] == first).all(axis=1)]
+    settings = rows.drop(columns=[*point, y, "key"], errors="ignore")
+    settings = settings.select_dtypes(exclude="floating")
+    differ = [name for name in settings if settings[name].nunique() > 1]
+    what = "they are told apart by no column"
+    if differ:
+        what = f"they differ in {', '.join(differ)}"
+    place = ", ".join(f"{name} = {value}" for name, value in first.items())
+    return (
+        f"{len(rows)} rows meet in one point ({place}): {what}. Select one of them, "
+        "or give that column as hue, style, col or row."
+    )
+
+
+def _dashes(values: pd.Series) -> dict[Any, str]:
+    """Dash of every value: known words as everywhere, others by order."""
+    once = list(dict.fromkeys(values))
+    taken = [DASHES.get(value) for value in once]
+    spare = [dash for dash in ("-", "--", ":", "-.") if dash not in taken]
+    others = [value for value in once if value not in DASHES]
+    dashes = {value: spare[at % len(spare)] for at, value in enumerate(others)}
+    return {value: DASHES.get(value, dashes.get(value)) for value in once}
+
+
+def _panel(
+    ax: Axes,
+    part: pd.DataFrame,
+    columns: tuple[str, str, str, str | None],
+    colors: Mapping[Any, Style],
+    dashes: Mapping[Any, str],
+    log: bool,
+) -> None:
+    """Draw the lines of one panel; ``columns``: x, y, hue and style."""
+    x, y, hue, style = columns
+    if part.empty:
+        ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
+        ax.set_xticks([])
+        return
+
+    levels = in_order(part[x])
+    words = part[x].dtype.kind not in "iufb"
+    for place, (value, look) in enumerate(colors.items()):
+        beside = place - (len(colors) - 1) / 2
+        for name, dash in (dashes or {None: "-"}).items():
+            own = where(part, {hue: value, style: name})
+            if own.empty:
+                continue
+            points = own[x].map(levels.index) + 0.05 * beside if words else own[x]
+            over = own.groupby(points)[y].agg(["mean", "min", "max", "size"])
+            _line(ax, over, look, dash, place / len(colors))
+
+    if words:
+        ax.set_xticks(range(len(levels)), [label(level) for level in levels])
+    elif log:
+        _logarithmic(ax, levels)
+    elif all(float(level).is_integer() for level in levels):
+        ax.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) -> None:
+    """Draw one line with its band; ``shift``: of its markers, a share of their step."""
+    options = {"color": look.color, "ls": dash, "lw": 1.6 if dash == "-" else 1.1}
+    if dash == "-":
+        # few points: a marker at each. Many: at other places than the other lines,
+        # so that curves that coincide stay visible
+        every = len(over) // 8 if len(over) > 12 else 1
+        first = int(every * shift)
+        options |= {"marker": look.marker, "ms": 4.5, "markevery": (first, every)}
+        options["mew"] = 0
+    elif dash == "":
+        options |= HOLLOW | {"mec": look.color, "mew": 1.5, "markevery": 1}
+        options["marker"] = look.marker
+
+    # the same pixels as seaborn's lineplot, thirty times as fast
+    ax.plot(over.index, over["mean"], **options)
+    if over["size"].max() > 1:
+        band = {"color": look.color, "alpha": 0.15, "lw": 0}
+        ax.fill_between(over.index, over["min"], over["max"], **band)
+
+
+def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
+    """Make the x axis logarithmic, with plain numbers where they can be read."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+    ax.set_xscale("log")
+    low, high = ax.get_xlim()
+    ticks = LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    if len(levels) <= 12:
+        ticks = FixedLocator(levels)
+    ax.xaxis.set_major_locator(ticks)
+    ax.xaxis.set_major_formatter("{x:g}")  # "3 x 10^2" would cover its neighbours
+    ax.xaxis.set_minor_locator(NullLocator())
+
+
+def _handles(
+    colors: Mapping[Any, Style],
+    dashes: Mapping[Any, str],
+    names: Mapping[Any, str] | None,
+) -> list:
+    """Legend entries of colours and dashes."""
+    found = [
+        handle(look.label, look.color, look.marker, ls="-", ms=4.5)
+        for look in colors.values()
+    ]
+    for value, dash in dashes.items():
+        hollow = {} if dash else HOLLOW
+        found.append(handle(label(value, names), "0.4", ls=dash, **hollow))
+    return found
+
+
+def _seed_handle(frame: pd.DataFrame, keys: list[str]) -> list:
+    """Legend entry of the bands, if there are several seeds."""
+    from matplotlib.patches import Patch
+
+    if "seed" not in frame:
+        return []
+    seeds = frame.groupby(keys)["seed"].nunique()
+    if seeds.max() == 1:
+        return []
+    count = f"{seeds.max()}"
+    if seeds.min() < seeds.max():
+        count = f"up to {count}"
+    text = f"lowest to highest of {count} seeds"
+    return [Patch(color="0.4", alpha=0.2, lw=0, label=text)]
