@@ -1,12 +1,15 @@
-"""Neuron matching: the order of a layer's neurons means nothing, so bring models into one order before averaging.
+"""Neuron matching: bring models into one order of neurons before averaging.
 
-A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
-al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, lets layers grow under a nonparametric
-prior, and sends and trains the layers above again after each. Here layers keep their width and whole models are sent:
-neurons are matched one to one by the squared distance of the weights and bias into them, FedMA's for equal variances.
+A network computes the same with its hidden neurons in any order, if the next layer's
+inputs move along. FedMA (Wang et al., arXiv 2002.06440), to which FeSEM (arXiv
+2108.08647, Section 5.1) points, lets layers grow under a nonparametric prior, and sends
+and trains the layers above again after each. Here layers keep their width and whole
+models are sent: neurons are matched one to one by the squared distance of the weights
+and bias into them, FedMA's for equal variances.
 
-Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
-channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.
+Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and
+biases (outputs,). A convolution's channels are its neurons; a dense layer after one
+sees ``inputs / channels`` numbers of each channel, in that order.
 """
 
 from collections.abc import Sequence
@@ -18,15 +21,19 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
 def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]]) -> Layers:
-    """Return the layers of a flat model (P,) as views; ``shapes`` has each layer's (outputs, inputs per output)."""
-    ends = np.cumsum(
-        [size for outputs, inputs in shapes for size in (outputs * inputs, outputs)]
-    )
-    parts = np.split(theta, ends[:-1])
-    return [
-        (weight.reshape(shape), bias)
-        for weight, bias, shape in zip(parts[::2], parts[1::2], shapes, strict=True)
-    ]
+    """Return the layers of a flat model (P,) as views.
+
+    ``shapes`` has each layer's (outputs, inputs per output).
+    """
+    layers = []
+    begin = 0
+    for outputs, inputs in shapes:
+        middle = begin + outputs * inputs
+        end = middle + outputs
+        weight = theta[begin:middle].reshape(outputs, inputs)
+        layers.append((weight, theta[middle:end]))
+        begin = end
+    return layers
 
 
 def joined(layers: Layers) -> np.ndarray:
@@ -35,66 +42,80 @@ def joined(layers: Layers) -> np.ndarray:
 
 
 def assignment(cost: np.ndarray) -> np.ndarray:
-    """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n)."""
-    best = cost.argmin(axis=1)
-    if len(np.unique(best)) == len(
-        cost
-    ):  # everybody's first choice, and no two the same: nothing can be better
-        return best
+    """Columns (n,) of the rows in the one-to-one assignment of least total cost (n, n).
+
+    Solved by the Hungarian method, unless all rows prefer different columns.
+    """
+    preferred = cost.argmin(axis=1)
+    if len(np.unique(preferred)) == len(cost):
+        return preferred
     return linear_sum_assignment(cost)[1]
 
 
 def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
-    """Reorder the neurons of all layers but the last: new neuron g of layer l is the old ``orders[l][g]``."""
-    out, before = [], None
-    for position, (weight, bias) in enumerate(layers):
-        weight = _inputs_reordered(weight, before)
-        before = orders[position] if position < len(layers) - 1 else None
-        out.append((weight, bias) if before is None else (weight[before], bias[before]))
+    """Reorder the neurons of all layers but the last.
+
+    New neuron g of layer l is the old ``orders[l][g]``.
+    """
+    out = []
+    inputs = None
+    for (weight, bias), order in zip(layers[:-1], orders, strict=True):
+        weight = _inputs_reordered(weight, inputs)
+        out.append((weight[order], bias[order]))
+        inputs = order
+    weight, bias = layers[-1]
+    out.append((_inputs_reordered(weight, inputs), bias))
     return out
 
 
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
-    """Find the orders of a model's hidden neurons, for :func:`permuted`, in which they fit another model best.
+    """Find the orders of hidden neurons, for :func:`permuted`, that fit a reference.
 
-    The Hungarian method assigns neurons, layer by layer from the input, by what leads into each.
+    Neurons are assigned layer by layer from the input, by what leads into each.
     """
-    orders, before = [], None
-    for (weight, bias), (target, shift) in zip(
-        layers[:-1], reference[:-1], strict=True
-    ):
-        pairs = (_inputs_reordered(weight, before), bias), (target, shift)
-        incoming, wanted = (
-            np.hstack([w.reshape(len(w), -1), b[:, None]]) for w, b in pairs
-        )
+    orders = []
+    inputs = None
+    for (weight, bias), wanted in zip(layers[:-1], reference[:-1], strict=True):
+        incoming = _incoming(_inputs_reordered(weight, inputs), bias)
         # squared distances, less a number per row, on which no assignment depends
-        before = assignment(
-            (incoming.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (wanted @ incoming.T)
-        )
-        orders.append(before)
+        squares = (incoming.astype(np.float64) ** 2).sum(axis=1)
+        inputs = assignment(squares - 2.0 * (_incoming(*wanted) @ incoming.T))
+        orders.append(inputs)
     return orders
 
 
 def matched_mean(
     models: Sequence[Layers], weights: Sequence[float], reference: int | None = None
 ) -> Layers:
-    """Average n models of equal layers, neuron by matched neuron, with n weights of at least 0, made to sum to 1.
+    """Average n models of equal layers, neuron by matched neuron.
 
-    All are brought into the order of the model at ``reference``, by default the one with the largest weight.
+    The n weights are at least 0 and made to sum to 1. All models are brought into the
+    order of the one at ``reference``, by default the one with the largest weight.
     """
     weights = np.asarray(weights, dtype=np.float64)
-    first = models[int(weights.argmax()) if reference is None else reference]
-    sums = [tuple(np.zeros(part.shape) for part in layer) for layer in first]
+    if reference is None:
+        reference = int(weights.argmax())
+    first = models[reference]
+
+    sums = [(np.zeros(weight.shape), np.zeros(bias.shape)) for weight, bias in first]
     for layers, share in zip(models, weights / weights.sum(), strict=True):
-        same = layers if layers is first else permuted(layers, match(layers, first))
-        for layer, total in zip(same, sums, strict=True):
-            for part, summed in zip(layer, total, strict=True):
-                summed += share * part.astype(np.float64)
-    return [tuple(part.astype(first[0][0].dtype) for part in total) for total in sums]
+        if layers is not first:
+            layers = permuted(layers, match(layers, first))
+        for (weight, bias), (weight_sum, bias_sum) in zip(layers, sums, strict=True):
+            weight_sum += share * weight.astype(np.float64)
+            bias_sum += share * bias.astype(np.float64)
+    dtype = first[0][0].dtype
+    return [(weight.astype(dtype), bias.astype(dtype)) for weight, bias in sums]
+
+
+def _incoming(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Everything that leads into each neuron, (neurons, inputs + 1)."""
+    return np.hstack([weight.reshape(len(weight), -1), bias[:, None]])
 
 
 def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarray:
-    """Reorder a layer's inputs along with the neurons they come from; each gives an equal run of numbers."""
+    """Reorder inputs as the neurons they come from; each gives an equal run of them."""
     if order is None:
         return weight
-    return weight.reshape(len(weight), len(order), -1)[:, order].reshape(weight.shape)
+    runs = weight.reshape(len(weight), len(order), -1)
+    return runs[:, order].reshape(weight.shape)

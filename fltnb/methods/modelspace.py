@@ -1,11 +1,13 @@
 """Means and k-means over models, for few centres and very many parameters.
 
-A federation's last known models are the largest array of a run (gigabytes), so nothing here copies it: models are
-``points`` (D, P), taken block by block, with ``weights`` (D,) that say how many clients hold each. Distances are
-measured from an ``origin`` near all of them (the initial model), else float32 would lose them in the models' length.
+A federation's last known models are the largest array of a run (gigabytes), so nothing
+here copies it: models are ``points`` (D, P), taken block by block, with ``weights``
+(D,) that say how many clients hold each. Distances are measured from an ``origin`` near
+all of them (the initial model), else float32 would lose them in the models' length.
 """
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -14,6 +16,12 @@ from sklearn.exceptions import ConvergenceWarning
 from .base import mix_groups
 
 BLOCK = 16384  # parameters per step
+
+
+def blocks(n_parameters: int) -> Iterator[slice]:
+    """Slices over all parameters."""
+    for begin in range(0, n_parameters, BLOCK):
+        yield slice(begin, begin + BLOCK)
 
 
 def with_rows(matrix: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -26,10 +34,12 @@ def with_rows(matrix: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.nd
 def cluster_means(
     labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, models: np.ndarray
 ) -> np.ndarray:
-    """Weighted mean of the members' models ``theta`` (n, P) for each of K clusters; an empty one keeps its model."""
-    return mix_groups(
-        (labels == np.arange(len(models))[:, None]) * weights, theta, models
-    )
+    """Weighted mean of the members' models ``theta`` (n, P) for each of K clusters.
+
+    An empty cluster keeps its model of ``models`` (K, P).
+    """
+    members = labels == np.arange(len(models))[:, None]
+    return mix_groups(members * weights, theta, models)
 
 
 def gram(
@@ -37,11 +47,15 @@ def gram(
     origin: np.ndarray | None = None,
     own: np.ndarray | slice = slice(None),
 ) -> np.ndarray:
-    """Inner products (m, m), in float64, of some (default: all) of the models, less ``origin`` where it is given."""
+    """Inner products (m, m), in float64, of some models; by default of all.
+
+    ``origin``, if given, is taken off first.
+    """
     out = 0.0
-    for begin in range(0, points.shape[1], BLOCK):
-        part = points[own, begin : begin + BLOCK]
-        part = part if origin is None else part - origin[begin : begin + BLOCK]
+    for block in blocks(points.shape[1]):
+        part = points[own, block]
+        if origin is not None:
+            part = part - origin[block]
         out = out + (part @ part.T).astype(np.float64)
     return out
 
@@ -61,7 +75,10 @@ def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Points (D, D) with the distances of the models, all that k-means sees, so that no step depends on P."""
+    """Points (D, D) with the distances of the models.
+
+    These are all that k-means sees, so no further step depends on P.
+    """
     values, vectors = np.linalg.eigh(gram(points, origin))
     return vectors * np.sqrt(np.maximum(values, 0))
 
@@ -73,21 +90,18 @@ def best_start(
     n_clusters: int,
     seed: int,
 ) -> np.ndarray:
-    """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters."""
-    labels = kmeans(
-        np.repeat(coordinates(points, origin), weights, axis=0),
-        n_clusters,
-        seed,
-        n_init=20,
-        max_iter=300,
-    )
-    return labels[np.cumsum(weights) - 1].astype(
-        np.int64
-    )  # equal points have equal labels
+    """Labels (D,) of the best of 20 k-means starts: least distance inside clusters."""
+    repeated = np.repeat(coordinates(points, origin), weights, axis=0)
+    labels = kmeans(repeated, n_clusters, seed, n_init=20, max_iter=300)
+    last = np.cumsum(weights) - 1  # equal points have equal labels
+    return labels[last].astype(np.int64)
 
 
 def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
-    """Coordinates (n, K) of n vectors along their K leading singular directions, from their Gram matrix (n, n)."""
+    """Coordinates (n, K) of n vectors along their K leading singular directions.
+
+    ``products``: their Gram matrix (n, n).
+    """
     values, vectors = np.linalg.eigh(products)
     order = np.argsort(-values, kind="stable")[:n_components]
     return vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
@@ -96,55 +110,63 @@ def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
 def kmeans(
     points: np.ndarray, n_clusters: int, seed: int, n_init: int = 10, max_iter: int = 20
 ) -> np.ndarray:
-    """Labels (n,) of the best of some k-means++ starts; by default as many and as long as in FlexCFL and CFLGP."""
+    """Labels (n,) of the best of some k-means++ starts.
+
+    By default as many and as long as in FlexCFL and CFLGP.
+    """
+    made = KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # fewer distinct points than groups
-        return (
-            KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed)
-            .fit(points)
-            .labels_
-        )
+        # there may be fewer distinct points than groups
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return made.fit(points).labels_
 
 
 def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Squared distances (D, K) to the centres, less a number that is the same in a point's whole row."""
+    """Squared distances (D, K) to the centres, less one number per point."""
     offset = centers.astype(np.float64) - origin
-    out = np.tile(
-        (offset**2).sum(axis=1) + 2 * (offset @ origin.astype(np.float64)),
-        (len(points), 1),
-    )
-    for begin in range(0, points.shape[1], BLOCK):
-        part = slice(begin, begin + BLOCK)
-        out -= 2 * (points[:, part] @ offset[:, part].T.astype(points.dtype))
+    constant = (offset**2).sum(axis=1) + 2 * (offset @ origin.astype(np.float64))
+    out = np.tile(constant, (len(points), 1))
+    for block in blocks(points.shape[1]):
+        out -= 2 * (points[:, block] @ offset[:, block].T.astype(points.dtype))
     return out
 
 
 def lloyd(
     points: np.ndarray, weights: np.ndarray, centers: np.ndarray, origin: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k-means from given centres until no point changes its cluster: labels (D,), centres (K, P).
+    """k-means from given centres until no point changes its cluster.
 
-    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. One
-    without points in the end stays where it was given.
+    As in scikit-learn, a centre that loses all its points is moved to the point
+    farthest from its own centre. One without points in the end stays where it was
+    given.
+
+    Returns
+    -------
+    (labels (D,), centres (K, P))
     """
-    labels, given = None, centers.astype(np.float64)
+    given = centers.astype(np.float64)
+    labels = None
     for _ in range(300):
         score = scores(points, centers, origin)
-        before, labels = labels, score.argmin(axis=1)
+        before = labels
+        labels = score.argmin(axis=1)
         if before is not None and np.array_equal(labels, before):
             break
-        empty, filled = (
-            np.flatnonzero(np.bincount(labels, weights, len(centers)) == 0),
-            labels,
-        )
+
+        filled = labels
+        empty = np.flatnonzero(np.bincount(labels, weights, len(centers)) == 0)
         if len(empty):
-            own = np.zeros(len(points))
-            for begin in range(0, points.shape[1], BLOCK):
-                part = points[:, begin : begin + BLOCK] - origin[begin : begin + BLOCK]
-                own += np.einsum("ij,ij->i", part, part)
-            far = np.argsort(-(own + score.min(axis=1)), kind="stable")[: len(empty)]
+            squares = _squares(points, origin) + score.min(axis=1)
+            far = np.argsort(-squares, kind="stable")[: len(empty)]
             filled = with_rows(labels, far, empty[: len(far)])
         centers = cluster_means(filled, weights, points, given)
     return labels, cluster_means(labels, weights, points, given)
+
+
+def _squares(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
+    """Squared distances (D,) to the origin."""
+    out = np.zeros(len(points))
+    for block in blocks(points.shape[1]):
+        part = points[:, block] - origin[block]
+        out += np.einsum("ij,ij->i", part, part)
+    return out
