@@ -357,24 +357,28 @@ def _rank(datasets: pd.Series) -> pd.Series:
 
 
 def _where(tested: pd.DataFrame) -> pd.Series:
-    """Name data set and, where a data set has several, network of each row."""
-    many = tested.groupby("dataset")["model"].nunique()
+    """Name what tells rows apart: data set, and network where a data set has several."""
+    many = tested.groupby("dataset")["model"].nunique().max() > 1
+    one_dataset = many and tested["dataset"].nunique() == 1
     named = []
     for dataset, model in zip(tested["dataset"], tested["model"], strict=True):
-        parts = [label(dataset)] if dataset else []
-        if many.get(dataset, 0) > 1 and model:
-            parts.append(label(model))
+        parts = [] if one_dataset or not dataset else [label(dataset)]
+        parts += [label(model)] if many and model else []
         named.append(", ".join(parts))
     return pd.Series(named, index=tested.index, dtype=object)
 
 
 def _number(one: Mapping[str, Any]) -> tuple[tuple[str, str], str, str]:
     """Return the column of a tested number, its text and its colour."""
-    text = re.split(r" \(|;", one["text"])[0]
+    text = re.split(r" \(|; |, ", one["text"])[0]
     if one["variant"] == "printed":
         return ("printed", one["where"]), text, ""
     sign, tint = SIGNS[one["outcome"]]
-    return (f"here: {one['where']}", words(one["variant"])), f"{text} {sign}", tint
+    return (_here(one["where"]), words(one["variant"])), f"{text} {sign}", tint
+
+
+def _here(where: str) -> str:
+    return f"here: {where}" if where else "here"
 
 
 def _order(heads: pd.DataFrame) -> list[tuple[str, str]]:
@@ -383,7 +387,7 @@ def _order(heads: pd.DataFrame) -> list[tuple[str, str]]:
     order = [("printed", where) for where in first["where"]]
     for where, own in heads[heads["variant"] != "printed"].groupby("where", sort=False):
         kinds = [kind for kind in (*SHORT, "") if kind in set(own["variant"])]
-        order += [(f"here: {where}", words(kind)) for kind in kinds]
+        order += [(_here(where), words(kind)) for kind in kinds]
     return order
 
 
