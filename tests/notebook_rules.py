@@ -1,130 +1,184 @@
-"""What every notebook of this project keeps to; ``problems`` lists in words what one does not."""
+"""What every notebook of this project keeps to; ``problems`` says what one does not."""
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import nbformat
 import papermill
 
-MAX_BYTES = 1_000_000
-CELLS = range(12, 46)
-MEDIAN_LINES, MAX_LINES = 24, 125
-# In URLs (https://x.org/home/y) these follow a word character; on a machine they do not.
+from fltnb.notebook.page import digest
+
+MAX_BYTES = 400_000
+MAX_WORDS = 900
+MAX_LINES = 25
+"""Lines of a cell whose code is shown."""
+FIRST = ["question", "top", "legend", "parameters", "checked", "experiment"]
+"""Ids of cells that every page has, in this order."""
+LAST = ["results", "rest", "provenance", "versions"]
+FOLDED = {"hide-input"}
 MACHINE_PATH = re.compile(
+    # in addresses (https://x.org/home/y) these follow a word character
     r"(?<![\w.:/])(/(home|Users|work|tmp|root|private|mnt)/[\w.]|[A-Za-z]:\\+\w)"
 )
 METADATA = {"kernelspec", "language_info"}
-CELL_METADATA = {"tags"}
+CELL_METADATA = {"tags", "jupyter"}
+WORDS = re.compile(r"as written|as run\b|reproduced", re.IGNORECASE)
+"""Words with another meaning in the field, or with none."""
+
+
+def is_page(notebook) -> bool:
+    """Whether a notebook has the form of a result page."""
+    return notebook.cells[0].get("id") == FIRST[0]
+
+
+def folded(cell) -> bool:
+    """Whether a cell's code is hidden until it is asked for."""
+    return bool(cell.metadata.get("jupyter", {}).get("source_hidden"))
+
+
+def lines(cell) -> int:
+    """Return how many lines of a cell are not empty."""
+    return sum(bool(line.strip()) for line in cell.source.splitlines())
+
+
+def visible_lines(notebook) -> int:
+    """Return the lines of code that a reader sees."""
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return sum(lines(cell) for cell in codes if not folded(cell))
 
 
 def problems(file: Path) -> list[str]:
-    """Return one sentence per broken rule, nothing for a notebook that keeps them all."""
+    """Return one sentence per broken rule, nothing for a notebook that keeps all."""
     notebook = nbformat.read(file, as_version=4)
-    cells, size = notebook.cells, file.stat().st_size
-    codes = [cell for cell in cells if cell.cell_type == "code"]
-    lengths = [
-        len([line for line in cell.source.splitlines() if line.strip()])
-        for cell in codes
-    ] or [0]
-    counts = [cell.execution_count for cell in codes]
-    in_order = counts == list(range(1, len(codes) + 1))
-    outputs = [output for cell in codes for output in cell.outputs]
-    said = [output for output in outputs if output.output_type == "stream"]
-    uncommitted = any(
-        re.search(r"^fltnb .*\+changes", output.text, flags=re.M) for output in said
-    )
-    kinds = "".join("c" if cell.cell_type == "code" else "m" for cell in cells)
-    noise = set(notebook.metadata) - METADATA | {
-        key for cell in cells for key in set(cell.metadata) - CELL_METADATA
-    }
-    rules = {
-        f"the file has {size} bytes, {MAX_BYTES} or more: draw at 100 dpi": size
-        >= MAX_BYTES,
-        f"has {len(cells)} cells, not {CELLS.start} to {CELLS.stop - 1}": len(cells)
-        not in CELLS,
-        "does not begin with text": not kinds.startswith("m"),
-        "more than three code cells follow each other without text": "cccc" in kinds,
-        f"the median code cell has {median(lengths):g} lines, over {MEDIAN_LINES}": median(
-            lengths
-        )
-        > MEDIAN_LINES,
-        f"a code cell has {max(lengths)} lines, over {MAX_LINES}": max(lengths)
-        > MAX_LINES,
-        f"the cells were not run once each from top to bottom, with outputs kept: {counts}": not in_order,
-        "holds an error": any(output.output_type == "error" for output in outputs),
-        "holds no output": not outputs,
-        "keeps a warning or a progress bar among its outputs": any(
-            output.name == "stderr" for output in said
-        ),
-        "was executed on uncommitted code: commit, then `make refresh`": uncommitted,
-        "the kernel is not python3": notebook.metadata.get("kernelspec", {}).get("name")
-        != "python3",
-        f"holds metadata that only makes noise ({', '.join(sorted(noise))}): run `make format`": noise,
-    }
-    return [
-        *(sentence for sentence, broken in rules.items() if broken),
-        *_parameters(file, codes),
-        *_paths(cells),
-    ]
-
-
-def _parameters(file: Path, codes: list) -> list[str]:
-    tagged = [cell for cell in codes if "parameters" in cell.metadata.get("tags", [])]
-    if len(tagged) != 1:
-        return [f"{len(tagged)} cells are tagged 'parameters', not one"]
-    found = (
-        []
-        if tagged[0] is codes[0]
-        else ["the cell tagged 'parameters' is not the first code cell"]
-    )
-    try:
-        nodes = list(ast.walk(ast.parse(tagged[0].source)))
-    except SyntaxError:
-        return [*found, "the parameters cell is no Python"]
-    names = {
-        node.id
-        for node in nodes
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    declared = papermill.inspect_notebook(file)
-    for name, about in declared.items():
-        if about["inferred_type_name"] == "None" or not about["help"]:
-            found.append(
-                f"parameters cell: {name!r} is not 'name: type = literal  # meaning'"
-            )
-        try:
-            ast.literal_eval(about["default"])
-        except ValueError:
-            found.append(f"parameters cell: {name!r} has no literal")
-    if "profile" not in names:
-        found.append("parameters cell: there is no 'profile'")
-    elif 'profile: str = "stored"' not in tagged[0].source:
-        found.append("parameters cell: the default profile is not 'stored'")
-    if unseen := names - set(declared):
-        # such as two "=" on one line, or "int | None"
-        found.append(
-            f"parameters cell: papermill cannot read {', '.join(sorted(unseen))}"
-        )
+    found = [*_executed(notebook), *_metadata(notebook), *_paths(notebook.cells)]
+    if is_page(notebook):
+        found += _form(notebook)
+        found += _first_screen(notebook)
+        found += _length(notebook, file.stat().st_size)
+        found += _parameters(file, notebook)
     return found
 
 
-def _paths(cells: list) -> list[str]:
-    found = []
+def _executed(notebook) -> Iterator[str]:
+    """Yield what is wrong with outputs."""
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    counts = [cell.execution_count for cell in codes]
+    if counts != list(range(1, len(codes) + 1)):
+        yield f"the cells were not run once each from top to bottom: {counts}"
+    outputs = [output for cell in codes for output in cell.outputs]
+    if not outputs:
+        yield "holds no output"
+    for output in outputs:
+        if output.output_type == "error":
+            yield "holds an error"
+        if output.output_type == "stream" and output.name == "stderr":
+            yield "keeps a warning or a progress bar among its outputs"
+        text = output.get("text", "")
+        if re.search(r"^fltnb .*\+changes", text, flags=re.M):
+            yield "was executed on uncommitted code: commit, then `make refresh`"
+
+
+def _metadata(notebook) -> Iterator[str]:
+    """Yield metadata that only make noise."""
+    if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
+        yield "the kernel is not python3"
+    noise = set(notebook.metadata) - METADATA
+    for cell in notebook.cells:
+        noise |= set(cell.metadata) - CELL_METADATA
+    if noise:
+        named = ", ".join(sorted(noise))
+        yield f"holds metadata that only makes noise ({named}): run `make format`"
+
+
+def _form(notebook) -> Iterator[str]:
+    """Yield cells that are missing, or not where and how a page has them."""
+    ids = [cell.get("id") for cell in notebook.cells]
+    for name in FIRST + LAST:
+        if name not in ids:
+            yield f"has no cell {name!r}"
+    there = [name for name in ids if name in FIRST]
+    if there != FIRST[: len(there)]:
+        yield f"its first cells are not in the order {', '.join(FIRST)}"
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            continue
+        tags = set(cell.metadata.get("tags", []))
+        if folded(cell) != (tags >= FOLDED):
+            yield f"cell {cell.id} is folded in one way only: hide-input and jupyter"
+        if folded(cell) and not cell.source.startswith("# "):
+            yield f"cell {cell.id} is folded and does not say what it does"
+        if folded(cell) and tags & {"parameters", "experiment"}:
+            yield f"cell {cell.id} is folded, and it is of the experiment"
+        if cell.id == "top" and "nbval-ignore-output" not in tags:
+            yield "the first screen is filled later: tag it nbval-ignore-output"
+
+
+def _first_screen(notebook) -> Iterator[str]:
+    """Yield tables at the top that are not those whose digests cells below print."""
+    printed = ""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            printed += output.get("text", "")
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []) if cell.id == "top" else []:
+            shown = output.get("data", {}).get("text/html", "")
+            if shown and digest(shown) not in printed:
+                yield "what stands at the top is not what a cell below put there"
+
+
+def _length(notebook, size: int) -> Iterator[str]:
+    """Yield what is too long."""
+    if size > MAX_BYTES:
+        yield f"the file has {size} bytes, over {MAX_BYTES}: draw smaller pictures"
+    words = 0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            words += len(cell.source.split())
+            if said := WORDS.search(cell.source):
+                yield f"cell {cell.id} says {said.group(0)!r}"
+        elif not folded(cell) and lines(cell) > MAX_LINES:
+            yield f"cell {cell.id} shows {lines(cell)} lines, over {MAX_LINES}"
+    if words > MAX_WORDS:
+        yield f"has {words} words, over {MAX_WORDS}"
+
+
+def _parameters(file: Path, notebook) -> Iterator[str]:
+    """Yield what is wrong with the cell of parameters."""
+    tagged = [
+        cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])
+    ]
+    if len(tagged) != 1:
+        yield f"{len(tagged)} cells are tagged 'parameters', not one"
+        return
+    try:
+        tree = ast.parse(tagged[0].source)
+    except SyntaxError:
+        yield "the parameters cell is no Python"
+        return
+    names = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    declared = papermill.inspect_notebook(file)
+    if unseen := names - set(declared):
+        yield f"papermill cannot read {', '.join(sorted(unseen))}: one line each"
+    if "\ncompute = False" not in tagged[0].source:
+        yield "there is no parameter 'compute = False'"
+
+
+def _paths(cells: list) -> Iterator[str]:
+    """Yield paths that are of one machine."""
     for number, cell in enumerate(cells):
         # pictures are base64, in which anything may occur
         texts = [cell.source]
         for output in cell.get("outputs", []):
             texts += [output.get("text", ""), *output.get("traceback", [])]
-            texts += [
-                str(data)
-                for kind, data in output.get("data", {}).items()
-                if not kind.startswith("image/")
-            ]
+            for kind, data in output.get("data", {}).items():
+                if not kind.startswith("image/"):
+                    texts.append(str(data))
         hits = {hit.group(0) for text in texts for hit in MACHINE_PATH.finditer(text)}
-        found += [
-            f"cell {number} holds a path of one machine: {hit}..."
-            for hit in sorted(hits)
-        ]
-    return found
+        for hit in sorted(hits):
+            yield f"cell {number} holds a path of one machine: {hit}..."

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from nbformat import v4
-from notebook_rules import problems
+from notebook_rules import is_page, problems, visible_lines
 from toys import refused
 
 from fltnb import notebook as helpers
@@ -19,22 +19,38 @@ def test_notebook_keeps_the_rules(file):
     assert problems(file) == []
 
 
+def test_visible_code_stays_short_over_all_pages():
+    notebooks = [nbformat.read(file, as_version=4) for file in NOTEBOOKS]
+    assert sum(visible_lines(one) for one in notebooks if is_page(one)) <= 2_400
+
+
+def code(id, source="1", tags=(), hidden=False):
+    """Return a code cell of a page."""
+    metadata = {"tags": [*tags, *(["hide-input"] if hidden else [])]}
+    if hidden:
+        metadata["jupyter"] = {"source_hidden": True}
+        source = f"# {id}\n{source}"
+    output = v4.new_output("stream", text=f"{id}\n")
+    return v4.new_code_cell(source, id=id, metadata=metadata, outputs=[output])
+
+
 def good():
-    """Return a notebook that keeps all rules."""
-    parameters = 'profile: str = "stored"  # what to run\nrounds: list[int] = [\n    1,\n    2,\n]  # how long'
+    """Return a page that keeps all rules."""
+    parameters = "rounds = 3  # T\nmethods = ['a']  # rows\ncompute = False  # or True"
     cells = [
-        v4.new_markdown_cell("# Title"),
-        v4.new_code_cell(parameters, metadata={"tags": ["parameters"]}),
+        v4.new_markdown_cell("# Title", id="question"),
+        code("top", tags=["nbval-ignore-output"], hidden=True),
+        v4.new_markdown_cell("What is printed.", id="legend"),
+        code("parameters", parameters, tags=["parameters"]),
+        code("checked", hidden=True),
+        code("experiment", tags=["experiment"]),
+        code("results", hidden=True),
+        v4.new_markdown_cell("What differs, and why.", id="rest"),
+        code("provenance", hidden=True),
+        code("versions", tags=["nbval-ignore-output"], hidden=True),
     ]
-    for number in range(9):
-        output = v4.new_output("stream", text=f"{number}\n")
-        cells += [
-            v4.new_markdown_cell("Why."),
-            v4.new_code_cell(f"print({number})", outputs=[output]),
-        ]
-    for count, cell in enumerate(
-        (cell for cell in cells if cell.cell_type == "code"), 1
-    ):
+    codes = [cell for cell in cells if cell.cell_type == "code"]
+    for count, cell in enumerate(codes, 1):
         cell.execution_count = count
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
@@ -50,95 +66,83 @@ def edit(cell, **change):
     return lambda notebook: notebook.cells[cell].update(**change)
 
 
+def mark(cell, **change):
+    return lambda notebook: notebook.cells[cell].metadata.update(**change)
+
+
 def all_code(**change):
-    return lambda notebook: [cell.update(change) for cell in notebook.cells[1::2]]
+    def changed(notebook):
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.update(change)
+
+    return changed
+
+
+def output(text, **more):
+    return [v4.new_output("stream", text=text, **more)]
 
 
 BAD = {
-    "0 cells are tagged 'parameters'": edit(1, metadata={"tags": []}),
-    "2 cells are tagged 'parameters'": edit(5, metadata={"tags": ["parameters"]}),
-    "is not the first code cell": lambda nb: nb.cells.insert(
-        1, v4.new_code_cell("1", execution_count=0)
-    ),
-    "is no Python": edit(1, source="profile: str = "),
-    "is not 'name: type = literal": edit(
-        1, source='profile: str = "stored"  # x\nn = 3  # untyped'
-    ),
-    "has no literal": edit(
-        1, source='profile: str = "stored"  # x\nn: int = 3 * k  # derived'
-    ),
-    "'n' is not 'name: type = literal  # meaning'": edit(
-        1, source='profile: str = "stored"  # x\nn: int = 3'
-    ),
-    "there is no 'profile'": edit(1, source="n: int = 3  # how many"),
-    "papermill cannot read n": edit(
-        1, source='profile: str = "stored"  # x\nn: int = 3  # n=3 is enough'
-    ),
-    "not run once each from top to bottom": lambda nb: nb.cells[5].update(
-        execution_count=7
-    ),
-    "with outputs kept": lambda nb: nb.cells[5].update(execution_count=None),
+    "0 cells are tagged 'parameters'": mark(3, tags=[]),
+    "2 cells are tagged 'parameters'": mark(5, tags=["parameters"]),
+    "the parameters cell is no Python": edit(3, source="rounds = "),
+    "papermill cannot read a, n": edit(3, source="a, n = 1, 2\ncompute = False"),
+    "no parameter 'compute = False'": edit(3, source="compute = True"),
+    "not run once each from top to bottom": edit(5, execution_count=7),
+    "run once each from top to bottom: [1, 2, 3, None": edit(5, execution_count=None),
     "holds an error": edit(
         5, outputs=[v4.new_output("error", ename="E", evalue="", traceback=[])]
     ),
     "holds no output": all_code(outputs=[]),
-    "keeps a warning or a progress bar": edit(
-        5, outputs=[v4.new_output("stream", name="stderr", text="50%")]
+    "keeps a warning or a progress bar": edit(5, outputs=output("5%", name="stderr")),
+    "was executed on uncommitted code": edit(9, outputs=output("fltnb  0, 12+changes")),
+    "cell experiment shows 26 lines, over 25": edit(5, source="x = 1\n" * 26),
+    "has 907 words, over 900": edit(7, source="word " * 902),
+    "cell rest says 'as run'": edit(7, source="The row as run."),
+    "has no cell 'legend'": edit(2, id="words"),
+    "its first cells are not in the order": lambda nb: nb.cells.insert(
+        2, nb.cells.pop(3)
     ),
-    "was executed on uncommitted code": edit(
-        5, outputs=[v4.new_output("stream", text="fltnb  0, 12+changes")]
+    "cell results is folded in one way only": mark(6, tags=[]),
+    "cell results is folded and does not say": edit(6, source="page.fill()"),
+    "cell experiment is folded, and it is of": mark(
+        5, tags=["experiment", "hide-input"], jupyter={"source_hidden": True}
     ),
-    "the default profile is not 'stored'": edit(
-        1, source='profile: str = "demo"  # what to run'
+    "tag it nbval-ignore-output": mark(1, tags=["hide-input"]),
+    "what stands at the top is not what": edit(
+        1, outputs=[v4.new_output("display_data", data={"text/html": "<b>9</b>"})]
     ),
-    "the median code cell has 25 lines": all_code(source="x = 1\n" * 25),
-    "a code cell has 126 lines": edit(5, source="x = 1\n" * 126),
-    "has 11 cells": lambda nb: nb.cells.__delitem__(slice(11, None)),
-    "has 46 cells": lambda nb: nb.cells.extend(
-        v4.new_markdown_cell("x") for _ in range(26)
-    ),
-    "does not begin with text": lambda nb: nb.cells.pop(0),
-    "more than three code cells follow": lambda nb: (
-        nb.cells.pop(6),
-        nb.cells.pop(4),
-        nb.cells.pop(2),
-    ),
-    "cell 4 holds a path of one machine: /home/a": edit(4, source="see `/home/ann/x`"),
+    "cell 7 holds a path of one machine: /home/a": edit(7, source="see `/home/ann/x`"),
     "cell 5 holds a path of one machine: C:\\U": edit(5, source=r'x = r"C:\Users\ann"'),
-    "cell 7 holds a path of one machine: /tmp/i": edit(
-        7,
-        outputs=[
-            v4.new_output(
-                "execute_result",
-                data={"text/plain": "'/tmp/ipykernel_1/2.py'"},
-                execution_count=4,
-            )
-        ],
+    "cell 8 holds a path of one machine: /tmp/i": edit(
+        8, outputs=output("'/tmp/ipykernel_1/2.py'")
     ),
     "metadata that only makes noise (papermill)": lambda nb: nb.metadata.update(
         papermill={"input_path": "x"}
     ),
-    "metadata that only makes noise (execution)": lambda nb: nb.cells[
-        3
-    ].metadata.update(execution={"a": "b"}),
+    "metadata that only makes noise (execution)": mark(3, execution={"a": "b"}),
     "the kernel is not python3": lambda nb: nb.metadata.kernelspec.update(name="mine"),
-    "bytes, 1000000 or more": edit(4, source="x" * 1_000_001),
+    "bytes, over 400000": edit(7, source="x" * 400_001),
 }
 
 
+def test_a_good_page_has_no_problem(tmp_path):
+    assert check(good(), tmp_path) == []
+
+
 @pytest.mark.parametrize("sentence", BAD)
-def test_a_bad_notebook_is_noticed(tmp_path, sentence):
+def test_a_bad_page_is_noticed(tmp_path, sentence):
     notebook = good()
     BAD[sentence](notebook)
-    assert any(sentence in problem for problem in check(notebook, tmp_path)), check(
-        notebook, tmp_path
-    )
+    found = check(notebook, tmp_path)
+    assert any(sentence in problem for problem in found), found
 
 
 def test_addresses_relative_paths_and_pictures_are_no_paths_of_a_machine(tmp_path):
     notebook = good()
     notebook.cells[
-        4
+        7
     ].source = "https://example.org/home/x results/tmp/x a/home/b 3/4 see http://a.b/tmp/c. C: a"
     notebook.cells[5].outputs = [
         v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})
