@@ -11,7 +11,7 @@ from fltnb.studies import theory
 from fltnb.studies.common import federation
 from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
-from fltnb.theory import problems
+from fltnb.theory import embeddings, problems
 from fltnb.theory.convergence import participants
 
 
@@ -361,3 +361,49 @@ def test_the_bound_for_real_embeddings():
     )["numbers"]
     assert found["e"] == 64 and 0 < found["p"] < 0.5
     assert found["printed"] > found["corrected"] > found["printed, labels held"] > 0
+
+
+def _two_clients(shift, seed=0, n=40):
+    """Embeddings around two means; the second client's are moved aside."""
+    rng = np.random.default_rng(seed)
+    clients = []
+    for by in (0.0, shift):
+        y = np.arange(n) % 2
+        z = rng.standard_normal((n, 3)) + 2 * y[:, None] + by
+        clients.append((z, y))
+    return clients
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0, 5.0])
+def test_emdcfls_inequalities_hold_where_their_premises_do(shift):
+    found = embeddings.inequalities(_two_clients(shift))
+    assert len(found) == 2 * 6
+    premise = ~found["statement"].str.contains("several")
+    assert (found["left"] <= found["right"] + 1e-12)[premise].all()
+    # a step size of 1 and many steps: Corollary 2.5 speaks of one step
+    long = embeddings.inequalities(_two_clients(0.1), lr=1.0, steps=2000)
+    long = long[long["statement"] == "Corollary 2.5, several steps"]
+    assert (long["left"] > 0).all()
+
+
+def test_emdcfls_sides_by_hand():
+    one = np.array([[0.0], [1.0]]), np.array([0, 1])
+    other = np.array([[2.0], [3.0]]), np.array([0, 1])
+    assert embeddings.earth_movers(one[0], other[0]) == pytest.approx(2)
+    flat = np.array([0.0, 0.0])  # says 1/2 of everything
+    assert embeddings.error(flat, one) == 0.5 and embeddings.lipschitz(flat) == 0
+    assert embeddings.gradients(flat, one).tolist() == [[0, 0.5], [-0.5, -0.5]]
+    # from (0, 0.5) at z = 0 to (-1.5, -0.5) at z = 3, from (-0.5, -0.5) to (1, 0.5)
+    steep = max(np.hypot(1.5, 1) / 3, np.hypot(1.5, 1) / 1, 0.5, 0.5)
+    assert embeddings.steepest(flat, one, other) == pytest.approx(steep)
+    same = np.array([[0.0], [1.0]]), np.array([1, 0])
+    assert embeddings.steepest(flat, one, same) == np.inf  # both labels at one place
+    refused("one label only", embeddings.inequalities, [one, (one[0], np.ones(2))])
+
+
+def test_random_projections_keep_distances_the_better_the_more_is_kept():
+    points = np.random.default_rng(0).standard_normal((30, 200))
+    found = embeddings.projected(points, (0.1, 0.9))
+    assert found["dimensions"].tolist() == [20, 180]
+    assert found["off"].is_monotonic_decreasing
+    assert embeddings.dimensions_needed(1000, 0.1) == 5921
