@@ -281,7 +281,7 @@ class FedSEM(HardMethod):
     def _grouped(
         self, state: State, points: np.ndarray, count: np.ndarray, round: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Group models (D,) that ``count`` clients hold each; return the centres too."""
+        """Group models (D,) that ``count`` clients hold each; also the centres."""
         n = int(state["trainable"])  # without batch-norm statistics
         compared = points[:, :n]
         initial = state["initial"][:n]

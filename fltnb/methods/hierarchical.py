@@ -1,8 +1,9 @@
 """MT-HFL: one server per task, and a global server that averages their first layers.
 
-MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group's local
-parameter server (LPS) runs FedAvg on its users for some rounds; then the global one (GPS) averages the layers that all
-tasks share and sends them back.
+MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before
+training. Every group's local parameter server (LPS) runs FedAvg on its users for some
+rounds; then the global one (GPS) averages the layers that all tasks share and sends
+them back.
 """
 
 from __future__ import annotations
@@ -24,27 +25,40 @@ if TYPE_CHECKING:
 
 
 class MTHFL(OneShot):
-    """Multi-task hierarchical federated learning (MT-HFL, Section II-D and Algorithm 1).
+    """Multi-task hierarchical federated learning (MT-HFL, Section II-D, Algorithm 1).
 
-    A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
-    GPS acts (lines 6 and 7): G global iterations are ``G * local_rounds`` rounds. All servers start from one model.
-    :meth:`traffic` is that of a user with its LPS.
+    A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every
+    ``local_rounds`` of them the GPS acts (lines 6 and 7): G global iterations are
+    ``G * local_rounds`` rounds. All servers start from one model. :meth:`traffic` is
+    that of a user with its LPS.
 
     Parameters
     ----------
     clusterer : estimator over clients, "oracle" or "random", optional
-        How users come to their LPS: ``EigenRelevance()`` by default; the true tasks; or, as the paper's baseline, a
-        random permutation of these over the users, drawn from the run's seed. (The paper does not say how it drew.)
+        How users come to their LPS: ``EigenRelevance()`` by default; the true tasks;
+        or, as the paper's baseline, a random permutation of these over the users, drawn
+        from the run's seed. (The paper does not say how it drew.)
     shared : int, optional
-        The first so many layers with weights; 0: none is shared. By default the convolutions, else the first layer.
-    local_rounds : int, rounds of every LPS per round of the GPS; not stated in the paper
-    weighting : {"samples", "equal"}, of an LPS at the GPS: its users' training samples, or one each; not in the paper
+        The first so many layers with weights; 0: none is shared. By default the
+        convolutions, else the first layer.
+    local_rounds : int
+        Rounds of every LPS per round of the GPS; not stated in the paper.
+    weighting : {"samples", "equal"}
+        Of an LPS at the GPS: its users' training samples, or one each; not in the
+        paper.
     view : {"own", "task"}
-        Which server's model is tested on a user's data: its own, or that of its task, as in the paper's figures: with
-        random groups server t, else the one that most users of the task are with.
-    encoder, rule, name : see :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer
+        Which server's model is tested on a user's data: its own, or that of its task,
+        as in the paper's figures: with random groups server t, else the one that most
+        users of the task are with.
+    encoder, rule, name
+        See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the
+        clusterer.
 
-    FltnbError: a federation without true clusters where they are needed; fewer layers than are to be shared.
+    Raises
+    ------
+    FltnbError
+        A federation has no true clusters where they are needed, or the model fewer
+        layers than are to be shared.
     """
 
     name = "mthfl"
@@ -58,13 +72,15 @@ class MTHFL(OneShot):
     view: Literal["own", "task"] = "own"
 
     def check(self, fed: Federation) -> None:
-        """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
-        given = isinstance(self.clusterer, str)
-        if fed.clusters is None and (given or self.view == "task"):
-            what = self.clusterer if given else self.view
-            raise FltnbError(
-                f'"{what}" needs the true clusters: give `clusters` when you build the federation.'
-            )
+        """Refuse a federation without the tasks needed, or unfit to cluster."""
+        if fed.clusters is None:
+            needs = [self.clusterer] if isinstance(self.clusterer, str) else []
+            needs += ["task"] if self.view == "task" else []
+            if needs:
+                raise FltnbError(
+                    f'"{needs[0]}" needs the true clusters: '
+                    "give `clusters` when you build the federation."
+                )
         super().check(fed)
 
     def client_graph(
@@ -74,20 +90,17 @@ class MTHFL(OneShot):
         if not isinstance(self.clusterer, str):
             return super().client_graph(fed, context)
         self.check(fed)
-        drawn = self.clusterer == "random"
-        labels = (
-            stream(context.seed, "method").permutation(fed.clusters)
-            if drawn
-            else fed.clusters
-        )
-        return labels[:, None] == labels, labels, {"sent": np.zeros(2, dtype=np.int64)}
+        labels = fed.clusters
+        if self.clusterer == "random":
+            labels = stream(context.seed, "method").permutation(labels)
+        nothing_sent = {"sent": np.zeros(2, dtype=np.int64)}
+        return labels[:, None] == labels, labels, nothing_sent
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Group the users, and find the layers that they share."""
-        state = super().start(fed, model, context) | {
-            "shared": shared_columns(model, self.shared)
-        }
-        return state | ({"tasks": fed.clusters} if self.view == "task" else {})
+        state = super().start(fed, model, context)
+        state["shared"] = shared_columns(model, self.shared)
+        return self._with_tasks(state, fed)
 
     def changed(
         self,
@@ -99,21 +112,23 @@ class MTHFL(OneShot):
     ) -> State:
         """Keep the groups: a newcomer gets an LPS of its own."""
         state = super().changed(state, fed, model, changed, context)
-        return state | ({"tasks": fed.clusters} if self.view == "task" else {})
+        return self._with_tasks(state, fed)
+
+    def _with_tasks(self, state: State, fed: Federation) -> State:
+        return state | {"tasks": fed.clusters} if self.view == "task" else state
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """One FedAvg round of every LPS, then, after ``local_rounds`` of them, the GPS's."""
+        """One FedAvg round of every LPS, and the GPS's when it is due."""
         state = super().collect(state, clients, theta, round)
         if round % self.local_rounds:
             return state
-        models, columns = state["models"].copy(), state["shared"]
-        weights = (
-            np.bincount(state["row"], state["weights"])
-            if self.weighting == "samples"
-            else np.ones(len(models))
-        )
+        models = state["models"].copy()
+        columns = state["shared"]
+        weights = np.ones(len(models))
+        if self.weighting == "samples":
+            weights = np.bincount(state["row"], state["weights"])
         models[:, columns] = mix(weights[None] / weights.sum(), models[:, columns])
         return state | {"models": models}
 
@@ -121,31 +136,38 @@ class MTHFL(OneShot):
         """Model of every user's own LPS, or of its task's (``view``)."""
         if "tasks" not in state:
             return super().serve(state)
-        tasks, row, drawn = state["tasks"], state["row"], self.clusterer == "random"
-        kinds, which = np.unique(tasks, return_inverse=True)
-        server = [
-            row[state["labels"] == t][0]
-            if drawn
-            else np.bincount(row[tasks == t]).argmax()
-            for t in kinds
-        ]
-        return state["models"], np.array(server)[which]
+        row = state["row"]
+        served = np.empty_like(row)
+        for task in np.unique(state["tasks"]):
+            users = state["tasks"] == task
+            server = np.bincount(row[users]).argmax()
+            if self.clusterer == "random":
+                server = row[state["labels"] == task][0]
+            served[users] = server
+        return state["models"], served
 
 
 def shared_columns(model: Model, shared: int | None) -> np.ndarray:
-    """Which parameters all tasks share, bool (P,), by the option ``shared`` of :class:`MTHFL`."""
-    layer_of = [name.split(".")[0] for name, _ in model.shapes]
+    """Which parameters all tasks share, bool (P,).
+
+    ``shared`` is the option of :class:`MTHFL`.
+    """
+    layer_of = []
+    convolutions = []
+    for name, shape in model.shapes:
+        layer = name.split(".")[0]
+        layer_of.append(layer)
+        if len(shape) == 4:
+            convolutions.append(layer)
+
     layers = list(dict.fromkeys(layer_of))
-    names = layers[:shared]
     if shared is None:
-        names = [
-            layer
-            for layer, (_, shape) in zip(layer_of, model.shapes, strict=True)
-            if len(shape) == 4
-        ]
-        names = names or layers[:1]
-    elif shared > len(layers):
+        names = convolutions or layers[:1]
+    elif shared <= len(layers):
+        names = layers[:shared]
+    else:
         raise FltnbError(
-            f"shared is {shared} layers but model {model.name!r} has {len(layers)}: share fewer."
+            f"shared is {shared} layers but model {model.name!r} has {len(layers)}: "
+            "share fewer."
         )
     return np.repeat(np.isin(layer_of, names), model.sizes)

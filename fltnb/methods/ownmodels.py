@@ -1,11 +1,12 @@
-"""Clients that train once, each alone from a common start, and how far apart that puts them.
+"""Clients that train once, each alone from a common start, and how far apart they are.
 
-That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares samples under *their own* networks.
+That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares
+samples under *their own* networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,10 @@ from ..clustering.emd import farther
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
-from .emdcfl import penultimate
+from ..settings import brief
 from .flt import client_images
 from .modelspace import coordinates, cosines
-from .samples import check_validation
+from .samples import SLICE, check_validation
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -32,66 +33,118 @@ if TYPE_CHECKING:
 def local_models(
     fed: Federation,
     model: str,
-    training: dict[str, Any],
+    training: Mapping[str, Any],
     seed: int = 0,
     n_workers: int | None = None,
 ) -> tuple[Model, np.ndarray, np.ndarray]:
-    """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
+    """Train every client alone, once.
 
-    ``training`` is for :class:`fltnb.training.TrainSpec`, without the seed; ``n_workers`` changes nothing. Divergence
-    raises :class:`fltnb.FltnbError`.
+    Parameters
+    ----------
+    training : mapping
+        Options of :class:`fltnb.training.TrainSpec` besides the seed.
+    n_workers : int, optional
+        Changes nothing in the numbers.
+
+    Returns
+    -------
+    (Model, array (P,), array (M, P))
+        The network, the common start and the trained models, float32.
+
+    Raises
+    ------
+    FltnbError
+        A client's training diverged.
     """
     from .. import models
     from ..training import TrainSpec, make_engine
 
     net = models.make(model, fed.input_shape, fed.n_classes)
-    start, everybody = net.init(seed), np.arange(fed.n_clients)
-    with make_engine(
-        fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers
-    ) as engine:
-        trained = engine.train(start[None], np.zeros_like(everybody), everybody, 1)
+    spec = TrainSpec(**training, seed=seed)
+    start = net.init(seed)
+    clients = np.arange(fed.n_clients)
+    rows = np.zeros_like(clients)
+    with make_engine(fed, net, spec, n_workers=n_workers) as engine:
+        trained = engine.train(start[None], rows, clients, 1)
+
     lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
     if lost.any():
         raise FltnbError(
-            f"The first training of client {int(lost.argmax())} diverged: choose a smaller lr."
+            f"The first training of client {int(lost.argmax())} diverged: "
+            "choose a smaller lr."
         )
     return net, start, trained.theta
 
 
 @dataclass(frozen=True)
 class OwnModels:
-    """Encoder of kind ``own``: networks that clients have trained alone (:func:`local_models`), EMD-CFL's settings."""
+    """Encoder: every client's own network after one local round (EMD-CFL).
+
+    Stands where a :class:`fltnb.encoders.EncoderSpec` does, but for
+    :class:`fltnb.EMDClustering` alone: each client's embeddings have other axes. The
+    options are those of the training whose first round this is.
+    """
 
     model: str = "mlp_plain"
     local_epochs: int = 10
     batch_size: int = 64
     lr: float = 0.01
     momentum: float = 0.9
+    weight_decay: float = 0.0
+    precision: str = "float32"
     seed: int = 0
+
+    def settings(self) -> dict[str, Any]:
+        """JSON-able settings, ``kind`` and what differs from a default."""
+        return {"kind": "own"} | brief(OwnModels, asdict(self))
 
     def embed(
         self, fed: Federation
     ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes; FltnbError: no validation samples, divergence.
+        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
 
-        That is training samples (n_i, d) under everybody's own network, and a function from i to validation samples.
+        That is every client's training samples (n_i, d) under its own network, and a
+        function from i to all clients' validation samples under the network of i.
+        FltnbError: there are no validation samples, or a training diverged.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
-        net, _, theta = local_models(
-            fed, training.pop("model"), training, training.pop("seed"), n_workers=1
-        )
+        model = training.pop("model")
+        seed = training.pop("seed")
+        net, _, theta = local_models(fed, model, training, seed, n_workers=1)
         return embedded(fed, net, theta)
 
 
 def embedded(
     fed: Federation, net: Model, theta: np.ndarray
-) -> tuple[list[np.ndarray], Callable]:
-    """Return what :meth:`OwnModels.embed` returns, of clients with models ``theta`` (M, P)."""
+) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
+    """Return what :meth:`OwnModels.embed` does, of clients with models ``theta``."""
     held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
     train = [penultimate(net, own, fed.client(i)[0]) for i, own in enumerate(theta)]
-    return train, lambda i: np.split(penultimate(net, theta[i], held), ends)
+
+    def validation(i: int) -> list[np.ndarray]:
+        return np.split(penultimate(net, theta[i], held), ends)
+
+    return train, validation
+
+
+def penultimate(model: Model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets.
+
+    Without dropout; on a GPU if there is one.
+    """
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parts = model.unflatten(theta.astype(np.float32))
+    parameters = [part.to(device) for part in parts]
+    out = []
+    with torch.inference_mode():
+        for x in np.split(inputs, range(SLICE, len(inputs), SLICE)):
+            features = model.features(parameters, torch.from_numpy(x).to(device))
+            out.append(features.cpu())
+        return torch.cat(out).numpy()
 
 
 def measure(
@@ -99,67 +152,85 @@ def measure(
     net: Model,
     start: np.ndarray,
     theta: np.ndarray,
-    how: dict,
+    how: Mapping[str, Any],
     seed: int = 0,
     n_jobs: int = 1,
     seen: tuple | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distances (M, M) between clients, and EMD-CFL's references (M,), NaN for other distances.
+    """Distances (M, M) between clients, and EMD-CFL's references (M,).
+
+    References of other distances are NaN.
 
     Parameters
     ----------
-    fed, net, start, theta : the clients, and what :func:`local_models` gave
-    how : dict
-        ``{"name": "EMDClustering", ...}`` with its options (row i under the network of client i, so not symmetric);
-        "parameters": Euclidean, all trained parameters; "last layer": the same for weights and biases of the last
-        layer; "updates": 1 - cosine of what training changed, as CFL compares gradients (from a common start their
-        Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
-    seed, n_jobs : int, of EMD-CFL's projection; processes (no influence on the result)
-    seen : tuple, optional, what :func:`embedded` gave: several measures of EMD-CFL need it once
+    fed, net, start, theta
+        The clients, and what :func:`local_models` gave.
+    how : mapping
+        ``{"name": "EMDClustering", ...}`` with its options (row i under the network of
+        client i, so not symmetric); "parameters": Euclidean, all trained parameters;
+        "last layer": the same for weights and biases of the last layer; "updates":
+        1 - cosine of what training changed, as CFL compares gradients (from a common
+        start their Euclidean distance is that of the parameters); "angles": PACFL's,
+        degrees.
+    seed, n_jobs : int
+        Of EMD-CFL's projection; processes (no influence on the result).
+    seen : tuple, optional
+        What :func:`embedded` gave: several measures of EMD-CFL need it once.
     """
-    name, nothing = how["name"], np.full(len(theta), np.nan)
+    name = how["name"]
     if name == "EMDClustering":
         options = {key: value for key, value in how.items() if key != "name"}
         clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs)
         clusterer.fit(*(seen or embedded(fed, net, theta)))
         return clusterer.distance_, clusterer.reference_
-    if name == "angles":
-        return PACFL().fit(*client_images(fed)).distance_, nothing
+
     kept = net.head if name == "last layer" else slice(0, net.n_trainable)
-    if name == "updates":
-        return 1 - cosines(theta[:, kept] - start[kept], np.arange(len(theta))), nothing
-    return squareform(pdist(coordinates(theta[:, kept], start[kept]))), nothing
+    if name == "angles":
+        distance = PACFL().fit(*client_images(fed)).distance_
+    elif name == "updates":
+        distance = 1 - cosines(theta[:, kept] - start[kept], np.arange(len(theta)))
+    else:
+        distance = squareform(pdist(coordinates(theta[:, kept], start[kept])))
+    return distance, np.full(len(theta), np.nan)
 
 
 def labels_at(
     distance: np.ndarray, reference: np.ndarray, tolerance: float | str
 ) -> tuple[np.ndarray, float]:
-    """EMD-CFL's clusters (M,) at a tolerance, from what :func:`measure` gave, and the tolerance used."""
+    """EMD-CFL's clusters (M,) at a tolerance, and the tolerance used.
+
+    From what :func:`measure` gave.
+    """
     _, labels, used = EMDClustering(tolerance=tolerance).connect(distance, reference)
     return labels, used
 
 
 def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """Widest range of tolerances, by their ratio, at which the clusters are exactly the true ones.
+    """Widest range of tolerances, by ratio, at which the clusters are the true ones.
 
-    ``far`` (M, M) are symmetric distances. All pairs inside a cluster must be below the tolerance, those of any two
-    clusters either all below or all not, and no two clusters may then have the same neighbours. The tolerance must be
-    above the first number returned and at most the second (infinite: no end). Where there is none: the largest distance
-    inside and the smallest across, not above it.
+    ``far`` (M, M) are symmetric distances. All pairs inside a cluster must be below the
+    tolerance, those of any two clusters either all below or all not, and no two
+    clusters may then have the same neighbours. The tolerance must be above the first
+    number returned and at most the second (infinite: no end). Where there is none: the
+    largest distance inside and the smallest across, not above it.
 
     Examples
     --------
-    >>> plateau(np.array([[0, 0.1, 0.5], [0.1, 0, 0.4], [0.5, 0.4, 0]]), np.array([0, 0, 1]))
+    >>> far = np.array([[0, 0.1, 0.5], [0.1, 0, 0.4], [0.5, 0.4, 0]])
+    >>> plateau(far, np.array([0, 0, 1]))
     (0.1, 0.4)
     """
+    true = relabel(clusters)
     found: list[tuple[float, float]] = []
-    for low, high in pairwise(np.unique([0.0, *squareform(far, checks=False), np.inf])):
-        _, alike = np.unique(
-            far <= low, axis=0, return_inverse=True
-        )  # clients with the same neighbours
-        if np.array_equal(relabel(alike.reshape(-1)), relabel(clusters)):
-            joined = found and found[-1][1] == low
-            found.append((found.pop()[0] if joined else float(low), float(high)))
+    tried = np.unique([0.0, *squareform(far, checks=False), np.inf])
+    for low, high in pairwise(tried):
+        # clients with the same neighbours are one cluster
+        _, alike = np.unique(far <= low, axis=0, return_inverse=True)
+        if np.array_equal(relabel(alike.reshape(-1)), true):
+            begin = float(low)
+            if found and found[-1][1] == low:
+                begin, _ = found.pop()
+            found.append((begin, float(high)))
     if not found:
         same = clusters[:, None] == clusters
         return float((far * same).max()), float(far[~same].min(initial=np.inf))
@@ -169,35 +240,38 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
 def pair_numbers(
     distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray
 ) -> dict[str, float]:
-    """Numbers of what :func:`measure` gave: how far the true clusters (M,) can be seen in the distances.
+    """How far the true clusters (M,) can be seen in what :func:`measure` gave.
 
-    Returns a dict: ``inside, inside_max, across, across_min``, mean and extremes over pairs inside and across the true
-    clusters, of the larger direction (what does not exist is left out); ``low, high`` (:func:`plateau`); ``ari_told``:
-    of average linkage told the number of clusters. Of EMD-CFL's also ``reference_mean``; ``ari`` at the paper's
-    tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance taken from the data, and its ARI.
+    Returns
+    -------
+    dict
+        ``inside, inside_max, across, across_min``: mean and extremes over pairs inside
+        and across the true clusters, of the larger direction (what does not exist is
+        left out); ``low, high`` (:func:`plateau`); ``ari_told``: of average linkage
+        told the number of clusters. Of EMD-CFL's also ``reference_mean``; ``ari`` at
+        the paper's tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance taken from
+        the data, and its ARI.
     """
     far = farther(distance)
     same = clusters[:, None] == clusters
+    inside = far[same & ~np.eye(len(far), dtype=bool)]
+    across = far[~same]
     numbers = {}
-    for name, which, extreme in (
-        ("inside", same & ~np.eye(len(far), dtype=bool), "max"),
-        ("across", ~same, "min"),
-    ):
-        if which.any():
-            numbers |= {
-                name: float(far[which].mean()),
-                f"{name}_{extreme}": float(getattr(far[which], extreme)()),
-            }
+    if len(inside):
+        numbers["inside"] = float(inside.mean())
+        numbers["inside_max"] = float(inside.max())
+    if len(across):
+        numbers["across"] = float(across.mean())
+        numbers["across_min"] = float(across.min())
     numbers["low"], numbers["high"] = plateau(far, clusters)
-    told = cut(
-        linkage(squareform(far, checks=False), "average"), len(np.unique(clusters))
-    )
+
+    tree = linkage(squareform(far, checks=False), "average")
+    told = cut(tree, len(np.unique(clusters)))
     numbers["ari_told"] = float(adjusted_rand_index(clusters, told))
     if np.isfinite(reference).any():
         numbers["reference_mean"] = float(reference.mean())
-        numbers["ari"] = float(
-            adjusted_rand_index(clusters, labels_at(distance, reference, 0.025)[0])
-        )
+        labels, _ = labels_at(distance, reference, 0.025)
+        numbers["ari"] = float(adjusted_rand_index(clusters, labels))
         labels, numbers["auto"] = labels_at(distance, reference, "auto")
         numbers["ari_auto"] = float(adjusted_rand_index(clusters, labels))
     return numbers
@@ -209,9 +283,9 @@ TOLERANCES = np.union1d(np.geomspace(0.001, 1.0, 46), [0.025])
 def ari_at(
     distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray
 ) -> np.ndarray:
-    """ARI of EMD-CFL's clusters with the true ones at each of :data:`TOLERANCES`, float32."""
-    found = [
-        adjusted_rand_index(clusters, labels_at(distance, reference, float(one))[0])
-        for one in TOLERANCES
-    ]
+    """ARI of EMD-CFL's clusters with the true ones at each of :data:`TOLERANCES`."""
+    found = []
+    for tolerance in TOLERANCES:
+        labels, _ = labels_at(distance, reference, float(tolerance))
+        found.append(adjusted_rand_index(clusters, labels))
     return np.array(found, dtype=np.float32)
