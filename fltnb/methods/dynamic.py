@@ -1,6 +1,7 @@
-"""Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
+"""Dynamic clustering: FLT that looks at its clients again.
 
-The paper leaves this optional part for future work, and no code of it is known. Its third way, a server that watches
+FLT (arXiv 2103.15947), Algorithm 3, lines 13 and 21-28. The paper leaves this optional
+part for future work, and no code of it is known. Its third way, a server that watches
 how the clients' models move, is left out.
 """
 
@@ -24,37 +25,52 @@ from .graph import rewire
 
 Placing = Literal["recluster", "nearest"]
 CHANGES = ("pending", "flags", "alone")
-"""Of each client: it has new data and has not said so; it has; it is a newcomer that waits for its cluster."""
+"""Of each client: it has new data and has not said so; it has; it is a newcomer that
+waits for its cluster."""
 
 
 class DynamicFLT(FLT):
-    """FLT whose server repeats FCR when clients have changed (Algorithm 3 with lines 21-28).
+    """FLT whose server repeats FCR when clients have changed (lines 21-28).
 
-    A client whose data have changed raises a flag when it takes part next (line 13), a newcomer when it joins. After a
-    round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients send their centroids anew, the
-    server repeats FCR on them, and the flags are cleared (lines 23-26).
+    A client whose data have changed raises a flag when it takes part next (line 13), a
+    newcomer when it joins. After a round, when more than ``lam`` flags stand or ``tau``
+    divides the round, all clients send their centroids anew, the server repeats FCR on
+    them, and the flags are cleared (lines 23-26).
 
     What the paper leaves open:
 
-    - *Models of new clusters* start from the sample-weighted mean of the models that their members were served (in case
-      I: clients with equal neighbourhoods), without those that flagged or are new, unless there are no others.
-    - *Newcomers* stand alone until a re-clustering takes them in: they start from the mean of all models, and take part
-      when drawn. (The paper leaves them out of S until then.)
-    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights.
-    - *Cost.* A re-clustering moves all clients' centroids once more, and the encoder to those without; flags are free.
+    - *Models of new clusters* start from the sample-weighted mean of the models that
+      their members were served (in case I: clients with equal neighbourhoods), without
+      those that flagged or are new, unless there are no others.
+    - *Newcomers* stand alone until a re-clustering takes them in: they start from the
+      mean of all models, and take part when drawn. (The paper leaves them out of S
+      until then.)
+    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the
+      common pretrained weights.
+    - *Cost.* A re-clustering moves all clients' centroids once more, and the encoder to
+      those without; flags are free.
 
     Parameters
     ----------
-    clusterer, encoder, graph, rule, variant, name : see :class:`fltnb.methods.FLT`; the clusterer is unfitted
-    lam : int, optional, lambda: re-cluster when more than so many flags stand; None: clients send no flags
-    tau : int, optional, re-cluster after every tau rounds, flags or not; None: never for this reason
+    clusterer, encoder, graph, rule, variant, name
+        See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
+    lam : int, optional
+        lambda: re-cluster when more than so many flags stand; None: clients send no
+        flags.
+    tau : int, optional
+        Re-cluster after every tau rounds, flags or not; None: never for this reason.
     newcomers, drifted : {"recluster", "nearest"}
-        "nearest" gives a newcomer (when it joins), or a client with new data (when its flag arrives), to the cluster
-        whose mean embedding is nearest to its own, as of the last clustering (the paper's "another possibility"); it
-        then raises no flag that counts. Needs FCR, whose centroids and shares hold these means: all clients send k
-        shares more, and the client to be placed e numbers.
+        "nearest" gives a newcomer (when it joins), or a client with new data (when its
+        flag arrives), to the cluster whose mean embedding is nearest to its own, as of
+        the last clustering (the paper's "another possibility"); it then raises no flag
+        that counts. Needs FCR, whose centroids and shares hold these means: all clients
+        send k shares more, and the client to be placed e numbers.
 
-    FltnbError: nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau`` never fires: a warning.
+    Raises
+    ------
+    FltnbError
+        Nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau``
+        never fires there is a warning.
     """
 
     name = "flt_dynamic"
@@ -69,24 +85,29 @@ class DynamicFLT(FLT):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.nearest = "nearest" in (self.newcomers, self.drifted)
-        if self.lam is None and self.tau is None and not self.nearest:
+        if not self._reclusters() and not self.nearest:
             raise FltnbError(
-                'Nothing is dynamic here: give lam, tau or newcomers="nearest", or take FLT.'
+                'Nothing is dynamic here: give lam, tau or newcomers="nearest", '
+                "or take FLT."
             )
         if hasattr(self.clusterer, "labels_"):
             raise FltnbError(
-                "Dynamic clustering fits its clusterer again and again: give an unfitted one."
+                "Dynamic clustering fits its clusterer again and again: "
+                "give an unfitted one."
             )
         if self.nearest and not isinstance(self.clusterer, FCR):
-            other = type(self.clusterer).__name__
             raise FltnbError(
-                f'"nearest" needs FCR, not {other}, for one common space: or take lam and tau alone.'
+                f'"nearest" needs FCR, not {type(self.clusterer).__name__}, '
+                "for one common space: or take lam and tau alone."
             )
+
+    def _reclusters(self) -> bool:
+        return self.lam is not None or self.tau is not None
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer on every phase that may need it."""
-        again = self.lam is not None or self.tau is not None
-        for phase in phases(fed)[: None if again else 1]:
+        needed = phases(fed) if self._reclusters() else phases(fed)[:1]
+        for phase in needed:
             self.fitted(phase.fed, context)
 
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
@@ -94,49 +115,60 @@ class DynamicFLT(FLT):
         fired, most = self.schedule(phases, drawn)
         never = f"never fires in these {len(drawn)} rounds:"
         if self.lam is not None and "lambda" not in fired.values():
-            why = f"it takes more flags than that, and at most {most} ever stand at a time."
-            warnings.warn(f"lam = {self.lam} {never} {why}", stacklevel=4)
+            warnings.warn(
+                f"lam = {self.lam} {never} it takes more flags than that, "
+                f"and at most {most} ever stand at a time.",
+                stacklevel=4,
+            )
         if self.tau is not None and self.tau > len(drawn):
             warnings.warn(f"tau = {self.tau} {never} give a smaller one.", stacklevel=4)
 
     def schedule(
         self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]
     ) -> tuple[dict[int, str], int]:
-        """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand."""
+        """When the server will re-cluster, and the most flags that ever stand.
+
+        ``drawn[t - 1]`` are the clients that take part in round t. Returned first is
+        round -> "lambda" or "tau".
+        """
         coming = {phase.round: phase for phase in phases[1:]}
-        n, pending, flags, fired, most = phases[0].fed.n_clients, set(), set(), {}, 0
+        n_clients = phases[0].fed.n_clients
+        pending: set[int] = set()
+        flags: set[int] = set()
+        fired = {}
+        most = 0
         for round, clients in enumerate(drawn, start=1):
             if round in coming:
                 changed = np.flatnonzero(coming[round].changed)
-                flags |= (
-                    set(changed[changed >= n].tolist())
-                    if self.newcomers == "recluster"
-                    else set()
-                )
-                pending |= (
-                    set(changed[changed < n].tolist())
-                    if self.drifted == "recluster"
-                    else set()
-                )
-                n = coming[round].fed.n_clients
-            raised = pending & set(clients.tolist())
-            flags, pending = flags | raised, pending - raised
+                if self.newcomers == "recluster":
+                    flags.update(changed[changed >= n_clients].tolist())
+                if self.drifted == "recluster":
+                    pending.update(changed[changed < n_clients].tolist())
+                n_clients = coming[round].fed.n_clients
+
+            raised = pending.intersection(clients.tolist())
+            flags |= raised
+            pending -= raised
             most = max(most, len(flags))
-            if why := self._fires(len(flags), round):
-                fired[round], flags, pending = why, set(), set()
+            why = self._fires(len(flags), round)
+            if why:
+                fired[round] = why
+                flags.clear()
+                pending.clear()
         return fired, most
 
     def _fires(self, flags: int, round: int) -> str:
-        """Why the server re-clusters after this round (line 23), or an empty string."""
+        """Why the server re-clusters after this round (line 23), or ""."""
         if self.lam is not None and flags > self.lam:
             return "lambda"
         return "tau" if self.tau is not None and round % self.tau == 0 else ""
 
     def start(self, fed: Federation, model, context: Context) -> State:
         """Cluster the clients for the first time; nobody has changed."""
-        return super().start(fed, model, context) | {
-            name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES
-        }
+        state = super().start(fed, model, context)
+        for name in CHANGES:
+            state[name] = np.zeros(fed.n_clients, dtype=bool)
+        return state
 
     def client_graph(
         self, fed: Federation, context: Context
@@ -146,12 +178,7 @@ class DynamicFLT(FLT):
         extra["with_encoder"] = np.array(fed.n_clients)
         if self.nearest:
             fitted = self.fitted(fed, context)
-            # mean embedding of each cluster's samples: a client's centroids, by their shares, hold its own mean
-            own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
-            share = (
-                fitted.labels_ == np.arange(fitted.n_clusters_)[:, None]
-            ) * np.asarray(fed.sizes, dtype=np.float64)
-            extra["anchors"] = share @ own / share.sum(axis=1, keepdims=True)
+            extra["anchors"] = _anchors(fitted, fed.sizes)
             extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
         return adjacency, labels, extra
 
@@ -163,13 +190,14 @@ class DynamicFLT(FLT):
         changed: np.ndarray,
         context: Context,
     ) -> State:
-        """Note who has new data, and take in newcomers: alone at first, or at their nearest cluster."""
+        """Note who has new data, and take in newcomers.
+
+        Alone at first, or at their nearest cluster.
+        """
         new = np.arange(fed.n_clients) >= len(state["row"])
         state = super().changed(state, fed, model, changed, context)
-        state |= {
-            name: np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)])
-            for name in CHANGES
-        }
+        for name in CHANGES:
+            state[name] = np.append(state[name], np.zeros(new.sum(), dtype=bool))
         state["pending"] |= changed & ~new
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
@@ -197,55 +225,60 @@ class DynamicFLT(FLT):
             state = self._place(state, np.flatnonzero(raised), fed, context)
         if not self._fires(int(state["flags"].sum()), round):
             return state
+
         adjacency, labels, extra = self.client_graph(fed, context)
-        # without lambda no flags are sent, so the server knows of newcomers only
-        unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
-        state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
-        sent, up_down = (
-            state["sent"],
-            extra["sent"].copy(),
-        )  # who has the encoder keeps it:
-        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(
-            state["with_encoder"]
-        )
-        return (
-            state
-            | extra
-            | {"sent": sent + up_down}
-            | {name: np.zeros_like(state[name]) for name in CHANGES}
-        )
+        unfit = state["alone"]
+        if self.lam is not None:
+            # without lambda no flags are sent, so the server knows of newcomers only
+            unfit = unfit | state["flags"]
+        again = rewire(state, adjacency, labels, fed.sizes, ~unfit) | extra
+        # who has the encoder keeps it
+        encoder = sent_parameters(self.encoder, fed.input_shape)
+        kept = np.array([0, encoder * int(state["with_encoder"])])
+        again["sent"] = state["sent"] + extra["sent"] - kept
+        for name in CHANGES:
+            again[name] = np.zeros_like(state[name])
+        return again
 
     def _place(
         self, state: State, who: np.ndarray, fed: Federation, context: Context
     ) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
-        some = replace(
-            fed,
-            **{split: [getattr(fed, split)[i] for i in who] for split in SPLITS},
-            clusters=None,
-        )
+        z = self._means(who, fed, context)
+        distance = np.linalg.norm(z[:, None] - state["anchors"], axis=2)
+        adjacency = state["relation"][state["row"]].copy()
+        labels = state["labels"].copy()
+        for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
+            labels[client] = cluster
+            adjacency[client] = labels == cluster
+            adjacency[:, client] = adjacency[client]
+
+        trusted = ~np.isin(np.arange(fed.n_clients), who)
+        placed = rewire(state, adjacency, labels, fed.sizes, trusted)
+        receive = (who >= state["with_encoder"]).sum()
+        encoder = sent_parameters(self.encoder, fed.input_shape)
+        placed["sent"] = state["sent"] + [z.size, receive * encoder]
+        placed["with_encoder"] = np.maximum(state["with_encoder"], who.max() + 1)
+        for name in CHANGES:
+            placed[name] = state[name] & trusted
+        return placed
+
+    def _means(self, who: np.ndarray, fed: Federation, context: Context) -> np.ndarray:
+        """Mean embeddings (n, e) of some clients."""
+        parts = {name: [getattr(fed, name)[i] for i in who] for name in SPLITS}
+        some = replace(fed, clusters=None, **parts)
         embedded = embed_clients(
             some, self.encoder, progress=context.progress, n_jobs=context.n_jobs
         )
-        z = np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
-        distance = np.linalg.norm(z[:, None] - state["anchors"][None], axis=2)
-        adjacency, labels = (
-            state["relation"][state["row"]].copy(),
-            state["labels"].copy(),
-        )
-        for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
-            labels[client] = cluster
-            member = labels == cluster
-            adjacency[client], adjacency[:, client] = member, member
-        trusted = ~np.isin(np.arange(fed.n_clients), who)
-        state = rewire(state, adjacency, labels, fed.sizes, trusted)
-        up_down = [
-            z.size,
-            (who >= state["with_encoder"]).sum()
-            * sent_parameters(self.encoder, fed.input_shape),
-        ]
-        state |= {
-            "sent": state["sent"] + up_down,
-            "with_encoder": np.maximum(state["with_encoder"], who.max() + 1),
-        }
-        return state | {name: state[name] & trusted for name in CHANGES}
+        return np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
+
+
+def _anchors(fitted: FCR, sizes: np.ndarray) -> np.ndarray:
+    """Mean embedding (C, e) of each cluster's samples.
+
+    A client's centroids, by their shares, hold its own mean.
+    """
+    own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
+    clusters = np.arange(fitted.n_clusters_)[:, None]
+    share = (fitted.labels_ == clusters) * np.asarray(sizes, dtype=np.float64)
+    return share @ own / share.sum(axis=1, keepdims=True)
