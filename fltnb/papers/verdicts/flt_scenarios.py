@@ -191,8 +191,10 @@ def far_ahead_at_round_20(t: Numbers) -> Finding:
     curves = t.curves("flt", *STRUCTURED)
     if curves.empty:
         return not_tested("it needs the curves of all methods")
-    early = _early(curves.index.max())
-    lead = ahead(curves.loc[:early].iloc[-1])
+    by_then = curves.loc[: _early(curves.index.max())]
+    if by_then.empty:
+        return not_tested("it needs the curves at a fifth of the rounds")
+    lead = ahead(by_then.iloc[-1])
     return Finding(lead, lead >= 10)
 
 
