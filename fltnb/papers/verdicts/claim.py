@@ -23,12 +23,15 @@ class Finding:
     holds : bool or sequence of bool, what the rule says; several that differ: in part
     text : str, shown in the place of the number
     why : str, why the claim could not be tested
+    departs : phrases, how the numbers are not the paper's beside what is seen from the
+        settings of jobs, such as "stand-in: pixels"
     """
 
     number: float
     holds: bool | Sequence[bool] = False
     text: str = ""
     why: str = ""
+    departs: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> str:
@@ -64,6 +67,7 @@ class Claim:
     show: str = "{:+.1f}"
     unit: str = "points"
     whole: bool = False
+    any_data: bool = False
     setting: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -107,6 +111,7 @@ def claim(id: str, **how: Any) -> Callable:
     show : str, format of the number, "{:+.1f}" by default
     unit : str, what the number is in, "points" by default
     whole : bool, tested once for a notebook, not for each data set and variant
+    any_data : bool, it is said of all data, so that every data set tests it
     setting : settings in print that differ from the table's, as of a figure
     """
     if id not in set(claims()["id"]):

@@ -98,6 +98,10 @@ def _judge(
         if not given.used or jobs not in seen:
             rows.append(row)
         seen.add(jobs)
+    # toy data speak only where there are no others
+    real = [row for row in rows if not TOY.search(row["dataset"])]
+    if any(row["variant"] != "printed" for row in real):
+        rows = real
     return rows or without[-1:] or [_untested(claim.id, notebook, "it was not run")]
 
 
@@ -115,9 +119,7 @@ def _cases(
         if table_of(claim, name):
             prints[name[:2]] = Print(claim.paper, table_of(claim, name))
     runs = results.runs[results.runs["dataset"] != ""]
-    trained = runs[runs["kind"] == "training"]
-    pairs = (trained if len(trained) else runs).drop_duplicates(["dataset", "model"])
-    for dataset, model in zip(pairs["dataset"], pairs["model"], strict=True):
+    for dataset, model in _pairs(runs):
         name, network = in_print(claim.paper, table, dataset, model)
         of = "" if TOY.search(dataset) else name  # toy data stand for all
         if not claim.speaks_of(table, of, network):
@@ -128,9 +130,21 @@ def _cases(
             given = Numbers(printed, name, network, table=table, beside=prints)
             yield dataset, model, given
         own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
-        for variant in dict.fromkeys(own["variant"][own["variant"] != ""]):
+        named = dict.fromkeys(own["variant"][own["variant"] != ""])
+        for variant in named or [""]:
             given = Numbers(results, dataset, model, variant, table, beside)
             yield dataset, model, given
+
+
+def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return data sets with the networks that were trained on them, "" for none."""
+    trained = runs[runs["kind"] == "training"]
+    pairs = list(dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True)))
+    others = set(trained["dataset"])
+    for dataset in runs["dataset"].unique():
+        if dataset not in others:
+            pairs.append((dataset, ""))
+    return pairs
 
 
 def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
@@ -147,7 +161,9 @@ def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
     row["variant"] = "printed" if given.printed else given.variant
     row["number"], row["outcome"] = finding.number, finding.outcome
     row["seeds"] = count_seeds(given.used)
-    row["departs"] = departs_of(claim, given.table, given.used)
+    row["departs"] = finding.departs
+    if not claim.any_data:
+        row["departs"] += departs_of(claim, given.table, given.used)
     row |= {"text": "", "holds": None, "why": "", "tested_on": ""}
     if finding.outcome == "not tested":
         row["why"] = finding.why or "a number is missing"

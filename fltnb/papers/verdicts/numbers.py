@@ -5,6 +5,7 @@ same questions. What they do not have is NaN or an empty table. Compare numbers 
 numpy's ``min`` and ``max``: Python's skip a NaN.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ class Print:
             setting = printed_setting(line)
             about = {"dataset": name_in_print(line), "model": line["model"]}
             about["method"] = line["method"]
+            about |= _users(line)
             row = setting | about | {"kind": "training", "variant": "", "seed": 0}
             row = rows.setdefault(str(row), row | {"key": ""})
             measure = COLUMNS.get((line["metric"], line["split"]), line["metric"])
@@ -214,10 +216,16 @@ class Numbers:
             if table.empty:
                 continue
             self.used[run["key"]] = self.results
-            given = ["key", "dataset", "variant", "seed", *self.results.axes]
-            front = {one: run[one] for one in given if one not in table}
+            given = ["key", "dataset", "method", "variant", "seed", "ari"]
+            given += self.results.axes
+            front = {name: run[name] for name in given if name in run}
+            front = {name: front[name] for name in front if name not in table}
             tables.append(table.assign(**front))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def record(self, key: str) -> dict[str, Any]:
+        """Return what a job was: ``settings`` and ``provenance``."""
+        return self.results.record(key)
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """Return the arrays that a job kept."""
@@ -264,6 +272,13 @@ class Numbers:
             return pd.Series(np.nan, index=found.index)
         targets = clients[clients["true_cluster"] == 0]
         return found["key"].map(targets.groupby("key")[column].mean())
+
+
+def _users(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the users between whom a number of MT-HFL stands."""
+    params = json.loads(line["params"] or "{}")
+    kinds = ("user", "task", "labels")
+    return {name: params[name] for name in params if name.startswith(kinds)}
 
 
 def ahead(numbers: pd.Series) -> float:

@@ -1,0 +1,120 @@
+"""Every claim of MT-HFL holds for one result and fails for another."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from toys import measured
+
+from fltnb.papers.verdicts import CLAIMS, Numbers, Print
+
+PAIR = ("mthfl", "mthfl_random")
+
+
+def users(within, across, ari=1.0):
+    """Similarities of Table I's users."""
+    row = {"features": "pixels", "eigenvectors": 5, "within": within}
+    rows = [row | {"across": across, "ari": ari}]
+    own = {"table": "TI", "tables": {"separation": rows}}
+    return measured("cifar10", table="TI", studies=[own])
+
+
+def themes(near, far):
+    rows = [{"features": "pixels", "eigenvectors": 5, "user2": near, "user3": far}]
+    studies = [{"tables": {"similarity": rows}}]
+    return measured("cifar10_cifar100", table="TII", studies=studies)
+
+
+def found(*aris, dataset="fashion_mnist"):
+    about = {"method": "mthfl", "part": "study", "features": "pixels", "tasks": 3.0}
+    rows = [about | {"ari": ari, "seed": seed} for seed, ari in enumerate(aris)]
+    return measured(dataset, clusterings=rows)
+
+
+def curve(five, every):
+    """Figure 4: (similarity within tasks, ARI) with five and with all directions."""
+    rows = []
+    for number, (within, ari) in ((5, five), (784, every)):
+        row = {"eigenvectors": number, "within": within, "ari": ari}
+        rows.append(row | {"numbers": 784 * number})
+    return measured("fashion_mnist", studies=[{"tables": {"separation": rows}}])
+
+
+def cost(sends, receives):
+    rows = [{"a user sends": sends, "a user receives": receives}]
+    rows += [{"a user sends": 100, "a user receives": 100}]
+    return measured("fashion_mnist", studies=[{"tables": {"cost": rows}}])
+
+
+def trained(similar, random, dataset="fashion_mnist"):
+    """Accuracy by seed and task, grouped by similarity and at random."""
+    runs, clients = [], []
+    for method, seeds in zip(PAIR, (similar, random), strict=True):
+        for seed, tasks in enumerate(seeds):
+            key = f"{method}-{seed}"
+            row = {"kind": "training", "method": method, "seed": seed, "key": key}
+            ari = 1.0 if method == "mthfl" else 0.0
+            runs.append(row | {"ari": ari, "accuracy": np.mean(tasks)})
+            for task, accuracy in enumerate(tasks):
+                client = {"key": key, "method": method, "seed": seed}
+                clients.append(client | {"true_cluster": task, "test": accuracy})
+    t = measured(dataset, accuracy={"x": 1})
+    t.results.runs = pd.DataFrame(runs).assign(dataset=dataset, model="", variant="")
+    t.results.clients = pd.DataFrame(clients)
+    return Numbers(t.results, dataset, "", "as_written")
+
+
+BETTER = trained([(80, 70, 60), (81, 71, 61)], [(70, 65, 40), (79, 60, 50)])
+WORSE = trained([(80, 70, 60), (95, 90, 90)], [(90, 85, 79), (91, 90, 80)])
+CASES = {
+    "mthfl-t1-1": (users(0.96, 0.33), users(0.99, 0.9)),
+    "mthfl-t1-2": (users(0.9, 0.3), users(0.9, 0.3, ari=0.5)),
+    "mthfl-t2": (themes(0.6, 0.4), themes(0.6, 0.55)),
+    "mthfl-fig4-1": (found(1, 1), found(1, 0.8)),
+    "mthfl-fig4-2": (curve((0.99, 1), (0.2, 0.4)), curve((0.99, 1), (0.9, 1))),
+    "mthfl-fig4-3": (curve((0.99, 1), (0.2, 1)), curve((0.99, 0.5), (0.2, 1))),
+    "mthfl-text-exact": (found(1, 1), found(1, 0.8)),
+    "mthfl-text-minority": (found(1, 1), found(1, 0.8)),
+    "mthfl-text-numbers": (cost(10, 20), cost(30, 90)),
+    "mthfl-fig2-1": (BETTER, WORSE),
+    "mthfl-fig2-2": (BETTER, WORSE),
+    "mthfl-fig3-1": (BETTER, WORSE),
+    "mthfl-fig3-2": (BETTER, trained([(80, 70, 60)], [(40, 60, 59)])),
+    "mthfl-fig3-3": (BETTER, WORSE),
+}
+
+
+def test_every_claim_of_mthfl_is_tested_here():
+    assert {name for name in CLAIMS if name.startswith("mthfl-")} == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_claim_holds_for_one_result_and_fails_for_another(name):
+    holds, fails = CASES[name]
+    assert CLAIMS[name](holds).outcome == "agrees"
+    assert CLAIMS[name](fails).outcome == "disagrees"
+
+
+def test_print_passes_the_same_rules():
+    users_ = Numbers(Print("mthfl", "TI"), "cifar10", table="TI")
+    assert CLAIMS["mthfl-t1-1"](users_).outcome == "agrees"
+    assert CLAIMS["mthfl-t1-2"](users_).outcome == "agrees"
+    themes_ = Numbers(Print("mthfl", "TII"), "cifar10_cifar100", table="TII")
+    assert CLAIMS["mthfl-t2"](themes_).text == ""
+    assert CLAIMS["mthfl-t2"](themes_).number == pytest.approx(0.23)
+
+
+def test_lucky_draws_are_left_out_beside():
+    t = trained([(80, 70), (81, 70)], [(60, 50), (80, 70), (70, 60)], "cifar10")
+    t.results.runs.loc[t.results.runs["key"] == "mthfl_random-1", "ari"] = 1.0
+    again = Numbers(t.results, "cifar10", "", "as_written")
+    assert "without lucky draws" in CLAIMS["mthfl-fig2-2"](again).text
+
+
+def test_figure_4_is_of_the_fashion_mnist_experiment():
+    t = found(1, 1)
+    t.results.record = lambda key: {
+        "settings": {"federation": {"samples_per_user": [1500, 1000, 500]}},
+        "provenance": {},
+    }
+    departs = CLAIMS["mthfl-fig4-1"](t).departs
+    assert departs == ("1,500, 1,000, 500 images a user",)
