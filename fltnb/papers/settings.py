@@ -59,6 +59,7 @@ STAND_INS = {
     "emnist_bymerge": STRUCTURED,
     "pseudo_writers": "femnist",
     "pseudo-writers": "femnist",  # FeSEM's: 80 % of a client's images for training
+    "mnist_writers": "femnist",  # real hands, but digits alone
     # as another ImageNet network than the paper's sees them
     "pacs_features": "pacs",
     "backdoor_cifar10-features": "backdoor_cifar10",
@@ -68,6 +69,9 @@ STAND_INS = {
     "rotated_cifar10-features_base": "rotated_cifar10_base",
 }
 """Data set of a run -> data set of the printed table that it stands in for."""
+BESIDE = {"dirichlet": "femnist"}
+"""Data set of a run -> data set on which a claim is tested that is tested on it as well;
+it stands beside no printed number."""
 SAME = {"emnist_balanced": STRUCTURED}
 """Data set of a run -> what the paper calls it: this one *is* EMNIST Balanced."""
 TOY = re.compile("digits|renderings")
@@ -83,6 +87,8 @@ def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
     ``dataset``, ``origin``: of the run, its name in tables and where the record says
     that its data come from. ``printed``: the paper's data set, "" for any.
     """
+    if dataset in BESIDE:
+        return [f"stand-in: {label(dataset)}"]
     # a version of a data set begins with the set's name
     if dataset in STAND_INS and STAND_INS[dataset].startswith(printed):
         return [f"stand-in: {label(dataset)}"]

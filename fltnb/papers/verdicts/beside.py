@@ -10,6 +10,7 @@ from ..measured import name_in_print
 from ..names import label
 from ..numbers import numbers
 from ..settings import (
+    BESIDE,
     NETWORKS,
     NOTEBOOKS,
     SAME,
@@ -21,12 +22,23 @@ from ..settings import (
 from .claim import Claim
 
 
-def table_of(claim: Claim, notebook: str) -> str:
-    """Return the table of a claim beside which a notebook's results stand, or ""."""
+def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
+    """Return the table of a claim beside which a notebook's results stand, or "".
+
+    Of several that which prints the data set, if one does.
+    """
+    own: list[str] = []
     for book, tables in NOTEBOOKS[claim.paper].items():
         if book.startswith(notebook[:2]):
-            return next((table for table in claim.tables if table in tables), "")
-    return ""
+            own = [table for table in claim.tables if table in tables]
+    name = in_paper(dataset)
+    printing = [one for one in own if len(printed_lines(claim.paper, one, name))]
+    return next(iter(printing or own), "")
+
+
+def in_paper(dataset: str) -> str:
+    """Return the paper's name of the data set that a run's is, or stands for."""
+    return (STAND_INS | SAME | BESIDE).get(dataset, dataset)
 
 
 @functools.cache
@@ -44,7 +56,7 @@ def printed_lines(paper: str, table: str, dataset: str = "") -> pd.DataFrame:
 @functools.cache
 def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str]:
     """Return the paper's names of a data set and, if a table has two, of a network."""
-    name = (STAND_INS | SAME).get(dataset, dataset)
+    name = in_paper(dataset)
     if not table or printed_lines(paper, table, name)["model"].nunique() < 2:
         return name, ""
     for theirs, ours in NETWORKS.items():
@@ -81,7 +93,7 @@ def _each(used: Mapping[str, Any]) -> list[Any]:
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
     """Say how one job departs from the nearest of the settings that a table prints."""
-    if TOY.search(run.dataset):
+    if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
     lines = _lines(claim.paper, table, run.dataset, run.model, run.method)
     if not lines:

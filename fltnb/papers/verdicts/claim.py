@@ -64,6 +64,7 @@ class Claim:
     data: Words = ()
     models: Words = ()
     tables: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     show: str = "{:+.1f}"
     unit: str = "points"
     whole: bool = False
@@ -108,6 +109,7 @@ def claim(id: str, **how: Any) -> Callable:
     data, models : names in print of data sets and networks it speaks of; () for all;
         a dict by table where that differs
     tables : the printed tables that it can be tested on; that of the notebook counts
+    variants : "as_written", "as_run": of which it is tested; () for both
     show : str, format of the number, "{:+.1f}" by default
     unit : str, what the number is in, "points" by default
     whole : bool, tested once for a notebook, not for each data set and variant

@@ -10,8 +10,15 @@ import pandas as pd
 from ...errors import FltnbError
 from ..names import SHORT, label
 from ..numbers import claims
-from ..settings import SAME, STAND_INS, TESTED_ON, TOY, tested_on
-from .beside import count_seeds, departs_of, in_print, printed_lines, table_of
+from ..settings import TESTED_ON, TOY, tested_on
+from .beside import (
+    count_seeds,
+    departs_of,
+    in_paper,
+    in_print,
+    printed_lines,
+    table_of,
+)
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
 from .numbers import Nothing, Numbers, Print
 
@@ -102,15 +109,18 @@ def _judge(
     real = [row for row in rows if not TOY.search(row["dataset"])]
     if any(row["variant"] != "printed" for row in real):
         rows = real
-    return rows or without[-1:] or [_untested(claim.id, notebook, "it was not run")]
+    if all(row["variant"] == "printed" for row in rows):
+        none = _untested(claim.id, notebook, "it was not run")
+        rows += without[-1:] or [none]
+    return rows
 
 
 def _cases(
     claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Numbers]]:
     """Yield data set, network and numbers, the printed ones first."""
-    table = table_of(claim, notebook)
     if claim.whole:
+        table = table_of(claim, notebook)
         yield "", "", Numbers(results, table=table, beside=beside)
         return
 
@@ -120,6 +130,7 @@ def _cases(
             prints[name[:2]] = Print(claim.paper, table_of(claim, name))
     runs = results.runs[results.runs["dataset"] != ""]
     for dataset, model in _pairs(runs):
+        table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
         of = "" if TOY.search(dataset) else name  # toy data stand for all
         if not claim.speaks_of(table, of, network):
@@ -131,7 +142,7 @@ def _cases(
             yield dataset, model, given
         own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
         named = dict.fromkeys(own["variant"][own["variant"] != ""])
-        for variant in named or [""]:
+        for variant in claim.variants or named or [""]:
             given = Numbers(results, dataset, model, variant, table, beside)
             yield dataset, model, given
 
@@ -231,7 +242,7 @@ def _texts(rows: pd.DataFrame) -> str:
         if several and row["table"]:
             where.append(f"Table {row['table'][1:]}")
         if row["variant"] == "printed":
-            dataset = (STAND_INS | SAME).get(dataset, dataset)
+            dataset = in_paper(dataset)
         if dataset:
             where.append(label(dataset))
         if networks[row["dataset"]] > 1:

@@ -229,6 +229,8 @@ class Numbers:
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """Return the arrays that a job kept."""
+        if self.printed:
+            return {}
         self.used[key] = self.results
         return self.results.arrays(key)
 
