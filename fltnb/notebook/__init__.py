@@ -11,16 +11,9 @@ from .page import Page
 from .parameters import Picked, of
 from .pictures import agreement, curves, dots, png
 from .profiled import Settings, setup, show_table, to_markdown
-from .tables import (
-    axis_table,
-    mean_table,
-    printed,
-    score_table,
-    scores,
-    switched,
-    verdict_table,
-    words,
-)
+from .scores import printed, score_table, scores, words
+from .tables import axis_table, mean_table, switched
+from .verdicts import verdict_table
 
 __all__ = [
     "Page",

@@ -99,6 +99,7 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
     text = escape(text, quote=False)
     if len(text) <= UNBROKEN:
         text = text.replace(" ", "\N{NO-BREAK SPACE}")
+        text = re.sub(r"(?<=[a-z])-(?=[a-z])", "\N{NON-BREAKING HYPHEN}", text)
     else:
         look += ";min-width:220px"
     text = re.sub(r"(\s±.*)", r'<small style="color:#777">\1</small>', text)
@@ -113,11 +114,13 @@ def _texts(values: pd.Series, digits: int) -> list[str]:
 def _text(value: Any, digits: int) -> str:
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return ""
-    if pd.api.types.is_float(value):
-        value = f"{value:.{digits}f}"
-        # no "-0.0"
-        value = value.lstrip("-") if float(value) == 0 else value.replace("-", "−")
-    return str(value)
+    return signed(value, digits) if pd.api.types.is_float(value) else str(value)
+
+
+def signed(value: float, digits: int) -> str:
+    """Write a number with a minus sign, and zero without one."""
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
 
 
 def _numeric(column: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from IPython import display
 
 from ..papers import label, outcomes
 from .parameters import checked, injected
-from .tables import verdict_table
+from .verdicts import verdict_table
 
 PLACES = ("picture", "table", "verdicts")
 SOON = "<i>The results stand here once the cells below have run.</i>"

@@ -13,7 +13,7 @@ from ..papers import label
 from ..papers.names import NAMES
 from ..plots import panels
 from ..plots.style import handle
-from .tables import groups, words
+from .scores import groups, words
 
 LOOKS = {
     "printed": ("#222222", "|", "printed"),
