@@ -41,6 +41,7 @@ _OBJECTS = {
         ("MergeGain", "TransportSignatures", "clustering_gain"), "clustering.ours"
     ),
     **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
+    "OwnModels": "methods.ownmodels",
     **{"Job": "results", "compute": "results"},
 }
 

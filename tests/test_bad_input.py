@@ -73,7 +73,8 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
         methods.build,
         {"name": "fedavg", "rool": "x"},
     )
-    refused("Unknown variant 'publish'", methods.FLT, variant="publish")
+    wrong = {"name": "flt", "variant": "publish"}
+    refused("Unknown variant 'publish'", methods.build, wrong)
     refused("Unknown rule 'nobody'", methods.FedAvg, rule="nobody")
     refused(
         "fedprox has a proximal term of its own",

@@ -14,7 +14,7 @@ from toys import logits_of, refused
 import fltnb as fl
 from fltnb import models
 from fltnb.clustering import EMDClustering, emd
-from fltnb.methods import EMDCFL, Context, FedAvg, Local, Oracle
+from fltnb.methods import EMDCFL, Context, EMDCFLAsRun, FedAvg, Local, Oracle
 from fltnb.methods.emdcfl import penultimate
 from fltnb.metrics import adjusted_rand_index
 from fltnb.rounds import participants
@@ -487,7 +487,7 @@ def test_aggregation_by_hand_also_of_few():
 
 
 def test_published_rule_averages_everybodys_last_model_and_measures_again():
-    method = EMDCFL(EMDClustering(tolerance=0.05), variant="as_run")
+    method = EMDCFLAsRun(EMDClustering(tolerance=0.05))
     assert method.rule == "last_local" and method.repeat
     walk = Walk(method, by_class())
     a, _, _ = walk.go(0, 1, 2)
@@ -504,9 +504,7 @@ def test_published_rule_averages_everybodys_last_model_and_measures_again():
     assert walk.state["distance"][0, 2] != before and np.allclose(
         served[1], (30 * c[0] + 20 * b[0]) / 50
     )
-    everybody = Walk(
-        EMDCFL(EMDClustering(tolerance=0.05), variant="as_run"), by_class()
-    )
+    everybody = Walk(EMDCFLAsRun(EMDClustering(tolerance=0.05)), by_class())
     everybody.go(0, 1, 2, 3)
     before = everybody.state["distance"].copy()
     everybody.go(0, 1, 2, 3)

@@ -541,7 +541,7 @@ def variants(line):
     yield usual
     if type(usual).__name__ in OTHERS:
         yield OTHERS[type(usual).__name__]()
-    if usual._as_run or usual.AS_RUN.keys() & usual.options():
+    if type(usual).__name__ in m.AS_RUN:
         kept = {
             k: v
             for k, v in usual.settings().items()

@@ -15,6 +15,8 @@ from toys import held_out, refused, served, steps, two_clusters
 
 import fltnb as fl
 import fltnb.methods as methods
+from fltnb import aggregate
+from fltnb.aggregate import mix
 from fltnb.methods import (
     CFL,
     FLT,
@@ -25,9 +27,9 @@ from fltnb.methods import (
     FedProx,
     FedSEM,
     FeSEM,
+    FLTAsRun,
     Oracle,
 )
-from fltnb.methods.base import mix
 from fltnb.methods.baselines.cfl import bipartition
 from fltnb.methods.flt import leaf_order_labels
 from fltnb.methods.modelspace import best_start, cosines, lloyd, scores
@@ -133,12 +135,16 @@ def test_fedsem_finds_groups_of_models_as_kmeans_does():
     )
 
 
-def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights():
+def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights(
+    monkeypatch,
+):
     rng = np.random.default_rng(0)
     W = rng.random((3, 7))
     W /= W.sum(axis=1, keepdims=True)
     theta = rng.normal(size=(7, 1000)).astype(np.float32)
-    assert np.allclose(mix(W, theta, block=64), mix(W, theta), rtol=0, atol=1e-7)
+    whole = mix(W, theta)
+    monkeypatch.setattr(aggregate, "BLOCK", 64)
+    assert np.allclose(mix(W, theta), whole, rtol=0, atol=1e-7)
     apart = (
         W * (np.arange(7) % 2 == np.array([0, 1, 0])[:, None]) * (np.arange(7) < 6)
     )  # the last model counts nowhere
@@ -211,14 +217,14 @@ def test_equal_methods_have_one_canonical_form_and_are_rebuilt_from_it(same, for
 
 
 def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
-    again = methods.build(FLT(variant="as_run", name="flt_enc1").settings())
+    again = methods.build(FLTAsRun(name="flt_enc1").settings())
     assert (again.name, again.graph, again.rule, again.variant) == (
         "flt_enc1",
         "full",
         "last_local",
         "as_written",
     )
-    assert FLT(variant="as_run", graph="clusters").graph == "clusters"
+    assert FLTAsRun(graph="clusters").graph == "clusters"
 
 
 FOUR = SimpleNamespace(n_clients=4)
@@ -471,7 +477,7 @@ def test_ifca_compares_models_on_the_split_it_was_told():
     refused(
         rf"PACFL {none}\), or take as_written",
         fl.run,
-        methods.PACFL(variant="as_run"),
+        methods.PACFLAsRun(),
         digits(),
         **QUICK,
     )

@@ -12,7 +12,16 @@ import fltnb as fl
 from fltnb import methods
 from fltnb.clustering import PACFL
 from fltnb.clustering.pacfl import client_angles, singular_vectors
-from fltnb.methods import CFLGP, Context, FedClust, FlexCFL, build
+from fltnb.methods import (
+    CFLGP,
+    CFLGPAsRun,
+    Context,
+    FedClust,
+    FedClustAsRun,
+    FlexCFL,
+    FlexCFLAsRun,
+    build,
+)
 from fltnb.methods.baselines.cflgp import renamed
 from fltnb.methods.baselines.flexcfl import decomposed_cosines, pull
 from fltnb.methods.modelspace import leading_features
@@ -109,7 +118,7 @@ def test_pacfl_finds_turned_digits_and_sends_what_it_says():
     fed = turned(val=15)
     for method in (
         methods.PACFL(PACFL(n_clusters=2)),
-        methods.PACFL(PACFL(n_clusters=2), variant="as_run"),
+        methods.PACFLAsRun(PACFL(n_clusters=2)),
     ):
         run = fl.run(build(method.settings()), fed, **QUICK | {"rounds": 1})
         assert adjusted_rand_index(fed.clusters, run.labels) == 1
@@ -135,8 +144,11 @@ def test_pacfl_of_colours_takes_every_channel_as_a_column():
     )
     # as run: clients, classes, vectors (of 6 columns), pixels; as written: 2 images per
     # class, 3 x 16 numbers each
-    for variant, sent in (("as_run", 3 * 2 * 3 * 16), ("as_written", 3 * 2 * 2 * 48)):
-        method = methods.PACFL(PACFL(n_clusters=2), variant=variant)
+    for kind, sent in (
+        (methods.PACFLAsRun, 3 * 2 * 3 * 16),
+        (methods.PACFL, 3 * 2 * 2 * 48),
+    ):
+        method = kind(PACFL(n_clusters=2))
         assert method.setup_bytes(
             method.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))
         ) == (4 * sent, 0)
@@ -170,7 +182,7 @@ def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
 
 def test_fedclust_as_run_is_a_model_of_one_round_for_ever():
     warmup = [[9.0, 1.0], [-9.0, 1.5], [9.0, 7.0], [9.0, 3.0]]
-    method = FedClust(n_clusters=2, variant="as_run")
+    method = FedClustAsRun(n_clusters=2)
     first, second = steps(
         method, [(FOUR, warmup), (FOUR, np.ones((4, 2)))], sizes=[1, 1, 1, 3]
     )
@@ -284,8 +296,8 @@ def test_pull_sums_to_one_or_adds_length():
     assert np.allclose(pull(same, 2.0), same) and not np.allclose(
         pull(same, 2.0, normalised=False), same
     )
-    assert FlexCFL(2).eta == 0 and FlexCFL(2, variant="as_run").eta == 5
-    method = FlexCFL(2, variant="as_run")
+    assert FlexCFL(2).eta == 0 and FlexCFLAsRun(2).eta == 5
+    method = FlexCFLAsRun(2)
     later = [([0, 2], [[3.0, 4.0], [0.0, 10.0]])]
     *_, state = steps(
         method, [(FOUR, [[1.0, 0], [2.0, 0], [0, 1.0], [0, 1.0]]), *later]
@@ -299,7 +311,7 @@ def test_cflgp_clusters_by_updates_and_averages_inside():
     state = next(steps(method, [(FOUR, trained)], sizes=[1, 3, 1, 1]))
     assert adjusted_rand_index(state["labels"], [0, 0, 1, 1]) == 1
     assert served(method, state) == [[5, 0], [5, 0], [0, 4.5], [0, 4.5]]
-    published = CFLGP(2, variant="as_run")
+    published = CFLGPAsRun(2)
     assert served(
         published, next(steps(published, [(FOUR, trained)], sizes=[1, 3, 1, 1]))
     )[0] == [5.5, 0]
@@ -347,7 +359,7 @@ def test_cflgp_profiles_are_means_over_a_clients_own_updates():
 
 
 def test_cflgp_own_blocks_make_labels_stick():
-    method = CFLGP(2, variant="as_run")
+    method = CFLGPAsRun(2)
     assert method.settings() == {"name": "cflgp", "n_clusters": 2, "variant": "as_run"}
     assert (method.period, method.stop) == (1, 0)
     a, b = steps(
@@ -400,14 +412,15 @@ def test_bad_settings_and_clients_are_refused_before_training():
     refused(
         "client 0 has none",
         fl.run,
-        methods.PACFL(variant="as_run"),
+        methods.PACFLAsRun(),
         fed,
         **QUICK | {"rounds": 1},
     )
     refused("must be a clusterer such as fl.PACFL", methods.PACFL, fl.FCR())
     refused("threshold or n_clusters", FedClust)
     refused("threshold or n_clusters", FedClust, 3, n_clusters=2)
-    refused("period", CFLGP, 2, period=1, variant="as_run")
+    as_run = {"name": "cflgp", "n_clusters": 2, "variant": "as_run"}
+    refused("period", build, as_run | {"period": 1})
     refused(
         "between 1 and 4", fl.run, FedClust(n_clusters=5), fed, **QUICK | {"rounds": 1}
     )

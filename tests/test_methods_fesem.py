@@ -91,10 +91,7 @@ def test_fedsgd_on_some_samples_is_fedsgd_of_clients_with_these_alone():
     assert same(run(m.FedSGD(14), fed, rounds=1), run(m.FedSGD(), fewer, rounds=1))
     other = [m.FedSGD(14)._drawn(20, 0, round, 0) for round in (1, 2)]
     assert (other[0] != other[1]).any() and np.allclose(np.sum(other, axis=1), 20)
-    assert (
-        m.FedSGD(variant="as_run").batch == 2
-        and m.FedSGD(32, variant="as_run").batch == 32
-    )
+    assert m.FedSGDAsRun().batch == 2 and m.FedSGDAsRun(32).batch == 32
 
 
 def test_feddist_takes_part_of_the_way():
@@ -319,9 +316,9 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
     low, high = others.min(axis=0) - 1e-9, others.max(axis=0) + 1e-9
     for one in (trimmed_mean(points, 0.2), median(points, points[0])):
         assert (low <= one).all() and (one <= high).all()
-    for variant in ("as_written", "as_run"):
+    for kind in (m.RobustTKM, m.RobustTKMAsRun):
         *_, state = steps(
-            m.RobustTKM(1, 0.2, variant=variant),
+            kind(1, 0.2),
             [(range(n), points)] * 2,
             (0.0,) * 3,
             head=3,
@@ -348,9 +345,7 @@ def test_robust_described_clusters_once_and_published_every_round():
     )
     assert b["labels"][3] == b["labels"][2]  # heard late: the nearest centre
     assert now(c)[0] == [4.5, 4.5]
-    *_, b, c = steps(
-        m.RobustTKM(2, 0, variant="as_run"), rounds
-    )  # sees the second number alone
+    *_, b, c = steps(m.RobustTKMAsRun(2, 0), rounds)  # sees the second number alone
     assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     waiting = next(steps(m.RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
     assert (
@@ -359,17 +354,17 @@ def test_robust_described_clusters_once_and_published_every_round():
     )
 
 
-@pytest.mark.parametrize("variant", ["as_written", "as_run"])
-def test_robust_finds_the_digits_and_with_one_cluster_is_fedavg(variant):
+@pytest.mark.parametrize("kind", [m.RobustTKM, m.RobustTKMAsRun])
+def test_robust_finds_the_digits_and_with_one_cluster_is_fedavg(kind):
     fed = digits()
     assert (
         adjusted_rand_index(
             fed.clusters,
-            run(m.RobustTKM(2, variant=variant), fed, local_epochs=5).labels,
+            run(kind(2), fed, local_epochs=5).labels,
         )
         == 1
     )
-    assert same(run(m.RobustTKM(1, 0, variant=variant), fed), run(m.FedAvg(), fed))
+    assert same(run(kind(1, 0), fed), run(m.FedAvg(), fed))
 
 
 def network(name):
@@ -460,7 +455,7 @@ def test_fesem_with_one_centre_is_fedavg_with_the_distance_term():
 
 def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     fed = digits((20,) * 6)
-    method = m.FeSEM(2, variant="as_run")
+    method = m.FeSEMAsRun(2)
     assert (method.lam, method.grouping, method.report, method.rule) == (
         0.0,
         "random",
@@ -489,7 +484,7 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
         ]
     best = right[int(np.sum(right, axis=1).argmax())]
     assert np.array_equal(found.clients["test"], 100 * best / 30)
-    own = run(m.FeSEM(2, variant="as_run", report="own"), fed, rounds=3, local_epochs=4)
+    own = run(m.FeSEMAsRun(2, report="own"), fed, rounds=3, local_epochs=4)
     assert np.array_equal(own.theta, found.theta)
     assert np.array_equal(own.clients["test"], 100 * np.choose(own.labels, right) / 30)
 

@@ -15,7 +15,18 @@ from toys import QUICK, logits_of, refused, two_clusters
 
 import fltnb as fl
 from fltnb import methods, models, training
-from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, PFedGraph
+from fltnb.methods import (
+    FedAvg,
+    FedCE,
+    FedEM,
+    FedEMAsRun,
+    FedRC,
+    FedSaC,
+    FedSoft,
+    FedSoftAsRun,
+    PFedGraph,
+    PFedGraphAsRun,
+)
 from fltnb.methods.baselines.fedce import growth, softmax
 from fltnb.methods.baselines.fedsac import principal_directions, subspace_similarity
 from fltnb.methods.baselines.pfedgraph import nearest_weights
@@ -258,8 +269,7 @@ def test_fedrc_parts_other_labels_and_not_other_classes():
 def test_the_published_prediction_is_the_last_component_of_each_client(fed, net):
     settings = QUICK | {"rounds": 3, "eval_every": 3, "lr": 0.5}
     mixture, last = (
-        fl.run(FedEM(2, variant=variant), fed, **settings)
-        for variant in ("as_written", "as_run")
+        fl.run(method, fed, **settings) for method in (FedEM(2), FedEMAsRun(2))
     )
     assert np.array_equal(mixture.rows, mixture.labels)
     assert last.theta.shape == (4, net.n_parameters) and last.rows.tolist() == [
@@ -313,9 +323,7 @@ def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
     given_losses(
         monkeypatch, {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]}
     )
-    method = FedSoft(
-        3, variant="as_run"
-    )  # batches of four: means 3 against 2, then 2 against 1
+    method = FedSoftAsRun(3)  # batches of four: means 3 against 2, then 2 against 1
     state = method.observe(start(method, fed, net), np.array([0]), 1, engine)
     assert state["counts"][0].tolist() == [1, 6, 1]  # none becomes one
     assert method.local_training() == {"proximal": 0.0} and method.period == 1
@@ -338,7 +346,7 @@ def test_fedsoft_as_run_with_one_centre_is_fedavg_and_lambda_pulls_towards_it(fe
     even = replace(
         fed, val=[own[: n // 2] for own, n in zip(fed.train, fed.sizes, strict=True)]
     )  # v_i like n_i
-    both = FedSoft(1, variant="as_run", serves="center"), FedAvg()
+    both = FedSoftAsRun(1, serves="center"), FedAvg()
     assert np.allclose(
         *(fl.run(method, even, **QUICK).theta for method in both), rtol=0, atol=1e-12
     )
@@ -416,9 +424,7 @@ def test_pfedgraph_published_looks_at_this_rounds_updates():
         [1.0, 9.0],
     ]  # from zero they are orthogonal nearly; both moved by a right angle
     official = graph_round(PFedGraph(), before, trained, [1, 1])["mixing"]
-    published = graph_round(PFedGraph(variant="as_run"), before, trained, [1, 1])[
-        "mixing"
-    ]
+    published = graph_round(PFedGraphAsRun(), before, trained, [1, 1])["mixing"]
     cosine = 18 / 82
     assert np.allclose(official[0], nearest_weights(0.5 + np.array([1, cosine]) / 1.6))
     assert np.allclose(published[0], nearest_weights(0.5 + np.array([1, 0]) / 1.6))
@@ -427,9 +433,7 @@ def test_pfedgraph_published_looks_at_this_rounds_updates():
     assert np.allclose(
         graph_round(PFedGraph(), np.zeros((2, 2)), near, [1, 1])["mixing"], 0.5
     )
-    exact = graph_round(PFedGraph(variant="as_run"), np.zeros((2, 2)), near, [1, 1])[
-        "mixing"
-    ]
+    exact = graph_round(PFedGraphAsRun(), np.zeros((2, 2)), near, [1, 1])["mixing"]
     assert np.allclose(exact[0], [0.5 + 0.05 / 3.2, 0.5 - 0.05 / 3.2])
 
 
@@ -494,5 +498,5 @@ def test_diverging_components_and_clients_without_validation_samples_are_named(f
             fed,
             **QUICK | {"lr": 1e200, "rounds": 3},
         )
-    for method in (FedCE(2), FedSoft(2, variant="as_run")):
+    for method in (FedCE(2), FedSoftAsRun(2)):
         refused("client 0 has none", fl.run, method, bare, **QUICK)

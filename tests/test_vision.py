@@ -443,7 +443,7 @@ LOOK_AT_MODELS = {
     "fesem": lambda: methods.FeSEM(2),
     "fedsem": lambda: methods.FedSEM(2),
     "fedclust": lambda: methods.FedClust(n_clusters=2),
-    "fedclust-published": lambda: methods.FedClust(n_clusters=2, variant="as_run"),
+    "fedclust-published": lambda: methods.FedClustAsRun(n_clusters=2),
     "pfedgraph": lambda: methods.PFedGraph(),
 }
 

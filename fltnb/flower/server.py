@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from ..aggregate import mix_groups
 from ..clustering import EMDClustering
 from ..clustering.base import fault_of, sketch_bytes, widths
 from ..clustering.cuts import placed
 from ..data import array_digest
 from ..errors import FltnbError
-from ..methods.base import mix_groups
 from ..paths import write_atomically
 from . import letters
 from .letters import Letter, Post

@@ -1,36 +1,69 @@
-"""Federated methods, one file per algorithm or close family."""
+"""Federated methods, one file per algorithm or close family.
 
-import inspect
+``FLTAsRun`` and other names that end so do what the authors' code did.
+"""
+
 from typing import Any
 
 from .. import clustering, encoders
+from ..aggregate import mix
 from ..errors import FltnbError, choose
-from .base import RULES, Context, Method, mix
+from ..settings import checked
+from .base import RULES, Context, Method
 from .baselines import (
     CFL,
     CFLGP,
     IFCA,
+    CFLGPAsRun,
     FedCE,
+    FedCEAsRun,
     FedClust,
+    FedClustAsRun,
     FedCluster,
     FedEM,
+    FedEMAsRun,
     FedRC,
+    FedRCAsRun,
     FedSaC,
+    FedSaCAsRun,
     FedSoft,
+    FedSoftAsRun,
     FlexCFL,
+    FlexCFLAsRun,
     HypoCluster,
     PFedGraph,
+    PFedGraphAsRun,
     RobustTKM,
+    RobustTKMAsRun,
 )
-from .dynamic import DynamicFLT
-from .emdcfl import EMDCFL
-from .fesem import FedSEM, FeSEM, FeSEMMA
-from .flt import FLT, PACFL, PCAKMHC, SoftFLT
-from .graph import FedAvg, GraphMethod, Oracle
+from .dynamic import DynamicFLT, DynamicFLTAsRun
+from .emdcfl import EMDCFL, EMDCFLAsRun
+from .fesem import FedSEM, FedSEMAsRun, FeSEM, FeSEMAsRun, FeSEMMA
+from .flt import (
+    FLT,
+    PACFL,
+    PCAKMHC,
+    FLTAsRun,
+    PACFLAsRun,
+    PCAKMHCAsRun,
+    SoftFLT,
+    SoftFLTAsRun,
+)
+from .graph import FedAvg, FedAvgAsRun, GraphMethod, Oracle, OracleAsRun
 from .hierarchical import MTHFL
-from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
+from .ownmodels import OwnModels
+from .plain import (
+    FedDANE,
+    FedDist,
+    FedDistWS,
+    FedProx,
+    FedProxAsRun,
+    FedSGD,
+    FedSGDAsRun,
+    Local,
+)
 
-_MADE = (
+_WRITTEN = (
     FedAvg,
     FedProx,
     Local,
@@ -43,8 +76,6 @@ _MADE = (
     CFL,
     DynamicFLT,
     SoftFLT,
-)
-_MADE += (
     PACFL,
     FedClust,
     FlexCFL,
@@ -56,8 +87,6 @@ _MADE += (
     FedSaC,
     FedCE,
     EMDCFL,
-)
-_MADE += (
     MTHFL,
     FedSGD,
     FedDist,
@@ -68,45 +97,95 @@ _MADE += (
     RobustTKM,
     FeSEMMA,
 )
-METHODS = {cls.__name__: cls for cls in _MADE}
-_BY_NAME = {cls.name: cls for cls in METHODS.values()}
+_RUN = (
+    FedAvgAsRun,
+    FedProxAsRun,
+    OracleAsRun,
+    FLTAsRun,
+    PCAKMHCAsRun,
+    FedSEMAsRun,
+    FeSEMAsRun,
+    DynamicFLTAsRun,
+    SoftFLTAsRun,
+    PACFLAsRun,
+    FedClustAsRun,
+    FlexCFLAsRun,
+    CFLGPAsRun,
+    FedEMAsRun,
+    FedSoftAsRun,
+    FedRCAsRun,
+    PFedGraphAsRun,
+    FedSaCAsRun,
+    FedCEAsRun,
+    EMDCFLAsRun,
+    FedSGDAsRun,
+    RobustTKMAsRun,
+)
+METHODS = {cls.__name__: cls for cls in _WRITTEN}
+"""Class name -> method, following the papers' texts."""
+AS_RUN = {cls.__name__.removesuffix("AsRun"): cls for cls in _RUN}
+"""Class name of a method -> the class that follows the authors' code."""
+_BY_NAME = {cls.name: cls for cls in _WRITTEN}
 
-__all__ = ["RULES", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]
-__all__ += METHODS
+__all__ = ["RULES", "Context", "GraphMethod", "Method", "OwnModels", "build", "mix"]
+__all__ += ["canonical", *METHODS, *(cls.__name__ for cls in _RUN)]
 
 
 def build(settings: dict[str, Any]) -> Method:
-    """Make a method from ``name`` (or ``kind``, its class) and options, with ``clusterer`` and ``encoder`` as dicts.
+    """Make a method from its settings, as :meth:`Method.settings` gives them.
 
-    An unknown method, option or value, or a missing option that the method needs, raises :class:`fltnb.FltnbError`.
+    ``name`` (or ``kind``, its class), ``variant`` where it is "as_run", and options,
+    with ``clusterer`` and ``encoder`` as dicts. An unknown method, option or value, or
+    a missing option that the method needs, raises :class:`fltnb.FltnbError`.
     """
     if not isinstance(settings, dict):
         raise FltnbError(
             f"The settings of a method must be a dict with a name, not {settings!r}."
         )
     options = dict(settings)
-    name, kind = options.pop("name", None), options.pop("kind", None)
+    name = options.pop("name", None)
+    kind = options.pop("kind", None)
     if kind is not None:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    for part, room in (("clusterer", clustering), ("encoder", encoders)):
-        if isinstance(options.get(part), dict):
-            options[part] = room.build(options[part])
-    if name is not None and "name" in inspect.signature(cls).parameters:
-        options["name"] = name
-    return cls(**options)
+    cls = in_variant(cls, options.pop("variant", "as_written"))
+
+    if isinstance(options.get("clusterer"), dict):
+        options["clusterer"] = clustering.build(options["clusterer"])
+    if isinstance(options.get("encoder"), dict):
+        options["encoder"] = encoders.build(options["encoder"])
+    made = cls(**checked(cls, options, f"method {cls.name}"))
+    if name is not None and "name" in made.options():
+        made.name = name
+    return made
+
+
+def in_variant(cls: type[Method], variant: str) -> type[Method]:
+    """Return the class that follows the text ("as_written") or the code ("as_run")."""
+    choose(variant, ("as_written", "as_run"), "variant")
+    if variant == "as_written":
+        return cls
+    if cls.__name__ not in AS_RUN:
+        raise FltnbError(f"{cls.__name__} has no variant as_run: leave it out.")
+    return AS_RUN[cls.__name__]
 
 
 def canonical(settings: dict[str, Any] | Method) -> dict[str, Any]:
-    """Return the one form of all settings that mean the same method, whatever id tables show it under.
+    """Return the one form of all settings that mean the same method.
+
+    Whatever id tables show it under.
 
     Examples
     --------
-    >>> canonical({"kind": "FedAvg", "rule": "participants"}), canonical({"name": "fedavg", "variant": "as_run"})
-    ({'name': 'fedavg'}, {'name': 'fedavg', 'rule': 'last_local'})
+    >>> canonical({"kind": "FedAvg", "rule": "participants"})
+    {'name': 'fedavg'}
+    >>> canonical({"name": "fedavg", "variant": "as_run"})
+    {'name': 'fedavg', 'rule': 'last_local'}
     """
     method = settings if isinstance(settings, Method) else build(settings)
-    return {
-        name: value for name, value in method.settings().items() if name != "kind"
-    } | {"name": type(method).name}
+    one_form = {"name": type(method).name}
+    for option, value in method.settings().items():
+        if option not in ("kind", "name"):
+            one_form[option] = value
+    return one_form

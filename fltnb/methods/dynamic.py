@@ -7,7 +7,7 @@ how the clients' models move, is left out.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..errors import FltnbError
 from ..federations import SPLITS, Federation
 from ..federations.phases import Phase, phases
 from ..settings import Count, Natural
-from .base import Context, State
+from .base import PUBLISHED_RULE, Context, Rule, State
 from .flt import FLT
 from .graph import rewire
 
@@ -29,6 +29,7 @@ CHANGES = ("pending", "flags", "alone")
 waits for its cluster."""
 
 
+@dataclass(eq=False, repr=False)
 class DynamicFLT(FLT):
     """FLT whose server repeats FCR when clients have changed (lines 21-28).
 
@@ -73,7 +74,8 @@ class DynamicFLT(FLT):
         never fires there is a warning.
     """
 
-    name = "flt_dynamic"
+    name: str = field(default="flt_dynamic", kw_only=True)
+    graph_decides = False
     membership: ClassVar = "clients"
 
     encoder: EncoderSpec | None = None
@@ -271,6 +273,14 @@ class DynamicFLT(FLT):
             some, self.encoder, progress=context.progress, n_jobs=context.n_jobs
         )
         return np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
+
+
+@dataclass(eq=False, repr=False)
+class DynamicFLTAsRun(DynamicFLT):
+    """Dynamic FLT on the graph and under the rule of FLT's tables."""
+
+    rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
+    graph: Literal["clusters", "full"] = "full"
 
 
 def _anchors(fitted: FCR, sizes: np.ndarray) -> np.ndarray:

@@ -7,18 +7,20 @@ share these neighbours' mean from then on, beginning with what they have just tr
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from sklearn.base import clone
 
+from ..aggregate import graph_key, mix_groups
 from ..clustering import EMDClustering
 from ..errors import FltnbError
 from ..federations.phases import phases
 from ..progress import bar
-from .base import Context, FixedGraph, Method, State, alone, mix_groups
+from .base import Context, FixedGraph, Method, State, alone
 from .flt import OneShot
-from .graph import graph_key, rewire
+from .graph import rewire
 from .modelspace import with_rows
 from .ownmodels import penultimate
 
@@ -26,6 +28,7 @@ from .ownmodels import penultimate
 SMALL = 20_000_000
 
 
+@dataclass(eq=False, repr=False)
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
@@ -49,13 +52,13 @@ class EMDCFL(Method):
 
     name = "emdcfl"
     split = "val"
-    AS_RUN: ClassVar = {"rule": "last_local", "repeat": True}
 
     clusterer: EMDClustering | None = None
     rule: Literal["participants", "last_local"] = "participants"
     repeat: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.clusterer is None:
             self.clusterer = EMDClustering()
         fits = isinstance(self.clusterer, EMDClustering)
@@ -168,13 +171,21 @@ class EMDCFL(Method):
 
         Its averages were theirs already.
         """
-        one_phase = type(self) is EMDCFL and len(phases(fed)) == 1
+        one_phase = type(self) in (EMDCFL, EMDCFLAsRun) and len(phases(fed)) == 1
         if not one_phase or not state["measured"].all():
             return None
         key = graph_key(self.rule, state["relation"], state["row"])
         return FixedGraph(key, state["labels"], self.setup_bytes(state))
 
     setup_bytes = OneShot.setup_bytes
+
+
+@dataclass(eq=False, repr=False)
+class EMDCFLAsRun(EMDCFL):
+    """EMD-CFL in its public code: all last models, and pairs measured every round."""
+
+    rule: Literal["participants", "last_local"] = "last_local"
+    repeat: bool = True
 
 
 def _pairs(trained: np.ndarray, new: np.ndarray) -> dict[int, list[int]]:

@@ -1,98 +1,87 @@
-"""Averaging over a fixed client graph: FedAvg, Oracle and FLT are the same aggregation on different graphs.
+"""Averaging over a fixed client graph: FedAvg, Oracle and FLT on different graphs.
 
-A client's new model is the sample-weighted mean over its neighbours in the graph (FLT, arXiv 2103.15947, Algorithm 3,
-lines 16-20, with rows made to sum to 1; a graph's own weights multiply the samples). The state holds one model per
-*distinct* row of the adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M.
+A client's new model is the sample-weighted mean over its neighbours in the graph (FLT,
+arXiv 2103.15947, Algorithm 3, lines 16-20, with rows made to sum to 1; a graph's own
+weights multiply the samples). The state holds one model per *distinct* row of the
+adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up
+to M.
 """
 
-from dataclasses import field
-from hashlib import sha256
-from typing import ClassVar
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import block_diag
 
+from ..aggregate import distinct_rows, graph_key, mix
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
-from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
+from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State
 
 
+@dataclass(eq=False, repr=False)
 class GraphMethod(Method):
-    """Shared part of the methods that average over a fixed graph; subclasses give :meth:`client_graph`.
+    """What the methods share that average over a fixed graph.
+
+    Subclasses give :meth:`client_graph`.
 
     Parameters
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
-        What absent clients contribute. "participants": nothing (FLT's Algorithms 1 and 3). "last_local": the last model
-        that each trained, or the initial one. "last_aggregate": last served.
-    variant : "as_run" is the rule "last_local" where none is given
+        What absent clients contribute. "participants": nothing (FLT's Algorithms 1 and
+        3). "last_local": the last model that each trained, or the initial one.
+        "last_aggregate": the last one served.
     """
 
-    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
-    redrawn = False  # whether a change of the federation redraws the graph, which then takes no clustering
+    # whether a change of the federation redraws the graph, which takes no clustering
+    redrawn = False
+    # whether equal graphs mean equal runs: nothing of this class is changed
+    graph_decides = False
 
     rule: Rule = field(default="participants", kw_only=True)
 
     def client_graph(
         self, fed: Federation, context: Context
     ) -> tuple[np.ndarray, np.ndarray | None, State]:
-        """Return ``(adjacency (M, M) in [0, 1] with ones on the diagonal, labels (M,) or None, extra state)``."""
+        """Return the adjacency (M, M), labels (M,) or None, and extra state.
+
+        The adjacency is in [0, 1] with ones on the diagonal.
+        """
         raise NotImplementedError
 
     def start(self, fed: Federation, model, context: Context) -> State:
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.client_graph(fed, context)
-        graph, M = np.asarray(adjacency), fed.n_clients
-        if (
-            graph.shape != (M, M)
-            or not ((graph >= 0) & (graph <= 1)).all()
-            or not (graph.diagonal() == 1).all()
-        ):
-            what = f"client_graph of {type(self).__name__} must return ({M}, {M}) numbers in [0, 1]"
-            raise FltnbError(f"{what} with ones on the diagonal.")
+        self._check_graph(np.asarray(adjacency), fed.n_clients)
         relation, row = distinct_rows(adjacency)
-        theta, weights = (
-            model.init(context.seed),
-            np.asarray(fed.sizes, dtype=np.float64),
-        )
-        models = np.repeat(theta[None], len(relation), axis=0)
+        theta = model.init(context.seed)
         state = {
-            "models": models,
+            "models": np.repeat(theta[None], len(relation), axis=0),
             "row": row,
             "relation": relation,
-            "weights": weights,
-            **extra,
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
         if labels is not None:
             state["labels"] = np.asarray(labels, dtype=np.int64)
         if self.rule == "last_local":
             state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
-        return state
+        return state | extra
+
+    def _check_graph(self, graph: np.ndarray, M: int) -> None:
+        fits = graph.shape == (M, M) and ((graph >= 0) & (graph <= 1)).all()
+        if not fits or not (graph.diagonal() == 1).all():
+            raise FltnbError(
+                f"client_graph of {type(self).__name__} must return ({M}, {M}) numbers "
+                "in [0, 1] with ones on the diagonal."
+            )
 
     def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
-        """Return the graph, unless the federation changes or the method has more to say than the graph."""
-        own = (
-            "start",
-            "dispatch",
-            "train",
-            "collect",
-            "serve",
-            "evaluate",
-            "revise",
-            "observe",
-            "traffic",
-        )
-        own += ("local_training", "labels")
-        if len(phases(fed)) > 1 or any(
-            getattr(type(self), name) is not getattr(GraphMethod, name) for name in own
-        ):
+        """Return the graph, unless the federation changes or more decides the run."""
+        if len(phases(fed)) > 1 or not self.graph_decides:
             return None
         adjacency, labels, extra = self.client_graph(fed, context)
-        relation, row = distinct_rows(adjacency)
-        return FixedGraph(
-            graph_key(self.rule, relation, row), labels, self.setup_bytes(extra)
-        )
+        key = graph_key(self.rule, *distinct_rows(adjacency))
+        return FixedGraph(key, labels, self.setup_bytes(extra))
 
     def changed(
         self,
@@ -102,68 +91,57 @@ class GraphMethod(Method):
         changed: np.ndarray,
         context: Context,
     ) -> State:
-        """Keep the graph, where a newcomer stands alone and starts from the mean of all models; or draw it anew."""
+        """Keep the graph, where a newcomer stands alone; or draw it anew.
+
+        A newcomer starts from the mean of all models.
+        """
         if self.redrawn:
             adjacency, labels, _ = self.client_graph(fed, context)
             return rewire(state, adjacency, labels, fed.sizes, ~changed)
-        new, labels = fed.n_clients - len(state["row"]), state.get("labels")
-        adjacency = block_diag(
-            state["relation"][state["row"]], np.eye(new, dtype=state["relation"].dtype)
-        )
+
+        known = state["relation"][state["row"]]
+        new = fed.n_clients - len(known)
+        adjacency = block_diag(known, np.eye(new, dtype=known.dtype))
+        labels = state.get("labels")
         if labels is not None:
-            labels = np.concatenate([labels, labels.max() + 1 + np.arange(new)])
-        return rewire(
-            state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool)
-        )
+            labels = np.append(labels, labels.max() + 1 + np.arange(new))
+        everybody = np.ones(fed.n_clients, dtype=bool)
+        return rewire(state, adjacency, labels, fed.sizes, everybody)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Average over each neighbourhood under the non-participant rule."""
-        share = (
-            state["relation"] * state["weights"]
-        )  # (R, M): who counts in which row, and how much
+        # (R, M): who counts in which row, and how much
+        share = state["relation"] * state["weights"]
         if self.rule == "last_local":
             state["memory"][clients] = theta
-            return state | {
-                "models": mix(share / share.sum(axis=1, keepdims=True), state["memory"])
-            }
-        present = share[:, clients]
+            return state | {"models": mix(_normalised(share), state["memory"])}
+
+        kept = self._kept(state, clients, share)
+        W = _normalised(np.hstack([share[:, clients], kept]))
+        return state | {"models": mix(W, theta, state["models"])}
+
+    def _kept(self, state: State, clients: np.ndarray, share: np.ndarray) -> np.ndarray:
+        """Weights (R, R) of the models that there were before the round."""
+        row = state["row"]
         if self.rule == "last_aggregate":
-            # Absent clients contribute their row's model: their weights add up per row, no (M, P) array is needed.
+            # Absent clients contribute their row's model: their weights add up per
+            # row, so no (M, P) array is needed.
             absent = share.copy()
             absent[:, clients] = 0
-            kept = absent @ np.eye(len(state["models"]))[state["row"]]
-        else:
-            # A neighbourhood without any participant keeps its model. On a soft graph so does, in part, one whose
-            # participants are all far: else a weight next to nothing would, made to sum to 1, replace the model.
-            near = state["relation"][:, clients].max(axis=1)
-            kept = np.diag(
-                (1.0 - near)
-                * (
-                    np.bincount(state["row"], state["weights"])
-                    / np.bincount(state["row"])
-                )
-            )
-        W = np.hstack([present, kept])
-        return state | {
-            "models": mix(W / W.sum(axis=1, keepdims=True), theta, state["models"])
-        }
+            return absent @ np.eye(len(state["models"]))[row]
+
+        # A neighbourhood without any participant keeps its model. On a soft graph so
+        # does, in part, one whose participants are all far: else a weight next to
+        # nothing would, made to sum to 1, replace the model.
+        near = state["relation"][:, clients].max(axis=1)
+        mean_weight = np.bincount(row, state["weights"]) / np.bincount(row)
+        return np.diag((1.0 - near) * mean_weight)
 
 
-def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows (R, M) of a client graph, uint8 if of zeros and ones, and which each client has, int64 (M,)."""
-    adjacency = np.asarray(adjacency)
-    if adjacency.dtype.kind != "f" or np.isin(adjacency, (0, 1)).all():
-        adjacency = adjacency.astype(np.uint8)
-    relation, row = np.unique(adjacency, axis=0, return_inverse=True)
-    return relation, row.reshape(-1).astype(np.int64)
-
-
-def graph_key(rule: Rule, relation: np.ndarray, row: np.ndarray) -> str:
-    """Name a client graph (:func:`distinct_rows`) and the rule under which it is averaged."""
-    what = repr((rule, relation.shape, relation.dtype.str)).encode()
-    return sha256(what + relation.tobytes() + row.tobytes()).hexdigest()
+def _normalised(share: np.ndarray) -> np.ndarray:
+    return share / share.sum(axis=1, keepdims=True)
 
 
 def rewire(
@@ -175,24 +153,30 @@ def rewire(
 ) -> State:
     """Give the clients a new graph (M, M) in the middle of a run.
 
-    Clients with the same new neighbourhood start from the sample-weighted mean of the models that the trusted among
-    them were served so far (all of them where none is). Newcomers bring the mean of all.
+    Clients with the same new neighbourhood start from the sample-weighted mean of the
+    models that the ``trusted`` (M,) among them were served so far (all of them where
+    none is). Newcomers bring the mean of all.
     """
-    row, before, served = state["row"], len(state["row"]), state["models"]
+    row = state["row"]
+    before = len(row)
+    served = state["models"]
     weights = np.asarray(sizes, dtype=np.float64)
-    if len(weights) > before:
+    new = len(weights) - before
+    if new > 0:
         old = np.bincount(row, state["weights"], minlength=len(served))
         served = np.vstack([served, mix(old[None] / old.sum(), served)])
-        row = np.concatenate([row, np.full(len(weights) - before, len(served) - 1)])
+        row = np.append(row, np.full(new, len(served) - 1))
+
     relation, place = distinct_rows(adjacency)
-    share, every = np.zeros((2, len(relation), len(served)))
+    share = np.zeros((len(relation), len(served)))
     np.add.at(share, (place, row), weights * trusted)
+    every = np.zeros_like(share)
     np.add.at(every, (place, row), weights)
     lost = share.sum(axis=1) == 0
     share[lost] = every[lost]
-    models = mix(share / share.sum(axis=1, keepdims=True), served)
+
     state = state | {
-        "models": models,
+        "models": mix(_normalised(share), served),
         "row": place,
         "relation": relation,
         "weights": weights,
@@ -204,21 +188,34 @@ def rewire(
     return state
 
 
+@dataclass(eq=False, repr=False)
 class FedAvg(GraphMethod):
-    """Federated averaging (FLT, Algorithm 1): one model for all clients, the graph of all ones."""
+    """Federated averaging (FLT, Algorithm 1): one model for all clients.
+
+    Its graph is of ones only.
+    """
 
     name = "fedavg"
     redrawn = True
+    graph_decides = True
 
     rule: Rule = field(default="participants", kw_only=False)
 
     def client_graph(
         self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, None, State]:
+    ) -> tuple[np.ndarray, np.ndarray | None, State]:
         """Everybody is everybody's neighbour."""
         return np.ones((fed.n_clients, fed.n_clients), dtype=np.uint8), None, {}
 
 
+@dataclass(eq=False, repr=False)
+class FedAvgAsRun(FedAvg):
+    """FedAvg in FLT's tables: absent clients count with what they trained last."""
+
+    rule: Rule = PUBLISHED_RULE
+
+
+@dataclass(eq=False, repr=False)
 class Oracle(FedAvg):
     """FedAvg inside each true cluster: what a perfect clustering would give."""
 
@@ -228,7 +225,8 @@ class Oracle(FedAvg):
         """Refuse a federation without true clusters."""
         if fed.clusters is None:
             raise FltnbError(
-                "Oracle needs the true clusters: give `clusters` when you build the federation."
+                "Oracle needs the true clusters: "
+                "give `clusters` when you build the federation."
             )
 
     def client_graph(
@@ -237,3 +235,10 @@ class Oracle(FedAvg):
         """Neighbours are the clients of the same true cluster."""
         self.check(fed)
         return fed.clusters[:, None] == fed.clusters[None], fed.clusters, {}
+
+
+@dataclass(eq=False, repr=False)
+class OracleAsRun(Oracle):
+    """The oracle in FLT's tables: absent clients count with what they trained last."""
+
+    rule: Rule = PUBLISHED_RULE

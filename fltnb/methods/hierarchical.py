@@ -6,24 +6,25 @@ rounds; then the global one (GPS) averages the layers that all tasks share and s
 them back.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..aggregate import mix
 from ..clustering import EigenRelevance
 from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
 from ..settings import Count, Natural
-from .base import Context, State, mix
+from .base import Context, State
 from .flt import OneShot
 
 if TYPE_CHECKING:
     from ..models import Model
 
 
+@dataclass(eq=False, repr=False)
 class MTHFL(OneShot):
     """Multi-task hierarchical federated learning (MT-HFL, Section II-D, Algorithm 1).
 
@@ -61,11 +62,10 @@ class MTHFL(OneShot):
         layers than are to be shared.
     """
 
-    name = "mthfl"
+    name: str = field(default="mthfl", kw_only=True)
     default = EigenRelevance
     groupings = ("oracle", "random")
-    AS_RUN: ClassVar = {}
-
+    graph_decides = False
     shared: Natural | None = None
     local_rounds: Count = 1
     weighting: Literal["samples", "equal"] = "samples"
@@ -96,7 +96,7 @@ class MTHFL(OneShot):
         nothing_sent = {"sent": np.zeros(2, dtype=np.int64)}
         return labels[:, None] == labels, labels, nothing_sent
 
-    def start(self, fed: Federation, model: Model, context: Context) -> State:
+    def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Group the users, and find the layers that they share."""
         state = super().start(fed, model, context)
         state["shared"] = shared_columns(model, self.shared)
@@ -106,7 +106,7 @@ class MTHFL(OneShot):
         self,
         state: State,
         fed: Federation,
-        model: Model,
+        model: "Model",
         changed: np.ndarray,
         context: Context,
     ) -> State:
@@ -147,7 +147,7 @@ class MTHFL(OneShot):
         return state["models"], served
 
 
-def shared_columns(model: Model, shared: int | None) -> np.ndarray:
+def shared_columns(model: "Model", shared: int | None) -> np.ndarray:
     """Which parameters all tasks share, bool (P,).
 
     ``shared`` is the option of :class:`MTHFL`.

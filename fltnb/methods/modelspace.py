@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from .base import mix_groups
+from ..aggregate import mix_groups
 
 BLOCK = 16384  # parameters per step
 

@@ -1,22 +1,28 @@
-"""Methods without clusters: training alone, and FedAvg with another local or server step."""
+"""Methods without clusters: training alone, and FedAvg with another step."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ..aggregate import mix
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share
-from .base import Context, Method, Rule, State, alone, mix
+from .base import PUBLISHED_RULE, Context, Method, Rule, State, alone
 from .graph import FedAvg
 from .modelspace import with_rows
 
 
+@dataclass(eq=False, repr=False)
 class Local(Method):
-    """No aggregation: participants keep the model they train (Local in FLT, NoFed in FeSEM, arXiv 2108.08647)."""
+    """No aggregation: participants keep the model they train.
+
+    Local in FLT, NoFed in FeSEM (arXiv 2108.08647).
+    """
 
     name = "local"
-    models_down = models_up = 0
+    models_down = 0
+    models_up = 0
 
     def start(self, fed, model, context: Context) -> State:
         """One model per client."""
@@ -26,11 +32,10 @@ class Local(Method):
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
         """Keep every client's model; newcomers begin like everybody else."""
-        state, begun = (
-            alone(fed, model.init(context.seed).astype(state["models"].dtype)),
-            state["models"],
-        )
-        return state | {"models": with_rows(state["models"], slice(len(begun)), begun)}
+        known = state["models"]
+        fresh = alone(fed, model.init(context.seed).astype(known.dtype))
+        models = with_rows(fresh["models"], slice(len(known)), known)
+        return fresh | {"models": models}
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
@@ -39,14 +44,18 @@ class Local(Method):
         return state | {"models": with_rows(state["models"], clients, theta)}
 
 
+@dataclass(eq=False, repr=False)
 class FedProx(FedAvg):
-    """FedProx (Li et al., arXiv 1812.06127): clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
+    """FedProx: clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
-    The aggregation is FedAvg's, and ``mu=0`` is FedAvg bit for bit; mu is 0.001 to 1 in the original, 0.1 in FeSEM, and
-    stable for ``lr * mu`` below 2 only. The original also lets participants stop early, which is left out here.
+    Li et al., arXiv 1812.06127. The aggregation is FedAvg's, and ``mu=0`` is FedAvg bit
+    for bit; mu is 0.001 to 1 in the original, 0.1 in FeSEM, and stable for ``lr * mu``
+    below 2 only. The original also lets participants stop early, which is left out
+    here.
     """
 
     name = "fedprox"
+    graph_decides = False
 
     mu: NonNegative = 0.1
     rule: Rule = field(default="participants", kw_only=True)
@@ -56,22 +65,29 @@ class FedProx(FedAvg):
         return {"proximal": self.mu}
 
 
-class FedSGD(FedAvg):
-    """FedSGD (McMahan et al., arXiv 1602.05629; FeSEM's tables): one step, along the participants' mean gradient.
+@dataclass(eq=False, repr=False)
+class FedProxAsRun(FedProx):
+    """FedProx in FLT's tables: absent clients count with what they trained last."""
 
-    That is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter. All of a
+    rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
+
+
+@dataclass(eq=False, repr=False)
+class FedSGD(FedAvg):
+    """FedSGD: one step, along the participants' mean gradient.
+
+    McMahan et al., arXiv 1602.05629; FeSEM's tables. That is FedAvg with one local
+    epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter. All of a
     client's samples pass through the network at once: those not drawn get weight zero.
 
     Parameters
     ----------
-    batch : int, optional, samples of a client's gradient, drawn anew each round; default all of them
-    variant : {"as_written", "as_run"}
-        "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number of
-        entries in the record of a client's data, images and labels.
+    batch : int, optional
+        Samples of a client's gradient, drawn anew each round; default all of them.
     """
 
     name = "fedsgd"
-    AS_RUN: ClassVar = {"batch": 2}
+    graph_decides = False
 
     rule: ClassVar = "participants"
     batch: Count | None = None
@@ -81,45 +97,56 @@ class FedSGD(FedAvg):
         return {"local_epochs": 1, "batch_size": 2**31 - 1}  # more than any client has
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """One step each; where a gradient is made from some samples only, the others weigh nothing."""
+        """One step each; samples that are not drawn weigh nothing."""
         weights = None
         if self.batch is not None:
+            sizes = [len(engine.fed.train[client]) for client in clients]
             weights = [
-                self._drawn(len(engine.fed.train[i]), engine.spec.seed, round, i)
-                for i in clients
+                self._drawn(n, engine.spec.seed, round, client)
+                for n, client in zip(sizes, clients, strict=True)
             ]
-        return state, engine.train(
-            *self.dispatch(state, clients), clients, round, weights
-        )
+        theta, rows = self.dispatch(state, clients)
+        return state, engine.train(theta, rows, clients, round, weights)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """As FedAvg; a client counts as much as the samples of its gradient."""
-        counted = (
-            {}
-            if self.batch is None
-            else {"weights": np.minimum(state["weights"], self.batch)}
-        )
-        return super().collect(state | counted, clients, theta, round)
+        if self.batch is not None:
+            state = state | {"weights": np.minimum(state["weights"], self.batch)}
+        return super().collect(state, clients, theta, round)
 
     def _drawn(self, n: int, seed: int, round: int, client: int) -> np.ndarray:
-        """Factors (n,) that turn the mean over all samples into that over the drawn ones."""
-        drawn = stream(seed, "method", round, client).choice(
-            n, size=min(self.batch, n), replace=False
-        )
+        """Factors (n,) that turn the mean over all samples into that over some."""
+        rng = stream(seed, "method", round, client)
+        drawn = rng.choice(n, size=min(self.batch, n), replace=False)
         factors = np.zeros(n)
         factors[drawn] = n / len(drawn)
         return factors
 
 
-class FedDist(FedAvg):
-    """Server step ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, Section 6.1), as Reptile's (arXiv 1803.02999).
+@dataclass(eq=False, repr=False)
+class FedSGDAsRun(FedSGD):
+    """FedSGD in FeSEM's shipped code: two samples.
 
-    ``epsilon`` goes from 0 (never moves) to 1 (the mean itself); it is 0.6 in FeSEM's runs.
+    It asks for 32, but cuts them to the number of entries in the record of a client's
+    data, images and labels.
     """
 
-    name, by_samples = "feddist", False
+    batch: Count | None = 2
+
+
+@dataclass(eq=False, repr=False)
+class FedDist(FedAvg):
+    """Server step ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, Section 6.1).
+
+    As Reptile's (arXiv 1803.02999). ``epsilon`` goes from 0 (never moves) to 1 (the
+    mean itself); it is 0.6 in FeSEM's runs.
+    """
+
+    name = "feddist"
+    graph_decides = False
+    by_samples = False
 
     rule: ClassVar = "participants"
     epsilon: Share = 0.6
@@ -128,36 +155,46 @@ class FedDist(FedAvg):
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Take the partial step."""
-        weights = (
-            state["weights"][clients] if self.by_samples else np.ones(len(clients))
-        )
+        weights = np.ones(len(clients))
+        if self.by_samples:
+            weights = state["weights"][clients]
         W = np.append(self.epsilon * (weights / weights.sum()), 1 - self.epsilon)
         return state | {"models": mix(W[None], theta, state["models"])}
 
 
+@dataclass(eq=False, repr=False)
 class FedDistWS(FedDist):
-    """FedDist with a mean weighted by samples (FedDist+WS, "FedDWS" in the paper's list); ``epsilon=1`` is FedAvg.
+    """FedDist with a mean weighted by samples; ``epsilon=1`` is FedAvg.
 
-    The paper gives no step, and the public code for this row does not run; a remark in it means ``epsilon=1``.
+    FedDist+WS, "FedDWS" in the paper's list. The paper gives no step, and the public
+    code for this row does not run; a remark in it means ``epsilon=1``.
     """
 
-    name, by_samples = "feddist_ws", True
+    name = "feddist_ws"
+    by_samples = True
 
 
+@dataclass(eq=False, repr=False)
 class FedDANE(FedAvg):
-    """Participants agree on a gradient first, then train with their own one replaced by it.
+    """Participants agree on a gradient first, then train with it in place of their own.
 
-    Phase A: each sends the gradient of its mean loss at the server's model; the server returns their mean g, weighted
-    by samples. Phase B: each minimises ``f_i(theta) + <g - grad f_i(sent), theta> + mu / 2 ||theta - sent||^2`` by SGD,
-    so that every step has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean follows.
+    Phase A: each sends the gradient of its mean loss at the server's model; the server
+    returns their mean g, weighted by samples. Phase B: each minimises ``f_i(theta) +
+    <g - grad f_i(sent), theta> + mu / 2 ||theta - sent||^2`` by SGD, so that every step
+    has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean
+    follows.
 
-    The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
-    No engine adds a constant to a gradient: this method trains in one of its own, the serial one with that step, on the
-    run's device. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's configurations try 0, 0.5, 1 for mu.
+    The paper draws other clients for phase B; the official code seeds both draws alike,
+    so they are the same, as here. No engine adds a constant to a gradient: this method
+    trains in one of its own, the serial one with that step, on the run's device. A
+    model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's configurations try 0,
+    0.5, 1 for mu.
     """
 
-    name, layered = "feddane", True
-    models_down = 3  # the model and the mean gradient; the model once more, for phase B
+    name = "feddane"
+    graph_decides = False
+    layered = True
+    models_down = 3  # the model and the mean gradient; the model again, for phase B
     models_up = 2
 
     rule: ClassVar = "participants"
@@ -169,10 +206,8 @@ class FedDANE(FedAvg):
         """Both phases."""
         from .baselines.autograd import CorrectedEngine
 
-        theta, weights = (
-            state["models"][0].astype(engine.spec.dtype),
-            state["weights"][clients],
-        )
+        theta = state["models"][0].astype(engine.spec.dtype)
+        weights = state["weights"][clients]
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients

@@ -3,6 +3,7 @@
 Sattler et al., arXiv 1910.01991: FedAvg, until a cluster is cut in two.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..base import Context, Method, State, unclustered
 from ..modelspace import cluster_means, cosines, with_rows
 
 
+@dataclass(eq=False, repr=False)
 class CFL(Method):
     """Recursive bipartition of the clients during training; no number of clusters.
 

@@ -3,6 +3,7 @@
 Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...training import Trained
 
 
+@dataclass(eq=False, repr=False)
 class CFLGP(HardMethod):
     """Cluster clients by the leading singular directions of their averaged updates.
 
@@ -131,7 +133,8 @@ class CFLGP(HardMethod):
         return scalars, scalars
 
 
-class CFLGPAsRun(CFLGP, as_run=True):
+@dataclass(eq=False, repr=False)
+class CFLGPAsRun(CFLGP):
     """What printed EMD-CFL's tables: clusters anew in every round, for ever.
 
     Averages are weighted by samples. An update enters the block of the client's present
@@ -140,6 +143,7 @@ class CFLGPAsRun(CFLGP, as_run=True):
     alone.
     """
 
+    variant = "as_run"
     by_samples = True
     period: ClassVar = 1
     stop: ClassVar = 0

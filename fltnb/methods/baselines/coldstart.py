@@ -1,6 +1,7 @@
 """Clusters from the first local training, which FedClust and FlexCFL have in common."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from ..base import Context, HardMethod, State, unclustered
 from ..modelspace import cluster_means
 
 
+@dataclass(eq=False, repr=False)
 class ColdStart(HardMethod):
     """Base of the two; they say how clusters are formed and how newcomers are placed.
 

@@ -4,14 +4,18 @@ Neither the paper's text nor official code was at hand, but EMD-CFL's
 re-implementation.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import softmax
 
+from ...aggregate import mix
 from ...settings import Count, NonNegative
-from ..base import Context, Method, State, mix, one_cluster, several
+from ..base import Context, Method, State, one_cluster, several
 from ..samples import Split, batch_means, sample_losses
 
 
+@dataclass(eq=False, repr=False)
 class FedCE(Method):
     """K models; each client trains its best, and contributes to all by associations.
 
@@ -65,12 +69,14 @@ class FedCE(Method):
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
 
 
-class FedCEAsRun(FedCE, as_run=True):
+@dataclass(eq=False, repr=False)
+class FedCEAsRun(FedCE):
     """What printed EMD-CFL's tables.
 
     A 1 for each of the K models looked at, each time to the best so far.
     """
 
+    variant = "as_run"
     once = False
 
 

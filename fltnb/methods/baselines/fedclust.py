@@ -3,7 +3,7 @@
 Islam et al., ICPP 2024 (arXiv 2407.07124).
 """
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -17,6 +17,7 @@ from ..modelspace import BLOCK, cluster_means
 from .coldstart import ColdStart
 
 
+@dataclass(eq=False, repr=False)
 class FedClust(ColdStart):
     """One-shot clustering by the weights of the final layer, then FedAvg in clusters.
 
@@ -42,6 +43,7 @@ class FedClust(ColdStart):
     n_clusters: Count | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.threshold is None) == (self.n_clusters is None):
             raise FltnbError(
                 "FedClust needs a threshold or a number of clusters: give threshold or "
@@ -79,11 +81,14 @@ class FedClust(ColdStart):
         return n_parameters, up
 
 
-class FedClustAsRun(FedClust, as_run=True):
+@dataclass(eq=False, repr=False)
+class FedClustAsRun(FedClust):
     """What printed EMD-CFL's tables.
 
     Distances are between *all* weights, and the warm-up's averages stay **for ever**.
     """
+
+    variant = "as_run"
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, of which all trained weights are compared."""

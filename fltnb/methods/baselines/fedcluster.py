@@ -4,6 +4,8 @@ It cuts on schedule, and a bound on the cosine between the halves says whether t
 right.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...settings import Natural, NonNegative
@@ -12,6 +14,7 @@ from ..modelspace import cluster_means, cosines, with_rows
 from .cfl import bipartition
 
 
+@dataclass(eq=False, repr=False)
 class FedCluster(Method):
     """FedAvg for a while, one cut by the last layer's updates, and again in each half.
 

@@ -3,17 +3,19 @@
 Marfoq et al., NeurIPS 2021 (arXiv 2108.10252).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import softmax
 
+from ...aggregate import mix
 from ...settings import Count
-from ..base import Context, Method, State, mix, one_cluster, several
+from ..base import Context, Method, State, one_cluster, several
 from ..modelspace import with_rows
 from ..samples import evaluate_mixture, sample_losses
 
 
+@dataclass(eq=False, repr=False)
 class FedEM(Method):
     """K component models, shared by all; every client has shares of its own in them.
 
@@ -35,6 +37,7 @@ class FedEM(Method):
     n_clusters: Count
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.models_down = self.n_clusters
         self.models_up = self.n_clusters
 
@@ -98,12 +101,14 @@ class FedEM(Method):
         return evaluate_mixture(engine, state["models"], state["shares"], split)
 
 
-class FedEMAsRun(FedEM, as_run=True):
+@dataclass(eq=False, repr=False)
+class FedEMAsRun(FedEM):
     """What printed EMD-CFL's tables.
 
     A client is tested with its *local copy of the last component* (by accident).
     """
 
+    variant = "as_run"
     tests_served = True
 
     def start(self, fed, model, context: Context) -> State:

@@ -3,12 +3,15 @@
 Guo et al., ICML 2024 (arXiv 2301.12379).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..base import Context, State
 from .fedem import FedEM, FedEMAsRun
 
 
+@dataclass(eq=False, repr=False)
 class FedRC(FedEM):
     """FedEM that asks how much of a *class* each component holds already.
 
@@ -62,5 +65,8 @@ class FedRC(FedEM):
         return down + parts, up + parts
 
 
-class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
+@dataclass(eq=False, repr=False)
+class FedRCAsRun(FedRC, FedEMAsRun):
     """FedRC, tested as :class:`FedEMAsRun` is."""
+
+    variant = "as_run"

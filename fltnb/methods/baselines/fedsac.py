@@ -3,6 +3,7 @@
 Yan et al., ICML 2024 (arXiv 2405.09892).
 """
 
+from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from .pfedgraph import PFedGraph, PFedGraphAsRun
 DIRECTIONS = 3
 
 
+@dataclass(eq=False, repr=False)
 class FedSaC(PFedGraph):
     """pFedGraph with a reward for partners whose features span other directions.
 
@@ -63,11 +65,14 @@ class FedSaC(PFedGraph):
         return n_parameters, n_parameters + state["directions"][0].size
 
 
-class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
+@dataclass(eq=False, repr=False)
+class FedSaCAsRun(FedSaC, PFedGraphAsRun):
     """What printed EMD-CFL's tables.
 
     But for the regulariser, which those runs had with mu = 1.
     """
+
+    variant = "as_run"
 
 
 def principal_directions(features: np.ndarray) -> np.ndarray:

@@ -1,17 +1,20 @@
 """FedSoft: clients between several centres (arXiv 2112.06053)."""
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from ...aggregate import mix
 from ...settings import Count, NonNegative
-from ..base import Context, Method, State, mix, one_cluster, several
+from ..base import Context, Method, State, one_cluster, several
 from ..modelspace import with_rows
 from ..samples import batch_means, sample_losses
 
 FLOOR = 1e-4  # share of a centre that no sample of a client prefers
 
 
+@dataclass(eq=False, repr=False)
 class FedSoft(Method):
     """K centres on the server, and clients' importance weights of these.
 
@@ -126,12 +129,14 @@ class FedSoft(Method):
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
 
 
-class FedSoftAsRun(FedSoft, as_run=True):
+@dataclass(eq=False, repr=False)
+class FedSoftAsRun(FedSoft):
     """What printed EMD-CFL's tables.
 
     Whole *validation batches* count, in every round; there is no proximal term.
     """
 
+    variant = "as_run"
     split = "val"
     lam: ClassVar = 0.0
     period: ClassVar = 1

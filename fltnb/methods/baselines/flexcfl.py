@@ -3,6 +3,8 @@
 Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after their FedGroup (arXiv 2010.06870).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ...clustering.cuts import relabel
@@ -13,6 +15,7 @@ from ..modelspace import cluster_means, gram, kmeans, leading_features
 from .coldstart import ColdStart
 
 
+@dataclass(eq=False, repr=False)
 class FlexCFL(ColdStart):
     """Static groups by decomposed cosine similarity; they may pull each other.
 
@@ -65,14 +68,16 @@ class FlexCFL(ColdStart):
         return pull(models, self.eta, self.normalised, state["trainable"])
 
 
-class FlexCFLAsRun(FlexCFL, as_run=True):
+@dataclass(eq=False, repr=False)
+class FlexCFLAsRun(FlexCFL):
     """What printed EMD-CFL's tables: a pull whose weights do not sum to 1.
 
     It adds ``eta * (K - 1)`` to lengths at most.
     """
 
+    variant = "as_run"
     normalised = False
-    eta = 5.0
+    eta: NonNegative = 5.0
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:

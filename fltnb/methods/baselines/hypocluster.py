@@ -1,10 +1,12 @@
 """HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619)."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from .ifca import IFCA
 
 
+@dataclass(eq=False, repr=False)
 class HypoCluster(IFCA):
     """IFCA's alternation alone."""
 

@@ -3,16 +3,19 @@
 Ghosh et al., arXiv 2006.04088.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from ...aggregate import mix_groups
 from ...settings import Count, Natural
-from ..base import Context, HardMethod, State, mix_groups, one_cluster, several
+from ..base import Context, HardMethod, State, one_cluster, several
 from ..modelspace import cluster_means, with_rows
 from ..samples import Split
 
 
+@dataclass(eq=False, repr=False)
 class IFCA(HardMethod):
     """Iterative federated clustering, model averaging (IFCA, Algorithm 1, option II).
 

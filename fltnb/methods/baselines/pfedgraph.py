@@ -3,15 +3,19 @@
 PMLR 202. The weights come from a small quadratic problem.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from ...aggregate import mix
 from ...settings import Positive
-from ..base import Context, Method, State, alone, mix
+from ..base import Context, Method, State, alone
 from ..modelspace import cosines, with_rows
 
 ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
 
 
+@dataclass(eq=False, repr=False)
 class PFedGraph(Method):
     """A model per client, mixed each round over the participants by learnt weights.
 
@@ -67,8 +71,11 @@ class PFedGraph(Method):
         return d / (2 * self.alpha)
 
 
-class PFedGraphAsRun(PFedGraph, as_run=True):
+@dataclass(eq=False, repr=False)
+class PFedGraphAsRun(PFedGraph):
     """What printed EMD-CFL's tables: this round's updates, and cosines as they are."""
+
+    variant = "as_run"
 
     def distances(
         self, state: State, clients: np.ndarray, theta: np.ndarray

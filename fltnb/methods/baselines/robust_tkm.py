@@ -5,14 +5,16 @@ clients that send nonsense.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ...aggregate import mix_groups
 from ...randomness import stream
 from ...settings import Count, Within
-from ..base import Context, HardMethod, State, mix_groups, unclustered
+from ..base import Context, HardMethod, State, unclustered
 from ..modelspace import coordinates, scores, with_rows
 
 STARTS = 20
@@ -20,6 +22,7 @@ STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turn
 FIRST_STEPS = 8  # in the first clustering of FeSEM's code
 
 
+@dataclass(eq=False, repr=False)
 class RobustTKM(HardMethod):
     """Clusters by k-means whose centres do not listen to outliers, nor do the models.
 
@@ -139,11 +142,14 @@ class RobustTKM(HardMethod):
         return np.sort(rng.choice(n, self.n_clusters, replace=False))
 
 
-class RobustTKMAsRun(RobustTKM, as_run=True):
+@dataclass(eq=False, repr=False)
+class RobustTKMAsRun(RobustTKM):
     """FeSEM's code: clusters every round, by the last layer's weights.
 
     Centres are medians, after 8 Lloyd steps, later one.
     """
+
+    variant = "as_run"
 
     def seen(self, model) -> slice:
         """Weights of the last layer, without its biases."""

@@ -1,0 +1,96 @@
+"""Aggregation: means of models, rows of one matrix; and the client graphs behind them.
+
+All models of a federation are rows of ``theta`` (n, P), and every aggregation is a
+product ``W @ theta`` with rows of W that are non-negative and sum to 1.
+"""
+
+from hashlib import sha256
+
+import numpy as np
+from scipy.sparse import block_array, csr_array
+from scipy.sparse.csgraph import connected_components
+
+from .errors import FltnbError
+
+BLOCK = 2048  # parameters per step, which bounds the copy in float64
+
+
+def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.ndarray:
+    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P), summed in float64.
+
+    Several arrays of models count as one below the other; they can be gigabytes, so
+    they are not copied into one. Rows without a model in common are mixed apart: where
+    clients know a tenth of each other, that is a tenth of the work.
+
+    Parameters
+    ----------
+    W : array (R, n)
+        Rows are non-negative and sum to 1, else FltnbError.
+    theta : arrays (n_1, P), (n_2, P), ...
+    dtype : optional
+        Of the result; by default that of the models.
+    """
+    W = np.asarray(W, dtype=np.float64)
+    given = sum(len(own) for own in theta)
+    fits = W.shape[1:] == (given,)
+    if not fits or (W < 0).any() or not _sums_to_one(W):
+        raise FltnbError(
+            "An aggregation matrix needs non-negative rows that sum to 1, "
+            f"of {given} weights: normalise."
+        )
+
+    size = theta[0].shape[1]
+    out = np.empty((len(W), size), dtype=dtype or theta[0].dtype)
+    groups = _groups(W)
+    for begin in range(0, size, BLOCK):
+        columns = slice(begin, begin + BLOCK)
+        models = np.concatenate([own[:, columns] for own in theta])
+        for rows, members, share in groups:
+            out[rows, columns] = share @ models[members].astype(np.float64)
+    return out
+
+
+def _sums_to_one(W: np.ndarray) -> bool:
+    return np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9)
+
+
+def _groups(W: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Rows and models that share weights, and their part of W."""
+    links = csr_array(W)
+    n, part = connected_components(block_array([[None, links], [links.T, None]]))
+    groups = []
+    for own in range(n):
+        rows = np.flatnonzero(part[: len(W)] == own)
+        members = np.flatnonzero(part[len(W) :] == own)
+        groups.append((rows, members, W[np.ix_(rows, members)]))
+    return groups
+
+
+def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """Weighted mean of ``theta`` (n, P) for each row of ``share`` (K, n).
+
+    A row without weight keeps its model of ``models`` (K, P).
+    """
+    total = share.sum(axis=1)
+    filled = total > 0
+    out = models.copy()
+    out[filled] = mix(share[filled] / total[filled, None], theta, dtype=models.dtype)
+    return out
+
+
+def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows (R, M) of a client graph, and which of them each client has (M,).
+
+    The rows are uint8 where the graph is of zeros and ones.
+    """
+    adjacency = np.asarray(adjacency)
+    if adjacency.dtype.kind != "f" or np.isin(adjacency, (0, 1)).all():
+        adjacency = adjacency.astype(np.uint8)
+    relation, row = np.unique(adjacency, axis=0, return_inverse=True)
+    return relation, row.reshape(-1).astype(np.int64)
+
+
+def graph_key(rule: str, relation: np.ndarray, row: np.ndarray) -> str:
+    """Name a client graph (:func:`distinct_rows`) and the rule of its averages."""
+    what = repr((rule, relation.shape, relation.dtype.str)).encode()
+    return sha256(what + relation.tobytes() + row.tobytes()).hexdigest()
