@@ -24,6 +24,8 @@ _MODULES = [
         "rounds",
         "results",
         "studies",
+        "analyses",
+        "experiments",
         "papers",
         "plots",
         "notebook",
@@ -42,14 +44,16 @@ _OBJECTS = {
     ),
     **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
     "OwnModels": "methods.ownmodels",
-    **{"Job": "results", "compute": "results"},
+    **{"Job": "results", "compute": "results", "recipe": "federations.recipe"},
+    **dict.fromkeys(
+        ("Clustering", "Distances", "Study", "Training", "grid"), "experiments"
+    ),
 }
 
 _OLD = {
     **{
         "store": "results",
         "oneshot": "results",
-        "experiments": "studies",
         "published": "papers",
         "report": "papers",
     },

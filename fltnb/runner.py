@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from . import paths, provenance
 from .errors import FltnbError, choose
+from .notebook import grids
 
 # jsonschema, which papermill imports, builds the grammar of international web addresses where it finds this package: a
 # second in every notebook's process, to check a format that notebooks do not have. It does without where it is missing.
@@ -94,7 +95,7 @@ def _execute(source: Path, output: Path, profile: str, log) -> str:
         papermill.execute_notebook(
             source,
             output,
-            parameters={"profile": profile},
+            parameters=grids.papermill_parameters(source.stem, profile),
             kernel_name="python3",  # the Python that runs this, whatever the notebook names
             cwd=source.parent,
             progress_bar=False,

@@ -7,6 +7,7 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from fltnb import federations, studies
+from fltnb.analyses.scenario4 import ways_to_cut
 from fltnb.metrics import adjusted_rand_index
 from fltnb.results.work import link_shares
 from fltnb.studies import centroids, common, scenario2, scenario3, scenario4
@@ -148,7 +149,7 @@ def fitted():
 
 
 def test_four_ways_to_cut(fitted):
-    found = scenario4.ways_to_cut(fitted, 3)
+    found = ways_to_cut(fitted, 3)
     two = fitted.labels_
     assert adjusted_rand_index(found["largest gap"], two) == 1
     assert found["modularity (ours)"] is two

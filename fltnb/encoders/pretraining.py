@@ -15,7 +15,7 @@ from .. import paths
 from ..data import array_digest, pretraining_set
 from ..errors import FltnbError, choose
 from ..federations import to_inputs
-from ..settings import Count, Natural, Positive, checked
+from ..settings import Count, Natural, Positive, brief, checked
 
 Weights = dict[str, np.ndarray]
 Kind = Literal["convae", "residual", "resnet18", "efficientnet", "pca", "pixels"]
@@ -91,6 +91,10 @@ class EncoderSpec:
                 f"A {self.kind} encoder has nothing to fine-tune: set "
                 "finetune_epochs=0."
             )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options that differ from defaults, by name."""
+        return brief(type(self), asdict(self))
 
 
 def pretrain(

@@ -1,15 +1,16 @@
 """What a notebook asks for: its cells of parameters and experiments, by themselves."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import paths
+from .. import experiments, paths
 from ..errors import FltnbError
 from .parameters import assigned, checked
 
-AS_IT_STANDS = ("", "stored", "paper")
-"""Profiles that change no parameter."""
+AS_IT_STANDS = ("", "stored", "paper", "small")
+"""Profiles that change no parameter where there is no file for them."""
 
 
 def grids(
@@ -27,8 +28,6 @@ def grids(
         ``notebooks/profiles/<profile>/<number>.yaml``
     given : parameter -> value, changed besides
     """
-    from .. import experiments
-
     cells = code_cells(notebook)
     own = assigned(cells["parameters"][0])
     namespace = own | checked(own, profile_values(notebook, profile, own))
@@ -45,10 +44,10 @@ def profile_values(
     """Return the parameters that a profile changes, checked against the notebook's."""
     import yaml
 
-    if profile in AS_IT_STANDS:
-        return {}
     file = paths.ROOT / "notebooks" / "profiles" / profile / f"{notebook[:2]}.yaml"
-    if not file.exists():
+    if not file.is_file() and profile in AS_IT_STANDS:
+        return {}
+    if not file.is_file():
         there = sorted(folder.name for folder in file.parents[1].glob("*"))
         raise FltnbError(
             f"The profile {profile!r} has no parameters for notebook {notebook[:2]} "
@@ -58,20 +57,40 @@ def profile_values(
     return checked(own, given, str(file.relative_to(paths.ROOT)))
 
 
-def code_cells(notebook: str) -> dict[str, list[str]]:
-    """Return the sources of a notebook's cells by tag: parameters and experiment."""
-    import nbformat
+def papermill_parameters(notebook: str, profile: str) -> dict[str, Any]:
+    """Return what papermill puts into a notebook for a profile, which computes.
 
-    found: dict[str, list[str]] = {"parameters": [], "experiment": []}
-    for cell in nbformat.read(notebook_file(notebook), as_version=4).cells:
-        for tag in cell.metadata.get("tags", []):
-            if cell.cell_type == "code" and tag in found:
-                found[tag].append(cell.source)
+    A notebook of the older form is told the profile itself.
+    """
+    cells = tagged_cells(notebook)
+    if not cells["experiment"]:
+        return {"profile": profile}
+    own = assigned(cells["parameters"][0])
+    return profile_values(notebook, profile, own) | {"compute": True}
+
+
+def code_cells(notebook: str) -> dict[str, list[str]]:
+    """Return the sources of the cells of a page: one of parameters, some experiments.
+
+    FltnbError: the notebook has no such cells.
+    """
+    found = tagged_cells(notebook)
     if len(found["parameters"]) != 1 or not found["experiment"]:
         raise FltnbError(
             f"Notebook {notebook} has no cells of parameters and experiments: "
             "tag them parameters and experiment."
         )
+    return found
+
+
+def tagged_cells(notebook: str) -> dict[str, list[str]]:
+    """Return the sources of a notebook's cells with the tags of a page."""
+    found: dict[str, list[str]] = {"parameters": [], "experiment": []}
+    written = json.loads(notebook_file(notebook).read_text(encoding="utf-8"))
+    for cell in written["cells"]:
+        for tag in cell["metadata"].get("tags", []):
+            if tag in found:
+                found[tag].append("".join(cell["source"]))
     return found
 
 

@@ -21,6 +21,8 @@ class _Room(ModuleType):
     """The module itself can be called, ``fl.results(name)``: what a notebook asks for is known one floor above."""
 
     def __call__(self, *arguments, **options) -> Results:
+        if arguments and not isinstance(arguments[0], str):
+            return import_module("fltnb.experiments").results(*arguments, **options)
         return import_module("fltnb.studies").results(*arguments, **options)
 
 

@@ -2,9 +2,7 @@
 
 from itertools import product
 
-import numpy as np
-
-from .. import federations
+from ..analyses.scenario2 import holdings as holdings
 from ..results import Job
 from .common import (
     DATASETS,
@@ -12,7 +10,6 @@ from .common import (
     SEEDS,
     VARIANTS,
     Settings,
-    Study,
     alone,
     federation,
     picture,
@@ -71,21 +68,3 @@ def jobs(profile: str) -> list[Job]:
             )
         )
     return list({job.id: job for job in result}.values())
-
-
-def holdings(federation: Settings) -> Study:
-    """Count what the clients of a federation hold.
-
-    Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients
-    hold); ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
-    """
-    fed = federations.build(federation)
-    images, holders = np.unique(
-        np.concatenate([np.unique(own) for own in fed.train]), return_counts=True
-    )
-    numbers = {"images": len(images), "held_twice": int((holders > 1).sum())}
-    counts = np.asarray(fed.label_counts("train"), dtype=np.int32)
-    return {
-        "numbers": numbers,
-        "arrays": {"label_counts": counts, "clusters": fed.clusters},
-    }

@@ -2,9 +2,7 @@
 
 from itertools import product
 
-import numpy as np
-
-from ..federations import build
+from ..analyses.scenario3 import handwriting as handwriting
 from ..results import Job
 from .common import (
     FEWER_SEEDS,
@@ -12,7 +10,6 @@ from .common import (
     PICTURE,
     VARIANTS,
     Settings,
-    Study,
     clusterer,
     table_row,
 )
@@ -99,19 +96,6 @@ def federation(profile: str, seed: int = 0) -> Settings:
         "dataset": DATASETS[profile],
         "n_clients": n_clients,
         "seed": seed,
-    }
-
-
-def handwriting(federation: Settings, writers: int = 5, each: int = 10) -> Study:
-    """Return the first training images of a few clients.
-
-    Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
-    """
-    fed = build(federation)
-    return {
-        "arrays": {
-            "images": np.stack([fed.images[own[:each]] for own in fed.train[:writers]])
-        }
     }
 
 

@@ -4,14 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
-
-from .. import clustering, encoders, federations
-from ..clustering.cuts import cut
-from ..metrics import adjusted_rand_index
+from ..analyses.scenario4 import cuts as cuts
 from ..results import Job
 from . import common
 from .common import (
@@ -19,7 +12,6 @@ from .common import (
     SEEDS,
     VARIANTS,
     Settings,
-    Study,
     clusterer,
     pixels,
     spec,
@@ -262,50 +254,3 @@ def _changes(dataset: str) -> Iterator[tuple[str, Settings, Settings, Settings]]
     yield "encoder: Enc1 (EMNIST)", {}, spec("convae", "emnist_balanced", 8, 0), {}
     for most in (600, 1200):
         yield f"{most:,} images per class", {}, tuned, {"max_per_class": most}
-
-
-def cuts(
-    federation: Settings, clusterers: dict[str, Settings], encoder: Settings
-) -> Study:
-    """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
-
-    Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true
-    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,). ``clusterers``: variant
-    -> settings of FCR, without a number of clusters.
-    """
-    fed = federations.build(federation)
-    embeddings = encoders.embed_clients(fed, encoders.build(encoder))
-    rows, arrays = [], {"clusters": np.asarray(fed.clusters, dtype=np.int32)}
-    for variant, settings in clusterers.items():
-        fcr = clustering.build(settings).fit(embeddings)
-        arrays |= {
-            f"{variant}/adjacency": fcr.adjacency_,
-            f"{variant}/leaf_order": fcr.leaf_order_,
-        }
-        for way, labels in ways_to_cut(fcr, fed.n_clusters).items():
-            ari = adjusted_rand_index(fed.clusters, labels)
-            rows.append(
-                {
-                    "variant": variant,
-                    "cut": way,
-                    "n_clusters": len(np.unique(labels)),
-                    "ari": ari,
-                }
-            )
-    return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
-
-
-def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
-    """Return the clusters of each way to cut, by its name."""
-    heights = fcr.linkage_[:, 2]
-    gap = len(heights) - int(
-        np.argmax(np.diff(heights))
-    )  # clusters that are left below the largest gap
-    return {
-        "modularity (ours)": fcr.labels_,
-        "largest gap": cut(fcr.linkage_, gap),
-        "C given": cut(fcr.linkage_, n_clusters),
-        "Ward on the distances, C given": cut(
-            linkage(squareform(fcr.distance_, checks=False), "ward"), n_clusters
-        ),
-    }

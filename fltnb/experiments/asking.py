@@ -1,0 +1,88 @@
+"""From a grid to its results: read by what an experiment is, or computed as well."""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
+
+from .. import paths
+from ..results.computing import compute as compute_jobs
+from ..results.ledger import Ledger
+from ..results.reading import Results
+from .grid import Grid
+
+_collected: list[list[Grid]] = []
+
+
+class Found(Results):
+    """Results of a grid, which may lack some."""
+
+    asked = 0
+
+    def __repr__(self) -> str:
+        missing = self.asked - len(self)
+        told = f"{len(self)} of {self.asked} runs"
+        return f"{told}; {missing} are not stored" if missing else told
+
+
+def results(
+    jobs: Grid, compute: bool = False, n_jobs: int = 1, device: str = "auto"
+) -> Results:
+    """Return the results of a grid: what is stored, or with ``compute`` all of it.
+
+    Parameters
+    ----------
+    jobs : Grid, of :func:`fltnb.grid`
+    compute : bool, compute what is not stored
+    n_jobs, device : as for :func:`fltnb.compute`
+    """
+    if _collected:
+        _collected[-1].append(jobs)
+        return Found([])
+    made = [row.experiment.job(row.axes) for row in jobs]
+    if compute:
+        books = [Ledger(profile, name) for profile, name in _books()]
+        done = compute_jobs(made, n_jobs, progress=False, device=device, ledgers=books)
+        finished = [("", "", one) for one in done]
+    else:
+        finished = []
+        for job in made:
+            if job.id in _stored():
+                notebook, profile, done = _stored()[job.id]
+                done = copy(done)
+                done.axes = dict(job.axes)
+                finished.append((notebook, profile, done))
+    found = Found(finished)
+    found.asked = len(made)
+    return found
+
+
+@contextmanager
+def collecting() -> Iterator[list[Grid]]:
+    """Note the grids that :func:`results` is asked for, in place of reading them."""
+    asked: list[Grid] = []
+    _collected.append(asked)
+    try:
+        yield asked
+    finally:
+        _collected.pop()
+
+
+def _books() -> list[tuple[str, str]]:
+    """Return profile and notebook of every ledger, the most trusted first."""
+    found = []
+    for profile in ("paper", "small"):
+        for file in sorted(paths.results(profile).glob("[0-9]*.csv")):
+            found.append((profile, file.stem))
+    return found
+
+
+@functools.cache
+def _stored() -> dict[str, tuple[str, str, Any]]:
+    """Return what is stored, by what the experiment is."""
+    found: dict[str, tuple[str, str, Any]] = {}
+    for profile, notebook in _books():
+        for done in Ledger(profile, notebook).finished():
+            found.setdefault(done.record["id"], (notebook, profile, done))
+    return found

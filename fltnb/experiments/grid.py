@@ -1,0 +1,126 @@
+"""A grid of experiments: what a notebook asks for, one row for each combination."""
+
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Self
+
+from ..errors import FltnbError
+from .experiment import Experiment
+
+COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
+"""Columns that all results have, in the order of the tables."""
+RESERVED = (
+    *("notebook", "kind", "key", "record", "stopped", "seconds", "round", "split"),
+    *("client", "cluster", "accuracy", "variance", "worst", "micro", "ari", "bytes"),
+)
+"""Names of columns that no axis may have."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment and the values of the axes under which tables show it."""
+
+    axes: dict[str, Any]
+    experiment: Experiment
+
+
+class Grid(Sequence[Row]):
+    """Rows of experiments; two grids can be added. ``tables``: which they belong to."""
+
+    def __init__(self, rows: Iterable[Row], tables: Sequence[str] = ()):
+        self.rows = tuple(rows)
+        self.tables = tuple(tables)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place):
+        if isinstance(place, slice):
+            return Grid(self.rows[place], self.tables)
+        return self.rows[place]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __add__(self, other: Self) -> Self:
+        return Grid((*self.rows, *other.rows), (*self.tables, *other.tables))
+
+    def __repr__(self) -> str:
+        return f"Grid of {len(self)} experiments"
+
+
+def grid(run: Callable[..., Experiment | None], **axes: Any) -> Grid:
+    """Return the experiments of all combinations of the axes.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(**values)`` says what one combination is: an :class:`fltnb.Training`,
+        ``Clustering``, ``Distances`` or ``Study``, or None to leave it out.
+    **axes : one value, or a list of values, for each axis
+        Every axis is a column of the results. Names and values of axes are no part of
+        what an experiment is.
+
+    Raises
+    ------
+    FltnbError
+        An axis has a value twice, a value that no table can show, or the name of a
+        column that results have; ``run`` returns something else.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> def run(method, seed):
+    ...     held = {"n_clients": 5, "seed": seed}
+    ...     clients = fl.recipe("pseudo_writers", "digits", **held)
+    ...     how = {"fedavg": fl.methods.FedAvg(), "local": fl.methods.Local()}[method]
+    ...     return fl.Training(clients, how, "mlp", rounds=2)
+    >>> fl.grid(run, method=["fedavg", "local"], seed=[0, 1])
+    Grid of 4 experiments
+    """
+    values = {name: _values(name, given) for name, given in axes.items()}
+    rows = []
+    for combination in product(*values.values()):
+        at = dict(zip(values, combination, strict=True))
+        experiment = _made(run, at)
+        if experiment is not None:
+            rows.append(Row(at, experiment))
+    return Grid(rows)
+
+
+def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
+    """Call ``run``; refuse what is no experiment."""
+    try:
+        experiment = run(**at)
+    except KeyError as error:
+        shown = ", ".join(f"{name}={value!r}" for name, value in at.items())
+        raise FltnbError(
+            f"There is no entry for {error.args[0]!r} in what the experiment looks up "
+            f"({shown}): add it to the parameter, or take a profile that has it."
+        ) from error
+    if experiment is not None and not isinstance(experiment, Experiment):
+        raise FltnbError(
+            "run must return an experiment such as fl.Training(...), or None, not "
+            f"{type(experiment).__name__}."
+        )
+    return experiment
+
+
+def _values(name: str, given: Any) -> list[Any]:
+    """Return an axis as a list of different plain values."""
+    if name in RESERVED:
+        raise FltnbError(f"An axis cannot be called {name!r}: results have that name.")
+    values = list(given) if isinstance(given, (list, tuple, range)) else [given]
+    if not values:
+        raise FltnbError(f"The axis {name} has no value: give one or more.")
+    for value in values:
+        if not isinstance(value, (str, bool, numbers.Real)):
+            raise FltnbError(
+                f"The axis {name} has the value {value!r}: give text, numbers or truth "
+                "values, and look objects up inside run."
+            )
+        if values.count(value) > 1:
+            raise FltnbError(f"The axis {name} has {value!r} twice: leave one out.")
+    return values

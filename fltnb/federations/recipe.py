@@ -1,0 +1,58 @@
+"""A federation named without its data: what is hashed, and how it is made."""
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+from .base import Federation
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a federation; made by :func:`recipe`."""
+
+    settings: dict[str, Any] = field(hash=False)
+
+    @property
+    def dataset(self) -> str:
+        """Name of the image set."""
+        inner = self.settings
+        while "base" in inner:
+            inner = inner["base"]
+        return inner["dataset"]
+
+    @functools.cached_property
+    def _made(self) -> Federation:
+        from . import build
+
+        return build(self.settings)
+
+    def build(self) -> Federation:
+        """Make the federation; FltnbError: the settings do not fit the data."""
+        return self._made
+
+
+def recipe(
+    kind: str, dataset: str = "", base: Recipe | None = None, **options: Any
+) -> Recipe:
+    """Name a federation without loading its data.
+
+    Parameters
+    ----------
+    kind : str, a function of :mod:`fltnb.federations`, such as "label_clusters"
+    dataset : str, the image set, such as "mnist"
+    base : Recipe, the federation that this one is made of, in place of a data set
+    **options, of the function
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.recipe("pseudo_writers", "digits", n_clients=5).settings
+    {'kind': 'pseudo_writers', 'dataset': 'digits', 'n_clients': 5}
+    """
+    settings = {"kind": kind}
+    if dataset:
+        settings["dataset"] = dataset
+    if base is not None:
+        settings["base"] = base.settings
+    return Recipe(settings | options)

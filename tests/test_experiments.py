@@ -1,0 +1,66 @@
+"""Grids of experiments, and their results by what an experiment is."""
+
+import pytest
+from toys import refused
+
+import fltnb as fl
+from fltnb import experiments, paths
+from fltnb.notebook.grids import code_cells, grids, tagged_cells
+
+
+def run(method, seed, rounds=2):
+    if method == "local" and seed:
+        return None
+    clients = fl.recipe("pseudo_writers", "digits", n_clients=4, seed=seed)
+    how = {"fedavg": fl.methods.FedAvg(), "local": fl.methods.Local()}[method]
+    return fl.Training(clients, how, "mlp", rounds=rounds, seed=seed)
+
+
+def test_a_grid_is_the_product_of_its_axes_without_what_run_leaves_out():
+    grid = fl.grid(run, method=["fedavg", "local"], seed=[0, 1])
+    assert len(grid) == 3
+    assert [row.axes["method"] for row in grid] == ["fedavg", "fedavg", "local"]
+    both = grid + fl.grid(run, method="fedavg", seed=2, rounds=[1, 2])
+    assert len(both) == 5
+
+
+def test_an_axis_must_be_plain_and_its_values_different():
+    refused("has 'fedavg' twice", fl.grid, run, method=["fedavg", "fedavg"], seed=0)
+    refused("has no value", fl.grid, run, method=[], seed=0)
+    refused("results have that name", fl.grid, run, accuracy=1)
+    refused("run must return an experiment", fl.grid, lambda seed: 3, seed=0)
+    refused("no entry for 'x'", fl.grid, run, method="x", seed=0)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
+
+
+def test_what_is_not_stored_is_counted_and_computed_when_asked(store):
+    grid = fl.grid(run, method=["fedavg", "local"], seed=0)
+    assert repr(fl.results(grid)) == "0 of 2 runs; 2 are not stored"
+    found = fl.results(grid, compute=True)
+    assert repr(found) == "2 of 2 runs"
+    assert found.runs["method"].tolist() == ["fedavg", "local"]
+    assert found.runs["accuracy"].between(0, 100).all()
+
+
+def test_grids_can_be_collected_without_reading_anything():
+    grid = fl.grid(run, method="fedavg", seed=0)
+    with experiments.collecting() as asked:
+        fl.results(grid, compute=True)
+    assert asked == [grid]
+
+
+FILES = sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+PAGES = [file.stem[:2] for file in FILES if tagged_cells(file.stem)["experiment"]]
+
+
+@pytest.mark.parametrize("notebook", PAGES)
+def test_the_cells_of_a_page_give_its_grids_and_all_are_stored(notebook):
+    asked = grids(notebook)
+    assert all(len(fl.results(grid)) == len(grid) for grid in asked)
+    demo = grids(notebook, "demo", {"seeds": [0]})
+    assert len(demo) == len(asked)
+    assert len(code_cells(notebook)["parameters"]) == 1
