@@ -1,5 +1,7 @@
 """What a notebook asks for: its cells of parameters and experiments, by themselves."""
 
+import contextlib
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +34,8 @@ def grids(
     own = assigned(cells["parameters"][0])
     namespace = own | checked(own, profile_values(notebook, profile, own))
     namespace |= checked(own, given or {})
-    with experiments.collecting() as asked:
+    silent = contextlib.redirect_stdout(io.StringIO())
+    with experiments.collecting() as asked, silent:
         for source in cells["experiment"]:
             exec(compile(source, f"<notebook {notebook[:2]}>", "exec"), namespace)
     return asked
