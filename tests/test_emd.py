@@ -14,7 +14,7 @@ from toys import logits_of, refused
 import fltnb as fl
 from fltnb import models
 from fltnb.clustering import EMDClustering, emd
-from fltnb.methods import EMDCFL, Context, EMDCFLAsRun, FedAvg, Local, Oracle
+from fltnb.methods import EMDCFL, Context, EMDCFLAsRun, FedAvg, Local, OnGraph, Oracle
 from fltnb.methods.emdcfl import penultimate
 from fltnb.metrics import adjusted_rand_index
 from fltnb.rounds import participants
@@ -393,6 +393,9 @@ def test_embeddings_are_what_the_last_layer_gets(turned, model):
     )
 
 
+EIGEN = fl.methods.FLT(fl.EigenRelevance(2))
+
+
 class Walk:
     """A run by hand: whoever takes part comes back with a model of its own; counts what
     is measured."""
@@ -511,6 +514,44 @@ def test_published_rule_averages_everybodys_last_model_and_measures_again():
     assert np.array_equal(
         everybody.state["distance"], before
     )  # one-shot where all take part at once
+
+
+@pytest.mark.parametrize("kind", [EMDCFL, EMDCFLAsRun])
+def test_a_clustering_and_a_training_on_its_graph_are_the_run(kind):
+    """Where everybody takes part in round 1: models and bytes, to the bit."""
+    settings = {"local_epochs": 2, "participation": 1.0, "batch_size": 10, "lr": 0.02}
+    settings |= {"momentum": 0.9, "weight_decay": 1e-4, "seed": 3}
+    fed, method = by_class(), kind(EMDClustering(tolerance=0.05))
+    whole = fl.run(method, fed, "mlp_plain", 3, progress=False, **settings)
+    clusterer, encoder = method.clustering(fed, "mlp_plain", settings)
+    assert encoder.settings()["kind"] == "own" and encoder.weight_decay == 1e-4
+    fitted = clone(clusterer).fit(*encoder.embed(fed))
+    assert fitted.n_clusters_ == 2
+    arrays = {"adjacency": fitted.adjacency_, "labels": fitted.labels_}
+    graph = method.graph_from(arrays, fed, "mlp_plain")
+    rest = OnGraph(graph, rule=method.rule)
+    two = fl.run(rest, fed, "mlp_plain", 3, progress=False, **settings)
+    assert np.array_equal(whole.theta[whole.rows], two.theta[two.rows])
+    assert np.array_equal(whole.labels, two.labels)
+    sent = ["bytes_up", "bytes_down"]
+    assert whole.history[sent].iloc[-1].equals(two.history[sent].iloc[-1])
+    assert method.clustering(fed, "mlp", settings | {"participation": 0.5}) is None
+
+
+def test_a_clustering_and_a_training_on_its_graph_are_flt():
+    fed = by_class()
+    for method in (fl.methods.FLT(fl.MeanImage(n_clusters=2)), EIGEN):
+        whole = fl.run(method, fed, "mlp_plain", 2, progress=False)
+        clusterer, encoder = method.clustering(fed, "mlp_plain", {})
+        z = fl.encoders.embed_clients(fed, encoder, n_jobs=1)
+        fitted = clone(clusterer).fit(z)
+        arrays = {name.removesuffix("_"): one for name, one in vars(fitted).items()}
+        graph = method.graph_from(arrays, fed, "mlp_plain")
+        two = fl.run(OnGraph(graph), fed, "mlp_plain", 2, progress=False)
+        assert np.array_equal(whole.theta[whole.rows], two.theta[two.rows])
+        assert np.array_equal(whole.labels, two.labels)
+        sent = ["bytes_up", "bytes_down"]
+        assert whole.history[sent].equals(two.history[sent])
 
 
 def test_settings_come_back_and_bad_ones_are_refused(turned, digits):

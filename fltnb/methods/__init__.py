@@ -49,7 +49,15 @@ from .flt import (
     SoftFLT,
     SoftFLTAsRun,
 )
-from .graph import FedAvg, FedAvgAsRun, GraphMethod, Oracle, OracleAsRun
+from .graph import (
+    ClientGraph,
+    FedAvg,
+    FedAvgAsRun,
+    GraphMethod,
+    OnGraph,
+    Oracle,
+    OracleAsRun,
+)
 from .hierarchical import MTHFL
 from .ownmodels import OwnModels
 from .plain import (
@@ -127,7 +135,8 @@ AS_RUN = {cls.__name__.removesuffix("AsRun"): cls for cls in _RUN}
 """Class name of a method -> the class that follows the authors' code."""
 _BY_NAME = {cls.name: cls for cls in _WRITTEN}
 
-__all__ = ["RULES", "Context", "GraphMethod", "Method", "OwnModels", "build", "mix"]
+__all__ = ["RULES", "ClientGraph", "Context", "GraphMethod", "Method", "OnGraph"]
+__all__ += ["OwnModels", "build", "mix"]
 __all__ += ["canonical", *METHODS, *(cls.__name__ for cls in _RUN)]
 
 

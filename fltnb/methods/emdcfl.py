@@ -6,9 +6,9 @@ samples are (:class:`fltnb.clustering.EMDClustering`); clients with the same nei
 share these neighbours' mean from then on, beginning with what they have just trained.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -20,9 +20,9 @@ from ..federations.phases import phases
 from ..progress import bar
 from .base import Context, FixedGraph, Method, State, alone
 from .flt import OneShot
-from .graph import rewire
+from .graph import ClientGraph, rewire
 from .modelspace import with_rows
-from .ownmodels import penultimate
+from .ownmodels import OwnModels, penultimate
 
 # cells of all cost matrices below which starting processes takes longer than the work
 SMALL = 20_000_000
@@ -165,6 +165,37 @@ class EMDCFL(Method):
         clusterer.measure(shown, distance, reference)
         sent = state["sent"] + exchanged(clusterer, fed, net, others)
         return state | {"distance": distance, "reference": reference, "sent": sent}
+
+    def clustering(
+        self, fed, model: str, training: Mapping[str, Any]
+    ) -> tuple[EMDClustering, OwnModels] | None:
+        """Return what finds the graph, where everybody takes part in round 1.
+
+        Every client's own network after one local round, and the clusterer; what
+        follows is a training on that graph, to the bit. ``training`` has the options of
+        :func:`fltnb.run`. None where the graph grows during the run.
+        """
+        partial = int(training["participation"] * fed.n_clients + 1e-9) < fed.n_clients
+        if partial or training.get("proximal", 0) or len(phases(fed)) > 1:
+            return None
+        names = [one.name for one in fields(OwnModels) if one.name != "model"]
+        local = {name: training[name] for name in names if name in training}
+        return self.clusterer, OwnModels(model, **local)
+
+    def graph_from(
+        self, arrays: Mapping[str, np.ndarray], fed, model: str
+    ) -> ClientGraph:
+        """Client graph of a clustering that is done, and what its exchange costs.
+
+        ``arrays``: the clusterer's ``adjacency`` and ``labels``.
+        """
+        from .. import models
+
+        net = models.make(model, fed.input_shape, fed.n_classes)
+        everybody = np.ones(fed.n_clients, dtype=bool)
+        pairs = _pairs(everybody, everybody)
+        up, down = exchanged(self.clusterer, fed, net, pairs).tolist()
+        return ClientGraph(arrays["adjacency"], arrays["labels"], (up, down))
 
     def found_graph(self, state: State, fed) -> FixedGraph | None:
         """Return the clusters, where round 1 has measured all pairs.

@@ -6,7 +6,9 @@ ours: the paper keeps "removing the hard threshold" for future work (Section 5).
 Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +23,7 @@ from ..federations.own import integers
 from ..federations.phases import phases
 from ..settings import Positive, brief
 from .base import PUBLISHED_RULE, Context, Rule, State
-from .graph import GraphMethod
+from .graph import ClientGraph, GraphMethod
 
 # samples of all clients below which starting processes takes longer than the work
 SMALL = 10_000
@@ -54,8 +56,8 @@ class OneShot(GraphMethod):
             what = "a clusterer"
             if self.kind is object:
                 what = (
-                    "an estimator over clients, a sklearn BaseEstimator whose fit takes "
-                    "a list of arrays,"
+                    "an estimator over clients, a sklearn BaseEstimator whose fit "
+                    "takes a list of arrays,"
                 )
             raise FltnbError(
                 f"clusterer must be {what} such as fl.{self.default.__name__}(), "
@@ -145,14 +147,41 @@ class OneShot(GraphMethod):
         self, fed: Federation, context: Context
     ) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
-        fitted = self.fitted(fed, context)
+        found = self._graph(self.fitted(fed, context), fed)
+        sent = np.array(found.sent, dtype=np.int64)
+        return found.adjacency, found.labels, {"sent": sent}
+
+    def clustering(
+        self, fed: Federation, model: str, training: Mapping[str, Any]
+    ) -> tuple[Any, EncoderSpec] | None:
+        """Return what finds the graph before round 1: a clusterer and an encoder.
+
+        None where the graph comes in another way.
+        """
+        return (self.clusterer, self.encoder) if self.encoder is not None else None
+
+    def graph_from(
+        self, arrays: Mapping[str, np.ndarray], fed: Federation, model: str
+    ) -> ClientGraph:
+        """Client graph of a clustering that is done.
+
+        ``arrays``: what the clusterer has learned, without the underscores: ``labels``,
+        ``sent``, ``received`` and, as the options ask for it, ``adjacency``,
+        ``distance`` or ``leaf_order``.
+        """
+        fitted = SimpleNamespace()
+        for name, value in arrays.items():
+            setattr(fitted, f"{name}_", value)
+        return self._graph(fitted, fed)
+
+    def _graph(self, fitted: Any, fed: Federation) -> ClientGraph:
         adjacency, labels = self.graph_of(fitted)
         # scalars before round 1 (FLT, Table 6): the clients' sketches up; the encoder
         # and relayed sketches down
         up = np.sum(getattr(fitted, "sent_", 0))
         down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape)
         down = down + np.sum(getattr(fitted, "received_", 0))
-        return adjacency, labels, {"sent": np.array([up, down], dtype=np.int64)}
+        return ClientGraph(adjacency, labels, (int(up), int(down)))
 
     def graph_of(self, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
         """Adjacency (M, M) and labels (M,); neighbours are of one cluster."""

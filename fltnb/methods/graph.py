@@ -8,6 +8,7 @@ to M.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -17,6 +18,18 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State
+
+
+class ClientGraph(NamedTuple):
+    """Who averages with whom.
+
+    The adjacency (M, M), the clusters' labels (M,), and the scalars that were sent to
+    find them, of all clients: (up, down).
+    """
+
+    adjacency: np.ndarray
+    labels: np.ndarray | None = None
+    sent: tuple[int, int] = (0, 0)
 
 
 @dataclass(eq=False, repr=False)
@@ -213,6 +226,31 @@ class FedAvgAsRun(FedAvg):
     """FedAvg in FLT's tables: absent clients count with what they trained last."""
 
     rule: Rule = PUBLISHED_RULE
+
+
+@dataclass(eq=False, repr=False)
+class OnGraph(GraphMethod):
+    """Averaging over a client graph that was found before.
+
+    It is what remains of FLT, PACFL or EMD-CFL when their clustering is done.
+    """
+
+    name = "on_graph"
+    graph_decides = True
+
+    graph: ClientGraph
+
+    def client_graph(
+        self, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, np.ndarray | None, State]:
+        """Return the graph that was given."""
+        adjacency, labels, sent = self.graph
+        return adjacency, labels, {"sent": np.array(sent, dtype=np.int64)}
+
+    def setup_bytes(self, state: State) -> tuple[int, int]:
+        """Count what was sent to find it, four bytes a scalar."""
+        up, down = state["sent"]
+        return 4 * int(up), 4 * int(down)
 
 
 @dataclass(eq=False, repr=False)

@@ -6,13 +6,15 @@ rounds; then the global one (GPS) averages the layers that all tasks share and s
 them back.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ..aggregate import mix
 from ..clustering import EigenRelevance
+from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
@@ -95,6 +97,14 @@ class MTHFL(OneShot):
             labels = stream(context.seed, "method").permutation(labels)
         nothing_sent = {"sent": np.zeros(2, dtype=np.int64)}
         return labels[:, None] == labels, labels, nothing_sent
+
+    def clustering(
+        self, fed: Federation, model: str, training: Mapping[str, Any]
+    ) -> tuple[Any, EncoderSpec] | None:
+        """Return clusterer and encoder, but for groups that are given or drawn."""
+        if isinstance(self.clusterer, str):
+            return None
+        return super().clustering(fed, model, training)
 
     def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Group the users, and find the layers that they share."""
