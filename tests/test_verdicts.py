@@ -13,6 +13,7 @@ from fltnb.papers.verdicts import (
     judge,
     outcomes,
 )
+from fltnb.papers.verdicts.numbers import Nothing
 
 
 def test_a_finding_without_a_number_is_not_tested():
@@ -91,5 +92,6 @@ def test_only_the_printed_setting_counts():
 def test_every_test_of_a_claim_says_why_it_could_not_be_tested():
     nothing = measured("mnist", "mlp", accuracy={"nobody": 1.0})
     for one in CLAIMS.values():
+        assert one(Numbers(Nothing())).outcome, one.id
         if not one.whole:  # such a claim may be computed without any run
             assert one(nothing).outcome == "not tested", one.id

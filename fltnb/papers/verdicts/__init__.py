@@ -4,12 +4,21 @@ Modules named after a paper hold the functions; :func:`judge` runs those of a no
 :func:`outcomes` says what became of each claim.
 """
 
-from . import emdcfl_theory, fesem, flt, flt_scenarios, flt_theory, mthfl
+from . import (
+    emdcfl,
+    emdcfl_robustness,
+    emdcfl_theory,
+    fesem,
+    flt,
+    flt_scenarios,
+    flt_theory,
+    mthfl,
+)
 from .claim import CLAIMS, OUTCOMES, Claim, Finding, claim, not_tested
 from .judging import claims_of, judge, judge_all, outcomes
 from .numbers import Numbers, Print, ahead
 
 __all__ = ["CLAIMS", "OUTCOMES", "Claim", "Finding", "Numbers", "Print", "ahead"]
-__all__ += ["claim", "claims_of", "emdcfl_theory", "flt", "flt_scenarios", "flt_theory"]
-__all__ += ["fesem", "mthfl"]
-__all__ += ["judge", "judge_all", "not_tested", "outcomes"]
+__all__ += ["claim", "claims_of", "judge", "judge_all", "not_tested", "outcomes"]
+__all__ += ["emdcfl", "emdcfl_robustness", "emdcfl_theory", "fesem", "flt"]
+__all__ += ["flt_scenarios", "flt_theory", "mthfl"]

@@ -96,6 +96,11 @@ def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
     if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
     lines = _lines(claim.paper, table, run.dataset, run.model, run.method)
+    # the clusters do not depend on how many images are tested
+    wanted = [
+        line for line in lines if (line["metric"] == "ari") == claim.about_clusters
+    ]
+    lines = wanted or lines
     if not lines:
         return stand_in(run.dataset, record["provenance"].get("data_origin", ""))
 
@@ -122,4 +127,5 @@ def _lines(
     own = there[there["method"] == method]
     chosen = own if len(own) else there
     chosen = numbers(paper, table).loc[chosen.index]
-    return chosen.drop_duplicates(["model", "params"]).to_dict("records")
+    about = chosen.assign(ari=chosen["metric"] == "ari")
+    return about.drop_duplicates(["model", "params", "ari"]).to_dict("records")

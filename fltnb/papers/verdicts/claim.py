@@ -76,6 +76,11 @@ class Claim:
         """The paper that claims it."""
         return self.id.partition("-")[0]
 
+    @property
+    def about_clusters(self) -> bool:
+        """Whether its number is an ARI."""
+        return self.unit == "ARI"
+
     def speaks_of(self, table: str, dataset: str, model: str) -> bool:
         """Whether the claim is about a data set and a network (names in print).
 

@@ -100,11 +100,12 @@ def _judge(
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
-        # a clustering has no network: that of the second one is the first one's
-        jobs = (given.variant, frozenset(given.used))
-        if not given.used or jobs not in seen:
+        # a clustering has no network, and what the code does as the text says no
+        # variant: the second one would be the first one again
+        same = (row["text"], frozenset(given.used))
+        if not given.used or same not in seen:
             rows.append(row)
-        seen.add(jobs)
+        seen.add(same)
     # toy data speak only where there are no others
     real = [row for row in rows if not TOY.search(row["dataset"])]
     if any(row["variant"] != "printed" for row in real):
@@ -141,19 +142,25 @@ def _cases(
             given = Numbers(printed, name, network, table=table, beside=prints)
             yield dataset, model, given
         own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
-        named = dict.fromkeys(own["variant"][own["variant"] != ""])
-        for variant in claim.variants or named or [""]:
+        for variant in claim.variants or _variants(own["variant"]):
             given = Numbers(results, dataset, model, variant, table, beside)
             yield dataset, model, given
 
 
+def _variants(names: pd.Series) -> list[str]:
+    """Return the variants of runs, the text's first; a run without one is of both."""
+    named = [name for name in ("as_written", "as_run") if (names == name).any()]
+    if named == ["as_run"] and (names == "").any():
+        named.insert(0, "as_written")
+    return named or [""]
+
+
 def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return data sets with the networks that were trained on them, "" for none."""
-    trained = runs[runs["kind"] == "training"]
+    trained = runs[runs["model"] != ""]
     pairs = list(dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True)))
-    others = set(trained["dataset"])
     for dataset in runs["dataset"].unique():
-        if dataset not in others:
+        if dataset not in set(trained["dataset"]):
             pairs.append((dataset, ""))
     return pairs
 

@@ -13,7 +13,7 @@ from .numbers import Numbers
 FEATURES = ("stand-in: other features than ImageNet's ResNet-18",)
 """How the similarities of CIFAR-10's users depart from the paper's."""
 FASHION = [6000, 4000, 2000]
-"""Images of a user by task in the Fashion-MNIST experiment, which Figure 4 takes over."""
+"""Images of a user by task in the Fashion-MNIST experiment, which Figure 4 repeats."""
 
 # ---------------------------------------------------------------- similarity
 

@@ -211,17 +211,33 @@ class Numbers:
         Axes that are not named may have any value.
         """
         tables = []
-        for run in self._rows("study", axes).to_dict("records"):
+        jobs = pd.concat([self._rows("study", axes), self._rows("distances", axes)])
+        for run in jobs.to_dict("records"):
             table = self.results.table(run["key"], name)
             if table.empty:
                 continue
             self.used[run["key"]] = self.results
-            given = ["key", "dataset", "method", "variant", "seed", "ari"]
+            given = ["key", "dataset", "model", "method", "variant", "seed", "ari"]
             given += self.results.axes
             front = {name: run[name] for name in given if name in run}
             front = {name: front[name] for name in front if name not in table}
             tables.append(table.assign(**front))
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def distances(self, **axes: Any) -> pd.DataFrame:
+        """Return a row of ``runs`` for each matrix of distances between clients.
+
+        Axes that are not named may have any value.
+        """
+        return self._use(self._rows("distances", axes))
+
+    def text(self) -> "Numbers":
+        """Return the same numbers of runs that follow the text."""
+        other = Numbers(
+            self.results, self.dataset, self.model, "as_written", self.table
+        )
+        other.used = self.used
+        return other
 
     def record(self, key: str) -> dict[str, Any]:
         """Return what a job was: ``settings`` and ``provenance``."""
@@ -243,7 +259,7 @@ class Numbers:
             if name not in found:
                 return found.iloc[:0]
             found = found[_wanted(found[name], want)]
-        if kind == "study":
+        if kind in ("study", "distances"):
             return found
         free = {*axes, *NO_SWITCH}
         others = [name for name in self.results.axes if name not in free]
