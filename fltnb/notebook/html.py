@@ -15,6 +15,7 @@ from IPython import display
 
 TABLE = "border-collapse:collapse;font-size:12px;margin:0 0 4px 0"
 CAPTION = "font-size:11px;color:#666;margin:0 0 12px 0;max-width:900px"
+ROW = "text-align:right"
 UNBROKEN = 40
 """Cells of at most so many characters stay on one line."""
 
@@ -49,7 +50,7 @@ def html(
         for at, column in enumerate(columns):
             tint = "" if tints is None else tints.iloc[row, at]
             cells.append(_cell("td", column[row], sides[at], tint))
-        lines.append("<tr>" + "".join(cells) + "</tr>")
+        lines.append(f'<tr style="{ROW}">' + "".join(cells) + "</tr>")
     lines.append("</table>")
     if caption:
         lines.append(f'<p style="{CAPTION}">{caption}</p>')
@@ -71,8 +72,8 @@ def _heads(columns: pd.Index, index_levels: int, sides: Sequence[str]) -> Iterat
             else:
                 cells.append(_cell("th", str(name), "center", span=width))
             at += width
-        look = ' style="border-bottom:1px solid #444"' if last else ""
-        yield f"<tr{look}>" + "".join(cells) + "</tr>"
+        look = f"{ROW};border-bottom:1px solid #444" if last else ROW
+        yield f'<tr style="{look}">' + "".join(cells) + "</tr>"
 
 
 def _new_names(index: pd.DataFrame, row: int) -> Iterator[Any]:
@@ -89,7 +90,9 @@ def _new_names(index: pd.DataFrame, row: int) -> Iterator[Any]:
 
 def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
     """Return one cell."""
-    look = f"padding:2px 7px;text-align:{side}"
+    look = "padding:2px 7px"
+    if side != "right":
+        look += f";text-align:{side}"
     if tag == "th":
         look += ";font-weight:500;white-space:nowrap"
     if tint:
