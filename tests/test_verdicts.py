@@ -87,6 +87,10 @@ def test_only_the_printed_setting_counts():
     assert outcome(best, less) == ["agrees", "✔"]
     assert outcome(best, other) == ["partly", "◐"]
     assert outcome(less) == ["not tested", "(✘)"]
+    elsewhere = less | {"dataset": "mnist"}
+    told = outcomes(pd.DataFrame([best, elsewhere])).iloc[0]
+    assert (told["outcome"], told["alone"]) == ("agrees", "CIFAR-10")
+    assert outcomes(pd.DataFrame([best, less])).iloc[0]["alone"] == ""
 
 
 def test_every_test_of_a_claim_says_why_it_could_not_be_tested():

@@ -95,4 +95,5 @@ def _tested_on(line: dict[str, Any]) -> str:
     if not line["tested_on"]:
         return line["why"]
     seeds = "1 seed" if line["seeds"] == 1 else f"{line['seeds']} seeds"
-    return f"{line['tested_on']}, {seeds}"
+    alone = f" ({line['alone']} alone)" if line["alone"] else ""
+    return f"{line['tested_on']}{alone}, {seeds}"

@@ -159,6 +159,8 @@ def _claims(judged: pd.DataFrame) -> pd.DataFrame:
         row = {"claim": sentence, "printed": claim["printed"].replace("; ", "<br>")}
         row["here"] = claim["here"].replace("; ", "<br>") or claim["why"]
         row["tested on"] = claim["tested_on"]
+        if claim["alone"]:
+            row["tested on"] += f", on {claim['alone']} alone"
         row["outcome"] = f'<b class="{look}">{claim["sign"]} {claim["outcome"]}</b>'
         rows.append(row)
     return pd.DataFrame(rows)

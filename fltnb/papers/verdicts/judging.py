@@ -130,6 +130,7 @@ def _cases(
         if table_of(claim, name):
             prints[name[:2]] = Print(claim.paper, table_of(claim, name))
     runs = results.runs[results.runs["dataset"] != ""]
+    told = set()  # what of print has been looked at
     for dataset, model in _pairs(runs):
         table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
@@ -137,10 +138,12 @@ def _cases(
         if not claim.speaks_of(table, of, network):
             continue
 
-        if table and len(printed_lines(claim.paper, table, name)):
+        there = table and len(printed_lines(claim.paper, table, name))
+        if there and (name, network) not in told:
+            told.add((name, network))
             printed = Print(claim.paper, table)
             given = Numbers(printed, name, network, table=table, beside=prints)
-            yield dataset, model, given
+            yield dataset, model if network else "", given
         own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
         for variant in claim.variants or _variants(own["variant"]):
             given = Numbers(results, dataset, model, variant, table, beside)
@@ -208,7 +211,8 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
     agrees if it holds wherever it was tested so, disagrees if it holds nowhere, and
     agrees partly otherwise. Returns a DataFrame, one row per claim: ``id, claim,
     outcome``; ``sign`` (in brackets: that of runs which do not count); ``tested_on``
-    (the best there is, "" for none); ``printed`` and ``here`` (numbers as text),
+    (the best there is, "" for none); ``alone``: the data sets that decided it, where
+    others were tested in no such setting; ``printed`` and ``here`` (numbers as text),
     ``seeds``, ``why``.
     """
     rows = []
@@ -226,9 +230,19 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
         row["seeds"] = int(counted["seeds"].max()) if best else 0
         why = dict.fromkeys(own["why"][own["why"] != ""])
         row["why"] = "" if best else "; ".join(why)
+        row["alone"] = _alone(counted, ours) if best == TESTED_ON[0] else ""
         rows.append(row)
-    columns = ["id", "claim", "outcome", "sign", "tested_on"]
+    columns = ["id", "claim", "outcome", "sign", "tested_on", "alone"]
     return pd.DataFrame(rows, columns=[*columns, "printed", "here", "seeds", "why"])
+
+
+def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
+    """Name the data sets of what counts, if others were tested as well."""
+    every = {in_paper(name) for name in tested["dataset"]}
+    own = dict.fromkeys(in_paper(name) for name in counted["dataset"])
+    if every == set(own):
+        return ""
+    return " and ".join(label(name) for name in own)
 
 
 def _together(outcomes: pd.Series) -> str:
