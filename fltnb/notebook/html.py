@@ -104,7 +104,7 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
         text = text.replace(" ", "\N{NO-BREAK SPACE}")
         text = re.sub(r"(?<=[a-z])-(?=[a-z])", "\N{NON-BREAKING HYPHEN}", text)
     else:
-        look += ";min-width:220px"
+        look += ";min-width:185px"
     text = re.sub(r"(\s±.*)", r'<small style="color:#777">\1</small>', text)
     return f'<{tag}{wide} style="{look}">{text}</{tag}>'
 
