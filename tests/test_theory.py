@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from toys import refused
 
+from fltnb.analyses.embedding_bounds import inequalities
 from fltnb.studies import theory
 from fltnb.studies.common import federation
 from fltnb.theory import clustering as t1
@@ -407,3 +408,11 @@ def test_random_projections_keep_distances_the_better_the_more_is_kept():
     assert found["dimensions"].tolist() == [20, 180]
     assert found["off"].is_monotonic_decreasing
     assert embeddings.dimensions_needed(1000, 0.1) == 5921
+
+
+def test_emdcfls_inequalities_of_a_federation():
+    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4}
+    training = {"rounds": 1, "participation": 1.0}
+    found = inequalities(fed, "mlp_plain", training, samples=40, steps=5)["tables"]
+    assert len(found["inequalities"]) == 4 * 3 * 6
+    assert found["projection"]["share"].tolist() == [0.1, 0.5, 0.9]
