@@ -4,12 +4,14 @@ import numpy as np
 import pandas as pd
 from toys import Made, measured, refused
 
+from fltnb.papers import claims
 from fltnb.papers.verdicts import (
     CLAIMS,
     Finding,
     Numbers,
     Print,
     claim,
+    claims_of,
     judge,
     outcomes,
 )
@@ -26,6 +28,13 @@ def test_a_finding_without_a_number_is_not_tested():
 def test_a_claim_needs_an_id_that_the_registry_has_and_has_one_test():
     refused("has no claim", claim, "flt-t99")
     refused("has a test already", claim, "flt-t1-1")
+
+
+def test_every_registered_claim_has_a_test():
+    assert set(CLAIMS) == set(claims()["id"])
+    for one in CLAIMS.values():
+        assert one.short, one.id
+    assert "flt-t1-1" in claims_of("01") and not claims_of("42")
 
 
 def test_means_are_over_seeds_that_all_methods_have():
