@@ -26,6 +26,7 @@ from .federations import SPLITS, Federation
 from .federations.own import integers
 from .federations.phases import GROUPS, ChangingFederation, phases
 from .methods import Context, Method
+from .methods.state import State
 from .paths import remove_left_over, write_atomically
 from .progress import bar as progress_bar
 from .randomness import stream
@@ -211,7 +212,7 @@ NUMBERS = {
 class _Progress:
     """What a checkpoint holds: the state of the method, and the record up to a round."""
 
-    state: dict[str, np.ndarray] = field(default_factory=dict)
+    state: State | None = None
     round: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     labels_at: dict[int, np.ndarray] = field(default_factory=dict)
@@ -223,7 +224,8 @@ class _Progress:
 def _loop(
     make_engine, method, federation, net, settings, context, checkpoint, progress, watch
 ) -> Run:
-    done = (_load(checkpoint, settings) if checkpoint else None) or _Progress()
+    done = _load(checkpoint, settings, method) if checkpoint else None
+    done = done or _Progress()
     coming = {phase.round: phase for phase in phases(federation)}
     fed = [phase.fed for phase in coming.values() if phase.round <= max(1, done.round)][
         -1
@@ -232,19 +234,14 @@ def _loop(
     begun = time.monotonic() - done.seconds
     if done.round == 0:
         done.state = method.start(fed, net, context)
-        if odd := [
-            name
-            for name, value in done.state.items()
-            if np.asarray(value).dtype == object
-        ]:
-            raise FltnbError(
-                f"The state of {method.name} may hold arrays only, which {odd[0]} is not: leave it out."
-            )
+        for name, value in done.state.arrays().items():
+            if np.asarray(value).dtype == object:
+                raise FltnbError(
+                    f"The state of {method.name} may hold arrays only, which {name} "
+                    "is not: leave it out."
+                )
         if settings["dtype"] == "float64":
-            done.state = {
-                k: v.astype(np.float64) if v.dtype == np.float32 else v
-                for k, v in done.state.items()
-            }
+            done.state = done.state.mapped(_as_float64)
     rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
     bar = progress_bar(
         total=rounds, initial=done.round, desc=method.name, unit="round", shown=progress
@@ -481,8 +478,12 @@ def check(
     return spec, net
 
 
+def _as_float64(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype == np.float32 else array
+
+
 def _save(path, settings, done: _Progress) -> None:
-    held = {"state": done.state, "labels_at": done.labels_at}
+    held = {"state": done.state.arrays(), "labels_at": done.labels_at}
     arrays = {
         f"{part}/{name}": value
         for part, own in held.items()
@@ -497,7 +498,7 @@ def _save(path, settings, done: _Progress) -> None:
     write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
-def _load(path, settings) -> _Progress | None:
+def _load(path, settings, method) -> _Progress | None:
     """Return the saved run, or None if there is none, it is damaged, or it belongs to other settings."""
     path = Path(path)
     remove_left_over(path)
@@ -508,6 +509,7 @@ def _load(path, settings) -> _Progress | None:
             meta = json.loads(str(file["meta"]))
             for part in ("state", "labels_at"):
                 meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}
+        meta["state"] = method.state_type(**meta["state"])
         same = meta.pop("settings") == json.loads(json.dumps(settings, default=repr))
         done = _Progress(**meta)
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same

@@ -157,7 +157,7 @@ def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(
     monkeypatch.setattr(
         type(method),
         "serve",
-        lambda self, state: (serve(self, state)[0] * np.nan, state["row"]),
+        lambda self, state: (serve(self, state)[0] * np.nan, state.row),
     )
     with pytest.raises(rounds.DivergedError, match="in the end are not finite"):
         run(fed, method, rounds=1)
@@ -362,7 +362,7 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
     with monkeypatch.context() as patch:
         patch.setattr(rounds, "_save", saving)
         refused(str(file), run, fed, rounds=5, checkpoint=file)
-    assert rounds._load(file, whole.settings).round == 2
+    assert rounds._load(file, whole.settings, methods.FedAvg()).round == 2
     assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
 
 

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from toys import rebuilt, refused, two_clusters
 
 import fltnb as fl
+from fltnb.aggregate import distinct_rows
 from fltnb.clustering import FCR
 from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
 from fltnb.federations.phases import phases
 from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftFLT
 from fltnb.methods.flt import soft_graph
-from fltnb.methods.graph import distinct_rows, rewire
+from fltnb.methods.graph import GraphState, rewire
 from fltnb.rounds import participants, run
 from fltnb.studies import dynamic
 
@@ -181,11 +182,12 @@ def state_of(models, row, weights, relation=None):
     relation = (
         np.eye(len(models), dtype=np.uint8)[:, row] if relation is None else relation
     )
-    own = {
-        "models": np.array(models, dtype=np.float32),
-        "weights": np.array(weights, dtype=np.float64),
-    }
-    return own | {"row": np.array(row), "relation": relation}
+    return GraphState(
+        models=np.array(models, dtype=np.float32),
+        weights=np.array(weights, dtype=np.float64),
+        row=np.array(row),
+        relation=relation,
+    )
 
 
 def blocks(labels):
@@ -198,7 +200,7 @@ def test_rewiring_by_hand():
     state = state_of([[0, 0], [8, 4]], [0, 0, 1, 1], [10, 30, 20, 20])
     adjacency, labels = blocks([0, 1, 1, 0])
     new = rewire(state, adjacency, labels, [10, 30, 20, 20], np.ones(4, dtype=bool))
-    served = new["models"][new["row"]]
+    served = new.models[new.row]
     assert np.allclose(
         served[0], [8 * 20 / 30, 4 * 20 / 30]
     )  # clients 0 (10 samples) and 3 (20)
@@ -212,27 +214,24 @@ def test_rewiring_by_hand():
     new = rewire(
         state, adjacency, labels, [1, 1, 1, 1], np.array([True, False, True, False])
     )
-    assert np.array_equal(new["models"][new["row"]], [[0, 0], [8, 4], [8, 4], [8, 4]])
+    assert np.array_equal(new.models[new.row], [[0, 0], [8, 4], [8, 4], [8, 4]])
 
     # unchanged clusters keep their bits
     rng = np.random.default_rng(0)
     adjacency, labels = blocks([0, 1, 2, 1, 0, 2])
     relation, row = distinct_rows(adjacency)
     state = state_of(rng.normal(size=(3, 50)), row, rng.integers(1, 99, 6), relation)
-    new = rewire(
-        state, adjacency, labels, state["weights"], np.array([True, False] * 3)
-    )
-    assert np.array_equal(new["models"][new["row"]], state["models"][row])
+    new = rewire(state, adjacency, labels, state.weights, np.array([True, False] * 3))
+    assert np.array_equal(new.models[new.row], state.models[row])
 
     # newcomers bring the mean of all models
-    state = state_of([[0.0], [8.0]], [0, 1], [10, 30]) | {
-        "memory": np.array([[1.0], [2.0]])
-    }
+    state = state_of([[0.0], [8.0]], [0, 1], [10, 30])
+    state.memory = np.array([[1.0], [2.0]])
     new = rewire(
         state, np.eye(3, dtype=np.uint8), None, [10, 30, 5], np.ones(3, dtype=bool)
     )
-    assert new["models"][new["row"]].ravel().tolist() == [0, 8, 6]
-    assert new["memory"].ravel().tolist() == [1, 2, 6]
+    assert new.models[new.row].ravel().tolist() == [0, 8, 6]
+    assert new.memory.ravel().tolist() == [1, 2, 6]
 
 
 def test_fedavg_and_local_take_newcomers_in(fed):
@@ -241,7 +240,7 @@ def test_fedavg_and_local_take_newcomers_in(fed):
     net = fl.models.make("mlp", fed.input_shape, fed.n_classes)
     for method, expected in ((FedAvg(), 7.0), (Local(), None)):
         state = method.start(first.fed, net, Context(0))
-        state["models"] = np.full_like(state["models"], 7)
+        state.models = np.full_like(state.models, 7)
         state = method.changed(state, second.fed, net, second.changed, Context(0))
         theta, rows = method.serve(state)
         assert len(rows) == 25 and (theta[rows[:20]] == 7).all()
@@ -485,7 +484,7 @@ def test_soft_weights_and_averages_by_hand():
     state = method.collect(
         state, np.array([0, 1]), np.array([[4, 0], [0, 8]], dtype=np.float32), 1
     )
-    served = state["models"][state["row"]]
+    served = state.models[state.row]
     assert np.allclose(
         served[0], [4 * 10 / 25, 8 * 15 / 25]
     )  # 10 samples in full, 30 by half
@@ -493,7 +492,7 @@ def test_soft_weights_and_averages_by_hand():
     state = method.collect(
         state, np.array([0]), np.array([[6, 6]], dtype=np.float32), 2
     )
-    again = state["models"][state["row"]]
+    again = state.models[state.row]
     assert np.allclose(again[0], 6)
     # client 1 sees client 0 at half weight, and keeps half of its own 30 samples' worth
     assert np.allclose(again[1], (5 * 6 + 15 * served[1]) / 20)
@@ -514,7 +513,7 @@ def test_distances_of_zero_and_infinity_give_case_1(rule, weight):
         trained = rng.normal(size=(len(clients), 2)).astype(np.float32)
         soft = method.collect(soft, np.array(clients), trained, round)
         hard = hard_method.collect(hard, np.array(clients), trained, round)
-        assert np.array_equal(soft["models"][soft["row"]], hard["models"][hard["row"]])
+        assert np.array_equal(soft.models[soft.row], hard.models[hard.row])
 
 
 def test_the_course_of_a_federation(fed):

@@ -405,7 +405,7 @@ class Walk:
         self.net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
         self.context = Context(seed)
         self.state = method.start(fed, self.net, self.context)
-        self.first = self.state["models"][0].copy()
+        self.first = self.state.models[0].copy()
 
     def go(self, *clients):
         self.round += 1
@@ -419,7 +419,7 @@ class Walk:
         )
         self.state = self.method.revise(self.state, self.fed, self.round, self.context)
         theta, rows = self.method.serve(self.state)
-        return trained, theta[rows], self.state["labels"]
+        return trained, theta[rows], self.state.labels
 
 
 def by_class(sizes=(30, 20, 10, 40)):
@@ -450,7 +450,7 @@ def test_aggregation_by_hand_also_of_few():
         served[0], served[1]
     )
     assert np.allclose(served[2], (10 * a[2] + 40 * a[3]) / 50)
-    assert walk.state["local"].shape[0] == 0  # nobody's own model is needed any more
+    assert walk.state.local.shape[0] == 0  # nobody's own model is needed any more
     b, now, labels = walk.go(0)
     assert (
         np.allclose(now[0], b[0])
@@ -463,10 +463,10 @@ def test_aggregation_by_hand_also_of_few():
     assert np.array_equal(served[1], walk.first) and np.array_equal(
         served[3], walk.first
     )
-    assert np.allclose(served[0], a[0]) and np.isnan(walk.state["distance"][0, 1])
-    before = walk.state["distance"][0, 2]
+    assert np.allclose(served[0], a[0]) and np.isnan(walk.state.distance[0, 1])
+    before = walk.state.distance[0, 2]
     b, served, labels = walk.go(1, 2)
-    assert labels.tolist() == [0, 0, 1, 2] and walk.state["distance"][0, 2] == before
+    assert labels.tolist() == [0, 0, 1, 2] and walk.state.distance[0, 2] == before
     assert np.allclose(served[0], b[0])  # of the cluster of 0 and 1, client 1 took part
     assert np.array_equal(served[0], served[1]) and np.allclose(served[2], b[1])
     c, served, labels = walk.go(3)
@@ -474,15 +474,16 @@ def test_aggregation_by_hand_also_of_few():
     assert np.allclose(served[0], b[0])
     walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
     walk.go(2)
-    assert np.isnan(walk.state["distance"]).sum() == 12 and walk.state[
-        "sent"
-    ].tolist() == [0, 0]
+    assert np.isnan(walk.state.distance).sum() == 12 and walk.state.sent.tolist() == [
+        0,
+        0,
+    ]
     walk.go(3)
-    assert walk.state["labels"].tolist() == [0, 1, 2, 2]
+    assert walk.state.labels.tolist() == [0, 1, 2, 2]
     body = (
         64 * 200 + 200
     )  # all but the last layer, from 2 to 3 and back; 180 numbers per embedding
-    assert walk.state["sent"].tolist() == [
+    assert walk.state.sent.tolist() == [
         2 * body + 180 * (10 + 20 + 40 + 20) + 2,
         2 * body,
     ]  # and 2 references
@@ -494,25 +495,25 @@ def test_published_rule_averages_everybodys_last_model_and_measures_again():
     assert method.rule == "last_local" and method.repeat
     walk = Walk(method, by_class())
     a, _, _ = walk.go(0, 1, 2)
-    before = walk.state["distance"][0, 2]
+    before = walk.state.distance[0, 2]
     b, served, labels = walk.go(1, 3)
     assert (
-        labels.tolist() == [0, 0, 1, 1] and walk.state["distance"][0, 2] == before
+        labels.tolist() == [0, 0, 1, 1] and walk.state.distance[0, 2] == before
     )  # both models are as they were
-    assert walk.state["distance"][1, 0] != 0 and np.allclose(
+    assert walk.state.distance[1, 0] != 0 and np.allclose(
         served[0], (30 * a[0] + 20 * b[0]) / 50
     )
     assert np.allclose(served[3], (10 * a[2] + 40 * b[1]) / 50)
     c, served, _ = walk.go(0)
-    assert walk.state["distance"][0, 2] != before and np.allclose(
+    assert walk.state.distance[0, 2] != before and np.allclose(
         served[1], (30 * c[0] + 20 * b[0]) / 50
     )
     everybody = Walk(EMDCFLAsRun(EMDClustering(tolerance=0.05)), by_class())
     everybody.go(0, 1, 2, 3)
-    before = everybody.state["distance"].copy()
+    before = everybody.state.distance.copy()
     everybody.go(0, 1, 2, 3)
     assert np.array_equal(
-        everybody.state["distance"], before
+        everybody.state.distance, before
     )  # one-shot where all take part at once
 
 

@@ -211,13 +211,13 @@ def test_servers_by_hand():
     )
     state = method.collect(state, np.arange(4), theta, 1)
     # task servers: (1 + 15) / 4 = 4 and (4 + 8) / 4 = 3; both have four samples, so the global server has 3.5
-    servers = state["models"][state["row"][[0, 2]]]
+    servers = state.models[state.row[[0, 2]]]
     assert np.allclose(servers[:, ~columns], [[4.0], [3.0]]) and np.allclose(
         servers[:, columns], 3.5
     )
     # only user 0 next: its server has 1, the other keeps 3.5 / 3; the global server weighs servers, not participants
     state = method.collect(state, np.array([0]), theta[:1], 2)
-    servers = state["models"][state["row"][[0, 2]]]
+    servers = state.models[state.row[[0, 2]]]
     assert np.allclose(servers[:, ~columns], [[1.0], [3.0]]) and np.allclose(
         servers[:, columns], 2.25
     )
@@ -225,19 +225,19 @@ def test_servers_by_hand():
     theta_of = np.array([[1.0], [1.0], [2.0], [2.0]], dtype=np.float32)
     for weighting, expected in (("samples", (5 * 1 + 4 * 2) / 9), ("equal", 1.5)):
         method, state, net = by_hand(weighting=weighting)
-        state["weights"] = np.array([1.0, 4.0, 2.0, 2.0])
+        state.weights = np.array([1.0, 4.0, 2.0, 2.0])
         state = method.collect(
             state, np.arange(4), np.repeat(theta_of, net.n_parameters, axis=1), 1
         )
-        assert np.allclose(state["models"][:, shared_columns(net, 1)], expected)
+        assert np.allclose(state.models[:, shared_columns(net, 1)], expected)
 
     method, state, net = by_hand(local_rounds=3)
     columns, rng = shared_columns(net, 1), np.random.default_rng(0)
     for round in range(1, 7):
         theta = rng.normal(size=(4, net.n_parameters)).astype(np.float32)
         state = method.collect(state, np.arange(4), theta, round)
-        assert np.array_equal(*state["models"][:, columns]) == (round % 3 == 0)
-        assert not np.array_equal(*state["models"][:, ~columns])
+        assert np.array_equal(*state.models[:, columns]) == (round % 3 == 0)
+        assert not np.array_equal(*state.models[:, ~columns])
 
 
 def test_shared_columns_of_the_papers_networks():
@@ -255,17 +255,13 @@ def test_shared_columns_of_the_papers_networks():
 
 def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    drawn = [
-        MTHFL("random").start(fed, net, Context(seed))["labels"] for seed in range(8)
-    ]
+    drawn = [MTHFL("random").start(fed, net, Context(seed)).labels for seed in range(8)]
     assert all(
         np.array_equal(np.bincount(labels), np.bincount(fed.clusters))
         for labels in drawn
     )
     assert len({tuple(labels) for labels in drawn}) > 4
-    assert np.array_equal(
-        drawn[3], MTHFL("random").start(fed, net, Context(3))["labels"]
-    )
+    assert np.array_equal(drawn[3], MTHFL("random").start(fed, net, Context(3)).labels)
 
 
 def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_of_its_users(
@@ -292,7 +288,7 @@ def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_
     state = method.start(
         fed, models.make("mlp_plain", fed.input_shape, fed.n_classes), Context(0)
     )
-    row_of = {label: state["row"][Given.labels_ == label][0] for label in range(3)}
+    row_of = {label: state.row[Given.labels_ == label][0] for label in range(3)}
     assert (
         method.serve(state)[1].tolist()
         == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2

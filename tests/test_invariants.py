@@ -388,7 +388,7 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
     class Swapped(type(line.usual())):
         def start(self, fed, model, context):
             state = super().start(fed, model, context)
-            return state | {"models": state["models"][::-1].copy()}
+            return replace(state, models=state.models[::-1].copy())
 
     swapped = Swapped(
         **{
@@ -438,9 +438,8 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
 
     class From(m.Local):
         def start(self, fed, model, context):
-            return super().start(fed, model, context) | {
-                "models": model.init(context.seed, picked)[None]
-            }
+            state = super().start(fed, model, context)
+            return replace(state, models=model.init(context.seed, picked)[None])
 
         def local_training(self):
             return line.usual().local_training()
@@ -562,14 +561,14 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(
         def collect(state, clients, theta, round, stopped=stopped):
             if round == 3:
                 raise KeyboardInterrupt
-            before = {name: np.array(value) for name, value in state.items()}
+            before = state.mapped(np.array).arrays()
             after = type(stopped).collect(stopped, state, clients, theta, round)
             for name, old in before.items():
                 # last known models are changed where they lie: those of participants
                 if name == "memory":
-                    old[clients] = state[name][clients]
+                    old[clients] = state.memory[clients]
                 assert np.array_equal(
-                    old, state[name], equal_nan=old.dtype.kind == "f"
+                    old, getattr(state, name), equal_nan=old.dtype.kind == "f"
                 ), name
             return after
 

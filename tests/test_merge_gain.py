@@ -261,7 +261,7 @@ def test_flt_trains_on_its_clusters(digits):
     }
     fed = fl.federations.made(digits, {"dataset": "digits"} | tasks)
     _, labels, sent = methods.FLT(fl.MergeGain(16)).client_graph(fed, Context(0))
-    assert labels.tolist() == fed.clusters.tolist() and sent["sent"].tolist() == [
+    assert labels.tolist() == fed.clusters.tolist() and list(sent) == [
         6 * (3 * (153 + 17 * 4 + 1) + 4),
         0,
     ]

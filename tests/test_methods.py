@@ -95,7 +95,7 @@ def test_flt_case_1_averages_over_neighbourhoods_and_is_case_2_on_blocks():
         FLT(fitted(TRUTH, path), graph="full"), sent, sizes=(1, 1, 1, 1)
     )
     assert np.allclose(found[:, 0], [1.5, 3, 6, 7.5])
-    assert len(state["models"]) == 4
+    assert len(state.models) == 4
     sent = [0, 1, 3], np.random.default_rng(0).normal(size=(3, 2))
     assert np.array_equal(
         *(
@@ -129,7 +129,7 @@ def test_fedsem_finds_groups_of_models_as_kmeans_does():
     (state,) = steps(FedSEM(3), [(range(12), trained)], np.zeros(50))
     assert (
         adjusted_rand_index(
-            KMeans(3, n_init=20, random_state=0).fit_predict(trained), state["labels"]
+            KMeans(3, n_init=20, random_state=0).fit_predict(trained), state.labels
         )
         == 1
     )
@@ -343,7 +343,7 @@ class Toy:
                 else np.array(taking_part[round - 1])
             )
             state = method.observe(
-                {name: np.array(value) for name, value in states[-1].items()},
+                states[-1].mapped(np.array),
                 clients,
                 round,
                 self,
@@ -364,7 +364,7 @@ def test_fedprox_approaches_the_proximal_fixed_point():
     state = Toy([[4.0], [10.0]], [1.0]).run(FedProx(mu=0.5), steps=3, lr=0.5)[1]
     fixed = (np.array([4.0, 10.0]) + 0.5 * 1.0) / 1.5  # (c_i + mu theta) / (1 + mu)
     expected = fixed + (1 - 0.5 * 1.5) ** 3 * (1.0 - fixed)
-    assert np.allclose(state["models"], expected.mean())
+    assert np.allclose(state.models, expected.mean())
 
 
 def digits(M=4, val=0):
@@ -377,9 +377,9 @@ def test_ifca_finds_the_clusters_in_one_round_from_separated_models():
     state = Toy(
         [[0, 0], [1, 0], [10, 0], [11, 0]], [[2.0, 0], [8.0, 0]], sizes=[1, 3, 1, 1]
     ).run(IFCA(2))[1]
-    assert state["labels"].tolist() == [0, 0, 1, 1]
+    assert state.labels.tolist() == [0, 0, 1, 1]
     assert np.allclose(
-        state["models"], [[2 - 0.5 * (2 - 0.75), 0], [8 - 0.5 * (8 - 10.5), 0]]
+        state.models, [[2 - 0.5 * (2 - 0.75), 0], [8 - 0.5 * (8 - 10.5), 0]]
     )  # sizes count
 
 
@@ -395,18 +395,18 @@ def test_ifca_picks_the_least_loss_and_the_lowest_index_on_ties():
     state = method.observe(
         method.start(toy.fed, toy.model, CONTEXT), np.arange(4), 1, engine
     )
-    assert state["labels"].tolist() == [0, 1, 0, 2]
+    assert state.labels.tolist() == [0, 1, 0, 2]
 
 
 def test_ifca_leaves_a_model_that_nobody_picks_and_absent_clients_keep_their_choice():
     before, after = Toy([[1.0], [2.0]], [[0.0], [1e3]]).run(IFCA(2))
-    assert np.array_equal(before["models"][1], after["models"][1])
-    assert np.allclose(after["models"][0], 0.75)
+    assert np.array_equal(before.models[1], after.models[1])
+    assert np.allclose(after.models[0], 0.75)
     states = Toy([[0.0], [10.0], [10.0]], [[1.0], [9.0]]).run(
         IFCA(2), 2, taking_part=[[0, 1], [0]]
     )
-    assert states[1]["labels"].tolist() == [0, 1, 0]  # client 2 was never drawn
-    assert states[2]["labels"].tolist() == [0, 1, 0]
+    assert states[1].labels.tolist() == [0, 1, 0]  # client 2 was never drawn
+    assert states[2].labels.tolist() == [0, 1, 0]
 
 
 def test_ifca_warm_up_is_fedavg_and_then_the_last_layers_part():
@@ -417,10 +417,10 @@ def test_ifca_warm_up_is_fedavg_and_then_the_last_layers_part():
         assert IFCA(2).traffic(states[t], 3) == (3, 3)
     # round 3: lower numbers from FedAvg, the last one as initialised, then one step of
     # each cluster
-    lower = fedavg[2]["models"][0, :2]
+    lower = fedavg[2].models[0, :2]
     expected = lower - 0.5 * (lower - [1, 2])
-    assert states[3]["labels"].tolist() == [0, 1]
-    assert np.allclose(states[3]["models"], [[*expected, 0.5], [*expected, 8.5]])
+    assert states[3].labels.tolist() == [0, 1]
+    assert np.allclose(states[3].models, [[*expected, 0.5], [*expected, 8.5]])
     assert IFCA(2).traffic(states[3], 3) == (6, 3)
 
 
@@ -435,11 +435,11 @@ def test_ifca_shares_its_lower_layers():
     method = IFCA(2, shared="lower")
     start, state = toy.run(method, lr=1.0)
     assert np.allclose(
-        start["models"], [[2, 1], [2, 9]]
+        start.models, [[2, 1], [2, 9]]
     )  # one common start below the last layer
-    assert state["labels"].tolist() == [0, 0, 1, 1]
+    assert state.labels.tolist() == [0, 0, 1, 1]
     assert np.allclose(
-        state["models"], [[(0 + 4 + 2 * 8) / 8, 0], [(0 + 4 + 2 * 8) / 8, 10]]
+        state.models, [[(0 + 4 + 2 * 8) / 8, 0], [(0 + 4 + 2 * 8) / 8, 10]]
     )
     assert method.traffic(state, 2) == (3, 2)  # the shared number travels once
 
@@ -448,10 +448,10 @@ def test_ifca_keeps_the_start_that_divides_the_clients_most_evenly():
     """The first draw lies by all clients but far from none: one model gets everybody.
     The second one parts them."""
     toy = Toy([[0.0], [1.0], [10.0], [11.0]], [[5.0], [90.0], [2.0], [8.0]])
-    assert toy.run(IFCA(2))[1]["labels"].tolist() == [0, 0, 0, 0]
+    assert toy.run(IFCA(2))[1].labels.tolist() == [0, 0, 0, 0]
     state = toy.run(IFCA(2, starts=2))[1]
-    assert state["labels"].tolist() == [0, 0, 1, 1] and "drawn" not in state
-    assert np.allclose(state["models"], [[2 - 0.5 * 1.5], [8 + 0.5 * 2.5]])
+    assert state.labels.tolist() == [0, 0, 1, 1] and state.drawn is None
+    assert np.allclose(state.models, [[2 - 0.5 * 1.5], [8 + 0.5 * 2.5]])
 
 
 def test_ifca_compares_models_on_the_split_it_was_told():
@@ -461,10 +461,10 @@ def test_ifca_compares_models_on_the_split_it_was_told():
         for split in ("train", "val"):
             method = IFCA(3, split=split)
             state = method.start(fed, net, CONTEXT)
-            chosen = method.observe(state, np.array([0, 2]), 1, engine)["labels"]
+            chosen = method.observe(state, np.array([0, 2]), 1, engine).labels
             for i in (0, 2):
                 losses = [
-                    engine.evaluate(state["models"], [k], [i], split).loss[0]
+                    engine.evaluate(state.models, [k], [i], split).loss[0]
                     for k in range(3)
                 ]
                 assert chosen[i] == np.argmin(losses), split
@@ -491,16 +491,16 @@ def test_cfl_cuts_two_opposite_groups():
     """At the stationary point the mean update is 0 and every update has length lr * c =
     1."""
     states = two_groups().run(CFL(eps1=1e-6, eps2=0.99, warmup=0), 2)
-    assert states[1]["labels"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert states[1].labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert np.allclose(
-        states[1]["models"], [[1, 0], [-1, 0]]
+        states[1].models, [[1, 0], [-1, 0]]
     )  # parent plus the halves' own mean updates
-    assert np.allclose(states[2]["models"], [[1.5, 0], [-1.5, 0]])
+    assert np.allclose(states[2].models, [[1.5, 0], [-1.5, 0]])
     toy = Toy([[0.0], [4.0]], [0.0], sizes=[1, 3])
     assert np.allclose(
-        toy.run(CFL())[1]["models"], 1.0
+        toy.run(CFL())[1].models, 1.0
     )  # a step of 0.5 to 0 and 4; members count equally
-    assert np.allclose(toy.run(CFL(weighting="samples"))[1]["models"], 1.5)
+    assert np.allclose(toy.run(CFL(weighting="samples"))[1].models, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -509,24 +509,24 @@ def test_cfl_cuts_two_opposite_groups():
 def test_cfl_that_never_cuts_is_fedavg(options):
     toy = two_groups()
     state = toy.run(CFL(**{"eps1": 1e-6, "eps2": 0.5, "warmup": 0} | options), 5)[-1]
-    assert len(state["models"]) == 1
-    assert np.allclose(state["models"], toy.run(FedAvg(), 5)[-1]["models"])
+    assert len(state.models) == 1
+    assert np.allclose(state.models, toy.run(FedAvg(), 5)[-1].models)
 
 
 def test_cfl_waits_for_the_warm_up_for_large_updates_and_until_all_were_heard():
     toy = two_groups()
-    assert [len(state["models"]) for state in toy.run(CFL(1e-6, 0.9, warmup=2), 4)] == [
+    assert [len(state.models) for state in toy.run(CFL(1e-6, 0.9, warmup=2), 4)] == [
         1,
         1,
         1,
         2,
         2,
     ]
-    assert len(toy.run(CFL(1e-6, 1.01, warmup=0), 4)[-1]["models"]) == 1
+    assert len(toy.run(CFL(1e-6, 1.01, warmup=0), 4)[-1].models) == 1
     method = CFL(eps1=0.5, eps2=0.5, warmup=0)
     states = toy.run(method, 3, taking_part=[[0, 3], [1, 4], [2, 5]])
-    assert [len(state["models"]) for state in states] == [1, 1, 1, 2]
-    assert states[3]["labels"].tolist() == [
+    assert [len(state.models) for state in states] == [1, 1, 1, 2]
+    assert states[3].labels.tolist() == [
         0,
         0,
         0,
@@ -534,12 +534,12 @@ def test_cfl_waits_for_the_warm_up_for_large_updates_and_until_all_were_heard():
         1,
         1,
     ]  # four of them were absent
-    assert not states[3][
-        "heard"
-    ].any()  # nothing is known yet about updates from the halves' models
+    assert not states[
+        3
+    ].heard.any()  # nothing is known yet about updates from the halves' models
     more = toy.run(method, 4, taking_part=[[0, 3], [1, 4], [2, 5], [3]])
     assert np.array_equal(
-        more[4]["models"][0], states[3]["models"][0]
+        more[4].models[0], states[3].models[0]
     )  # nobody of this half took part
 
 
@@ -556,9 +556,9 @@ def test_cfl_only_refines(seed):
         toy.run(CFL(eps1=10, eps2=0.0, warmup=1), 8, taking_part=part)
     ):
         parent = {}
-        for old, new in zip(before["labels"], after["labels"], strict=True):
+        for old, new in zip(before.labels, after.labels, strict=True):
             assert parent.setdefault(new, old) == old
-        assert (np.bincount(after["labels"]) > 0).all()
+        assert (np.bincount(after.labels) > 0).all()
 
 
 def test_cosines_guard_zeros():
@@ -598,12 +598,7 @@ def test_bipartition_takes_the_complete_linkage_cut():
 def test_fesem_recovers_groups_and_takes_plain_means():
     toy = Toy([[0, 0], [1, 0], [20, 0], [22, 0]], [0.0, 0.0], sizes=[1, 9, 1, 9])
     state = toy.run(FeSEM(2, lam=0.0), lr=1.0)[1]
-    assert (
-        state["labels"][0]
-        == state["labels"][1]
-        != state["labels"][2]
-        == state["labels"][3]
-    )
+    assert state.labels[0] == state.labels[1] != state.labels[2] == state.labels[3]
     assert np.allclose(np.array(served(FeSEM(2), state))[:, 0], [0.5, 0.5, 21, 21])
     state = toy.run(FeSEM(2, lam=0.0, weighting="samples"), lr=1.0)[1]
     assert np.allclose(np.array(served(FeSEM(2), state))[:, 0], [0.9, 0.9, 21.8, 21.8])
@@ -611,8 +606,8 @@ def test_fesem_recovers_groups_and_takes_plain_means():
     # as many clients as centres must have been heard
     toy = Toy([[0.0], [1.0], [10.0], [11.0]], [0.0])
     states = toy.run(FeSEM(3, lam=0), 3, taking_part=[[0], [2], [1, 3]], lr=1.0)
-    assert [len(state["models"]) for state in states] == [1, 1, 1, 3]
-    assert len(set(states[3]["labels"])) == 3
+    assert [len(state.models) for state in states] == [1, 1, 1, 3]
+    assert len(set(states[3].labels)) == 3
 
 
 @settings(max_examples=25, deadline=None)
@@ -623,12 +618,10 @@ def test_fesem_steps_never_increase_the_distance_inside_clusters(seed):
     state = toy.run(method, 2)[-1]
     trained = toy.train(np.array(served(method, state)), np.arange(9), mu=0.2)
     inside = lambda models, row: ((trained - models[row]) ** 2).sum()  # noqa: E731
-    after = method.collect(
-        {k: np.array(v) for k, v in state.items()}, np.arange(9), trained, 3
-    )
-    e_step = inside(state["models"], after["row"])
-    assert e_step <= inside(state["models"], state["row"]) + 1e-9
-    assert inside(after["models"], after["row"]) <= e_step + 1e-9
+    after = method.collect(state.mapped(np.array), np.arange(9), trained, 3)
+    e_step = inside(state.models, after.row)
+    assert e_step <= inside(state.models, state.row) + 1e-9
+    assert inside(after.models, after.row) <= e_step + 1e-9
 
 
 @settings(max_examples=40, deadline=None)
@@ -706,25 +699,23 @@ def test_fedsem_equals_grouping_and_averaging_spelt_out():
         for round, (before, after) in enumerate(pairwise(states)):
             clients = part[round]
             if rule == "last_aggregate":
-                known = before["models"][before["row"]]
-            known[clients] = toy.train(
-                before["models"][before["row"][clients]], clients
-            )
+                known = before.models[before.row]
+            known[clients] = toy.train(before.models[before.row[clients]], clients)
             if round:
-                kmeans = KMeans(K, init=before["centers"], n_init=1, tol=0).fit(known)
-                assert np.array_equal(after["labels"], kmeans.labels_), (rule, round)
+                kmeans = KMeans(K, init=before.centers, n_init=1, tol=0).fit(known)
+                assert np.array_equal(after.labels, kmeans.labels_), (rule, round)
             for k in range(K):
-                mine = np.flatnonzero(after["labels"] == k)
+                mine = np.flatnonzero(after.labels == k)
                 if len(mine):
-                    assert np.allclose(after["centers"][k], known[mine].mean(axis=0))
+                    assert np.allclose(after.centers[k], known[mine].mean(axis=0))
                 if rule == "participants":
                     mine = np.intersect1d(mine, clients)
                 expected = (
                     np.average(known[mine], axis=0, weights=sizes[mine])
                     if len(mine)
-                    else before["models"][k]
+                    else before.models[k]
                 )
-                assert np.allclose(after["models"][k], expected), (rule, round, k)
+                assert np.allclose(after.models[k], expected), (rule, round, k)
 
 
 def test_leaf_order_membership_scrambles_clusters_as_the_public_code_does():
@@ -759,12 +750,12 @@ def test_membership_option_changes_the_clusters_and_nothing_else(cls):
         [fed.inputs(index).reshape(len(index), -1) for index in fed.train]
     )
     for c in np.unique(fitted.labels_):
-        assert {*np.flatnonzero(slipped["labels"] == c)} == {
+        assert {*np.flatnonzero(slipped.labels == c)} == {
             *fitted.leaf_order_[fitted.labels_ == c]
         }
-    assert adjusted_rand_index(right["labels"], fed.clusters) == 1
-    assert adjusted_rand_index(slipped["labels"], fed.clusters) < 0.5
-    assert np.array_equal(np.bincount(right["labels"]), np.bincount(slipped["labels"]))
+    assert adjusted_rand_index(right.labels, fed.clusters) == 1
+    assert adjusted_rand_index(slipped.labels, fed.clusters) < 0.5
+    assert np.array_equal(np.bincount(right.labels), np.bincount(slipped.labels))
     assert (
         methods.build(
             cls(membership="leaf_order", graph="clusters").settings()

@@ -166,7 +166,7 @@ def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
     first, second = steps(
         method, [(FOUR, warmup), (FOUR, later)], theta0=(4.0, 4.0), sizes=[1, 3, 1, 1]
     )
-    assert first["labels"].tolist() == [0, 0, 1, 1]
+    assert first.labels.tolist() == [0, 0, 1, 1]
     assert served(method, first) == [[4, 4]] * 4
     assert served(method, second) == [
         [2.5, 1.5],
@@ -175,9 +175,12 @@ def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
         [6, 6],
     ]  # weights 1 and 3, then equal
     assert method.traffic(first, 2) == (2, 1) and method.traffic(second, 2) == (2, 2)
-    assert next(steps(FedClust(threshold=1.9), [(FOUR, warmup)]))[
-        "labels"
-    ].tolist() == [0, 0, 1, 2]
+    assert next(steps(FedClust(threshold=1.9), [(FOUR, warmup)])).labels.tolist() == [
+        0,
+        0,
+        1,
+        2,
+    ]
 
 
 def test_fedclust_as_run_is_a_model_of_one_round_for_ever():
@@ -186,16 +189,17 @@ def test_fedclust_as_run_is_a_model_of_one_round_for_ever():
     first, second = steps(
         method, [(FOUR, warmup), (FOUR, np.ones((4, 2)))], sizes=[1, 1, 1, 3]
     )
-    assert first["labels"].tolist() == [
+    assert first.labels.tolist() == [
         0,
         1,
         0,
         0,
     ]  # all weights count: client 1 is the odd one
     assert served(method, first) == [[9, 17 / 5], [-9, 1.5], [9, 17 / 5], [9, 17 / 5]]
-    assert np.array_equal(first["models"], second["models"]) and method.traffic(
-        first, 2
-    ) == (2, 2)
+    assert np.array_equal(first.models, second.models) and method.traffic(first, 2) == (
+        2,
+        2,
+    )
 
 
 def test_fedclust_newcomers_join_the_nearest_last_layer():
@@ -206,13 +210,13 @@ def test_fedclust_newcomers_join_the_nearest_last_layer():
     ]
     method = FedClust(threshold=2)
     first, second, third = steps(method, rounds, n_clients=4)
-    assert first["labels"].tolist() == [
+    assert first.labels.tolist() == [
         0,
         1,
         2,
         3,
     ]  # who was not there yet stands alone
-    assert second["labels"].tolist() == [0, 1, 1, 2]
+    assert second.labels.tolist() == [0, 1, 1, 2]
     assert served(method, second) == [
         [3, 3],
         [0, 0],
@@ -237,7 +241,7 @@ def test_flexcfl_groups_by_direction_and_places_newcomers():
         ([4], [[7.0, 7.0]]),
     ]
     first, second, third = steps(method, rounds, theta0=start, sizes=[1, 2, 1, 1, 1])
-    assert first["labels"].tolist() == [0, 0, 1, 1, 2]
+    assert first.labels.tolist() == [0, 0, 1, 1, 2]
     assert served(method, first) == [
         [3.5, 1],
         [3.5, 1],
@@ -245,7 +249,7 @@ def test_flexcfl_groups_by_direction_and_places_newcomers():
         [1, 2.5],
         start,
     ]  # plain means
-    assert second["labels"].tolist() == [0, 0, 1, 1, 1]  # an update almost along y
+    assert second.labels.tolist() == [0, 0, 1, 1, 1]  # an update almost along y
     assert served(method, second) == [
         [8, 0],
         [8, 0],
@@ -276,13 +280,13 @@ def test_decomposed_cosines_are_those_with_the_singular_vectors(seed):
 def test_flexcfl_parts_opposite_updates_and_survives_zeros_and_few_directions():
     labels = next(
         steps(FlexCFL(2), [(FOUR, [[1.0, 2], [-2.0, -4], [0.5, 1], [-1.0, -2.1]])])
-    )["labels"]
+    ).labels
     assert labels.tolist() == [0, 1, 0, 1]
     assert decomposed_cosines(np.zeros((3, 3)), 2).tolist() == [[0, 0]] * 3
     assert decomposed_cosines(np.ones((2, 2)), 3).shape == (2, 3)
     with np.errstate(all="raise"):
         assert (
-            next(steps(FlexCFL(3), [(FOUR, np.zeros((4, 2)))]))["labels"].tolist()
+            next(steps(FlexCFL(3), [(FOUR, np.zeros((4, 2)))])).labels.tolist()
             == [0] * 4
         )
 
@@ -309,7 +313,7 @@ def test_cflgp_clusters_by_updates_and_averages_inside():
     method = CFLGP(2)
     trained = [[4.0, 0.0], [6.0, 0.0], [0.0, 4.0], [0.0, 5.0]]
     state = next(steps(method, [(FOUR, trained)], sizes=[1, 3, 1, 1]))
-    assert adjusted_rand_index(state["labels"], [0, 0, 1, 1]) == 1
+    assert adjusted_rand_index(state.labels, [0, 0, 1, 1]) == 1
     assert served(method, state) == [[5, 0], [5, 0], [0, 4.5], [0, 4.5]]
     published = CFLGPAsRun(2)
     assert served(
@@ -326,23 +330,21 @@ def test_cflgp_profiles_updates_from_one_model_after_the_other_until_labels_free
     later, again = [[0.0, 9.0], [0.0, 9.0], [9.0, 0.0], [9.0, 0.0]], [[2.0, 2.0]] * 2
     a, b, c = steps(method, [(FOUR, start), (FOUR, later, again), (FOUR, start)])
     assert np.array_equal(
-        a["profile"], np.stack([start, np.zeros((4, 2))], axis=1)
+        a.profile, np.stack([start, np.zeros((4, 2))], axis=1)
     )  # all start from model 0
     assert [method.traffic(state, P) for state in (a, b, c)] == [
         (7, 7),
         (10, 10),
         (7, 7),
     ]  # half of them do two
-    home = a["row"] == 1
-    from_one = np.where(home[:, None], later, again[0]) - a["models"][1]
+    home = a.row == 1
+    from_one = np.where(home[:, None], later, again[0]) - a.models[1]
     assert home.sum() == 2 and np.array_equal(
-        b["profile"], np.stack([start, from_one], axis=1)
+        b.profile, np.stack([start, from_one], axis=1)
     )  # the first from it
-    assert np.array_equal(b["profile"], c["profile"]) and np.array_equal(
-        b["labels"], c["labels"]
-    )
+    assert np.array_equal(b.profile, c.profile) and np.array_equal(b.labels, c.labels)
     assert np.array_equal(
-        b["models"][b["row"]], later
+        b.models[b.row], later
     )  # what the criterion gave is averaged nowhere
 
 
@@ -354,7 +356,7 @@ def test_cflgp_profiles_are_means_over_a_clients_own_updates():
     ]
     *_, last = steps(CFLGP(1, period=1), drawn)
     assert np.allclose(
-        last["profile"][:, 0], [[(4 + 2 + 1) / 3, 0], [0, 5]]
+        last.profile[:, 0], [[(4 + 2 + 1) / 3, 0], [0, 5]]
     )  # heard late is not heard softly
 
 
@@ -367,19 +369,19 @@ def test_cflgp_own_blocks_make_labels_stick():
         [(FOUR, [[1.0, 0], [1.0, 0], [0, 1.0], [0, 1.0]]), (FOUR, [[5.0, 5.0]] * 4)],
     )
     assert np.array_equal(
-        a["labels"], b["labels"]
+        a.labels, b.labels
     )  # though all went to the same place, their blocks differ
-    filled = np.abs(b["profile"]).sum(axis=2) > 0
-    assert filled[:, 0].all() and np.array_equal(filled[:, 1], b["labels"] == 1)
+    filled = np.abs(b.profile).sum(axis=2) > 0
+    assert filled[:, 0].all() and np.array_equal(filled[:, 1], b.labels == 1)
 
 
 def test_cflgp_waits_for_enough_clients_and_keeps_names():
     both = [[1.0, 0.0], [0.0, 1.0]]
     a, b = steps(CFLGP(2, period=1), [([0], [[1.0, 0.0]]), ([0, 3], both, both)])
     assert (
-        a["labels"].tolist() == [0] * 4
-        and sorted(b["labels"][[0, 3]]) == [0, 1]
-        and not b["labels"][1:3].any()
+        a.labels.tolist() == [0] * 4
+        and sorted(b.labels[[0, 3]]) == [0, 1]
+        and not b.labels[1:3].any()
     )
     assert renamed(np.array([1, 1, 0]), np.array([0, 0, 0])).tolist() == [0, 0, 1]
     assert renamed(np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])).tolist() == [

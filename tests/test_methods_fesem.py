@@ -49,7 +49,7 @@ def same(a, b, atol=1e-12):
 
 
 def now(state):
-    return state["models"][state["row"]].tolist()
+    return state.models[state.row].tolist()
 
 
 def engine_of(fed, name="mlp_plain", **options):
@@ -106,12 +106,12 @@ def test_feddist_takes_part_of_the_way():
         (m.FedDistWS(0.6), 0.4 + 0.6 * (4 * 20 + 8 * 12) / 32),
     ):
         state = method.start(fed, net, m.Context(0))
-        state["models"] = np.array([[1.0, 1.0]])
+        state.models = np.array([[1.0, 1.0]])
         for (clients, theta), expected in zip(
             rounds, (first, 0.4 * first), strict=True
         ):
             state = method.collect(state, np.array(clients), np.array(theta), 1)
-            assert np.isclose(state["models"][0, 0], expected)
+            assert np.isclose(state.models[0, 0], expected)
 
 
 def quadratic(targets, sizes, monkeypatch, **options):
@@ -175,7 +175,7 @@ def test_feddane_without_penalty_reaches_the_mean_of_quadratics_in_one_round(
     state, trained = method.train(state, np.arange(3), 1, engine)
     assert np.allclose(trained.theta, mean)
     state = method.collect(state, np.arange(3), trained.theta, 1)
-    assert np.allclose(state["models"], mean)
+    assert np.allclose(state.models, mean)
     # with a penalty, halfway between what was sent and the mean
     held = quadratic(targets, sizes, monkeypatch, local_epochs=60, lr=0.2, proximal=1.0)
     state = method.start(held.fed, held.model, m.Context(0))
@@ -261,28 +261,27 @@ def test_fedcluster_cuts_known_cosines_after_the_period_from_the_model_before():
     method = m.FedCluster(period=1)
     rounds = [(range(4), pull), (range(4), np.add(pull, [4.0, 0.0])), (range(4), pull)]
     a, b, c = steps(method, rounds, sizes=[1, 3, 1, 1])
-    assert a["labels"].tolist() == [0] * 4 and np.allclose(now(a)[0], (22 / 6, 10 / 6))
-    assert b["labels"].tolist() == [0, 0, 1, 1]
+    assert a.labels.tolist() == [0] * 4 and np.allclose(now(a)[0], (22 / 6, 10 / 6))
+    assert b.labels.tolist() == [0, 0, 1, 1]
     assert np.allclose(
-        b["models"], a["models"]
+        b.models, a.models
     )  # what was trained for the cut is not averaged
-    assert np.allclose(c["models"], [[2.5, 4.5], [6.0, -4.0]]) and c[
-        "settled"
-    ].tolist() == [False, False]
+    assert np.allclose(c.models, [[2.5, 4.5], [6.0, -4.0]]) and c.settled.tolist() == [
+        False,
+        False,
+    ]
 
 
 def test_fedcluster_waits_for_all_members_and_stops_where_a_cut_does_not_stand():
     rounds = [([0, 1], [[0.0, 1.0], [0.0, 1.0]]), ([2, 3], [[0.0, -1.0], [0.0, -1.0]])]
     a, b = steps(m.FedCluster(period=0), rounds)
-    assert a["labels"].tolist() == [0] * 4 and b["labels"].tolist() == [0, 0, 1, 1]
+    assert a.labels.tolist() == [0] * 4 and b.labels.tolist() == [0, 0, 1, 1]
     alike = [[0.0, 1.0], [0.0, 2.0], [9.0, 3.0]]
     rounds = [(range(3), alike)] * 2 + [
         (range(3), [[0.0, 9.0], [0.0, 9.0], [0.0, -9.0]])
     ] * 2
     for state in steps(m.FedCluster(0.1, period=0), rounds):
-        assert state["labels"].tolist() == [0, 0, 0] and state["settled"].tolist() == [
-            True
-        ]
+        assert state.labels.tolist() == [0, 0, 0] and state.settled.tolist() == [True]
     assert np.allclose(now(state)[0], [0.0, 3.0])  # it goes on averaging
 
 
@@ -290,7 +289,7 @@ def test_fedcluster_cuts_down_to_pairs():
     updates = np.random.default_rng(0).normal(size=(6, 3))
     rounds = [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)]
     *_, last = steps(m.FedCluster(0, 0), rounds, (0.0,) * 3, head=3)
-    assert np.bincount(last["labels"]).max() <= 2 and last["settled"].all()
+    assert np.bincount(last.labels).max() <= 2 and last.settled.all()
 
 
 def test_trimmed_means_and_medians_by_hand():
@@ -323,7 +322,7 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
             (0.0,) * 3,
             head=3,
         )
-        for found in (state["centers"], state["models"]):
+        for found in (state.centers, state.models):
             assert (low <= found).all() and (found <= high).all()
 
 
@@ -331,7 +330,7 @@ def test_robust_without_trimming_is_kmeans_and_plain_means():
     points = [[0.0, 0.0], [1.0, 0.0], [20.0, 0.0], [22.0, 2.0]]
     state = next(steps(m.RobustTKM(2, 0), [(range(4), points)], sizes=[1, 9, 1, 9]))
     assert now(state) == [[0.5, 0]] * 2 + [[21, 1]] * 2
-    assert np.allclose(np.sort(state["centers"], axis=0), [[0.5, 0], [21, 1]])
+    assert np.allclose(np.sort(state.centers, axis=0), [[0.5, 0], [21, 1]])
 
 
 def test_robust_described_clusters_once_and_published_every_round():
@@ -340,17 +339,16 @@ def test_robust_described_clusters_once_and_published_every_round():
     rounds = [([0, 1, 2], apart[:3]), (range(4), apart), (range(4), moved)]
     *_, b, c = steps(m.RobustTKM(2, 0), rounds)
     assert (
-        b["labels"].tolist() == c["labels"].tolist()
-        and b["labels"][0] == b["labels"][1] != b["labels"][2]
+        b.labels.tolist() == c.labels.tolist()
+        and b.labels[0] == b.labels[1] != b.labels[2]
     )
-    assert b["labels"][3] == b["labels"][2]  # heard late: the nearest centre
+    assert b.labels[3] == b.labels[2]  # heard late: the nearest centre
     assert now(c)[0] == [4.5, 4.5]
     *_, b, c = steps(m.RobustTKMAsRun(2, 0), rounds)  # sees the second number alone
-    assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
+    assert c.labels.tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     waiting = next(steps(m.RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
     assert (
-        waiting["models"].tolist() == [[0.05, 0.05]]
-        and waiting["labels"].tolist() == [0] * 4
+        waiting.models.tolist() == [[0.05, 0.05]] and waiting.labels.tolist() == [0] * 4
     )
 
 
@@ -496,17 +494,17 @@ def test_fesem_from_equal_centres_loses_only_who_goes_the_other_way():
         fl.models.make("mlp_plain", fed.input_shape, 10),
     )
     first = method.start(fed, net, m.Context(seed=0))
-    step = np.zeros_like(first["initial"])
+    step = np.zeros_like(first.initial)
     step[0] = 1
     # their mean is half a step from the start: nearer to those who went there, farther
     # from the one who did not
-    theta = first["initial"] + np.array([[1], [1], [1], [-1]], dtype=np.float32) * step
+    theta = first.initial + np.array([[1], [1], [1], [-1]], dtype=np.float32) * step
     once = method.collect(first, np.arange(4), theta, 1)
-    assert list(once["labels"]) == [0, 0, 0, 0] and np.array_equal(
-        once["models"][1], first["initial"]
+    assert list(once.labels) == [0, 0, 0, 0] and np.array_equal(
+        once.models[1], first.initial
     )
-    assert np.allclose(once["models"][0], first["initial"] + step / 2)
-    assert list(method.collect(once, np.arange(4), theta, 2)["labels"]) == [0, 0, 0, 1]
+    assert np.allclose(once.models[0], first.initial + step / 2)
+    assert list(method.collect(once, np.arange(4), theta, 2).labels) == [0, 0, 0, 1]
 
 
 def test_fesem_ma_of_aligned_clients_is_fesem():
@@ -538,7 +536,7 @@ def test_fesem_ma_does_not_mind_the_order_of_neurons_and_fesem_does():
             state = method.collect(
                 method.start(fed, net, m.Context(0)), everybody, sent, 1
             )
-            outputs.append(answers(net, state["models"][0]))
+            outputs.append(answers(net, state.models[0]))
         assert [np.allclose(outputs[0], other, atol=1e-9) for other in outputs[1:]] == [
             kind is m.FeSEMMA
         ] * 2

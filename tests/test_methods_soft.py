@@ -74,10 +74,7 @@ def theta(net):
 
 def start(method, fed, net, **context):
     state = method.start(fed, net, methods.Context(0, **context))
-    return {
-        k: v.astype(np.float64) if v.dtype == np.float32 else v
-        for k, v in state.items()
-    }
+    return state.mapped(lambda v: v.astype(np.float64) if v.dtype == np.float32 else v)
 
 
 def given_losses(monkeypatch, table):
@@ -130,7 +127,9 @@ def test_weights_of_pfedgraph_and_fedsac_by_hand(monkeypatch):
         lambda directions: np.array([[1.0, 0, 0, 0]]),
     )
     cost = FedSaC().cost(
-        {"directions": np.zeros((4, 3, 2))}, np.arange(4), np.array([[-1.0, 0, 0, 0]])
+        SimpleNamespace(directions=np.zeros((4, 3, 2))),
+        np.arange(4),
+        np.array([[-1.0, 0, 0, 0]]),
     )
     assert np.allclose(nearest_weights(0.25 - cost), [[0.4375, 0.1875, 0.1875, 0.1875]])
 
@@ -185,10 +184,10 @@ def test_mixtures_against_a_loop(engine, theta, fed, net):
 
 def test_posteriors_by_hand():
     losses = np.array([[0.0, 0.0, 5.0], [np.log(3), 0.0, 5.0]])
-    state = {
-        "shares": np.array([[0.5, 0.5], [0.2, 0.8], [1.0, 0.0]]),
-        "parts": np.array([[0.2, 0.5], [0.05, 0.5]]),
-    }
+    state = SimpleNamespace(
+        shares=np.array([[0.5, 0.5], [0.2, 0.8], [1.0, 0.0]]),
+        parts=np.array([[0.2, 0.5], [0.05, 0.5]]),
+    )
     em, rc = (
         lambda *given, cls=cls: softmax(cls(2).scores(state, *given), axis=0)
         for cls in (FedEM, FedRC)
@@ -207,31 +206,30 @@ def test_posteriors_by_hand():
 def test_a_round_of_em_against_a_loop(cls, fed, net, engine):
     method, clients = cls(2), np.array([0, 2, 3])
     state = start(method, fed, net)
-    state["shares"] = np.array([[0.3, 0.7], [0.5, 0.5], [0.6, 0.4], [0.1, 0.9]])
-    before = {key: np.array(value) for key, value in state.items()}
+    state.shares = np.array([[0.3, 0.7], [0.5, 0.5], [0.6, 0.4], [0.1, 0.9]])
+    before = state.mapped(np.array)
     state, trained = method.train(state, clients, 1, engine)
     state = method.collect(state, clients, trained.theta, 1)
     sums, weights = np.zeros((2, 10)), fed.sizes[clients] / fed.sizes[clients].sum()
-    expected = np.zeros_like(before["models"])
+    expected = np.zeros_like(before.models)
     for client, weight in zip(clients, weights, strict=True):
-        losses = sample_losses(engine, before["models"], [client])[0]
-        q = before["shares"][client][:, None] * np.exp(-losses)
+        losses = sample_losses(engine, before.models, [client])[0]
+        q = before.shares[client][:, None] * np.exp(-losses)
         q /= q.sum(axis=0)
-        assert np.allclose(state["shares"][client], q.mean(axis=1))
+        assert np.allclose(state.shares[client], q.mean(axis=1))
         for k in range(2):
             expected[k] += (
-                weight
-                * engine.train(before["models"], [k], [client], 1, [q[k]]).theta[0]
+                weight * engine.train(before.models, [k], [client], 1, [q[k]]).theta[0]
             )
             np.add.at(sums[k], fed.labels[fed.train[client]], q[k])
-    assert np.allclose(state["models"], expected, atol=1e-12)
-    assert np.array_equal(state["shares"][1], before["shares"][1])  # who was not there
+    assert np.allclose(state.models, expected, atol=1e-12)
+    assert np.array_equal(state.shares[1], before.shares[1])  # who was not there
     if cls is FedRC:
         assert np.allclose(
-            state["parts"], (sums + 1e-8) / (sums + 1e-8).sum(axis=1, keepdims=True)
+            state.parts, (sums + 1e-8) / (sums + 1e-8).sum(axis=1, keepdims=True)
         )
-        assert state["parts"].min() > 0  # also of a class that nobody holds
-        assert state["sums"].shape == (4, 2, 10) and not state["sums"][1].any()
+        assert state.parts.min() > 0  # also of a class that nobody holds
+        assert state.sums.shape == (4, 2, 10) and not state.sums[1].any()
 
 
 def test_fedrc_parts_other_labels_and_not_other_classes():
@@ -298,25 +296,21 @@ def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
     given_losses(monkeypatch, {0: prefer, 1: [[1.0] * 4, [2.0] * 4, [0.5] * 4]})
     method = FedSoft(3)
     state = method.observe(start(method, fed, net), np.array([0, 1]), 1, engine)
-    assert np.allclose(state["importance"][:2], [[0.25, 0.75, 0], [0, 0, 1]], atol=3e-4)
-    assert np.allclose(state["counts"][0], np.array([0.25, 0.75, 1e-4]) * fed.sizes[0])
-    assert np.allclose(state["importance"].sum(axis=1), 1) and np.allclose(
-        state["importance"][2:], 1 / 3
+    assert np.allclose(state.importance[:2], [[0.25, 0.75, 0], [0, 0, 1]], atol=3e-4)
+    assert np.allclose(state.counts[0], np.array([0.25, 0.75, 1e-4]) * fed.sizes[0])
+    assert np.allclose(state.importance.sum(axis=1), 1) and np.allclose(
+        state.importance[2:], 1 / 3
     )
     theta, rows = method.dispatch(state, np.array([0]))
-    assert np.allclose(
-        theta[rows[0]], state["importance"][0] @ state["models"], atol=1e-12
-    )
+    assert np.allclose(theta[rows[0]], state.importance[0] @ state.models, atol=1e-12)
     # nothing is measured in round 2 but by who never was
     given_losses(monkeypatch, {i: [[9.0], [9.0], [1.0]] for i in range(4)})
     later = method.observe(state, np.array([0, 2]), 2, engine)
     assert (
-        np.array_equal(later["importance"][0], state["importance"][0])
-        and later["importance"][2].argmax() == 2
+        np.array_equal(later.importance[0], state.importance[0])
+        and later.importance[2].argmax() == 2
     )
-    assert (
-        method.observe(later, np.array([0]), 3, engine)["importance"][0].argmax() == 2
-    )
+    assert method.observe(later, np.array([0]), 3, engine).importance[0].argmax() == 2
 
 
 def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
@@ -325,7 +319,7 @@ def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
     )
     method = FedSoftAsRun(3)  # batches of four: means 3 against 2, then 2 against 1
     state = method.observe(start(method, fed, net), np.array([0]), 1, engine)
-    assert state["counts"][0].tolist() == [1, 6, 1]  # none becomes one
+    assert state.counts[0].tolist() == [1, 6, 1]  # none becomes one
     assert method.local_training() == {"proximal": 0.0} and method.period == 1
 
 
@@ -334,10 +328,10 @@ def test_fedsoft_centres_weigh_by_importance_and_samples(fed, net):
     v = np.array([[9, 10, 2], [1, 10, 8]]) / [[21], [19]]
     method = FedSoft(2)
     state = start(method, fed, net)
-    state["counts"][:3] = u * n[:, None]
+    state.counts[:3] = u * n[:, None]
     trained = np.random.default_rng(0).normal(size=(3, net.n_parameters))
     after = method.collect(state, np.arange(3), trained, 1)
-    assert np.allclose(after["models"], v @ trained) and np.array_equal(
+    assert np.allclose(after.models, v @ trained) and np.array_equal(
         method.serve(after)[0][:3], trained
     )
 
@@ -376,15 +370,15 @@ def test_fedce_by_hand(monkeypatch, engine, fed, net):
     far, spread = np.exp(-0.5 * np.sqrt(2)), []
     for round in (1, 2, 3):
         state = method.observe(state, everybody, round, engine)
-        assert state["labels"].tolist() == [0, 0, 1, 1]
+        assert state.labels.tolist() == [0, 0, 1, 1]
         assert np.allclose(
-            state["associations"],
+            state.associations,
             round * np.array([[1, far], [1, far], [far, 1], [far, 1]]),
         )
         state = method.collect(state, everybody, trained, round)
         mine = np.exp(round) / (2 * np.exp(round) + 2 * np.exp(round * far))
         assert np.allclose(
-            state["models"][0],
+            state.models[0],
             mine * trained[:2].sum(0) + (0.5 - mine) * trained[2:].sum(0),
         )
         spread.append(mine)
@@ -400,7 +394,7 @@ def graph_round(method, before, trained, sizes, clients=None):
     state = method.start(
         SimpleNamespace(n_clients=len(sizes), sizes=sizes), model, methods.Context(0)
     )
-    state["models"] = before
+    state.models = before
     clients = np.arange(len(sizes)) if clients is None else np.array(clients)
     return method.collect(state, clients, np.array(trained, dtype=float), 2)
 
@@ -411,8 +405,8 @@ def test_pfedgraph_mixes_alike_clients_and_leaves_the_absent_alone():
     state = graph_round(
         PFedGraph(), before, trained, [1, 1, 1, 1, 9], clients=[0, 1, 2, 3]
     )
-    assert np.allclose(state["models"], [[3.5, 0], [3.5, 0], [0, 4], [0, 4], [1, 1]])
-    assert np.allclose(state["mixing"][0], [0.5, 0.5, 0, 0, 0]) and state["mixing"][
+    assert np.allclose(state.models, [[3.5, 0], [3.5, 0], [0, 4], [0, 4], [1, 1]])
+    assert np.allclose(state.mixing[0], [0.5, 0.5, 0, 0, 0]) and state.mixing[
         4
     ].tolist() == [0, 0, 0, 0, 1]
 
@@ -423,17 +417,17 @@ def test_pfedgraph_published_looks_at_this_rounds_updates():
         [9.0, 1.0],
         [1.0, 9.0],
     ]  # from zero they are orthogonal nearly; both moved by a right angle
-    official = graph_round(PFedGraph(), before, trained, [1, 1])["mixing"]
-    published = graph_round(PFedGraphAsRun(), before, trained, [1, 1])["mixing"]
+    official = graph_round(PFedGraph(), before, trained, [1, 1]).mixing
+    published = graph_round(PFedGraphAsRun(), before, trained, [1, 1]).mixing
     cosine = 18 / 82
     assert np.allclose(official[0], nearest_weights(0.5 + np.array([1, cosine]) / 1.6))
     assert np.allclose(published[0], nearest_weights(0.5 + np.array([1, 0]) / 1.6))
     # a cosine of 0.95 counts as 1 in the official code only
     near = [[1.0, 0.0], [0.95, np.sqrt(1 - 0.95**2)]]
     assert np.allclose(
-        graph_round(PFedGraph(), np.zeros((2, 2)), near, [1, 1])["mixing"], 0.5
+        graph_round(PFedGraph(), np.zeros((2, 2)), near, [1, 1]).mixing, 0.5
     )
-    exact = graph_round(PFedGraphAsRun(), np.zeros((2, 2)), near, [1, 1])["mixing"]
+    exact = graph_round(PFedGraphAsRun(), np.zeros((2, 2)), near, [1, 1]).mixing
     assert np.allclose(exact[0], [0.5 + 0.05 / 3.2, 0.5 - 0.05 / 3.2])
 
 
@@ -482,8 +476,7 @@ def test_fedsac_measures_what_was_just_trained(fed, net, engine):
         outputs(engine, net.features, trained.theta[1:2], fed.train[3])[0]
     )
     assert (
-        np.array_equal(state["directions"][3], expected)
-        and not state["directions"][0].any()
+        np.array_equal(state.directions[3], expected) and not state.directions[0].any()
     )
     assert method.traffic(state, 10) == (10, 10 + 3 * 200)
 

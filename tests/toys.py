@@ -118,7 +118,7 @@ def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1,
         )
         state, trained = method.train(state, clients, round, engine)
         state = method.collect(state, clients, trained.theta, round)
-        yield {name: np.array(value) for name, value in state.items()}
+        yield state.mapped(np.array)
 
 
 def served(method, state):

@@ -70,6 +70,7 @@ from .plain import (
     FedSGDAsRun,
     Local,
 )
+from .state import State
 
 _WRITTEN = (
     FedAvg,
@@ -136,7 +137,7 @@ AS_RUN = {cls.__name__.removesuffix("AsRun"): cls for cls in _RUN}
 _BY_NAME = {cls.name: cls for cls in _WRITTEN}
 
 __all__ = ["RULES", "ClientGraph", "Context", "GraphMethod", "Method", "OnGraph"]
-__all__ += ["OwnModels", "build", "mix"]
+__all__ += ["OwnModels", "State", "build", "mix"]
 __all__ += ["canonical", *METHODS, *(cls.__name__ for cls in _RUN)]
 
 

@@ -3,31 +3,28 @@
 A method says what each participant starts from (:meth:`Method.dispatch`), how what came
 back is mixed (:meth:`Method.collect`) and which model serves each client
 (:meth:`Method.serve`); :meth:`Method.start` runs once. Everything that it remembers is
-in its state, a dict of arrays, so that a run can be saved and continued bit for bit.
+in its state (:mod:`fltnb.methods.state`), so that a run can be saved and continued bit
+for bit.
 """
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from .. import clustering
-from ..aggregate import mix, mix_groups
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase
 from ..settings import Count, Variant, brief, checked
 from .samples import check_validation
+from .state import State
 
 if TYPE_CHECKING:
     from ..models import Model
     from ..training import Engine, Evaluation, Trained
-
-__all__ = ["Context", "FixedGraph", "HardMethod", "Method", "mix", "mix_groups"]
-
-State = dict[str, np.ndarray]
 
 Rule = Literal["participants", "last_local", "last_aggregate"]
 RULES = get_args(Rule)
@@ -53,7 +50,7 @@ class Context:
     """
 
     seed: int
-    cache: Callable[[dict, Callable[[], State]], State] | None = None
+    cache: Callable[[dict, Callable[[], dict]], dict] | None = None
     progress: bool = False
     n_jobs: int | None = None
 
@@ -81,6 +78,8 @@ class Method:
 
     Attributes
     ----------
+    state_type : type
+        Class of its state.
     name : str
         The method's id everywhere (tables, colours, files).
     variant : {"as_written", "as_run"}
@@ -96,6 +95,7 @@ class Method:
         Whether it needs the list of layers that torchvision's networks lack.
     """
 
+    state_type: ClassVar[type[State]] = State
     name: ClassVar[str] = "method"
     variant: ClassVar[Variant] = "as_written"
     tests_served = True
@@ -194,9 +194,7 @@ class Method:
         ``changed`` (M,) says which; newcomers have the highest numbers. The default
         renews sample counts alone: it is refused where clients join.
         """
-        if "weights" not in state:
-            return state
-        return state | {"weights": np.asarray(fed.sizes, dtype=np.float64)}
+        return replace(state, weights=np.asarray(fed.sizes, dtype=np.float64))
 
     def revise(
         self, state: State, fed: Federation, round: int, context: Context
@@ -217,7 +215,7 @@ class Method:
 
         ``clients[j]`` starts from ``theta[rows[j]]``.
         """
-        return state["models"], state["row"][clients]
+        return state.models, state.row[clients]
 
     def train(
         self, state: State, clients: np.ndarray, round: int, engine: "Engine"
@@ -242,7 +240,7 @@ class Method:
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
-        return state["models"], state["row"]
+        return state.models, state.row
 
     def evaluate(self, state: State, engine: "Engine", split: str) -> "Evaluation":
         """Test all clients, in order, each with the model that it is served.
@@ -254,7 +252,7 @@ class Method:
 
     def labels(self, state: State) -> np.ndarray | None:
         """Cluster of each client (M,), or None for methods without clusters."""
-        return state.get("labels")
+        return state.labels
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Scalars that a participant ``(receives, sends)`` in the last round."""
@@ -297,49 +295,3 @@ class HardMethod(Method):
             raise FltnbError(
                 f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}."
             )
-
-
-def one_cluster(fed: Federation, theta: np.ndarray) -> State:
-    """State in which everybody is of cluster 0 and served the first of the models.
-
-    ``theta``: the models (K, P), or the only one (P,).
-    """
-    row = np.zeros(fed.n_clients, dtype=np.int64)
-    return {
-        "models": np.atleast_2d(theta),
-        "row": row,
-        "labels": row.copy(),
-        "weights": np.asarray(fed.sizes, dtype=np.float64),
-    }
-
-
-def unclustered(
-    fed: Federation, model: "Model", context: Context, n_models: int = 1
-) -> State:
-    """:func:`one_cluster` with copies of the ``initial`` model.
-
-    And with what clustering by models needs: ``trainable``, how many columns are
-    compared; ``heard``, which clients have trained; ``seed``, the run's.
-    """
-    theta = model.init(context.seed)
-    state = one_cluster(fed, np.repeat(theta[None], n_models, axis=0))
-    return state | {
-        "initial": theta,
-        "trainable": np.array(model.n_trainable),
-        "heard": np.zeros(fed.n_clients, dtype=bool),
-        "seed": np.array(context.seed),
-    }
-
-
-def alone(fed: Federation, theta: np.ndarray) -> State:
-    """State in which every client has a model of its own, all equal to ``theta``."""
-    return {
-        "models": np.repeat(theta[None], fed.n_clients, axis=0),
-        "row": np.arange(fed.n_clients, dtype=np.int64),
-        "weights": np.asarray(fed.sizes, dtype=np.float64),
-    }
-
-
-def several(model: "Model", context: Context, n_models: int) -> np.ndarray:
-    """Independent initial models (K, P); the first is where FedAvg starts."""
-    return np.stack([model.init(context.seed, k) for k in range(n_models)])

@@ -19,14 +19,28 @@ from ..errors import FltnbError
 from ..federations import SPLITS, Federation
 from ..federations.phases import Phase, phases
 from ..settings import Count, Natural
-from .base import PUBLISHED_RULE, Context, Rule, State
+from .base import PUBLISHED_RULE, Context, Rule
 from .flt import FLT
-from .graph import rewire
+from .graph import GraphState, rewire
+from .state import State
 
 Placing = Literal["recluster", "nearest"]
-CHANGES = ("pending", "flags", "alone")
-"""Of each client: it has new data and has not said so; it has; it is a newcomer that
-waits for its cluster."""
+
+
+@dataclass(eq=False, kw_only=True)
+class DynamicState(GraphState):
+    """And who has changed, bool (M,) each.
+
+    ``pending``: it has new data and has not said so; ``flags``: it has; ``alone``: it
+    is a newcomer that waits for its cluster. ``with_encoder``: how many clients have the
+    encoder; ``anchors`` (C, e): mean embeddings of the clusters.
+    """
+
+    pending: np.ndarray | None = None
+    flags: np.ndarray | None = None
+    alone: np.ndarray | None = None
+    with_encoder: np.ndarray | None = None
+    anchors: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -74,6 +88,7 @@ class DynamicFLT(FLT):
         never fires there is a warning.
     """
 
+    state_type = DynamicState
     name: str = field(default="flt_dynamic", kw_only=True)
     graph_decides = False
     membership: ClassVar = "clients"
@@ -165,91 +180,91 @@ class DynamicFLT(FLT):
             return "lambda"
         return "tau" if self.tau is not None and round % self.tau == 0 else ""
 
-    def start(self, fed: Federation, model, context: Context) -> State:
+    def start(self, fed: Federation, model, context: Context) -> DynamicState:
         """Cluster the clients for the first time; nobody has changed."""
-        state = super().start(fed, model, context)
-        for name in CHANGES:
-            state[name] = np.zeros(fed.n_clients, dtype=bool)
-        return state
+        state = self._clustered(super().start(fed, model, context), fed, context)
+        return _unchanged(state)
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray, State]:
-        """Cluster the clients as they are now."""
-        adjacency, labels, extra = super().client_graph(fed, context)
-        extra["with_encoder"] = np.array(fed.n_clients)
-        if self.nearest:
-            fitted = self.fitted(fed, context)
-            extra["anchors"] = _anchors(fitted, fed.sizes)
-            extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
-        return adjacency, labels, extra
+    def _clustered(
+        self, state: DynamicState, fed: Federation, context: Context
+    ) -> DynamicState:
+        """Note what is known of clusters that were just found among all clients."""
+        state = replace(state, with_encoder=np.array(fed.n_clients))
+        if not self.nearest:
+            return state
+        fitted = self.fitted(fed, context)
+        shares = np.array([np.count_nonzero(fitted.weights_), 0])
+        anchors = _anchors(fitted, fed.sizes)
+        return replace(state, anchors=anchors, sent=state.sent + shares)
 
     def changed(
         self,
-        state: State,
+        state: DynamicState,
         fed: Federation,
         model,
         changed: np.ndarray,
         context: Context,
-    ) -> State:
+    ) -> DynamicState:
         """Note who has new data, and take in newcomers.
 
         Alone at first, or at their nearest cluster.
         """
-        new = np.arange(fed.n_clients) >= len(state["row"])
+        new = np.arange(fed.n_clients) >= len(state.row)
+        before = state
         state = super().changed(state, fed, model, changed, context)
-        for name in CHANGES:
-            state[name] = np.append(state[name], np.zeros(new.sum(), dtype=bool))
-        state["pending"] |= changed & ~new
+        nobody = np.zeros(new.sum(), dtype=bool)
+        state = replace(
+            state,
+            pending=np.append(before.pending, nobody) | (changed & ~new),
+            flags=np.append(before.flags, nobody),
+            alone=np.append(before.alone, nobody),
+        )
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
-        state["alone"] |= new
-        state["flags"] |= new
-        return state
+        return replace(state, alone=state.alone | new, flags=state.flags | new)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Aggregate, and take the participants' flags (lines 13-20)."""
         state = super().collect(state, clients, theta, round)
-        present = np.isin(np.arange(len(state["row"])), clients)
-        return state | {
-            "flags": state["flags"] | (state["pending"] & present),
-            "pending": state["pending"] & ~present,
-        }
+        present = np.isin(np.arange(len(state.row)), clients)
+        return replace(
+            state,
+            flags=state.flags | (state.pending & present),
+            pending=state.pending & ~present,
+        )
 
     def revise(
         self, state: State, fed: Federation, round: int, context: Context
     ) -> State:
         """Place or re-cluster (lines 21-28)."""
-        raised = state["flags"] & ~state["alone"]
+        raised = state.flags & ~state.alone
         if self.drifted == "nearest" and raised.any():
             state = self._place(state, np.flatnonzero(raised), fed, context)
-        if not self._fires(int(state["flags"].sum()), round):
+        if not self._fires(int(state.flags.sum()), round):
             return state
 
-        adjacency, labels, extra = self.client_graph(fed, context)
-        unfit = state["alone"]
+        graph = self.client_graph(fed, context)
+        unfit = state.alone
         if self.lam is not None:
             # without lambda no flags are sent, so the server knows of newcomers only
-            unfit = unfit | state["flags"]
-        again = rewire(state, adjacency, labels, fed.sizes, ~unfit) | extra
+            unfit = unfit | state.flags
+        again = rewire(state, graph.adjacency, graph.labels, fed.sizes, ~unfit)
         # who has the encoder keeps it
         encoder = sent_parameters(self.encoder, fed.input_shape)
-        kept = np.array([0, encoder * int(state["with_encoder"])])
-        again["sent"] = state["sent"] + extra["sent"] - kept
-        for name in CHANGES:
-            again[name] = np.zeros_like(state[name])
-        return again
+        kept = np.array([0, encoder * int(state.with_encoder)])
+        again = replace(again, sent=state.sent + np.array(graph.sent) - kept)
+        return _unchanged(self._clustered(again, fed, context))
 
     def _place(
         self, state: State, who: np.ndarray, fed: Federation, context: Context
     ) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
         z = self._means(who, fed, context)
-        distance = np.linalg.norm(z[:, None] - state["anchors"], axis=2)
-        adjacency = state["relation"][state["row"]].copy()
-        labels = state["labels"].copy()
+        distance = np.linalg.norm(z[:, None] - state.anchors, axis=2)
+        adjacency = state.relation[state.row].copy()
+        labels = state.labels.copy()
         for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
             labels[client] = cluster
             adjacency[client] = labels == cluster
@@ -257,13 +272,16 @@ class DynamicFLT(FLT):
 
         trusted = ~np.isin(np.arange(fed.n_clients), who)
         placed = rewire(state, adjacency, labels, fed.sizes, trusted)
-        receive = (who >= state["with_encoder"]).sum()
+        receive = (who >= state.with_encoder).sum()
         encoder = sent_parameters(self.encoder, fed.input_shape)
-        placed["sent"] = state["sent"] + [z.size, receive * encoder]
-        placed["with_encoder"] = np.maximum(state["with_encoder"], who.max() + 1)
-        for name in CHANGES:
-            placed[name] = state[name] & trusted
-        return placed
+        return replace(
+            placed,
+            sent=state.sent + np.array([z.size, receive * encoder]),
+            with_encoder=np.maximum(state.with_encoder, who.max() + 1),
+            pending=state.pending & trusted,
+            flags=state.flags & trusted,
+            alone=state.alone & trusted,
+        )
 
     def _means(self, who: np.ndarray, fed: Federation, context: Context) -> np.ndarray:
         """Mean embeddings (n, e) of some clients."""
@@ -281,6 +299,12 @@ class DynamicFLTAsRun(DynamicFLT):
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
     graph: Literal["clusters", "full"] = "full"
+
+
+def _unchanged(state: DynamicState) -> DynamicState:
+    """Clear all flags."""
+    nobody = np.zeros(len(state.row), dtype=bool)
+    return replace(state, pending=nobody, flags=nobody, alone=nobody)
 
 
 def _anchors(fitted: FCR, sizes: np.ndarray) -> np.ndarray:

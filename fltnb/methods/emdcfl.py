@@ -7,7 +7,7 @@ share these neighbours' mean from then on, beginning with what they have just tr
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,14 +18,40 @@ from ..clustering import EMDClustering
 from ..errors import FltnbError
 from ..federations.phases import phases
 from ..progress import bar
-from .base import Context, FixedGraph, Method, State, alone
-from .flt import OneShot
-from .graph import ClientGraph, rewire
+from .base import Context, FixedGraph, Method
+from .graph import ClientGraph, GraphMethod, rewire
 from .modelspace import with_rows
 from .ownmodels import OwnModels, penultimate
+from .state import State, alone
 
 # cells of all cost matrices below which starting processes takes longer than the work
 SMALL = 20_000_000
+
+
+@dataclass(eq=False, kw_only=True)
+class EMDCFLState(State):
+    """And what the pairs of clients know of each other.
+
+    ``relation`` (R, M): distinct rows of the adjacency; ``distance`` (M, M) and
+    ``reference`` (M,), NaN where not measured; ``tolerance`` used last; ``local`` (M,
+    P): last trained models, while they are needed; ``present, trained, measured`` (M,):
+    who took part in this round, in any, and in the clustering; ``again``: whether pairs
+    are measured anew; ``net``: the network's name; ``sent`` (2,): scalars moved up and
+    down.
+    """
+
+    relation: np.ndarray
+    distance: np.ndarray
+    reference: np.ndarray
+    tolerance: np.ndarray
+    local: np.ndarray
+    present: np.ndarray
+    trained: np.ndarray
+    measured: np.ndarray
+    again: np.ndarray
+    net: np.ndarray
+    sent: np.ndarray
+    memory: None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -50,6 +76,7 @@ class EMDCFL(Method):
         clustering one-shot for each pair.
     """
 
+    state_type = EMDCFLState
     name = "emdcfl"
     split = "val"
 
@@ -76,21 +103,25 @@ class EMDCFL(Method):
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""
         M = fed.n_clients
-        state = alone(fed, model.init(context.seed))
-        return state | {
-            "labels": state["row"].copy(),
-            "relation": np.eye(M, dtype=np.uint8),
-            "distance": np.where(np.eye(M, dtype=bool), 0.0, np.nan),
-            "reference": np.full(M, np.nan),
-            "tolerance": np.array(np.nan),
-            "local": state["models"].copy(),  # last trained models
-            "present": np.zeros(M, dtype=bool),
-            "trained": np.zeros(M, dtype=bool),
-            "measured": np.zeros(M, dtype=bool),
-            "again": np.array(self.repeat),
-            "net": np.array(model.name),
-            "sent": np.zeros(2, dtype=np.int64),
-        }
+        theta = model.init(context.seed)
+        nobody = np.zeros(M, dtype=bool)
+        return alone(
+            EMDCFLState,
+            fed,
+            theta,
+            labels=np.arange(M),
+            relation=np.eye(M, dtype=np.uint8),
+            distance=np.where(np.eye(M, dtype=bool), 0.0, np.nan),
+            reference=np.full(M, np.nan),
+            tolerance=np.array(np.nan),
+            local=np.repeat(theta[None], M, axis=0),
+            present=nobody,
+            trained=nobody,
+            measured=nobody,
+            again=np.array(self.repeat),
+            net=np.array(model.name),
+            sent=np.zeros(2, dtype=np.int64),
+        )
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
@@ -99,72 +130,73 @@ class EMDCFL(Method):
 
         :meth:`revise` does it again where clusters change.
         """
-        everybody = np.arange(len(state["row"]))
+        everybody = np.arange(len(state.row))
         present = np.isin(everybody, clients)
-        state = state | {"present": present, "trained": state["trained"] | present}
+        state = replace(state, present=present, trained=state.trained | present)
         if round == 1 and present.all():
-            state["again"] = np.array(False)  # one-shot in any case
+            # one-shot in any case
+            state = replace(state, again=np.array(False))
         if self._keeps_local(state):
-            state["local"] = with_rows(state["local"], clients, theta)
+            state = replace(state, local=with_rows(state.local, clients, theta))
 
         if self.rule == "last_local":
-            clients, theta = everybody, state["local"]
-        share = state["relation"][:, clients] * state["weights"][clients]
-        return state | {"models": mix_groups(share, theta, state["models"])}
+            clients, theta = everybody, state.local
+        share = state.relation[:, clients] * state.weights[clients]
+        return replace(state, models=mix_groups(share, theta, state.models))
 
     def revise(self, state: State, fed, round: int, context: Context) -> State:
         """Measure pairs for the first time, connect, and average in the new clusters.
 
         With ``repeat`` all pairs are measured anew.
         """
-        new = state["trained"]
-        if not state["again"]:
-            new = new & ~state["measured"]
+        new = state.trained
+        if not state.again:
+            new = new & ~state.measured
         if not new.any():
             return state
-        state = state | {"measured": state["measured"] | new}
-        if state["trained"].sum() > 1:
+        state = replace(state, measured=state.measured | new)
+        if state.trained.sum() > 1:
             state = self._measure(state, fed, new, context)
             adjacency, labels, tolerance = self.clusterer.connect(
-                state["distance"], state["reference"]
+                state.distance, state.reference
             )
             everybody = np.ones(fed.n_clients, dtype=bool)
             state = rewire(state, adjacency, labels, fed.sizes, everybody)
-            state["tolerance"] = np.array(tolerance)
             # a cluster of which nobody took part has the mean of what it was served
-            share = state["relation"] * state["weights"]
+            share = state.relation * state.weights
             if self.rule == "participants":
-                share = share * state["present"]
-            state["models"] = mix_groups(share, state["local"], state["models"])
+                share = share * state.present
+            models = mix_groups(share, state.local, state.models)
+            state = replace(state, models=models, tolerance=np.array(tolerance))
         if not self._keeps_local(state):
-            state["local"] = state["local"][:0].copy()
+            state = replace(state, local=state.local[:0].copy())
         return state
 
     def _keeps_local(self, state: State) -> bool:
         """Whether clients' own models are still needed."""
-        complete = state["measured"].all() and not state["again"]
+        complete = state.measured.all() and not state.again
         return self.rule == "last_local" or not complete
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, under models trained last."""
         from .. import models
 
-        net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
-        others = _pairs(state["trained"], new)
+        net = models.make(str(state.net), fed.input_shape, fed.n_classes)
+        others = _pairs(state.trained, new)
         clusterer = clone(self.clusterer)
         if clusterer.n_jobs is None:
             cells = _cells(fed, others, int(clusterer.max_samples))
             clusterer.n_jobs = 1 if cells < SMALL else (context.n_jobs or -1)
 
-        tasks = _embedded(net, fed, state["local"], others)
+        tasks = _embedded(net, fed, state.local, others)
         shown = bar(
             tasks, context.progress, total=len(others), desc="emdcfl", unit="client"
         )
-        distance = state["distance"].copy()
-        reference = state["reference"].copy()
+        distance = state.distance.copy()
+        reference = state.reference.copy()
         clusterer.measure(shown, distance, reference)
-        sent = state["sent"] + exchanged(clusterer, fed, net, others)
-        return state | {"distance": distance, "reference": reference, "sent": sent}
+        sent = state.sent + exchanged(clusterer, fed, net, others)
+        return replace(state, distance=distance, reference=reference, sent=sent)
 
     def clustering(
         self, fed, model: str, training: Mapping[str, Any]
@@ -203,12 +235,12 @@ class EMDCFL(Method):
         Its averages were theirs already.
         """
         one_phase = type(self) in (EMDCFL, EMDCFLAsRun) and len(phases(fed)) == 1
-        if not one_phase or not state["measured"].all():
+        if not one_phase or not state.measured.all():
             return None
-        key = graph_key(self.rule, state["relation"], state["row"])
-        return FixedGraph(key, state["labels"], self.setup_bytes(state))
+        key = graph_key(self.rule, state.relation, state.row)
+        return FixedGraph(key, state.labels, self.setup_bytes(state))
 
-    setup_bytes = OneShot.setup_bytes
+    setup_bytes = GraphMethod.setup_bytes
 
 
 @dataclass(eq=False, repr=False)

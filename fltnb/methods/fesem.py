@@ -15,16 +15,18 @@ import numpy as np
 from ..aggregate import mix_groups
 from ..randomness import integer, stream
 from ..settings import NonNegative
-from .base import (
-    PUBLISHED_RULE,
-    Context,
-    HardMethod,
-    Rule,
-    State,
-    unclustered,
-)
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores
+from .state import State, Unclustered, unclustered
+
+
+@dataclass(eq=False, kw_only=True)
+class FeSEMState(Unclustered):
+    """And the last known models (M, P); FeSEM+MA: ``shapes`` (layers, 2)."""
+
+    memory: np.ndarray
+    shapes: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -61,6 +63,7 @@ class FeSEM(HardMethod):
         clients.
     """
 
+    state_type = FeSEMState
     name = "fesem"
 
     lam: NonNegative = 0.1
@@ -83,42 +86,42 @@ class FeSEM(HardMethod):
         There is one centre, or K equal ones where EM does not make them.
         """
         n_models = 1 if self.grouping == "em" else self.n_clusters
-        state = unclustered(fed, model, context, n_models)
+        memory = np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0)
+        state = unclustered(FeSEMState, fed, model, context, n_models, memory=memory)
         if self.grouping == "random":
             drawn = stream(context.seed, "method").permutation(fed.n_clients)
-            state["row"] = drawn % self.n_clusters
-            state["labels"] = state["row"]
-        state["memory"] = np.repeat(state["initial"][None], fed.n_clients, axis=0)
+            row = drawn % self.n_clusters
+            state = replace(state, row=row, labels=row)
         return state
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """E-step on the last known models, then M-step."""
-        memory = state["memory"]
+        memory = state.memory
         if self.rule == "last_aggregate":
-            memory = state["models"][state["row"]]
+            memory = state.models[state.row]
         memory[clients] = theta
-        heard = state["heard"].copy()
+        heard = state.heard.copy()
         heard[clients] = True
-        state = state | {"memory": memory, "heard": heard}
+        state = replace(state, memory=memory, heard=heard)
 
-        models = state["models"]
+        models = state.models
         if len(models) < self.n_clusters <= heard.sum():
             models = self._first_centers(state, round)
-        row = state["row"]
+        row = state.row
         if self.grouping != "random":
-            n = int(state["trainable"])
-            origin = state["initial"][:n]
+            n = int(state.trainable)
+            origin = state.initial[:n]
             row = scores(memory[:, :n], models[:, :n], origin).argmin(axis=1)
 
-        own, trained, sizes = row, memory, state["weights"]
+        own, trained, sizes = row, memory, state.weights
         if self.rule == "participants":
             own, trained, sizes = row[clients], theta, sizes[clients]
         weights = sizes if self.weighting == "samples" else np.ones_like(sizes)
         share = (own == np.arange(len(models))[:, None]) * weights
         models = self.averaged(state, share, sizes, trained, models)
-        return state | {"models": models, "row": row, "labels": row}
+        return replace(state, models=models, row=row, labels=row)
 
     def _first_centers(self, state: State, round: int) -> np.ndarray:
         """K centres (K, P) from k-means on the models heard so far.
@@ -126,12 +129,12 @@ class FeSEM(HardMethod):
         With fewer distinct models some centres stay at the old one.
         """
         K = self.n_clusters
-        n = int(state["trainable"])
-        known = state["memory"][state["heard"]]
+        n = int(state.trainable)
+        known = state.memory[state.heard]
         once = np.ones(len(known), dtype=int)
-        seed = integer(int(state["seed"]), "method", round)
-        labels = best_start(known[:, :n], once, state["initial"][:n], K, seed)
-        old = np.repeat(state["models"], K, axis=0)
+        seed = integer(int(state.seed), "method", round)
+        labels = best_start(known[:, :n], once, state.initial[:n], K, seed)
+        old = np.repeat(state.models, K, axis=0)
         return cluster_means(labels, once, known, old)
 
     def averaged(
@@ -154,11 +157,11 @@ class FeSEM(HardMethod):
         if self.report == "own":
             return super().evaluate(state, engine, split)
 
-        n_models = len(state["models"])
+        n_models = len(state.models)
         M = engine.fed.n_clients
         rows = np.repeat(np.arange(n_models), M)
         clients = np.tile(np.arange(M), n_models)
-        every = engine.evaluate(state["models"], rows, clients, split)
+        every = engine.evaluate(state.models, rows, clients, split)
         best = every.correct.reshape(n_models, M).sum(axis=1).argmax()
         own = slice(best * M, (best + 1) * M)
         return replace(
@@ -204,7 +207,7 @@ class FeSEMMA(FeSEM):
             if len(shape) > 1
         ]
         state = super().start(fed, model, context)
-        return state | {"shapes": np.array(shapes, dtype=np.int64)}
+        return replace(state, shapes=np.array(shapes, dtype=np.int64))
 
     def averaged(
         self,
@@ -219,11 +222,19 @@ class FeSEMMA(FeSEM):
         for center, weights in enumerate(share):
             members = np.flatnonzero(weights > 0)
             if len(members):
-                layers = [split(trained[i], state["shapes"]) for i in members]
+                layers = [split(trained[i], state.shapes) for i in members]
                 largest = int(sizes[members].argmax())
                 mean = matched_mean(layers, weights[members], largest)
                 models[center] = joined(mean)
         return models
+
+
+@dataclass(eq=False, kw_only=True)
+class FedSEMState(Unclustered):
+    """And the centres (K, P) of k-means, and the last known models (M, P) if needed."""
+
+    centers: np.ndarray
+    memory: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -242,65 +253,70 @@ class FedSEM(HardMethod):
         ``last_aggregate`` were served last.
     """
 
+    state_type = FedSEMState
     name = "fedsem"
 
     rule: Rule = "participants"
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows."""
-        state = unclustered(fed, model, context, self.n_clusters)
-        state["centers"] = state["models"][:, : model.n_trainable].copy()
-        del state["labels"]  # there are none yet
+        K = self.n_clusters
+        theta = model.init(context.seed)
+        centers = np.repeat(theta[None, : model.n_trainable], K, axis=0)
+        memory = None
         if self.rule != "last_aggregate":
-            state["memory"] = np.repeat(state["initial"][None], fed.n_clients, axis=0)
-        return state
+            memory = np.repeat(theta[None], fed.n_clients, axis=0)
+        more = {"centers": centers, "memory": memory}
+        state = unclustered(FedSEMState, fed, model, context, K, **more)
+        return replace(state, labels=None)  # there are none yet
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Group all clients by their last known models, then average in the groups."""
-        if "memory" in state:
-            state["memory"][clients] = theta
+        if state.memory is not None:
+            state.memory[clients] = theta
         points, which = self._known(state, clients, theta)
         groups, centers = self._grouped(state, points, np.bincount(which), round)
         labels = groups[which]
 
         # plain centres, but averages by samples
-        own, trained, weights = groups, points, np.bincount(which, state["weights"])
+        own, trained, weights = groups, points, np.bincount(which, state.weights)
         if self.rule == "participants":
-            own, trained, weights = labels[clients], theta, state["weights"][clients]
-        models = cluster_means(own, weights, trained, state["models"])
-        return state | {
-            "row": labels,
-            "labels": labels,
-            "models": models,
-            "centers": centers.astype(theta.dtype),
-        }
+            own, trained, weights = labels[clients], theta, state.weights[clients]
+        models = cluster_means(own, weights, trained, state.models)
+        return replace(
+            state,
+            row=labels,
+            labels=labels,
+            models=models,
+            centers=centers.astype(theta.dtype),
+        )
 
     def _known(
         self, state: State, clients: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Different models (D, P) known of the clients, and which each has (M,)."""
-        if self.rule != "last_aggregate" and "labels" in state:
-            return state["memory"], np.arange(len(state["row"]))
+        if self.rule != "last_aggregate" and state.labels is not None:
+            return state.memory, np.arange(len(state.row))
         # absent clients hold one of the K models: at most n + K different ones
-        place = len(theta) + state["row"]
+        place = len(theta) + state.row
         place[clients] = np.arange(len(theta))
         held, which = np.unique(place, return_inverse=True)
-        return np.vstack([theta, state["models"]])[held], which
+        return np.vstack([theta, state.models])[held], which
 
     def _grouped(
         self, state: State, points: np.ndarray, count: np.ndarray, round: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Group models (D,) that ``count`` clients hold each; also the centres."""
-        n = int(state["trainable"])  # without batch-norm statistics
+        n = int(state.trainable)  # without batch-norm statistics
         compared = points[:, :n]
-        initial = state["initial"][:n]
-        if "labels" in state:
-            return lloyd(compared, count, state["centers"], initial)
-        seed = integer(int(state["seed"]), "method", round)
+        initial = state.initial[:n]
+        if state.labels is not None:
+            return lloyd(compared, count, state.centers, initial)
+        seed = integer(int(state.seed), "method", round)
         groups = best_start(compared, count, initial, self.n_clusters, seed)
-        return groups, cluster_means(groups, count, compared, state["centers"])
+        return groups, cluster_means(groups, count, compared, state.centers)
 
 
 @dataclass(eq=False, repr=False)

@@ -22,7 +22,7 @@ from ..federations import Federation, to_inputs
 from ..federations.own import integers
 from ..federations.phases import phases
 from ..settings import Positive, brief
-from .base import PUBLISHED_RULE, Context, Rule, State
+from .base import PUBLISHED_RULE, Context, Rule
 from .graph import ClientGraph, GraphMethod
 
 # samples of all clients below which starting processes takes longer than the work
@@ -130,7 +130,7 @@ class OneShot(GraphMethod):
             return self.clusterer
         made = clone(self.clusterer)
 
-        def compute() -> State:
+        def compute() -> dict[str, np.ndarray]:
             self.fit(made, fed, context)
             return learned(made)
 
@@ -143,13 +143,9 @@ class OneShot(GraphMethod):
             setattr(made, name, value.item() if value.ndim == 0 else value)
         return made
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
         """Cluster the clients, once."""
-        found = self._graph(self.fitted(fed, context), fed)
-        sent = np.array(found.sent, dtype=np.int64)
-        return found.adjacency, found.labels, {"sent": sent}
+        return self._graph(self.fitted(fed, context), fed)
 
     def clustering(
         self, fed: Federation, model: str, training: Mapping[str, Any]
@@ -192,13 +188,8 @@ class OneShot(GraphMethod):
         labels = np.where(noise, labels.max() + np.cumsum(noise), labels)
         return labels[:, None] == labels, labels
 
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Count what the clustering sends, four bytes a scalar."""
-        up, down = state["sent"]
-        return 4 * int(up), 4 * int(down)
 
-
-def learned(fitted: Any) -> State:
+def learned(fitted: Any) -> dict[str, np.ndarray]:
     """Return what an estimator has learned, as arrays by name."""
     kept = (int, float, np.ndarray, np.generic)
     return {

@@ -7,7 +7,7 @@ adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clust
 to M.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,22 @@ from ..aggregate import distinct_rows, graph_key, mix
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
-from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State
+from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule
+from .state import State
+
+
+@dataclass(eq=False, kw_only=True)
+class GraphState(State):
+    """And the graph.
+
+    ``relation`` (R, M): distinct rows of the adjacency; ``memory`` (M, P): last trained
+    models, under the rule "last_local"; ``sent`` (2,): scalars that finding the graph
+    moved up and down.
+    """
+
+    relation: np.ndarray
+    memory: np.ndarray | None = None
+    sent: np.ndarray | None = None
 
 
 class ClientGraph(NamedTuple):
@@ -46,6 +61,7 @@ class GraphMethod(Method):
         "last_aggregate": the last one served.
     """
 
+    state_type = GraphState
     # whether a change of the federation redraws the graph, which takes no clustering
     redrawn = False
     # whether equal graphs mean equal runs: nothing of this class is changed
@@ -53,32 +69,28 @@ class GraphMethod(Method):
 
     rule: Rule = field(default="participants", kw_only=True)
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray | None, State]:
-        """Return the adjacency (M, M), labels (M,) or None, and extra state.
-
-        The adjacency is in [0, 1] with ones on the diagonal.
-        """
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
+        """Return the graph; the adjacency is in [0, 1] with ones on the diagonal."""
         raise NotImplementedError
 
     def start(self, fed: Federation, model, context: Context) -> State:
         """Build the graph; all models start from one common initialisation."""
-        adjacency, labels, extra = self.client_graph(fed, context)
-        self._check_graph(np.asarray(adjacency), fed.n_clients)
-        relation, row = distinct_rows(adjacency)
+        graph = self.client_graph(fed, context)
+        self._check_graph(np.asarray(graph.adjacency), fed.n_clients)
+        relation, row = distinct_rows(graph.adjacency)
         theta = model.init(context.seed)
-        state = {
-            "models": np.repeat(theta[None], len(relation), axis=0),
-            "row": row,
-            "relation": relation,
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-        }
-        if labels is not None:
-            state["labels"] = np.asarray(labels, dtype=np.int64)
+        memory = None
         if self.rule == "last_local":
-            state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
-        return state | extra
+            memory = np.repeat(theta[None], fed.n_clients, axis=0)
+        return self.state_type(
+            models=np.repeat(theta[None], len(relation), axis=0),
+            row=row,
+            relation=relation,
+            weights=np.asarray(fed.sizes, dtype=np.float64),
+            labels=_integers(graph.labels),
+            memory=memory,
+            sent=np.array(graph.sent, dtype=np.int64),
+        )
 
     def _check_graph(self, graph: np.ndarray, M: int) -> None:
         fits = graph.shape == (M, M) and ((graph >= 0) & (graph <= 1)).all()
@@ -92,9 +104,15 @@ class GraphMethod(Method):
         """Return the graph, unless the federation changes or more decides the run."""
         if len(phases(fed)) > 1 or not self.graph_decides:
             return None
-        adjacency, labels, extra = self.client_graph(fed, context)
-        key = graph_key(self.rule, *distinct_rows(adjacency))
-        return FixedGraph(key, labels, self.setup_bytes(extra))
+        graph = self.client_graph(fed, context)
+        key = graph_key(self.rule, *distinct_rows(graph.adjacency))
+        up, down = graph.sent
+        return FixedGraph(key, graph.labels, (4 * up, 4 * down))
+
+    def setup_bytes(self, state: State) -> tuple[int, int]:
+        """Count what finding the graph moved, four bytes a scalar."""
+        up, down = state.sent
+        return 4 * int(up), 4 * int(down)
 
     def changed(
         self,
@@ -109,13 +127,13 @@ class GraphMethod(Method):
         A newcomer starts from the mean of all models.
         """
         if self.redrawn:
-            adjacency, labels, _ = self.client_graph(fed, context)
-            return rewire(state, adjacency, labels, fed.sizes, ~changed)
+            graph = self.client_graph(fed, context)
+            return rewire(state, graph.adjacency, graph.labels, fed.sizes, ~changed)
 
-        known = state["relation"][state["row"]]
+        known = state.relation[state.row]
         new = fed.n_clients - len(known)
         adjacency = block_diag(known, np.eye(new, dtype=known.dtype))
-        labels = state.get("labels")
+        labels = state.labels
         if labels is not None:
             labels = np.append(labels, labels.max() + 1 + np.arange(new))
         everybody = np.ones(fed.n_clients, dtype=bool)
@@ -126,31 +144,35 @@ class GraphMethod(Method):
     ) -> State:
         """Average over each neighbourhood under the non-participant rule."""
         # (R, M): who counts in which row, and how much
-        share = state["relation"] * state["weights"]
+        share = state.relation * state.weights
         if self.rule == "last_local":
-            state["memory"][clients] = theta
-            return state | {"models": mix(_normalised(share), state["memory"])}
+            state.memory[clients] = theta
+            return replace(state, models=mix(_normalised(share), state.memory))
 
         kept = self._kept(state, clients, share)
         W = _normalised(np.hstack([share[:, clients], kept]))
-        return state | {"models": mix(W, theta, state["models"])}
+        return replace(state, models=mix(W, theta, state.models))
 
     def _kept(self, state: State, clients: np.ndarray, share: np.ndarray) -> np.ndarray:
         """Weights (R, R) of the models that there were before the round."""
-        row = state["row"]
+        row = state.row
         if self.rule == "last_aggregate":
             # Absent clients contribute their row's model: their weights add up per
             # row, so no (M, P) array is needed.
             absent = share.copy()
             absent[:, clients] = 0
-            return absent @ np.eye(len(state["models"]))[row]
+            return absent @ np.eye(len(state.models))[row]
 
         # A neighbourhood without any participant keeps its model. On a soft graph so
         # does, in part, one whose participants are all far: else a weight next to
         # nothing would, made to sum to 1, replace the model.
-        near = state["relation"][:, clients].max(axis=1)
-        mean_weight = np.bincount(row, state["weights"]) / np.bincount(row)
+        near = state.relation[:, clients].max(axis=1)
+        mean_weight = np.bincount(row, state.weights) / np.bincount(row)
         return np.diag((1.0 - near) * mean_weight)
+
+
+def _integers(labels: np.ndarray | None) -> np.ndarray | None:
+    return None if labels is None else np.asarray(labels, dtype=np.int64)
 
 
 def _normalised(share: np.ndarray) -> np.ndarray:
@@ -170,13 +192,13 @@ def rewire(
     models that the ``trusted`` (M,) among them were served so far (all of them where
     none is). Newcomers bring the mean of all.
     """
-    row = state["row"]
+    row = state.row
     before = len(row)
-    served = state["models"]
+    served = state.models
     weights = np.asarray(sizes, dtype=np.float64)
     new = len(weights) - before
     if new > 0:
-        old = np.bincount(row, state["weights"], minlength=len(served))
+        old = np.bincount(row, state.weights, minlength=len(served))
         served = np.vstack([served, mix(old[None] / old.sum(), served)])
         row = np.append(row, np.full(new, len(served) - 1))
 
@@ -188,16 +210,17 @@ def rewire(
     lost = share.sum(axis=1) == 0
     share[lost] = every[lost]
 
-    state = state | {
-        "models": mix(_normalised(share), served),
-        "row": place,
-        "relation": relation,
-        "weights": weights,
-    }
-    if labels is not None:
-        state["labels"] = np.asarray(labels, dtype=np.int64)
-    if "memory" in state:
-        state["memory"] = np.vstack([state["memory"], served[row[before:]]])
+    state = replace(
+        state,
+        models=mix(_normalised(share), served),
+        row=place,
+        relation=relation,
+        weights=weights,
+        labels=state.labels if labels is None else _integers(labels),
+    )
+    if state.memory is not None:
+        memory = np.vstack([state.memory, served[row[before:]]])
+        state = replace(state, memory=memory)
     return state
 
 
@@ -214,11 +237,9 @@ class FedAvg(GraphMethod):
 
     rule: Rule = field(default="participants", kw_only=False)
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray | None, State]:
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
         """Everybody is everybody's neighbour."""
-        return np.ones((fed.n_clients, fed.n_clients), dtype=np.uint8), None, {}
+        return ClientGraph(np.ones((fed.n_clients, fed.n_clients), dtype=np.uint8))
 
 
 @dataclass(eq=False, repr=False)
@@ -240,17 +261,9 @@ class OnGraph(GraphMethod):
 
     graph: ClientGraph
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray | None, State]:
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
         """Return the graph that was given."""
-        adjacency, labels, sent = self.graph
-        return adjacency, labels, {"sent": np.array(sent, dtype=np.int64)}
-
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Count what was sent to find it, four bytes a scalar."""
-        up, down = state["sent"]
-        return 4 * int(up), 4 * int(down)
+        return self.graph
 
 
 @dataclass(eq=False, repr=False)
@@ -267,12 +280,11 @@ class Oracle(FedAvg):
                 "give `clusters` when you build the federation."
             )
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
         """Neighbours are the clients of the same true cluster."""
         self.check(fed)
-        return fed.clusters[:, None] == fed.clusters[None], fed.clusters, {}
+        same = fed.clusters[:, None] == fed.clusters[None]
+        return ClientGraph(same, fed.clusters)
 
 
 @dataclass(eq=False, repr=False)

@@ -7,7 +7,7 @@ them back.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,11 +19,21 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
 from ..settings import Count, Natural
-from .base import Context, State
+from .base import Context
 from .flt import OneShot
+from .graph import ClientGraph, GraphState
+from .state import State
 
 if TYPE_CHECKING:
     from ..models import Model
+
+
+@dataclass(eq=False, kw_only=True)
+class MTHFLState(GraphState):
+    """And the columns (P,) that all tasks share, and the users' ``tasks`` (M,)."""
+
+    shared: np.ndarray | None = None
+    tasks: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -64,6 +74,7 @@ class MTHFL(OneShot):
         layers than are to be shared.
     """
 
+    state_type = MTHFLState
     name: str = field(default="mthfl", kw_only=True)
     default = EigenRelevance
     groupings = ("oracle", "random")
@@ -85,9 +96,7 @@ class MTHFL(OneShot):
                 )
         super().check(fed)
 
-    def client_graph(
-        self, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
         """Neighbours are the users of the same LPS."""
         if not isinstance(self.clusterer, str):
             return super().client_graph(fed, context)
@@ -95,8 +104,7 @@ class MTHFL(OneShot):
         labels = fed.clusters
         if self.clusterer == "random":
             labels = stream(context.seed, "method").permutation(labels)
-        nothing_sent = {"sent": np.zeros(2, dtype=np.int64)}
-        return labels[:, None] == labels, labels, nothing_sent
+        return ClientGraph(labels[:, None] == labels, labels)
 
     def clustering(
         self, fed: Federation, model: str, training: Mapping[str, Any]
@@ -109,8 +117,8 @@ class MTHFL(OneShot):
     def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Group the users, and find the layers that they share."""
         state = super().start(fed, model, context)
-        state["shared"] = shared_columns(model, self.shared)
-        return self._with_tasks(state, fed)
+        shared = shared_columns(model, self.shared)
+        return self._with_tasks(replace(state, shared=shared), fed)
 
     def changed(
         self,
@@ -125,7 +133,7 @@ class MTHFL(OneShot):
         return self._with_tasks(state, fed)
 
     def _with_tasks(self, state: State, fed: Federation) -> State:
-        return state | {"tasks": fed.clusters} if self.view == "task" else state
+        return replace(state, tasks=fed.clusters) if self.view == "task" else state
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
@@ -134,27 +142,27 @@ class MTHFL(OneShot):
         state = super().collect(state, clients, theta, round)
         if round % self.local_rounds:
             return state
-        models = state["models"].copy()
-        columns = state["shared"]
+        models = state.models.copy()
+        columns = state.shared
         weights = np.ones(len(models))
         if self.weighting == "samples":
-            weights = np.bincount(state["row"], state["weights"])
+            weights = np.bincount(state.row, state.weights)
         models[:, columns] = mix(weights[None] / weights.sum(), models[:, columns])
-        return state | {"models": models}
+        return replace(state, models=models)
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Model of every user's own LPS, or of its task's (``view``)."""
-        if "tasks" not in state:
+        if state.tasks is None:
             return super().serve(state)
-        row = state["row"]
+        row = state.row
         served = np.empty_like(row)
-        for task in np.unique(state["tasks"]):
-            users = state["tasks"] == task
+        for task in np.unique(state.tasks):
+            users = state.tasks == task
             server = np.bincount(row[users]).argmax()
             if self.clusterer == "random":
-                server = row[state["labels"] == task][0]
+                server = row[state.labels == task][0]
             served[users] = server
-        return state["models"], served
+        return state.models, served
 
 
 def shared_columns(model: "Model", shared: int | None) -> np.ndarray:

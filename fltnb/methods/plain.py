@@ -1,6 +1,6 @@
 """Methods without clusters: training alone, and FedAvg with another step."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,9 +8,10 @@ import numpy as np
 from ..aggregate import mix
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share
-from .base import PUBLISHED_RULE, Context, Method, Rule, State, alone
+from .base import PUBLISHED_RULE, Context, Method, Rule
 from .graph import FedAvg
 from .modelspace import with_rows
+from .state import State, alone
 
 
 @dataclass(eq=False, repr=False)
@@ -26,22 +27,22 @@ class Local(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One model per client."""
-        return alone(fed, model.init(context.seed))
+        return alone(State, fed, model.init(context.seed))
 
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
         """Keep every client's model; newcomers begin like everybody else."""
-        known = state["models"]
-        fresh = alone(fed, model.init(context.seed).astype(known.dtype))
-        models = with_rows(fresh["models"], slice(len(known)), known)
-        return fresh | {"models": models}
+        known = state.models
+        fresh = alone(State, fed, model.init(context.seed).astype(known.dtype))
+        models = with_rows(fresh.models, slice(len(known)), known)
+        return replace(fresh, models=models)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Keep what each participant trained."""
-        return state | {"models": with_rows(state["models"], clients, theta)}
+        return replace(state, models=with_rows(state.models, clients, theta))
 
 
 @dataclass(eq=False, repr=False)
@@ -113,7 +114,7 @@ class FedSGD(FedAvg):
     ) -> State:
         """As FedAvg; a client counts as much as the samples of its gradient."""
         if self.batch is not None:
-            state = state | {"weights": np.minimum(state["weights"], self.batch)}
+            state = replace(state, weights=np.minimum(state.weights, self.batch))
         return super().collect(state, clients, theta, round)
 
     def _drawn(self, n: int, seed: int, round: int, client: int) -> np.ndarray:
@@ -157,9 +158,9 @@ class FedDist(FedAvg):
         """Take the partial step."""
         weights = np.ones(len(clients))
         if self.by_samples:
-            weights = state["weights"][clients]
+            weights = state.weights[clients]
         W = np.append(self.epsilon * (weights / weights.sum()), 1 - self.epsilon)
-        return state | {"models": mix(W[None], theta, state["models"])}
+        return replace(state, models=mix(W[None], theta, state.models))
 
 
 @dataclass(eq=False, repr=False)
@@ -206,8 +207,8 @@ class FedDANE(FedAvg):
         """Both phases."""
         from .baselines.autograd import CorrectedEngine
 
-        theta = state["models"][0].astype(engine.spec.dtype)
-        weights = state["weights"][clients]
+        theta = state.models[0].astype(engine.spec.dtype)
+        weights = state.weights[clients]
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients

@@ -52,11 +52,11 @@ def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: A
 
     def keep(round, state, theta, accuracy):
         if round in shown:
-            own = theta[:, : int(state["trainable"])]
+            own = theta[:, : int(state.trainable)]
             inner = gram(own, own.mean(axis=0))
             # the mean was rounded to the models' type
             inner += inner.mean() - inner.mean(axis=0) - inner.mean(axis=1)[:, None]
-            kept[round] = inner, np.array(state["labels"])
+            kept[round] = inner, np.array(state.labels)
 
     every = {"eval_every": training["rounds"], "progress": False}
     return kept, rounds.run(methods.build(method), fed, **training, **every, watch=keep)

@@ -168,7 +168,7 @@ def curves(
 
     def watch(round, state, theta, accuracy):
         seen.append(accuracy)
-        last.update(state)
+        last["state"] = state
 
     done = run(
         made, fed, model, participation=1.0, **training, progress=False, watch=watch
@@ -180,9 +180,10 @@ def curves(
         for task in tasks
     ]
     # everybody on all test images, under the server that it was put with: the view "task" is left out
-    theta, served = made.serve(
-        {name: value for name, value in last.items() if name != "tasks"}
-    )
+    state = last["state"]
+    if isinstance(made, methods.MTHFL):
+        state = replace(state, tasks=None)
+    theta, served = made.serve(state)
     whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
     counts = confusion(
         models.make(model, fed.input_shape, fed.n_classes), theta, served, whole

@@ -3,15 +3,23 @@
 Sattler et al., arXiv 1910.01991: FedAvg, until a cluster is cut in two.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
 from ...settings import Count, Natural, NonNegative
-from ..base import Context, Method, State, unclustered
+from ..base import Context, Method
 from ..modelspace import cluster_means, cosines, with_rows
+from ..state import State, Unclustered, unclustered
+
+
+@dataclass(eq=False, kw_only=True)
+class CFLState(Unclustered):
+    """And the latest update (M, P) of every client."""
+
+    updates: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -39,6 +47,7 @@ class CFL(Method):
         Members of a mean count alike, as in the official code, or by samples.
     """
 
+    state_type = CFLState
     name = "cfl"
 
     eps1: NonNegative = 0.4
@@ -49,24 +58,21 @@ class CFL(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        state = unclustered(fed, model, context)
-        updates = np.zeros(
-            (fed.n_clients, model.n_trainable), dtype=state["initial"].dtype
-        )
-        return state | {"updates": updates}
+        updates = np.zeros((fed.n_clients, model.n_trainable), dtype=np.float32)
+        return unclustered(CFLState, fed, model, context, updates=updates)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Remember the updates, cut what is to be cut, then average in the clusters."""
-        models = state["models"]
-        row = state["row"].copy()
-        heard = with_rows(state["heard"], clients, True)
-        weights = state["weights"]
+        models = state.models
+        row = state.row.copy()
+        heard = with_rows(state.heard, clients, True)
+        weights = state.weights
         if self.weighting == "plain":
             weights = np.ones_like(weights)
 
-        updates = state["updates"].copy()
+        updates = state.updates.copy()
         n = updates.shape[1]
         for client, trained in zip(clients, theta, strict=True):
             updates[client] = trained[:n] - models[row[client], :n]
@@ -86,13 +92,9 @@ class CFL(Method):
         # All members started from the cluster's model: its mean update added to it is
         # the mean of their models.
         models = cluster_means(row[clients], weights[clients], theta, models)
-        return state | {
-            "models": models,
-            "row": row,
-            "labels": row,
-            "updates": updates,
-            "heard": heard,
-        }
+        return replace(
+            state, models=models, row=row, labels=row, updates=updates, heard=heard
+        )
 
     def _is_torn(
         self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray

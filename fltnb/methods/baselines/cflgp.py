@@ -3,7 +3,7 @@
 Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -11,11 +11,25 @@ from scipy.optimize import linear_sum_assignment
 
 from ...randomness import integer
 from ...settings import Count, Natural
-from ..base import Context, HardMethod, State, unclustered
+from ..base import Context, HardMethod
 from ..modelspace import cluster_means, gram, kmeans, leading_features, with_rows
+from ..state import State, Unclustered, unclustered
 
 if TYPE_CHECKING:
     from ...training import Trained
+
+
+@dataclass(eq=False, kw_only=True)
+class CFLGPState(Unclustered):
+    """And every client's profile.
+
+    ``profile`` (M, K, P): mean updates from each of the models; ``times`` (M, K): of
+    how many; ``twice``: share of the participants that trained two models this time.
+    """
+
+    profile: np.ndarray
+    times: np.ndarray
+    twice: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -39,6 +53,7 @@ class CFLGP(HardMethod):
     stop : int, labels are frozen after this round; 0 never
     """
 
+    state_type = CFLGPState
     name = "cflgp"
     by_samples = False
 
@@ -47,13 +62,16 @@ class CFLGP(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
-        state = unclustered(fed, model, context, self.n_clusters)
         blocks = (fed.n_clients, self.n_clusters)
-        dtype = state["initial"].dtype
-        return state | {
-            "profile": np.zeros((*blocks, model.n_trainable), dtype=dtype),
-            "times": np.zeros(blocks, dtype=np.int64),
-        }
+        return unclustered(
+            CFLGPState,
+            fed,
+            model,
+            context,
+            self.n_clusters,
+            profile=np.zeros((*blocks, model.n_trainable), dtype=np.float32),
+            times=np.zeros(blocks, dtype=np.int64),
+        )
 
     def due(self, round: int) -> bool:
         """Whether clients are clustered in this round."""
@@ -77,11 +95,11 @@ class CFLGP(HardMethod):
         """
         state, trained = super().train(state, clients, round, engine)
         if not self.due(round):
-            return state | {"twice": np.array(0.0)}, trained
+            return replace(state, twice=np.array(0.0)), trained
 
-        models = state["models"]
+        models = state.models
         block = self.criterion(state, clients, round)
-        other = block != state["row"][clients]
+        other = block != state.row[clients]
         theta = trained.theta
         if other.any():
             again = engine.train(models, block[other], clients[other], round)
@@ -89,47 +107,47 @@ class CFLGP(HardMethod):
             theta[other] = again.theta
             trained.loss[other] += 0 * again.loss  # NaN ends the run
 
-        profile = state["profile"].copy()
-        times = state["times"].copy()
+        profile = state.profile.copy()
+        times = state.times.copy()
         times[clients, block] += 1
         for client, m, new in zip(clients, block, theta, strict=True):
             beta = self.momentum(round, times[client, m])
             update = (new - models[m])[: profile.shape[2]]
             profile[client, m] = (1 - beta) * profile[client, m] + beta * update
 
-        found = {"profile": profile, "times": times, "twice": other.mean()}
-        return state | found, trained
+        twice = np.array(other.mean())
+        return replace(state, profile=profile, times=times, twice=twice), trained
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Cluster the profiles if it is time, then average inside the clusters."""
-        row = state["row"]
-        heard = state["heard"]
+        row = state.row
+        heard = state.heard
         if self.due(round):
             heard = with_rows(heard, clients, True)
             if heard.sum() >= self.n_clusters:
                 labels = self._clusters(state, heard, round)
                 row = with_rows(row, heard, renamed(labels, row[heard]))
 
-        weights = state["weights"][clients]
+        weights = state.weights[clients]
         if not self.by_samples:
             weights = np.ones(len(clients))
-        models = cluster_means(row[clients], weights, theta, state["models"])
-        return state | {"models": models, "row": row, "labels": row, "heard": heard}
+        models = cluster_means(row[clients], weights, theta, state.models)
+        return replace(state, models=models, row=row, labels=row, heard=heard)
 
     def _clusters(self, state: State, heard: np.ndarray, round: int) -> np.ndarray:
-        profile = state["profile"]
+        profile = state.profile
         if not heard.all():
             profile = profile[heard]
         products = gram(profile.reshape(len(profile), -1))
         features = leading_features(products, self.n_clusters)
-        seed = integer(int(state["seed"]), "method", round)
+        seed = integer(int(state.seed), "method", round)
         return kmeans(features, self.n_clusters, seed)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up, twice for who trains the criterion too."""
-        scalars = round((1 + float(state["twice"])) * n_parameters)
+        scalars = round((1 + float(state.twice)) * n_parameters)
         return scalars, scalars
 
 
@@ -150,7 +168,7 @@ class CFLGPAsRun(CFLGP):
 
     def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
         """Return the models that the clients train anyway."""
-        return state["row"][clients]
+        return state.row[clients]
 
     def momentum(self, round: int, times: int) -> float:
         """Weight by the round."""

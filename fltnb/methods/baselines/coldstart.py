@@ -1,13 +1,22 @@
 """Clusters from the first local training, which FedClust and FlexCFL have in common."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...errors import FltnbError
-from ..base import Context, HardMethod, State, unclustered
+from ..base import Context, HardMethod
 from ..modelspace import cluster_means
+from ..state import State, Unclustered, unclustered
+
+
+@dataclass(eq=False, kw_only=True)
+class ColdStartState(Unclustered):
+    """And which columns of a model are its head, and whether this was round 1."""
+
+    head: np.ndarray
+    forming: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -25,10 +34,14 @@ class ColdStart(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
-        return unclustered(fed, model, context) | {
-            "head": np.array([model.head.start, model.head.stop]),
-            "forming": np.array(False),
-        }
+        return unclustered(
+            self.state_type,
+            fed,
+            model,
+            context,
+            head=np.array([model.head.start, model.head.stop]),
+            forming=np.array(False),
+        )
 
     def foresee(self, phases, drawn: Sequence[np.ndarray]) -> None:
         """Refuse a first round with too few participants to form clusters from."""
@@ -54,14 +67,14 @@ class ColdStart(HardMethod):
         self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray
     ) -> np.ndarray:
         """Models (C, P) after a round in which clients of these labels trained."""
-        return cluster_means(labels, weights, theta, state["models"][1:])
+        return cluster_means(labels, weights, theta, state.models[1:])
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Form the clusters, or average inside them and place who is new."""
-        row = state["row"].copy()
-        forming = len(state["models"]) == 1
+        row = state.row.copy()
+        forming = len(state.models) == 1
         more = {}
         if forming:
             labels, models, more = self.form(state, clients, theta, round)
@@ -71,15 +84,16 @@ class ColdStart(HardMethod):
             if new.any():
                 row[clients[new]] = self.place(state, theta[new]) + 1
             old = clients[~new]
-            weights = state["weights"][old]
+            weights = state.weights[old]
             models = self.aggregate(state, row[old] - 1, weights, theta[~new])
 
         unplaced = row == 0
         alone = len(models) + np.cumsum(unplaced) - 1
-        changed = {
-            "models": np.vstack([state["models"][:1], models]),
-            "row": row,
-            "labels": np.where(unplaced, alone, row - 1),
-            "forming": np.array(forming),
-        }
-        return state | more | changed
+        return replace(
+            state,
+            models=np.vstack([state.models[:1], models]),
+            row=row,
+            labels=np.where(unplaced, alone, row - 1),
+            forming=np.array(forming),
+            **more,
+        )

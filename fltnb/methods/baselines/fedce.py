@@ -4,15 +4,23 @@ Neither the paper's text nor official code was at hand, but EMD-CFL's
 re-implementation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import softmax
 
 from ...aggregate import mix
 from ...settings import Count, NonNegative
-from ..base import Context, Method, State, one_cluster, several
+from ..base import Context, Method
 from ..samples import Split, batch_means, sample_losses
+from ..state import State, one_cluster, several
+
+
+@dataclass(eq=False, kw_only=True)
+class FedCEState(State):
+    """And every client's associations (M, K) with the models."""
+
+    associations: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -33,6 +41,7 @@ class FedCE(Method):
         Samples to compare the models on, in batches of the run's ``batch_size``.
     """
 
+    state_type = FedCEState
     name = "fedce"
     once = True  # a round adds a single 1
 
@@ -42,27 +51,27 @@ class FedCE(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent models, no associations."""
-        state = one_cluster(fed, several(model, context, self.n_clusters))
+        models = several(model, context, self.n_clusters)
         associations = np.zeros((fed.n_clients, self.n_clusters))
-        return state | {"associations": associations}
+        return one_cluster(FedCEState, fed, models, associations=associations)
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants measure all models; ties go to the lowest index."""
-        row = state["row"].copy()
-        associations = state["associations"].copy()
-        losses = sample_losses(engine, state["models"], clients, self.split)
+        row = state.row.copy()
+        associations = state.associations.copy()
+        losses = sample_losses(engine, state.models, clients, self.split)
         for client, mine in zip(clients, losses, strict=True):
             batches = batch_means(mine, engine.spec.batch_size)
             row[client] = batches.mean(axis=1).argmin()
             associations[client] += growth(batches, self.delta, self.once)
-        return state | {"row": row, "labels": row, "associations": associations}
+        return replace(state, row=row, labels=row, associations=associations)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Average all participants into every model."""
-        W = softmax(state["associations"][clients], axis=0).T
-        return state | {"models": mix(W, theta)}
+        W = softmax(state.associations[clients], axis=0).T
+        return replace(state, models=mix(W, theta))
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All models down; one model and K associations up."""

@@ -3,7 +3,7 @@
 Islam et al., ICPP 2024 (arXiv 2407.07124).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -12,9 +12,17 @@ from scipy.spatial.distance import cdist, pdist
 from ...clustering.pacfl import flat_clusters
 from ...errors import FltnbError
 from ...settings import Count, NonNegative
-from ..base import Context, Method, State
+from ..base import Context, Method
 from ..modelspace import BLOCK, cluster_means
-from .coldstart import ColdStart
+from ..state import State
+from .coldstart import ColdStart, ColdStartState
+
+
+@dataclass(eq=False, kw_only=True)
+class FedClustState(ColdStartState):
+    """And the mean head (C, d) of each cluster's first members."""
+
+    heads: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -36,6 +44,7 @@ class FedClust(ColdStart):
         Cut the dendrogram into so many clusters instead; give one of the two.
     """
 
+    state_type = FedClustState
     name = "fedclust"
     least = 2
 
@@ -52,7 +61,7 @@ class FedClust(ColdStart):
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
-        sent = theta[:, slice(*state["head"])]
+        sent = theta[:, slice(*state.head)]
         squared = 0.0
         for at in range(0, sent.shape[1], BLOCK):
             squared = squared + pdist(sent[:, at : at + BLOCK], "sqeuclidean")
@@ -66,18 +75,18 @@ class FedClust(ColdStart):
                 for k in range(n_clusters)
             ]
         )
-        models = np.repeat(state["models"], n_clusters, axis=0)
+        models = np.repeat(state.models, n_clusters, axis=0)
         return labels, models, {"heads": heads}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Nearest mean final layer."""
-        sent = theta[:, slice(*state["head"])].astype(np.float64)
-        return cdist(sent, state["heads"]).argmin(axis=1)
+        sent = theta[:, slice(*state.head)].astype(np.float64)
+        return cdist(sent, state.heads).argmin(axis=1)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up; in the warm-up the final layer up."""
-        begin, end = state["head"].tolist()
-        up = end - begin if state["forming"] else n_parameters
+        begin, end = state.head.tolist()
+        up = end - begin if state.forming else n_parameters
         return n_parameters, up
 
 
@@ -93,17 +102,17 @@ class FedClustAsRun(FedClust):
     def start(self, fed, model, context: Context) -> State:
         """One common model, of which all trained weights are compared."""
         state = super().start(fed, model, context)
-        return state | {"head": np.array([0, model.n_trainable])}
+        return replace(state, head=np.array([0, model.n_trainable]))
 
     def form(self, state, clients, theta, round):
         """Complete linkage of all weights, and the only averages."""
         labels, models, more = super().form(state, clients, theta, round)
-        weights = state["weights"][clients]
+        weights = state.weights[clients]
         return labels, cluster_means(labels, weights, theta, models), more
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Leave the models as they are."""
-        return state["models"][1:]
+        return state.models[1:]
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up, in the warm-up too."""

@@ -4,14 +4,30 @@ It cuts on schedule, and a bound on the cosine between the halves says whether t
 right.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...settings import Natural, NonNegative
-from ..base import Context, Method, State, unclustered
+from ..base import Context, Method
 from ..modelspace import cluster_means, cosines, with_rows
+from ..state import State, Unclustered, unclustered
 from .cfl import bipartition
+
+
+@dataclass(eq=False, kw_only=True)
+class FedClusterState(Unclustered):
+    """And what decides on the next cut.
+
+    ``updates`` (M, d) of the last layer's weights, whose columns ``kernel`` names;
+    ``since`` (K,): the round that formed each cluster; ``settled`` (K,): never cut
+    again.
+    """
+
+    updates: np.ndarray
+    kernel: np.ndarray
+    since: np.ndarray
+    settled: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -33,6 +49,7 @@ class FedCluster(Method):
     period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
     """
 
+    state_type = FedClusterState
     name = "fedcluster"
 
     gamma: NonNegative = 0.13
@@ -40,32 +57,34 @@ class FedCluster(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        state = unclustered(fed, model, context)
         # the last layer's weights; its biases come after
         begin = model.head.start
         end = model.head.stop - model.n_classes
-        updates = np.zeros((fed.n_clients, end - begin), dtype=state["initial"].dtype)
-        return state | {
-            "updates": updates,
-            "kernel": np.array([begin, end]),
-            "since": np.zeros(1, dtype=np.int64),  # round that formed each cluster
-            "settled": np.zeros(1, dtype=bool),
-        }
+        return unclustered(
+            FedClusterState,
+            fed,
+            model,
+            context,
+            updates=np.zeros((fed.n_clients, end - begin), dtype=np.float32),
+            kernel=np.array([begin, end]),
+            since=np.zeros(1, dtype=np.int64),
+            settled=np.zeros(1, dtype=bool),
+        )
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Try the cuts that are due, and average inside the clusters without one."""
-        models = state["models"]
-        row = state["row"].copy()
-        heard = with_rows(state["heard"], clients, True)
-        since = state["since"].copy()
-        settled = state["settled"].copy()
-        kernel = slice(*state["kernel"])
+        models = state.models
+        row = state.row.copy()
+        heard = with_rows(state.heard, clients, True)
+        since = state.since.copy()
+        settled = state.settled.copy()
+        kernel = slice(*state.kernel)
 
         moved = theta[:, kernel] - models[row[clients], kernel]
-        updates = with_rows(state["updates"], clients, moved)
-        averaged = cluster_means(row[clients], state["weights"][clients], theta, models)
+        updates = with_rows(state.updates, clients, moved)
+        averaged = cluster_means(row[clients], state.weights[clients], theta, models)
 
         for cluster in range(len(models)):
             members = np.flatnonzero(row == cluster)
@@ -87,15 +106,16 @@ class FedCluster(Method):
             since = np.append(since, round)
             settled = np.append(settled, False)
 
-        return state | {
-            "models": averaged,
-            "row": row,
-            "labels": row,
-            "since": since,
-            "settled": settled,
-            "updates": updates,
-            "heard": heard,
-        }
+        return replace(
+            state,
+            models=averaged,
+            row=row,
+            labels=row,
+            since=since,
+            settled=settled,
+            updates=updates,
+            heard=heard,
+        )
 
 
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:

@@ -10,9 +10,25 @@ from scipy.special import softmax
 
 from ...aggregate import mix
 from ...settings import Count
-from ..base import Context, Method, State, one_cluster, several
+from ..base import Context, Method
 from ..modelspace import with_rows
 from ..samples import evaluate_mixture, sample_losses
+from ..state import State, one_cluster, several
+
+
+@dataclass(eq=False, kw_only=True)
+class FedEMState(State):
+    """And every client's shares (M, K) in the components.
+
+    FedRC has besides: ``sums`` (M, K, C) of the samples' weights by class, and
+    ``parts`` (K, C) of the classes in the components. As run: ``copies`` (M, P) of the
+    last component.
+    """
+
+    shares: np.ndarray
+    sums: np.ndarray | None = None
+    parts: np.ndarray | None = None
+    copies: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -31,6 +47,7 @@ class FedEM(Method):
     FedAvg. A client that never took part has equal shares.
     """
 
+    state_type = FedEMState
     name = "fedem"
     tests_served = False
 
@@ -43,9 +60,9 @@ class FedEM(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
-        state = one_cluster(fed, several(model, context, self.n_clusters))
+        models = several(model, context, self.n_clusters)
         shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
-        return state | {"shares": shares}
+        return one_cluster(FedEMState, fed, models, shares=shares)
 
     def scores(
         self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
@@ -56,14 +73,14 @@ class FedEM(Method):
         """
         # minus infinity where a component has been lost
         with np.errstate(divide="ignore"):
-            return np.log(state["shares"][client])[:, None] - losses
+            return np.log(state.shares[client])[:, None] - losses
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """E-step, then K weighted trainings for each participant."""
         K = self.n_clusters
         fed = engine.fed
-        losses = sample_losses(engine, state["models"], clients)
-        shares = state["shares"].copy()
+        losses = sample_losses(engine, state.models, clients)
+        shares = state.shares.copy()
         weights = {}  # (K, n_i) of every participant's samples
         for client, mine in zip(clients, losses, strict=True):
             labels = fed.labels[fed.train[client]]
@@ -72,14 +89,12 @@ class FedEM(Method):
             weights[client] = q
 
         largest = shares.argmax(axis=1)
-        state = state | {"shares": shares, "row": largest, "labels": largest}
+        state = replace(state, shares=shares, row=largest, labels=largest)
         state = self.weighed(state, weights, fed)
 
         rows = np.tile(np.arange(K), len(clients))
         each = [one for q in weights.values() for one in q]
-        trained = engine.train(
-            state["models"], rows, np.repeat(clients, K), round, each
-        )
+        trained = engine.train(state.models, rows, np.repeat(clients, K), round, each)
         theta = trained.theta.reshape(len(clients), -1)
         loss = trained.loss.reshape(len(clients), K).sum(axis=1)
         return state, replace(trained, theta=theta, loss=loss)
@@ -92,13 +107,13 @@ class FedEM(Method):
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Average every component over all participants; ``theta`` is (n, K P)."""
-        weights = state["weights"][clients]
+        weights = state.weights[clients]
         models = mix(weights[None] / weights.sum(), theta)
-        return state | {"models": models.reshape(self.n_clusters, -1)}
+        return replace(state, models=models.reshape(self.n_clusters, -1))
 
     def evaluate(self, state: State, engine, split: str):
         """Test the mixtures."""
-        return evaluate_mixture(engine, state["models"], state["shares"], split)
+        return evaluate_mixture(engine, state.models, state.shares, split)
 
 
 @dataclass(eq=False, repr=False)
@@ -114,20 +129,20 @@ class FedEMAsRun(FedEM):
     def start(self, fed, model, context: Context) -> State:
         """As written, and everybody's copy."""
         state = super().start(fed, model, context)
-        copies = np.repeat(state["models"][-1:], fed.n_clients, axis=0)
-        return state | {"copies": copies}
+        copies = np.repeat(state.models[-1:], fed.n_clients, axis=0)
+        return replace(state, copies=copies)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Keep the copies as well."""
-        last = theta[:, -state["models"].shape[1] :]
-        copies = with_rows(state["copies"], clients, last)
-        return super().collect(state, clients, theta, round) | {"copies": copies}
+        last = theta[:, -state.models.shape[1] :]
+        copies = with_rows(state.copies, clients, last)
+        return replace(super().collect(state, clients, theta, round), copies=copies)
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Give the local copies."""
-        return state["copies"], np.arange(len(state["copies"]))
+        return state.copies, np.arange(len(state.copies))
 
     def evaluate(self, state: State, engine, split: str):
         """Test the local copies."""

@@ -3,11 +3,12 @@
 Guo et al., ICML 2024 (arXiv 2301.12379).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..base import Context, State
+from ..base import Context
+from ..state import State
 from .fedem import FedEM, FedEMAsRun
 
 
@@ -28,40 +29,41 @@ class FedRC(FedEM):
         """As FedEM, with equal class parts."""
         K = self.n_clusters
         C = model.n_classes
-        return super().start(fed, model, context) | {
-            "sums": np.zeros((fed.n_clients, K, C)),
-            "parts": np.full((K, C), 1 / K),
-        }
+        return replace(
+            super().start(fed, model, context),
+            sums=np.zeros((fed.n_clients, K, C)),
+            parts=np.full((K, C), 1 / K),
+        )
 
     def scores(
         self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
     ) -> np.ndarray:
         """FedEM's weights over the class parts."""
         scores = super().scores(state, losses, client, labels)
-        return scores - np.log(state["parts"][:, labels])
+        return scores - np.log(state.parts[:, labels])
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Keep each participant's sums of q by class, which it sends."""
-        sums = state["sums"].copy()
+        sums = state.sums.copy()
         n_classes = sums.shape[2]
         for client, q in weights.items():
             labels = fed.labels[fed.train[client]]
             for k, one in enumerate(q):
                 sums[client, k] = np.bincount(labels, one, n_classes)
-        return state | {"sums": sums}
+        return replace(state, sums=sums)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Average the components and renew the class parts."""
-        sums = np.maximum(state["sums"].sum(axis=0), 1e-8)
+        sums = np.maximum(state.sums.sum(axis=0), 1e-8)
         parts = sums / sums.sum(axis=1, keepdims=True)
-        return super().collect(state, clients, theta, round) | {"parts": parts}
+        return replace(super().collect(state, clients, theta, round), parts=parts)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All components and the class parts, down and up."""
         down, up = super().traffic(state, n_parameters)
-        parts = state["parts"].size
+        parts = state.parts.size
         return down + parts, up + parts
 
 

@@ -3,7 +3,7 @@
 Yan et al., ICML 2024 (arXiv 2405.09892).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import ClassVar
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from ...clustering.pacfl import singular_vectors
 from ...settings import NonNegative
-from ..base import Context, State
+from ..base import Context
 from ..samples import outputs
+from ..state import State
 from .pfedgraph import PFedGraph, PFedGraphAsRun
 
 DIRECTIONS = 3
@@ -38,7 +39,7 @@ class FedSaC(PFedGraph):
         """As pFedGraph, with no directions yet."""
         state = super().start(fed, model, context)
         directions = np.zeros((fed.n_clients, DIRECTIONS, model.n_features))
-        return state | {"directions": directions}
+        return replace(state, directions=directions)
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Train, then find the principal directions of the features that came out."""
@@ -47,22 +48,22 @@ class FedSaC(PFedGraph):
         if not np.isfinite(trained.theta).all():
             return state, trained
 
-        directions = state["directions"].copy()
+        directions = state.directions.copy()
         features = engine.model.features
         for client, theta in zip(clients, trained.theta, strict=True):
             samples = engine.fed.train[client]
             (seen,) = outputs(engine, features, theta[None], samples)
             directions[client] = principal_directions(seen)
-        return state | {"directions": directions}, trained
+        return replace(state, directions=directions), trained
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Half the weighted sum of both costs."""
-        c = subspace_similarity(state["directions"][clients])
+        c = subspace_similarity(state.directions[clients])
         return (self.l1 * c + self.l2 * d) / 2
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model each way, and three directions up."""
-        return n_parameters, n_parameters + state["directions"][0].size
+        return n_parameters, n_parameters + state.directions[0].size
 
 
 @dataclass(eq=False, repr=False)

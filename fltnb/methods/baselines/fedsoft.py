@@ -1,17 +1,32 @@
 """FedSoft: clients between several centres (arXiv 2112.06053)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from ...aggregate import mix
 from ...settings import Count, NonNegative
-from ..base import Context, Method, State, one_cluster, several
+from ..base import Context, Method
 from ..modelspace import with_rows
 from ..samples import batch_means, sample_losses
+from ..state import State, one_cluster, several
 
 FLOOR = 1e-4  # share of a centre that no sample of a client prefers
+
+
+@dataclass(eq=False, kw_only=True)
+class FedSoftState(State):
+    """And what every client has measured.
+
+    ``own`` (M, P): the models trained last; ``importance`` (M, K) of the centres, from
+    ``counts`` (M, K) of samples; ``measured`` (M,): who ever did.
+    """
+
+    own: np.ndarray
+    importance: np.ndarray
+    counts: np.ndarray
+    measured: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -41,6 +56,7 @@ class FedSoft(Method):
     variant : "as_run" is :class:`FedSoftAsRun`, without ``lam`` and ``period``
     """
 
+    state_type = FedSoftState
     name = "fedsoft"
     split = "train"
 
@@ -57,12 +73,15 @@ class FedSoft(Method):
         """K independent centres, no client measured yet."""
         K = self.n_clusters
         models = several(model, context, K)
-        return one_cluster(fed, models) | {
-            "own": np.repeat(models[:1], fed.n_clients, axis=0),
-            "importance": np.full((fed.n_clients, K), 1 / K),
-            "counts": np.zeros((fed.n_clients, K)),
-            "measured": np.zeros(fed.n_clients, dtype=bool),
-        }
+        return one_cluster(
+            FedSoftState,
+            fed,
+            models,
+            own=np.repeat(models[:1], fed.n_clients, axis=0),
+            importance=np.full((fed.n_clients, K), 1 / K),
+            counts=np.zeros((fed.n_clients, K)),
+            measured=np.zeros(fed.n_clients, dtype=bool),
+        )
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants count which centre suits how many of their samples.
@@ -71,24 +90,25 @@ class FedSoft(Method):
         """
         due = clients
         if (round - 1) % self.period != 0:
-            due = clients[~state["measured"][clients]]
+            due = clients[~state.measured[clients]]
 
-        importance = state["importance"].copy()
-        counts = state["counts"].copy()
-        losses = sample_losses(engine, state["models"], due, self.split)
+        importance = state.importance.copy()
+        counts = state.counts.copy()
+        losses = sample_losses(engine, state.models, due, self.split)
         for client, mine in zip(due, losses, strict=True):
-            samples = state["weights"][client]
+            samples = state.weights[client]
             counts[client] = self.counted(mine, samples, engine.spec.batch_size)
             importance[client] = counts[client] / counts[client].sum()
 
         largest = importance.argmax(axis=1)
-        return state | {
-            "importance": importance,
-            "row": largest,
-            "labels": largest,
-            "counts": counts,
-            "measured": with_rows(state["measured"], due, True),
-        }
+        return replace(
+            state,
+            importance=importance,
+            row=largest,
+            labels=largest,
+            counts=counts,
+            measured=with_rows(state.measured, due, True),
+        )
 
     def counted(
         self, losses: np.ndarray, samples: float, batch_size: int
@@ -105,23 +125,24 @@ class FedSoft(Method):
 
         Which is also what the proximal term pulls to.
         """
-        theta = mix(state["importance"][clients], state["models"])
+        theta = mix(state.importance[clients], state.models)
         return theta, np.arange(len(clients))
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Mix all participants' models into every centre, by importance and samples."""
-        counts = state["counts"][clients]
-        return state | {
-            "models": mix((counts / counts.sum(axis=0)).T, theta),
-            "own": with_rows(state["own"], clients, theta),
-        }
+        counts = state.counts[clients]
+        return replace(
+            state,
+            models=mix((counts / counts.sum(axis=0)).T, theta),
+            own=with_rows(state.own, clients, theta),
+        )
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Give the clients' own models or their nearest centres."""
         if self.serves == "own":
-            return state["own"], np.arange(len(state["own"]))
+            return state.own, np.arange(len(state.own))
         return super().serve(state)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:

@@ -10,9 +10,16 @@ import numpy as np
 from ...clustering.cuts import relabel
 from ...randomness import integer
 from ...settings import NonNegative
-from ..base import State
 from ..modelspace import cluster_means, gram, kmeans, leading_features
-from .coldstart import ColdStart
+from ..state import State
+from .coldstart import ColdStart, ColdStartState
+
+
+@dataclass(eq=False, kw_only=True)
+class FlexCFLState(ColdStartState):
+    """And the mean first update (K, P) of each group."""
+
+    directions: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -34,6 +41,7 @@ class FlexCFL(ColdStart):
         is the official configuration.
     """
 
+    state_type = FlexCFLState
     name = "flexcfl"
     normalised = True  # whether the weights of the pull sum to 1
 
@@ -42,10 +50,10 @@ class FlexCFL(ColdStart):
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Take k-means on the decomposed cosines of the first updates."""
         K = self.n_clusters
-        initial = state["models"][0]
-        n = int(state["trainable"])
+        initial = state.models[0]
+        n = int(state.trainable)
         products = gram(theta[:, :n], initial[:n])
-        seed = integer(int(state["seed"]), "method", round)
+        seed = integer(int(state.seed), "method", round)
         labels = relabel(kmeans(decomposed_cosines(products, K), K, seed))
 
         alike = np.ones(len(clients))
@@ -55,9 +63,9 @@ class FlexCFL(ColdStart):
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Largest cosine between first updates, the least ``(1 - cosine) / 2``."""
-        n = int(state["trainable"])
-        updates = (theta - state["models"][0]).astype(np.float64)[:, :n]
-        directions = state["directions"].astype(np.float64)
+        n = int(state.trainable)
+        updates = (theta - state.models[0]).astype(np.float64)[:, :n]
+        directions = state.directions.astype(np.float64)
         norm = np.linalg.norm(directions, axis=1)
         norm = np.where(norm > 0, norm, np.inf)
         return (updates @ directions.T / norm).argmax(axis=1)
@@ -65,7 +73,7 @@ class FlexCFL(ColdStart):
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
         models = super().aggregate(state, labels, weights, theta)
-        return pull(models, self.eta, self.normalised, state["trainable"])
+        return pull(models, self.eta, self.normalised, state.trainable)
 
 
 @dataclass(eq=False, repr=False)

@@ -3,16 +3,31 @@
 Ghosh et al., arXiv 2006.04088.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from ...aggregate import mix_groups
 from ...settings import Count, Natural
-from ..base import Context, HardMethod, State, one_cluster, several
+from ..base import Context, HardMethod
 from ..modelspace import cluster_means, with_rows
 from ..samples import Split
+from ..state import State, one_cluster, several
+
+
+@dataclass(eq=False, kw_only=True)
+class IFCAState(State):
+    """And the groups' own columns.
+
+    ``heads`` (K, d) of the columns ``own`` (2,) that groups do not share; ``warm``:
+    whether the warm-up still goes on; ``drawn`` (starts, K, d): heads to choose from.
+    """
+
+    heads: np.ndarray
+    own: np.ndarray
+    warm: np.ndarray
+    drawn: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -43,6 +58,7 @@ class IFCA(HardMethod):
         counted.
     """
 
+    state_type = IFCAState
     name = "ifca"
 
     warmup: Natural = 0
@@ -60,47 +76,47 @@ class IFCA(HardMethod):
         whole = self.shared == "none" and not self.warmup
         own = slice(0, models.shape[1]) if whole else model.head
         heads = models[:, own].copy()
-        state = one_cluster(fed, models[0]) | {
-            "models": models[:K],
-            "heads": heads[:K],
-            "own": np.array([own.start, own.stop]),
-            "warm": np.array(self.warmup > 0),
-        }
+        state = one_cluster(
+            IFCAState,
+            fed,
+            models[:K],
+            heads=heads[:K],
+            own=np.array([own.start, own.stop]),
+            warm=np.array(self.warmup > 0),
+        )
         if self.starts > 1:
-            state["drawn"] = heads.reshape(self.starts, K, -1)
-        if self.warmup:
-            return state
-        return state | self._part(state, state["heads"])
+            state = replace(state, drawn=heads.reshape(self.starts, K, -1))
+        return state if self.warmup else self._parted(state, state.heads)
 
-    def _part(self, state: State, heads: np.ndarray) -> State:
+    def _parted(self, state: State, heads: np.ndarray) -> State:
         """Give every group the lower layers of model 0 and a last layer of its own."""
-        models = state["models"].copy()
+        models = state.models.copy()
         # a single model has nothing to part from: it stays FedAvg's
         if self.n_clusters > 1:
             models[:] = models[0]
-            models[:, slice(*state["own"])] = heads
-        return {"models": models, "heads": heads, "warm": np.array(False)}
+            models[:, slice(*state.own)] = heads
+        return replace(state, models=models, heads=heads, warm=np.array(False))
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants pick the model with the least mean loss; ties: the first."""
         if round <= self.warmup:
             return state
-        if state["warm"]:
-            state = state | self._part(state, state["heads"])
-        if "drawn" in state:
-            state = state | self._best_draw(state, clients, engine)
-            del state["drawn"]
+        if state.warm:
+            state = self._parted(state, state.heads)
+        if state.drawn is not None:
+            best = self._best_draw(state, clients, engine)
+            state = replace(best, drawn=None)
 
-        best = self._best(state["models"], clients, engine)
-        row = with_rows(state["row"], clients, best)
-        return state | {"row": row, "labels": row}
+        best = self._best(state.models, clients, engine)
+        row = with_rows(state.row, clients, best)
+        return replace(state, row=row, labels=row)
 
     def _best_draw(self, state: State, clients: np.ndarray, engine) -> State:
         """Return the draw of models whose smallest group is largest."""
-        draws = [self._part(state, heads) for heads in state["drawn"]]
+        draws = [self._parted(state, heads) for heads in state.drawn]
         smallest = []
         for draw in draws:
-            best = self._best(draw["models"], clients, engine)
+            best = self._best(draw.models, clients, engine)
             smallest.append(np.bincount(best, minlength=self.n_clusters).min())
         return draws[int(np.argmax(smallest))]
 
@@ -116,23 +132,23 @@ class IFCA(HardMethod):
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Average inside the groups, by samples; one that nobody chose stays."""
-        weights = state["weights"][clients]
-        models = cluster_means(state["row"][clients], weights, theta, state["models"])
-        if self.shared == "lower" and not state["warm"]:
+        weights = state.weights[clients]
+        models = cluster_means(state.row[clients], weights, theta, state.models)
+        if self.shared == "lower" and not state.warm:
             everybody = mix_groups(weights[None], theta, models[:1])
             lower = np.ones(models.shape[1], dtype=bool)
-            lower[slice(*state["own"])] = False
+            lower[slice(*state.own)] = False
             models[:, lower] = everybody[:, lower]
-        return state | {"models": models}
+        return replace(state, models=models)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """K models down and one up; one down in the warm-up.
 
         Shared layers travel once. Group ids are not counted.
         """
-        if state["warm"]:
+        if state.warm:
             return n_parameters, n_parameters
         own = n_parameters
         if self.shared == "lower":
-            own = state["heads"].shape[1]
+            own = state.heads.shape[1]
         return n_parameters + (self.n_clusters - 1) * own, n_parameters

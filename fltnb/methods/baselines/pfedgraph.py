@@ -3,16 +3,32 @@
 PMLR 202. The weights come from a small quadratic problem.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...aggregate import mix
 from ...settings import Positive
-from ..base import Context, Method, State, alone
+from ..base import Context, Method
 from ..modelspace import cosines, with_rows
+from ..state import State, alone
 
 ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
+
+
+@dataclass(eq=False, kw_only=True)
+class PFedGraphState(State):
+    """And the clients' weights for each other.
+
+    ``initial`` (P,) and ``trainable`` as in :class:`fltnb.methods.state.Unclustered`;
+    ``mixing`` (M, M): the weights used last; FedSaC has besides ``directions`` (M, 3,
+    e) of the clients' features.
+    """
+
+    initial: np.ndarray
+    trainable: np.ndarray
+    mixing: np.ndarray
+    directions: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -29,6 +45,7 @@ class PFedGraph(Method):
     has the sign that pushes models apart.)
     """
 
+    state_type = PFedGraphState
     name = "pfedgraph"
 
     alpha: Positive = 0.8
@@ -36,25 +53,28 @@ class PFedGraph(Method):
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model."""
         theta = model.init(context.seed)
-        return alone(fed, theta) | {
-            "initial": theta,
-            "trainable": np.array(model.n_trainable),
-            "mixing": np.eye(fed.n_clients),
-        }
+        return alone(
+            PFedGraphState,
+            fed,
+            theta,
+            initial=theta,
+            trainable=np.array(model.n_trainable),
+            mixing=np.eye(fed.n_clients),
+        )
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Mix the participants' models, for each participant in its own way."""
-        weights = state["weights"][clients]
+        weights = state.weights[clients]
         p = weights / weights.sum()
         d = self.distances(state, clients, theta)
         W = nearest_weights(p - self.cost(state, clients, d))
 
-        mixing = with_rows(state["mixing"], clients, 0)
+        mixing = with_rows(state.mixing, clients, 0)
         mixing[np.ix_(clients, clients)] = W
-        models = with_rows(state["models"], clients, mix(W, theta))
-        return state | {"models": models, "mixing": mixing}
+        models = with_rows(state.models, clients, mix(W, theta))
+        return replace(state, models=models, mixing=mixing)
 
     def distances(
         self, state: State, clients: np.ndarray, theta: np.ndarray
@@ -63,7 +83,7 @@ class PFedGraph(Method):
 
         Cosines above 0.9 count as 1.
         """
-        d = negative_cosines(theta - state["initial"], state)
+        d = negative_cosines(theta - state.initial, state)
         return np.where(d < ALIKE, -1.0, d)
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
@@ -81,12 +101,12 @@ class PFedGraphAsRun(PFedGraph):
         self, state: State, clients: np.ndarray, theta: np.ndarray
     ) -> np.ndarray:
         """Return d (n, n), of updates in this round."""
-        return negative_cosines(theta - state["models"][clients], state)
+        return negative_cosines(theta - state.models[clients], state)
 
 
 def negative_cosines(updates: np.ndarray, state: State) -> np.ndarray:
     """Negative cosines (n, n) between the trained columns of updates (n, P)."""
-    trained = updates[:, : int(state["trainable"])]
+    trained = updates[:, : int(state.trainable)]
     return -cosines(trained, np.arange(len(updates)))
 
 

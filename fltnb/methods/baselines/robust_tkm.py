@@ -5,7 +5,7 @@ clients that send nonsense.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -14,12 +14,27 @@ from scipy.spatial.distance import cdist
 from ...aggregate import mix_groups
 from ...randomness import stream
 from ...settings import Count, Within
-from ..base import Context, HardMethod, State, unclustered
+from ..base import Context, HardMethod
 from ..modelspace import coordinates, scores, with_rows
+from ..state import State, Unclustered, unclustered
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
 FIRST_STEPS = 8  # in the first clustering of FeSEM's code
+
+
+@dataclass(eq=False, kw_only=True)
+class RobustTKMState(Unclustered):
+    """And what clients are compared by.
+
+    ``points`` (M, d): the columns ``seen`` (2,) of their last models; ``centers`` (K,
+    d) of the clusters; ``formed``: whether there are clusters.
+    """
+
+    points: np.ndarray
+    centers: np.ndarray
+    seen: np.ndarray
+    formed: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -40,6 +55,7 @@ class RobustTKM(HardMethod):
         participants' models without the ``trim`` lowest and the ``trim`` highest.
     """
 
+    state_type = RobustTKMState
     name = "robust_tkm"
 
     n_clusters: Count = 3
@@ -51,39 +67,42 @@ class RobustTKM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model, and there is one cluster."""
-        state = unclustered(fed, model, context)
         seen = self.seen(model)
-        compared = state["initial"][seen]
-        return state | {
-            "points": np.repeat(compared[None], fed.n_clients, axis=0),
-            "centers": compared[None],
-            "initial": compared,
-            "seen": np.array([seen.start, seen.stop]),
-            "formed": np.array(False),
-        }
+        compared = model.init(context.seed)[seen]
+        return unclustered(
+            RobustTKMState,
+            fed,
+            model,
+            context,
+            points=np.repeat(compared[None], fed.n_clients, axis=0),
+            centers=compared[None],
+            initial=compared,
+            seen=np.array([seen.start, seen.stop]),
+            formed=np.array(False),
+        )
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
         """Cluster if it is time to, then take trimmed means inside the clusters."""
-        row = state["row"].copy()
-        models = state["models"].copy()
-        centers = state["centers"]
-        formed = bool(state["formed"])
-        points = with_rows(state["points"], clients, theta[:, slice(*state["seen"])])
-        heard = with_rows(state["heard"], clients, True)
+        row = state.row.copy()
+        models = state.models.copy()
+        centers = state.centers
+        formed = bool(state.formed)
+        points = with_rows(state.points, clients, theta[:, slice(*state.seen)])
+        heard = with_rows(state.heard, clients, True)
 
-        moving = np.flatnonzero(heard & ~state["heard"])  # heard for the first time
+        moving = np.flatnonzero(heard & ~state.heard)  # heard for the first time
         if formed:
             moving, centers = self.again(points, heard, moving, centers)
         elif heard.sum() >= self.n_clusters:
             formed = True
             moving = np.arange(len(row))
-            seed = int(state["seed"])
-            centers = self.first_centers(points[heard], state["initial"], seed, round)
+            seed = int(state.seed)
+            centers = self.first_centers(points[heard], state.initial, seed, round)
             models = np.repeat(models, self.n_clusters, axis=0)
         if formed:
-            distance = scores(points[moving], centers, state["initial"])
+            distance = scores(points[moving], centers, state.initial)
             row[moving] = distance.argmin(axis=1)
 
         for cluster in range(len(models)):
@@ -91,15 +110,16 @@ class RobustTKM(HardMethod):
             if present.any():
                 models[cluster] = trimmed_mean(theta[present], self.trim)
 
-        return state | {
-            "models": models,
-            "row": row,
-            "labels": row,
-            "centers": centers.astype(points.dtype),
-            "points": points,
-            "heard": heard,
-            "formed": np.array(formed),
-        }
+        return replace(
+            state,
+            models=models,
+            row=row,
+            labels=row,
+            centers=centers.astype(points.dtype),
+            points=points,
+            heard=heard,
+            formed=np.array(formed),
+        )
 
     def again(
         self,

@@ -1,0 +1,122 @@
+"""What methods remember between rounds: arrays by name, in a dataclass of their own.
+
+A state is never changed in place: ``dataclasses.replace`` makes the next one. Only
+``memory``, the clients' last known models, which can be gigabytes, is written into
+where it lies. A field that is None is not there (yet).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..federations import Federation
+
+if TYPE_CHECKING:
+    from ..models import Model
+    from .base import Context
+
+
+@dataclass(eq=False, kw_only=True)
+class State:
+    """Base of all states.
+
+    Attributes
+    ----------
+    models : array (K, P)
+    row : int array (M,)
+        Client i is served by ``models[row[i]]``.
+    weights : array (M,)
+        Training samples of each client.
+    labels : int array (M,), optional
+        Cluster of each client.
+    """
+
+    models: np.ndarray
+    row: np.ndarray
+    weights: np.ndarray | None = None
+    labels: np.ndarray | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is there, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """Return the state with ``change`` applied to all arrays."""
+        changed = {name: change(value) for name, value in self.arrays().items()}
+        return replace(self, **changed)
+
+
+@dataclass(eq=False, kw_only=True)
+class Unclustered(State):
+    """What clustering by models needs.
+
+    Attributes
+    ----------
+    initial : array (P,)
+        The model that all start from.
+    trainable : int
+        How many columns of the models are compared.
+    heard : bool array (M,)
+        Which clients have trained.
+    seed : int
+        That of the run.
+    """
+
+    initial: np.ndarray
+    trainable: np.ndarray
+    heard: np.ndarray
+    seed: np.ndarray
+
+
+def one_cluster(
+    kind: type[State], fed: Federation, theta: np.ndarray, **more: Any
+) -> State:
+    """State in which everybody is of cluster 0 and served the first of the models.
+
+    ``theta``: the models (K, P), or the only one (P,); ``more``: further fields.
+    """
+    row = np.zeros(fed.n_clients, dtype=np.int64)
+    return kind(
+        models=np.atleast_2d(theta),
+        row=row,
+        labels=row.copy(),
+        weights=np.asarray(fed.sizes, dtype=np.float64),
+        **more,
+    )
+
+
+def unclustered(
+    kind: type[Unclustered],
+    fed: Federation,
+    model: "Model",
+    context: "Context",
+    n_models: int = 1,
+    **more: Any,
+) -> Unclustered:
+    """:func:`one_cluster` with copies of the initial model."""
+    theta = model.init(context.seed)
+    common = {
+        "initial": theta,
+        "trainable": np.array(model.n_trainable),
+        "heard": np.zeros(fed.n_clients, dtype=bool),
+        "seed": np.array(context.seed),
+    }
+    models = np.repeat(theta[None], n_models, axis=0)
+    return one_cluster(kind, fed, models, **(common | more))
+
+
+def alone(kind: type[State], fed: Federation, theta: np.ndarray, **more: Any) -> State:
+    """State in which every client has a model of its own, all equal to ``theta``."""
+    return kind(
+        models=np.repeat(theta[None], fed.n_clients, axis=0),
+        row=np.arange(fed.n_clients, dtype=np.int64),
+        weights=np.asarray(fed.sizes, dtype=np.float64),
+        **more,
+    )
+
+
+def several(model: "Model", context: "Context", n_models: int) -> np.ndarray:
+    """Independent initial models (K, P); the first is where FedAvg starts."""
+    return np.stack([model.init(context.seed, k) for k in range(n_models)])
