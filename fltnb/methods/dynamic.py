@@ -32,7 +32,7 @@ class DynamicState(GraphState):
     """And who has changed, bool (M,) each.
 
     ``pending``: it has new data and has not said so; ``flags``: it has; ``alone``: it
-    is a newcomer that waits for its cluster. ``with_encoder``: how many clients have the
+    is a newcomer that waits for its cluster. ``with_encoder``: how many have the
     encoder; ``anchors`` (C, e): mean embeddings of the clusters.
     """
 
