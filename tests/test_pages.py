@@ -134,7 +134,8 @@ def test_a_title_says_where_a_method_agrees_with_print():
     either = lines().assign(value=lambda own: own["value"].where(own.index != 1, 34))
     assert page.agreement(lines(), "fedavg").endswith("on CIFAR-10 not at all")
     assert "on CIFAR-10 following the text" in page.agreement(either, "fedavg")
-    assert page.agreement(lines(), "oracle") == "Oracle: data of no paper"
+    toys = "Oracle has 88 % on CIFAR-10: data of no paper"
+    assert page.agreement(lines(), "oracle") == toys
 
 
 def test_a_table_is_the_same_text_and_keeps_its_looks_inside_the_tags():
@@ -190,6 +191,24 @@ def test_what_runs_do_otherwise_is_said_in_words():
         "absent clients: last local model, k = 3",
         "as in the table",
     ]
+
+
+def test_means_over_seeds_by_axes_that_some_runs_lack():
+    runs = {"method": "fedavg", "seed": [0, 1, 0], "accuracy": [1.0, 3.0, -0.01]}
+    runs = pd.DataFrame(runs | {"rule": [None, None, "last_local"]})
+    table = page.mean_table(runs, ("method", "rule", "k"), ("accuracy", "ari"))
+    assert cells(table) == [
+        ["method", "rule", "k", "accuracy", "ARI"],
+        ["FedAvg", "–", "–", "2.0\xa0±\xa01.4", ""],
+        ["FedAvg", "last\xa0local\xa0model", "–", "0.0", ""],
+    ]
+    assert "over 1–2 seeds" in table.data
+    wide = cells(page.axis_table(runs, "rule", names={"": "as usual"}))
+    assert wide[1:] == [
+        ["", "as\xa0usual", "last\xa0local\xa0model"],
+        ["FedAvg", "2.0\xa0±\xa01.4", "0.0"],
+    ]
+    refused("None of these runs is stored", page.mean_table, runs.iloc[:0])
 
 
 def test_the_first_screen_is_filled_where_it_was_reserved(monkeypatch):

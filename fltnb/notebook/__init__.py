@@ -12,7 +12,7 @@ from .parameters import Picked, of
 from .pictures import agreement, curves, dots, png
 from .profiled import Settings, setup, show_table, to_markdown
 from .scores import printed, score_table, scores, words
-from .tables import axis_table, mean_table, switched
+from .tables import axis_table, mean_table, rows_of, switched
 from .verdicts import verdict_table
 
 __all__ = [
@@ -26,7 +26,16 @@ __all__ = [
     "html",
     "mean_table",
 ]
-__all__ += ["of", "png", "printed", "provenance", "score_table", "scores", "setup"]
+__all__ += [
+    "of",
+    "png",
+    "printed",
+    "provenance",
+    "rows_of",
+    "score_table",
+    "scores",
+    "setup",
+]
 __all__ += [
     "show_table",
     "switched",

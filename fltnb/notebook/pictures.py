@@ -130,7 +130,8 @@ def agreement(lines: pd.DataFrame, method: str, near: float = NEAR) -> str:
             how = "neither way" if len(part) > 1 else "not at all"
         where.setdefault(how, []).append(head)
     if not where:
-        return f"{label(method)}: data of no paper"
+        told = [f"{one.value:.0f} % on {one.group}" for one in ours.itertuples()]
+        return f"{label(method)} has {', '.join(told)}: data of no paper"
     parts = [f"on {' and '.join(heads)} {how}" for how, heads in where.items()]
     return f"{label(method)}'s accuracy agrees with print {', '.join(parts)}"
 

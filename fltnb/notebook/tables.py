@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 from IPython import display
 
+from ..errors import FltnbError
 from ..papers import label
 from ..papers.names import SHORT
 from .html import html, signed
@@ -27,7 +28,7 @@ def mean_table(
 
     ``found``: Results, or rows of their ``runs``; ``names``: :data:`Names`.
     """
-    groups = _filled(rows_of(found), by).groupby(list(by), sort=False)
+    groups = _filled(rows_of(found), by, of).groupby(list(by), sort=False)
     table = groups[list(of)].agg(mean_text).reset_index()
     for column in by:
         table[column] = [name_of(value, names) for value in table[column]]
@@ -47,7 +48,7 @@ def axis_table(
 
     ``by``: columns whose values are the rows; the rest as for :func:`mean_table`.
     """
-    runs = _filled(rows_of(found), [*by, axis])
+    runs = _filled(rows_of(found), [*by, axis], [of])
     groups = runs.groupby([*by, axis], sort=False)
     table = groups[of].agg(mean_text).unstack(axis, sort=False).fillna("")
     heads = [name_of(value, names) for value in table.columns]
@@ -75,8 +76,17 @@ def switched(
 
 
 def rows_of(found: Any) -> pd.DataFrame:
-    """Return the rows of results; a table of them is returned as it is."""
-    return found if isinstance(found, pd.DataFrame) else found.runs
+    """Return the rows of results; a table of them is returned as it is.
+
+    FltnbError: there is none.
+    """
+    rows = found if isinstance(found, pd.DataFrame) else found.runs
+    if rows.empty:
+        raise FltnbError(
+            "None of these runs is stored: give compute=True (papermill: -p compute "
+            "True) to compute them."
+        )
+    return rows
 
 
 def name_of(value: Any, names: Names | None = None) -> str:
@@ -118,12 +128,16 @@ def missing(value: Any) -> bool:
     return pd.isna(value) or value == ""
 
 
-def _filled(runs: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Put "" for missing values, which a group would leave out."""
-    filled = {}
-    for column in columns:
-        filled[column] = ["" if missing(value) else value for value in runs[column]]
-    return runs.assign(**filled)
+def _filled(runs: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.DataFrame:
+    """Put "" for missing values of ``by``, which a group would leave out.
+
+    Columns that no run has are missing everywhere: a grid may have nothing stored.
+    """
+    wanted = dict.fromkeys([*runs.columns, *by, *of])
+    runs = runs.reindex(columns=list(wanted))
+    for column in by:
+        runs[column] = ["" if missing(value) else value for value in runs[column]]
+    return runs
 
 
 def _named(values: Sequence[Any], names: Names | None) -> tuple[str, ...]:
