@@ -246,13 +246,13 @@ class Engine(AbstractContextManager):
                 f"{self.model.name!r}, not {theta.shape}."
             )
 
-        rows = _integers(rows, len(theta), "row")
-        clients = _integers(clients, self.fed.n_clients, "client")
         if len(rows) != len(clients):
             raise FltnbError(
                 f"There are {len(rows)} rows for {len(clients)} clients: give one row "
                 "per client."
             )
+        rows = _integers(rows, len(theta), "row")
+        clients = _integers(clients, self.fed.n_clients, "client")
         return theta, rows, clients
 
     @abstractmethod
