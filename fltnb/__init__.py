@@ -18,6 +18,7 @@ _MODULES = [
         "training",
         "clustering",
         "methods",
+        "aggregate",
         "metrics",
     ),
     *(

@@ -75,6 +75,7 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     )
     wrong = {"name": "flt", "variant": "publish"}
     refused("Unknown variant 'publish'", methods.build, wrong)
+    refused("use fl.methods.FLTAsRun", methods.FLT, variant="as_run")
     refused("Unknown rule 'nobody'", methods.FedAvg, rule="nobody")
     refused(
         "fedprox has a proximal term of its own",

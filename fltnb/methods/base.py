@@ -67,8 +67,20 @@ class FixedGraph:
     setup_bytes: tuple[int, int]
 
 
+class _OldOptions:
+    """Answers what is no option any more, for one version."""
+
+    def __new__(cls, *given: Any, **options: Any):
+        if "variant" in options:
+            raise FltnbError(
+                f"variant is no option of {cls.__name__} any more: use "
+                f"fl.methods.{cls.__name__}AsRun for what the authors' code did."
+            )
+        return super().__new__(cls)
+
+
 @dataclass(eq=False, repr=False)
-class Method:
+class Method(_OldOptions):
     """Base class; ``docs/adding_a_method.md`` has a method of your own in 30 lines.
 
     A method is a dataclass, and its fields are its options: a value that an option's
