@@ -22,6 +22,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -107,7 +108,7 @@ def averaged(method, net, theta: np.ndarray) -> np.ndarray:
     """Return the centre (P,) that a method's M-step makes of models (members, P)."""
     weights = [shape for _, shape in net.shapes if len(shape) > 1]
     matrices = [(shape[0], np.prod(shape[1:])) for shape in weights]
-    state = {"shapes": np.array(matrices, dtype=np.int64)}
+    state = SimpleNamespace(shapes=np.array(matrices, dtype=np.int64))
     share = np.ones((1, len(theta)))
     sizes = np.full(len(theta), float(SAMPLES))
     return method.averaged(state, share, sizes, theta, theta[:1])[0]

@@ -569,7 +569,7 @@ def test_a_gap_is_what_has_no_row_however_its_numbers_are_typed():
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("experiments", "studies"), ("published", "papers"), ("store", "results")],
+    [("published", "papers"), ("store", "results")],
 )
 def test_old_names_say_the_new_one(old, new):
     with pytest.raises(AttributeError, match=f"use fltnb.{new}"):
