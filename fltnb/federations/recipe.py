@@ -17,7 +17,7 @@ class Recipe:
     def dataset(self) -> str:
         """Name of the image set."""
         inner = self.settings
-        while "base" in inner:
+        while "dataset" not in inner:
             inner = inner["base"]
         return inner["dataset"]
 
