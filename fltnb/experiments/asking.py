@@ -7,7 +7,9 @@ from copy import copy
 from typing import Any
 
 from .. import paths
+from ..methods.ownmodels import OwnModels
 from ..results.computing import compute as compute_jobs
+from ..results.job import Job, digest
 from ..results.ledger import Ledger
 from ..results.reading import Results
 from .grid import Grid
@@ -43,16 +45,16 @@ def results(
     made = [row.experiment.job(row.axes) for row in jobs]
     if compute:
         books = [Ledger(profile, name) for profile, name in _books()]
-        done = compute_jobs(made, n_jobs, progress=False, device=device, ledgers=books)
+        own = [job for job in made if _own_networks(job.settings)]
+        there = {job.id: job for job in own if job.id in _stored()}
+        missing = [job for job in made if job.id not in there]
+        done = compute_jobs(
+            missing, n_jobs, progress=False, device=device, ledgers=books
+        )
         finished = [("", "", one) for one in done]
+        finished += [_read(job) for job in made if job.id in there]
     else:
-        finished = []
-        for job in made:
-            if job.id in _stored():
-                notebook, profile, done = _stored()[job.id]
-                done = copy(done)
-                done.axes = dict(job.axes)
-                finished.append((notebook, profile, done))
+        finished = [_read(job) for job in made if job.id in _stored()]
     found = Found(finished)
     found.asked = len(made)
     return found
@@ -84,5 +86,33 @@ def _stored() -> dict[str, tuple[str, str, Any]]:
     found: dict[str, tuple[str, str, Any]] = {}
     for profile, notebook in _books():
         for done in Ledger(profile, notebook).finished():
-            found.setdefault(done.record["id"], (notebook, profile, done))
+            found.setdefault(_id(done), (notebook, profile, done))
     return found
+
+
+def _read(job: Job) -> tuple[str, str, Any]:
+    """Return notebook, profile and result of a job that is stored, under its axes."""
+    notebook, profile, done = _stored()[job.id]
+    done = copy(done)
+    done.axes = dict(job.axes)
+    return notebook, profile, done
+
+
+def _id(done: Any) -> str:
+    """Return what a stored result is found by.
+
+    Clients' own networks were stored with options that equal a default, which
+    :meth:`fltnb.OwnModels.settings` leaves out.
+    """
+    settings = done.record["settings"]
+    if not _own_networks(settings):
+        return done.record["id"]
+    options = {name: settings["encoder"][name] for name in settings["encoder"]}
+    del options["kind"]
+    encoder = OwnModels(**options).settings()
+    return digest({"kind": done.kind, "settings": settings | {"encoder": encoder}})
+
+
+def _own_networks(settings: dict[str, Any]) -> bool:
+    """Whether a clustering sees samples through every client's own network."""
+    return settings.get("encoder", {}).get("kind") == "own"
