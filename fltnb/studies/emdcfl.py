@@ -8,18 +8,12 @@ From the authors' public configuration, where the text at hand has no number: 10
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
 
-from .. import federations
-from ..clustering import PACFL
-from ..clustering.cuts import cut
-from ..methods.flt import client_images
-from ..metrics import adjusted_rand_index
-from ..results import Job, compute
-from .common import VARIANTS, Settings, Study
+from ..analyses.emdcfl import angles as angles
+from ..analyses.emdcfl import one_shot as one_shot
+from ..results import Job
+from .common import Settings
 
 METHODS = (
     *(
@@ -263,44 +257,6 @@ def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
     )
 
 
-def angles(federation: Settings, threshold: float, seeds: int) -> Study:
-    """PACFL's clusters of validation images as networks see them, which is what the tables' code looked at.
-
-    Returns a dict: Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the ``threshold``, into the
-    true number of clusters, and where the ARI is highest. Table ``printed``: those at the threshold, which are complete
-    as the paper's tables have them: no network has a part in them.
-    """
-    rows = []
-    for seed in range(seeds):
-        fed = federations.build(federation | {"seed": seed})
-        made = PACFL(threshold).fit(*client_images(fed, "val", scaled=True))
-        cuts = [cut(made.linkage_, k) for k in range(1, fed.n_clients + 1)]
-        best = max(cuts, key=lambda labels: adjusted_rand_index(fed.clusters, labels))
-        told = {
-            "threshold": made.labels_,
-            "K": cuts[len(np.unique(fed.clusters)) - 1],
-            "best cut": best,
-        }
-        for name, labels in told.items():
-            rows.append(
-                (
-                    seed,
-                    name,
-                    len(np.unique(labels)),
-                    adjusted_rand_index(fed.clusters, labels),
-                )
-            )
-    cuts = pd.DataFrame(rows, columns=["seed", "told", "clusters", "ari"])
-    return {
-        "tables": {
-            "cuts": cuts,
-            "printed": _printed(
-                cuts[cuts["told"] == "threshold"].assign(method="pacfl")
-            ),
-        }
-    }
-
-
 def one_shots(dataset: str) -> Iterator[Job]:
     """Ask for :func:`one_shot` with the paper's own CNN, whose convolutions compute in bfloat16."""
     size = {"model": "emdcfl_cnn", "samples": None, "precision": "bfloat16"}
@@ -321,42 +277,6 @@ def one_shots(dataset: str) -> Iterator[Job]:
             about | local(size, "weight_decay", "precision"),
             axes=axes,
         )
-
-
-def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> Study:
-    """ARIs that the first local round decides: EMD-CFL's, and FedClust's told K (of last layers; as run: of all).
-
-    Returns a dict: Tables ``printed``, complete as the paper's tables have it: later rounds change no cluster; and
-    ``told``, FedClust's, whose distances the paper cuts at a threshold instead.
-    """
-    wanted = ("EMDClustering", "last layer", "parameters")
-    jobs = [
-        Job.distances(federation, model, training, {"name": name}, seed=seed)
-        for name in wanted
-    ]
-    emd, *models = compute(jobs, progress=False)
-    rows = [("emdcfl", "as_written", emd.numbers["ari"])]
-    for variant, found in zip(VARIANTS, models, strict=True):
-        tree = linkage(squareform(found.arrays["distance"], checks=False), "complete")
-        told = cut(tree, len(np.unique(found.arrays["clusters"])))
-        rows.append(
-            ("fedclust", variant, adjusted_rand_index(found.arrays["clusters"], told))
-        )
-    frame = _printed(
-        pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
-    )
-    return {
-        "tables": {
-            "printed": frame[frame["method"] == "emdcfl"],
-            "told": frame[frame["method"] == "fedclust"],
-        }
-    }
-
-
-def _printed(found: pd.DataFrame) -> pd.DataFrame:
-    return found.filter(["variant", "seed", "method"]).assign(
-        metric="ari", value=found["ari"]
-    )
 
 
 def printed_ari(results: Any, dataset: str) -> pd.Series:
