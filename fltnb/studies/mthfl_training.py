@@ -4,19 +4,11 @@ The paper states the users of each task, the networks, six runs and, for CIFAR-1
 batch size, samples, rounds and how often the global server acts are not stated: what stands here are our choices.
 """
 
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-import pandas as pd
-
-from .. import federations, methods
+from ..analyses.mthfl_training import curves, users  # noqa: F401 - by name
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
-from ..metrics import adjusted_rand_index
 from ..results import Job
-from ..rounds import confusion, run
 from . import mthfl_similarity
-from .common import Settings, Study, pixels
+from .common import Settings, pixels
 
 RUNS = 6  # "six experimental runs": each has its own partition, initial weights and random grouping
 TASKS = {
@@ -122,20 +114,6 @@ def _row(
     )
 
 
-def users(federation: Settings) -> Study:
-    """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
-    fed = federations.build(federation)
-    rows = [
-        (i, fed.clusters[i], label, n)
-        for (i, label), n in np.ndenumerate(fed.label_counts())
-    ]
-    return {
-        "tables": {
-            "labels": pd.DataFrame(rows, columns=["user", "task", "label", "samples"])
-        }
-    }
-
-
 def _curves(name: str, dataset: str, seed: int, profile: str) -> Job:
     size = SIZES[profile][dataset]
     settings = {
@@ -151,52 +129,6 @@ def _curves(name: str, dataset: str, seed: int, profile: str) -> Job:
     }
     how = settings | {"federation": fed, "method": method(name, dataset)}
     return Job.study("mthfl_training.curves", how, axes=axes | {"seed": seed})
-
-
-def curves(
-    federation: Settings, method: Settings, model: str, **training: Any
-) -> Study:
-    """Train, and test every task in every round.
-
-    Returns a dict: Tables ``rounds``: ``round, task, accuracy`` (percent, of the server that the method shows for a
-    task; mean over its users) and ``mixture``: ``user, task, accuracy``, of the model that a user was put with on a
-    test set that has labels in the shares of the user's own training samples. Numbers: ``ari`` of the groups.
-    """
-    from .. import models
-
-    fed, made, seen, last = federations.build(federation), methods.build(method), [], {}
-
-    def watch(round, state, theta, accuracy):
-        seen.append(accuracy)
-        last["state"] = state
-
-    done = run(
-        made, fed, model, participation=1.0, **training, progress=False, watch=watch
-    )
-    tasks = np.unique(fed.clusters)
-    rows = [
-        (t, task, own[fed.clusters == task].mean())
-        for t, own in enumerate(seen)
-        for task in tasks
-    ]
-    # everybody on all test images, under the server that it was put with: the view "task" is left out
-    state = last["state"]
-    if isinstance(made, methods.MTHFL):
-        state = replace(state, tasks=None)
-    theta, served = made.serve(state)
-    whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
-    counts = confusion(
-        models.make(model, fed.input_shape, fed.n_classes), theta, served, whole
-    )
-    right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
-    held = fed.label_counts()
-    own = 100 * (right * held).sum(axis=1) / held.sum(axis=1)
-    tables = {"rounds": pd.DataFrame(rows, columns=["round", "task", "accuracy"])}
-    tables["mixture"] = pd.DataFrame(
-        {"user": range(fed.n_clients), "task": fed.clusters, "accuracy": own}
-    )
-    ari = 1.0 if done.labels is None else adjusted_rand_index(fed.clusters, done.labels)
-    return {"tables": tables, "numbers": {"ari": float(ari)}}
 
 
 def federation(dataset: str, profile: str, seed: int, many: bool = False) -> Settings:
