@@ -10,6 +10,9 @@ from ..errors import FltnbError
 INJECTED = "# Parameters"
 """First line of the cell that papermill writes below a notebook's parameters."""
 
+OTHER = "other"
+"""The entry of a dict that stands for all data sets without one of their own."""
+
 KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -200,6 +203,6 @@ def _lacks(setting: Any, dataset: str, known: list[str]) -> bool:
     if not isinstance(setting, dict):
         return False
     by_dataset = any(name in setting for name in known)
-    if by_dataset and dataset not in setting:
+    if by_dataset and dataset not in setting and OTHER not in setting:
         return True
     return any(_lacks(part, dataset, known) for part in setting.values())
