@@ -1,7 +1,7 @@
-"""Store today's outcomes of all golden cases: ``python -m tests.golden`` in the folder of the repository.
+"""Store today's outcomes of all golden cases: ``python -m tests.golden``.
 
-It leaves alone ``means.csv`` and ``tables.csv``, what the committed results of profile small yield: means over seeds
-(no keys: those of the row above), and sums, means and digests of the other tables.
+With the word ``means``: freeze the results in ``results/small`` that are new. It runs
+in the folder of the repository.
 """
 
 import os
@@ -9,12 +9,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(
-    0, str(Path(__file__).parents[1])
-)  # where pytest finds the tests' modules as well
+# where pytest finds the tests' modules as well
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import golden_means
 from test_golden import write
 
-with tempfile.TemporaryDirectory() as folder:
-    os.environ["FLTNB_STORE"] = folder
-    write()
+if sys.argv[1:] == ["means"]:
+    golden_means.write()
+else:
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["FLTNB_STORE"] = folder
+        write()
