@@ -1,7 +1,7 @@
 """Store today's outcomes of all golden cases: ``python -m tests.golden``.
 
-With the word ``means``: freeze the results in ``results/small`` that are new. It runs
-in the folder of the repository.
+With the word ``long``: the runs of 20 rounds; with ``means``: freeze the results in
+``results/small`` that are new. It runs in the folder of the repository.
 """
 
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 # where pytest finds the tests' modules as well
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import golden_long
 import golden_means
 from test_golden import write
 
@@ -20,4 +21,4 @@ if sys.argv[1:] == ["means"]:
 else:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FLTNB_STORE"] = folder
-        write()
+        golden_long.write() if sys.argv[1:] == ["long"] else write()
