@@ -6,6 +6,7 @@ from toys import refused
 import fltnb as fl
 from fltnb import experiments, paths
 from fltnb.notebook.grids import code_cells, grids, tagged_cells
+from fltnb.results import Ledger
 
 
 def run(method, seed, rounds=2):
@@ -64,3 +65,15 @@ def test_the_cells_of_a_page_give_its_grids_and_all_are_stored(notebook):
     demo = grids(notebook, "demo", {"seeds": [0]})
     assert len(demo) == len(asked)
     assert len(code_cells(notebook)["parameters"]) == 1
+
+
+@pytest.mark.parametrize("notebook", PAGES)
+def test_every_stored_result_of_a_page_is_asked_for_by_its_grids(notebook):
+    asked = set()
+    for grid in grids(notebook):
+        asked |= set(fl.results(grid).runs["key"])
+
+    (name,) = (file.stem for file in FILES if file.stem[:2] == notebook)
+    stored = {line["key"]: line for line in Ledger("small", name).lines}
+    lost = [line for key, line in stored.items() if key not in asked]
+    assert not lost, f"{len(lost)} results of {name} are shown nowhere: {lost[0]}"
