@@ -6,52 +6,41 @@ NB      ?=
 FRESH   ?=
 DATA    ?=
 DASK    ?=
-PYTHON  ?=
+PYTHON  ?= python3
 ALL     ?=
 UPGRADE ?=
 DISTURB ?=
 
-# Every notebook has a process of its own: where the shell forbids Python to keep compiled modules, compiling torch,
-# pandas and scikit-learn again costs each of them 6 seconds.
+# Every notebook has a process of its own: where the shell forbids Python to keep
+# compiled modules, compiling libraries again costs each of them 6 seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report site counts test lab lint bench flower status clean lock format refresh FORCE
+.PHONY: help reproduce report site counts test lab lint bench flower status clean \
+  lock format refresh FORCE
 
-# ---- refuse what cannot work before any time is spent --------------------------------------------------------------
+# ---- options -------------------------------------------------------------------
 
-OPTIONS := PROFILE JOBS NB FRESH DATA DASK PYTHON ALL UPGRADE DISTURB SHELL
-UNKNOWN := $(strip $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(filter-out $(OPTIONS),$v))))
-ifneq ($(UNKNOWN),)
-  $(error Unknown option $(UNKNOWN): choose from PROFILE, NB, JOBS, FRESH, DATA, DASK (plain `make` explains them))
-endif
-ifneq ($(words $(PROFILE)) $(filter demo small paper,$(PROFILE)),1 $(PROFILE))
-  $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper; to read what is stored, open the notebooks)
-endif
-ifneq ($(shell expr "x$(JOBS)" : 'x[1-9][0-9]*$$'),$(shell expr "x$(JOBS)" : '.*'))
-  $(error JOBS='$(JOBS)' is not a number of 1 or more: give how many notebooks run at a time)
-endif
+# NB is a number or a name: 01, 01_scenario1
+FILES := $(sort $(wildcard notebooks/[0-9]*.ipynb))
+ASKED := $(basename $(notdir $(NB)))
+FOUND := $(foreach nb,$(ASKED),$(filter notebooks/$(nb).ipynb notebooks/$(nb)_%,$(FILES)))
+NAMES := $(basename $(notdir $(if $(NB),$(FOUND),$(FILES))))
 
-ALL_NAMES := $(basename $(notdir $(sort $(wildcard notebooks/[0-9]*.ipynb))))
-WHOLE      = $(or $(filter $1 $1_%,$(ALL_NAMES)),$1)
-NAMES     := $(if $(NB),$(foreach name,$(basename $(notdir $(NB))),$(call WHOLE,$(name))),$(ALL_NAMES))
-NO_SUCH   := $(filter-out $(ALL_NAMES),$(NAMES))
-ifneq ($(NO_SUCH),)
-  $(error Unknown notebook '$(NO_SUCH)': choose from $(if $(ALL_NAMES),$(ALL_NAMES),none: there is no notebook yet))
+ifneq ($(words $(ASKED)),$(words $(FOUND)))
+  $(error Unknown notebook in NB='$(NB)': choose from $(basename $(notdir $(FILES))))
 endif
-
+ifeq ($(filter demo small paper,$(PROFILE)),)
+  $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper)
+endif
 ifneq ($(DATA),)
-  FOLDER := $(shell cd "$(DATA)" >/dev/null 2>&1 && pwd)
-  ifeq ($(FOLDER),)
-    $(error There is no folder DATA='$(DATA)': give the folder that holds the prepared data sets)
+  ifeq ($(wildcard $(DATA)/.),)
+    $(error There is no folder DATA='$(DATA)': give the folder with prepared data sets)
   endif
-  export FLTNB_DATA := $(FOLDER)
+  export FLTNB_DATA := $(abspath $(DATA))
 endif
 ifneq ($(DASK),)
-  ifneq ($(words $(DASK)) $(filter tcp://%,$(DASK))$(filter tls://%,$(DASK)),1 $(DASK))
-    $(error DASK='$(DASK)' is no address of a Dask scheduler: give tcp://host:port, as it prints at its start)
-  endif
   export FLTNB_DASK := $(DASK)
 endif
 ifneq ($(filter-out 0,$(FRESH)),)
@@ -90,55 +79,44 @@ help:
 	@echo "  DATA=folder      where prepared data sets are (default: data/, filled by download when first needed)"
 	@echo "  DASK=tcp://h:p   compute on the workers of this Dask scheduler (docs/cluster.md)"
 	@echo
-	@echo "Notebooks: $(or $(ALL_NAMES),none yet)"
+	@echo "Notebooks: $(NAMES)"
 	@echo "The first command sets up .venv by itself (about a minute once the packages, up to 3 GB, are downloaded)."
 
-# ---- set-up --------------------------------------------------------------------------------------------------------
-# .venv/.ready is written last and holds this folder's name: a set-up that was cut short, or a clone that was moved
-# (a virtual environment does not survive that), is made again from nothing.
+# ---- set-up --------------------------------------------------------------------
+# .venv/.ready is written last and holds this folder's name: a set-up that was cut
+# short, or a clone that was moved, is made again.
 
 PY    := .venv/bin/python
+UV    := $(PY) -m uv
 READY := .venv/.ready
-HERE  := test -x $(PY) && test "$$(cat $(READY) 2>/dev/null)" = "$(CURDIR)"
-ifeq ($(shell $(HERE) && echo yes),)
-$(READY): FORCE
+ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
+  $(READY): FORCE
 endif
-FORCE:
 
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
 $(READY): requirements.lock pyproject.toml
-	@set -e; \
-	if $(HERE); then \
-	  echo "Set-up: pyproject.toml or requirements.lock changed, bringing .venv up to date ..."; rm -f $@; \
-	else \
-	  found=; \
-	  for python in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11 python3.14 python); do \
-	    if "$$python" -c '$(FITS)' 2>/dev/null; then found=$$python; break; fi; \
-	  done; \
-	  if test -z "$$found"; then \
-	    echo "No Python 3.11 to 3.14 was found$(if $(PYTHON), at PYTHON='$(PYTHON)'): install one, or name it with PYTHON=/path/to/python3." >&2; \
-	    exit 1; \
-	  fi; \
-	  echo "Set-up: making .venv with $$("$$found" --version): about a minute, longer the first time, when up to 3 GB are downloaded ..."; \
-	  "$$found" -m venv --clear .venv; \
-	fi; \
-	$(PY) -m pip install -qq --disable-pip-version-check "uv>=0.8,<1"; \
-	if test -t 2; then quiet=; else quiet=--quiet; fi; \
-	$(PY) -m uv pip install $$quiet --python $(PY) --require-hashes -r requirements.lock; \
-	$(PY) -m uv pip install --quiet --python $(PY) --no-deps --no-build-isolation -e .; \
-	echo "$(CURDIR)" > $@; \
-	echo "Set-up: done."
+	@"$(PYTHON)" -c '$(FITS)' || { echo "PYTHON='$(PYTHON)' is not Python 3.11 to 3.14: name one with PYTHON=/path/to/python3." >&2; exit 1; }
+	@echo "Set-up: .venv, about a minute, longer the first time, when up to 3 GB are downloaded ..."
+	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" || "$(PYTHON)" -m venv --clear .venv
+	@$(PY) -m pip install -qq --disable-pip-version-check "uv>=0.8,<1"
+	@$(UV) pip install --python $(PY) --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation -e .
+	@echo "$(CURDIR)" > $@
 
-# ---- reproduce -----------------------------------------------------------------------------------------------------
-# One stamp per notebook, written by the runner after a success: a failed notebook leaves an executed copy too.
+# ---- reproduce -----------------------------------------------------------------
+# papermill runs every notebook with what notebooks/profiles/<profile>/ changes. One
+# stamp per notebook, written after a success: a failed one leaves a copy, too.
 
 # Notebooks that run side by side share the cores.
-reproduce: export LOKY_MAX_CPU_COUNT ?= $(shell expr \( $$(getconf _NPROCESSORS_ONLN) + $(JOBS) - 1 \) / $(JOBS))
-# The first to use UMAP compiles it, 20 s in a fresh .venv: beside 00 run those that do without.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+reproduce: export LOKY_MAX_CPU_COUNT ?= $(shell expr \( $(CORES) + $(JOBS) - 1 \) / $(JOBS))
+# The first to use UMAP compiles it for 20 s: beside 00 run those that do without.
 SOONER  := 00_% 10_% 12_%
-STAMPS  := $(patsubst %,results/$(PROFILE)/stamps/%.done,$(filter $(SOONER),$(NAMES)) $(filter-out $(SOONER),$(NAMES)))
-SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*/*.csv) requirements.lock
+ORDER   := $(filter $(SOONER),$(NAMES)) $(filter-out $(SOONER),$(NAMES))
+STAMPS  := $(ORDER:%=results/$(PROFILE)/stamps/%.done)
+SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*/*/*.py fltnb/*/*.csv) \
+  $(wildcard notebooks/profiles/$(PROFILE)/*.yaml) requirements.lock
 
 $(STAMPS): results/$(PROFILE)/stamps/%.done: notebooks/%.ipynb $(SOURCES) $(AGAIN) | $(READY)
 	@$(PY) -m fltnb notebook $* --profile $(PROFILE) || test $$? = 1
@@ -152,16 +130,10 @@ reproduce: $(READY)
 	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb cost $(NAMES) --profile $(PROFILE) $(if $(AGAIN),--fresh))
 	@# make compares times, `status` contents: what it calls stale has to run again
 	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) | awk '$$2 == "stale" {print "results/$(PROFILE)/stamps/" $$1 ".done"}' | xargs rm -f
-	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
-	echo; \
+	@$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS); run=$$?; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
-	echo; \
 	$(PY) -m fltnb report || run=1; \
-	echo "Executed notebooks: results/$(PROFILE)/notebooks/   tables: results/$(PROFILE)/   pictures: figures/$(PROFILE)/"; \
-	echo "Look at them with 'make lab'."; \
-	if test $$run != 0; then \
-	  echo "Not everything succeeded: the table names what failed; its executed copy and log in results/$(PROFILE)/notebooks/ show why."; \
-	fi; \
+	echo "Executed notebooks and logs: results/$(PROFILE)/notebooks/   tables: results/$(PROFILE)/   pictures: figures/$(PROFILE)/"; \
 	exit $$run
 
 report: $(READY)
@@ -186,16 +158,13 @@ lint: $(READY)
 	$(PY) -m ruff format --check .
 	.venv/bin/lint-imports --no-cache
 
-# Every output of every notebook is compared with what the committed evidence gives; 00 computes as well (demo).
-# Pictures drawn on the way go elsewhere: on another processor UMAP's last digits move dots of committed ones.
+# Every output of every notebook is compared with what the committed evidence gives;
+# 00 computes as well. On another processor UMAP's last digits move dots of committed
+# pictures: those drawn on the way go elsewhere.
 test: lint
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
-ifneq ($(NAMES),)
 	FLTNB_PROFILE= TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
-else
-	@echo "There is no notebook to check yet."
-endif
 
 bench: $(READY)
 	$(PY) -m benchmarks.run
@@ -211,7 +180,7 @@ $(FLOWER)/.ready: examples/flower/requirements.lock $(READY)
 	$(PY) -m venv --clear --without-pip $(FLOWER); \
 	$(PY) -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 	  > "$$($(FLOWER)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/over.pth"; \
-	$(PY) -m uv pip install --quiet --python $(FLOWER)/bin/python --no-deps --require-hashes -r $<; \
+	$(UV) pip install --quiet --python $(FLOWER)/bin/python --no-deps --require-hashes -r $<; \
 	touch $@
 
 flower: $(FLOWER)/.ready
@@ -225,22 +194,18 @@ STRIP := $(PY) -m nbstripout --keep-output --keep-count --keep-id \
 format: $(READY)
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
-ifneq ($(NAMES),)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
-endif
 
 refresh: $(READY)
-ifneq ($(NAMES),)
 	FLTNB_PROFILE= TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
-endif
 	@$(PY) -m fltnb report
 
 lock: $(READY)
-	$(PY) -m uv pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(UV) pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
 	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o requirements.lock
 	sed -n '/^packaging==/d;/^rich==/d;s/^\([a-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > .venv/flower.txt
-	$(PY) -m uv pip compile pyproject.toml --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(UV) pip compile pyproject.toml --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
 	  -c .venv/flower.txt $$(sed 's/==.*//;s/^/--no-emit-package /' .venv/flower.txt) \
 	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o examples/flower/requirements.lock
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
