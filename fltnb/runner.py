@@ -1,9 +1,9 @@
-"""Run notebooks with papermill and remember how it went: the machinery behind ``make reproduce`` and ``make status``.
+"""Run notebooks with papermill and remember how it went, for ``make reproduce``.
 
-Files of one notebook under ``results/<profile>/``: ``notebooks/<name>.ipynb`` (the executed copy, kept when it failed),
-``notebooks/<name>.log`` (what its cells printed), ``stamps/<name>.json`` (how the last run went) and
-``stamps/<name>.done``, an empty file that exists only after a success: a failed notebook leaves an executed copy too,
-which make would take for an up-to-date target.
+Files of one notebook under ``results/<profile>/``: ``notebooks/<name>.ipynb`` is the
+executed copy, kept when it failed; ``notebooks/<name>.log`` is what its cells printed;
+``stamps/<name>.json`` says how the last run went. ``stamps/<name>.done`` exists only
+after a success: make would take the copy of a failure for an up-to-date target.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from . import paths, provenance
 from .errors import FltnbError, choose
 from .notebook import grids
 
-# jsonschema, which papermill imports, builds the grammar of international web addresses where it finds this package: a
-# second in every notebook's process, to check a format that notebooks do not have. It does without where it is missing.
+# jsonschema, which papermill imports, builds a grammar of web addresses where it finds
+# this package: a second in every notebook's process, for a format that is not used.
 sys.modules.setdefault("rfc3987_syntax", None)
 PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 
@@ -41,16 +41,17 @@ def run_notebook(
 ) -> dict[str, Any]:
     """Run one notebook from top to bottom in a kernel of its own.
 
-    Returns a dict: ``status`` ("done" or "failed"), ``wall_s`` (seconds), ``error`` (a failure's last sentence),
-    ``output`` (path of the executed copy), ``log`` (of what its cells printed). A failing cell is reported, not raised;
-    the cells before it keep their outputs. FltnbError: unknown notebook or profile; found before anything runs.
+    Returns a dict: ``status`` ("done" or "failed"), ``wall_s`` (seconds), ``error`` (a
+    failure's last sentence), ``output`` (path of the executed copy), ``log`` (of what
+    its cells printed). A failing cell is reported, not raised; the cells before it keep
+    their outputs. FltnbError: unknown notebook or profile; found before anything runs.
 
     Parameters
     ----------
     name : str, name of the notebook, without its ending
-    profile : {"demo", "small", "paper"}, handed to the notebook's parameter ``profile``
+    profile : {"demo", "small", "paper"}
     fresh : bool, compute again what the store already has
-    announce : callable, optional, called with the log's path when the kernel is about to start
+    announce : callable, optional, called with the log's path before the kernel starts
     """
     source = paths.ROOT / "notebooks" / f"{choose(name, names(), 'notebook')}.ipynb"
     choose(profile, PROFILES, "profile")
@@ -66,8 +67,10 @@ def run_notebook(
     if announce:
         announce(log)
     start = time.monotonic()
-    # the kernel inherits these: a profile that is set in the shell would take the place of "demo"
-    wish = {"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {})
+    # the kernel inherits these: else a profile set in the shell would win
+    wish = {"FLTNB_PROFILE": profile}
+    if fresh:
+        wish["FLTNB_FRESH"] = "1"
     with log.open("w", encoding="utf-8") as text, patch.dict(os.environ, wish):
         error = _execute(source, output, profile, text)
     how = {
@@ -87,7 +90,6 @@ def run_notebook(
 
 def _execute(source: Path, output: Path, profile: str, log) -> str:
     """Run the notebook; return the last sentence of its error, or nothing."""
-    import nbformat
     import papermill
 
     error = ""
@@ -96,51 +98,56 @@ def _execute(source: Path, output: Path, profile: str, log) -> str:
             source,
             output,
             parameters=grids.papermill_parameters(source.stem, profile),
-            kernel_name="python3",  # the Python that runs this, whatever the notebook names
+            kernel_name="python3",  # the Python that runs this
             cwd=source.parent,
             progress_bar=False,
             stdout_file=log,
             stderr_file=log,
-            start_timeout=180,  # a kernel takes 2 s on an idle machine, and far longer on a loaded one
-            extra_arguments=[
-                "--log-level=ERROR"
-            ],  # no warnings about a connection that stays on this machine
+            # a kernel takes 2 s on an idle machine, and far longer on a loaded one
+            start_timeout=180,
+            # no warnings about a connection that stays on this machine
+            extra_arguments=["--log-level=ERROR"],
         )
     except papermill.PapermillExecutionError as failure:
         log.write("\n".join(failure.traceback) + "\n")
         lines = [line.strip() for line in failure.evalue.splitlines() if line.strip()]
         sentence = lines[-1] if lines else "no message"
-        error = (
-            sentence
-            if failure.ename == "FltnbError"
-            else f"{failure.ename}: {sentence}"
-        )
+        error = f"{failure.ename}: {sentence}"
+        if failure.ename == "FltnbError":
+            error = sentence
     except OSError as failure:
         why = failure.strerror or failure
         raise FltnbError(
-            f"Cannot write {output} ({why}): free some space; what was computed is kept."
+            f"Cannot write {output} ({why}): free some space; what was computed is "
+            "kept."
         ) from failure
     except RuntimeError as failure:  # nbclient's DeadKernelError is one
         log.write(f"{failure}\n")
-        error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
+        error = (
+            f"The notebook's kernel stopped ({failure}): memory may have run out; run "
+            "fewer at a time with JOBS=1."
+        )
     finally:
         with suppress(OSError, ValueError):  # missing, or cut short by a full disk
-            notebook = nbformat.read(output, as_version=4)
-            for part in (
-                notebook,
-                *notebook.cells,
-            ):  # without paths of this machine and times
-                for key in ("papermill", "execution"):
-                    part.metadata.pop(key, None)
-            paths.write_atomically(
-                output,
-                lambda file: file.write((nbformat.writes(notebook) + "\n").encode()),
-            )
+            _without_times(output)
     return error
 
 
+def _without_times(output: Path) -> None:
+    """Take paths of this machine and times out of an executed copy."""
+    import nbformat
+
+    notebook = nbformat.read(output, as_version=4)
+    for part in (notebook, *notebook.cells):
+        part.metadata.pop("papermill", None)
+        part.metadata.pop("execution", None)
+
+    text = nbformat.writes(notebook) + "\n"
+    paths.write_atomically(output, lambda file: file.write(text.encode()))
+
+
 def sources_hash(source: Path) -> str:
-    """Return the SHA-256 of a notebook's cells as written: outputs, counts and metadata do not enter."""
+    """Return the SHA-256 of a notebook's cells as written, without their outputs."""
     cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
     text = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
     return hashlib.sha256(json.dumps(text).encode()).hexdigest()
@@ -158,34 +165,37 @@ def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
 
 
 def status(profile: str = "demo") -> list[dict[str, Any]]:
-    """Tell how every notebook stands in a profile, in order; FltnbError: unknown profile.
+    """Tell how every notebook stands in a profile, in order.
 
-    Each dict has ``notebook``, ``state``, ``wall_s`` (float or None), ``finished`` (UTC, ISO 8601, or None) and
-    ``note`` (the error). States: ``done``; ``stale`` (done, but the notebook or the code has changed
-    since); ``failed``; ``running``; ``stopped`` (was running and is no more); ``not run``.
+    Each dict has ``notebook``, ``state``, ``wall_s`` (or None), ``finished`` (UTC,
+    ISO 8601, or None) and ``note`` (the error). States: ``done``; ``stale`` (done, but
+    the notebook or the code has changed since); ``failed``; ``running``; ``stopped``
+    (was running and is no more); ``not run``. FltnbError: unknown profile.
     """
     choose(profile, PROFILES, "profile")
-    code, rows = provenance.code_digest(), []
+    code = provenance.code_digest()
+    rows = []
     for name in names():
-        row = {
-            "notebook": name,
-            "state": "not run",
-            "wall_s": None,
-            "finished": None,
-            "note": "",
-        }
-        rows.append(row)
-        with suppress(
-            OSError, ValueError, KeyError, TypeError
-        ):  # no stamp, or a damaged one: running again mends it
+        row = {"notebook": name, "state": "not run"}
+        row |= {"wall_s": None, "finished": None, "note": ""}
+        # no stamp, or a damaged one: running again mends it
+        with suppress(OSError, ValueError, KeyError, TypeError):
             stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
-            state, note = stamp["status"], stamp.get("error", "")
-            cells = sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb")
-            if (stamp["notebook"], stamp["code"]) != (cells, code) and state == "done":
-                state = "stale"
-            if state == "running" and not paths.lives(stamp["pid"]):
-                state = "stopped"
-            row |= {"state": state, "note": note} | {
-                key: stamp.get(key) for key in ("wall_s", "finished")
-            }
+            row["state"] = _state(name, stamp, code)
+            row["note"] = stamp.get("error", "")
+            row["wall_s"] = stamp.get("wall_s")
+            row["finished"] = stamp.get("finished")
+        rows.append(row)
     return rows
+
+
+def _state(name: str, stamp: dict[str, Any], code: str) -> str:
+    """Return the state of a notebook whose last run left this stamp."""
+    state = stamp["status"]
+    cells = sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb")
+    changed = stamp["notebook"] != cells or stamp["code"] != code
+    if state == "done" and changed:
+        return "stale"
+    if state == "running" and not paths.lives(stamp["pid"]):
+        return "stopped"
+    return state

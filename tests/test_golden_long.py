@@ -1,4 +1,4 @@
-"""Runs of 20 rounds of the four papers' methods: no drift of rounding goes unnoticed."""
+"""Runs of 20 rounds of the papers' methods: no drift of rounding goes unnoticed."""
 
 import json
 
