@@ -49,16 +49,21 @@ class Page:
         namespace.update(checked(own, given))
 
     def fill(
-        self, picture: Any = None, table: Any = None, verdicts: Any = None
+        self,
+        picture: Any = None,
+        table: Any = None,
+        verdicts: Any = None,
+        columns: int = 8,
     ) -> None:
         """Fill places of the first screen; what is left out stays as it is.
 
-        ``verdicts``: of :func:`fltnb.papers.judge`. How many claims agree is printed,
+        ``verdicts``: of :func:`fltnb.papers.judge`, with at most so many ``columns`` of
+        numbers side by side, else in words. How many claims agree is printed,
         how runs depart from the printed setting, and a digest of each table.
         """
         if verdicts is not None:
             _tell(verdicts)
-            verdicts = verdict_table(verdicts)
+            verdicts = verdict_table(verdicts, columns)
         for place, shown in zip(PLACES, (picture, table, verdicts), strict=True):
             if shown is None:
                 continue
