@@ -94,7 +94,7 @@ def gallery(
     (Figure, array of Axes (rows, n))
     """
     widths = {len(row) for row in rows.values()}
-    if columns:
+    if len(columns):
         widths.add(len(columns))
     if len(widths) != 1 or widths == {0}:
         raise FltnbError(
