@@ -111,7 +111,7 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
 
 
 def f1_summary(confusion: np.ndarray) -> dict[str, float]:
-    """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices (:func:`fltnb.rounds.confusion`).
+    """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices (:func:`fltnb.record.confusion`).
 
     F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over the
     classes that occur in its samples or predictions. Micro: mean over clients weighted by samples; macro: plain mean;

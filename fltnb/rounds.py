@@ -1,18 +1,17 @@
-"""The one loop over rounds: who takes part, dispatch, train, collect, evaluate, record, checkpoint.
+"""The one loop over rounds: draw, dispatch, train, collect, evaluate, record.
 
-:func:`run` is a pure function of its settings. Stopping it (Ctrl-C, ``kill -9``, a power cut) loses at most the time
-since the last checkpoint, and the run that continues ends with the same bits as one that was never disturbed.
+:func:`run` is a pure function of its settings. Stopping it (Ctrl-C, ``kill -9``, a
+power cut) loses at most the time since the last checkpoint, and the run that continues
+ends with the same bits as one that was never disturbed.
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import time
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,92 +20,42 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from . import metrics
-from .errors import FltnbError, choose
-from .federations import SPLITS, Federation
+from . import progress as bars
+from .checkpoint import Checkpoint
+from .errors import FltnbError
+from .federations import Federation
 from .federations.own import integers
-from .federations.phases import GROUPS, ChangingFederation, phases
+from .federations.phases import phases
 from .methods import Context, Method
-from .methods.state import State
-from .paths import remove_left_over, write_atomically
-from .progress import bar as progress_bar
 from .randomness import stream
+from .record import (
+    DivergedError,
+    Progress,
+    Run,
+    clients_table,
+    confusion,
+    history_row,
+)
 from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
     from .models import Model
-    from .training import TrainSpec
+    from .training import Engine, TrainSpec
 
-CHECKPOINT_SECONDS = 20.0
-
-
-@dataclass
-class Run:
-    """What a run leaves behind.
-
-    Attributes
-    ----------
-    history : DataFrame
-        One row per evaluated round and split: ``round, split, accuracy`` (percent, unweighted mean over clients),
-        ``micro`` (percent, weighted by samples), ``variance`` (population variance over clients, percent squared),
-        ``worst`` (percent), ``loss`` (mean over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent
-        so far, all clients); for a federation that changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
-        accuracy_joined`` (NaN while there are none). Split "probe", at the end only: the second test set, if any.
-    clients : DataFrame, at the last round: ``client, cluster, true_cluster, samples, train, test, probe`` (percent)
-    labels : array (M,) or None, final cluster of each client
-    theta, rows : arrays (K, P), (M,), final models; client i is served by ``theta[rows[i]]``
-    settings : dict, everything that determines the numbers
-    seconds : float, wall time, resumed parts included
-    stopped : str, why the run ended early (a client's loss was not finite), else empty
-    labels_at : dict, evaluated round -> cluster of each client that was there (M,); empty for methods without clusters
-    confusion : int64 array (M, C, C), :func:`confusion` of test samples at the end; None if ``not method.tests_served``
-    """
-
-    history: pd.DataFrame
-    clients: pd.DataFrame
-    labels: np.ndarray | None
-    theta: np.ndarray
-    rows: np.ndarray
-    settings: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-    stopped: str = ""
-    labels_at: dict[int, np.ndarray] = field(default_factory=dict)
-    confusion: np.ndarray | None = None
-
-    @property
-    def accuracy(self) -> float:
-        """Mean test accuracy over clients at the last round, percent."""
-        return float(self.history.query("split == 'test'")["accuracy"].iloc[-1])
-
-    def __repr__(self) -> str:
-        what = f"{self.settings.get('method', {}).get('name', '?')}, {self.history['round'].max()} rounds"
-        what += (
-            "" if self.labels is None else f", {len(np.unique(self.labels))} clusters"
-        )
-        return f"Run({what}, test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
-
-
-class DivergedError(FltnbError):
-    """Training produced a loss that is not finite; ``run`` holds everything up to the round before."""
-
-    def __init__(self, message: str, run: Run):
-        super().__init__(message)
-        self.run = run
-
-    def __reduce__(self):
-        return type(self), (
-            str(self),
-            self.run,
-        )  # else it would not come back from a worker process
+__all__ = ["NUMBERS", "DivergedError", "Run", "check", "confusion", "participants"]
+__all__ += ["run"]
 
 
 def participants(
     n_clients: int, participation: float, seed: int, round: int
 ) -> np.ndarray:
-    """Clients of one round, ascending: ``max(int(participation * M), 1)`` drawn without replacement."""
+    """Clients of one round, ascending.
+
+    ``max(int(participation * M), 1)`` of them, drawn without replacement.
+    """
     n = max(int(participation * n_clients + 1e-9), 1)
-    return np.sort(
-        stream(seed, "participation", round).choice(n_clients, size=n, replace=False)
-    )
+    rng = stream(seed, "participation", round)
+    return np.sort(rng.choice(n_clients, size=n, replace=False))
 
 
 def run(
@@ -138,287 +87,309 @@ def run(
 
     Parameters
     ----------
-    method : Method, for example ``fl.methods.FedAvg()``
+    method : Method
+        For example ``fl.methods.FedAvg()``.
     fed : Federation
-        One that changes (:func:`fltnb.federations.with_events`) does so before the rounds it names: each round draws
-        from, and evaluates, the clients that are there, on the data they hold then.
-    model : str, a name of :data:`fltnb.models.NAMES`
-    rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
-        Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B, SGD's learning rate, momentum
-        and weight decay, and the weight mu of the proximal term.
-    seed : int, of all draws but the federation's
-    precision : {"float32", "bfloat16"}, type that convolutions compute in (:class:`fltnb.training.TrainSpec`)
-    device, backend, n_workers, dtype : see :func:`fltnb.training.make_engine`; they change rounding only
-    eval_every : int, evaluate every so many rounds, and after the last
-    checkpoint : path, optional, file that is written about every 20 s and continued from; removed by nobody
-    cache, n_jobs, progress : see :class:`fltnb.methods.Context`
+        One that changes (:func:`fltnb.federations.with_events`) does so before the
+        rounds it names: each round draws from, and evaluates, the clients that are
+        there, on the data they hold then.
+    model : str
+        A name of :data:`fltnb.models.NAMES`.
+    rounds, local_epochs, participation, batch_size
+        Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B.
+    lr, momentum, weight_decay, proximal
+        SGD's learning rate, momentum and weight decay, and the weight mu of the
+        proximal term.
+    seed : int
+        Of all draws but the federation's.
+    precision : {"float32", "bfloat16"}
+        Type that convolutions compute in (:class:`fltnb.training.TrainSpec`).
+    device, backend, n_workers, dtype
+        See :func:`fltnb.training.make_engine`; they change rounding only.
+    eval_every : int
+        Evaluate every so many rounds, and after the last.
+    checkpoint : path, optional
+        File that is written about every 20 s and continued from; removed by nobody.
+    cache, n_jobs, progress
+        See :class:`fltnb.methods.Context`.
     watch : callable, optional
-        Told after every round, and before the first: the round, the state, the models (n, P) that came back, and the
-        clients' test accuracy (M,) at the last evaluation, percent (None after a resume, until the next one).
+        Told after every round, and before the first: the round, the state, the models
+        (n, P) that came back, and the clients' test accuracy (M,) at the last
+        evaluation, percent (None after a resume, until the next one).
 
     Raises
     ------
     FltnbError
         A setting is out of range; before any work starts.
     DivergedError
-        A client's loss or model stopped being finite; the error carries the run up to the round before.
+        A client's loss or model stopped being finite; the error carries the run up to
+        the round before.
     """
     given = dict(locals())
     from . import training
 
     numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
-    about = {
+    settings = {
         "method": method.settings(),
         "federation": fed.settings,
         "data": fed.fingerprint(),
         "model": model,
     }
-    # NumPy in one thread, so that sums have one order on every machine and under every scheduler
+    settings = plain(settings) | numbers
+    context = Context(spec.seed, cache, progress, n_jobs)
+
+    # NumPy in one thread, so that sums have one order on every machine and under every
+    # scheduler
     with threadpool_limits(1, user_api="blas"), ExitStack() as open_engine:
 
-        def make_engine(fed):
+        def make_engine(fed: Federation) -> Engine:
             open_engine.close()  # of the phase before
-            return open_engine.enter_context(
-                training.make_engine(fed, net, spec, backend, device, n_workers)
-            )
+            engine = training.make_engine(fed, net, spec, backend, device, n_workers)
+            return open_engine.enter_context(engine)
 
-        context = Context(spec.seed, cache, progress, n_jobs)
-        return _loop(
-            make_engine,
-            method,
-            fed,
-            net,
-            plain(about) | numbers,
-            context,
-            checkpoint,
-            progress,
-            watch,
-        )
+        course = _Course(method, fed, net, settings, context, make_engine)
+        return _loop(course, Checkpoint(checkpoint, settings), progress, watch)
 
 
-_NOT = (
-    "method fed model device backend n_workers checkpoint cache progress n_jobs watch"
-)
+# arguments of `run` that decide no numbers, or do so in a way of their own
+_NOT = {"method", "fed", "model", "device", "backend", "n_workers", "checkpoint"}
+_NOT |= {"cache", "progress", "n_jobs", "watch"}
 NUMBERS = {
     name: one.default
     for name, one in inspect.signature(run).parameters.items()
-    if name not in _NOT.split()
+    if name not in _NOT
 }
-"""Arguments of :func:`run` that decide its numbers, beside method, federation and model, and their defaults."""
+"""Arguments of :func:`run` that decide its numbers, and their defaults.
 
-
-@dataclass
-class _Progress:
-    """What a checkpoint holds: the state of the method, and the record up to a round."""
-
-    state: State | None = None
-    round: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-    labels_at: dict[int, np.ndarray] = field(default_factory=dict)
-    seconds: float = 0.0
-    up: int = 0  # bytes
-    down: int = 0
+Beside method, federation and model.
+"""
 
 
 def _loop(
-    make_engine, method, federation, net, settings, context, checkpoint, progress, watch
+    course: _Course, checkpoint: Checkpoint, shown: bool, watch: Callable | None
 ) -> Run:
-    done = _load(checkpoint, settings, method) if checkpoint else None
-    done = done or _Progress()
-    coming = {phase.round: phase for phase in phases(federation)}
-    fed = [phase.fed for phase in coming.values() if phase.round <= max(1, done.round)][
-        -1
-    ]
-    engine = make_engine(fed)
-    begun = time.monotonic() - done.seconds
-    if done.round == 0:
-        done.state = method.start(fed, net, context)
-        for name, value in done.state.arrays().items():
-            if np.asarray(value).dtype == object:
-                raise FltnbError(
-                    f"The state of {method.name} may hold arrays only, which {name} "
-                    "is not: leave it out."
-                )
-        if settings["dtype"] == "float64":
-            done.state = done.state.mapped(_as_float64)
-    rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
-    bar = progress_bar(
-        total=rounds, initial=done.round, desc=method.name, unit="round", shown=progress
+    rounds = course.settings["rounds"]
+    done = checkpoint.load(course.method)
+    course.begin(done)
+    bar = bars.bar(
+        total=rounds,
+        initial=done.round,
+        desc=course.method.name,
+        unit="round",
+        shown=shown,
     )
-    last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
-
-    def evaluate(round: int, final: bool) -> None:
-        done.history = [row for row in done.history if row["round"] != round]
-        up, down = method.setup_bytes(done.state)
-        now = {
-            "seconds": time.monotonic() - begun,
-            "bytes_up": int(done.up + up),
-            "bytes_down": int(done.down + down),
-        }
-        for split in (
-            ("train", "test", "probe") if final and fed.probed else ("train", "test")
-        ):
-            result = method.evaluate(done.state, engine, split)
-            last[split] = metrics.accuracy(result.correct, result.total)
-            row = {"round": round, "split": split} | metrics.summary(
-                result.correct, result.total
-            )
-            if isinstance(
-                federation, ChangingFederation
-            ):  # apart for clients that stayed, drifted or joined
-                groups = federation.groups[: len(last[split])]
-                row |= {
-                    f"accuracy_{name}": metrics.mean_accuracy(
-                        last[split][groups == name]
-                    )
-                    for name in GROUPS
-                }
-            done.history.append(
-                row | {"loss": float(np.mean(result.loss[result.total > 0]))} | now
-            )
-        labels = method.labels(done.state)
-        if labels is not None:
-            done.labels_at[round] = integers(
-                f"The labels of {method.name}", labels, fed.n_clients, "client"
-            ).copy()
-        bar.set_postfix_str(
-            f"test accuracy {metrics.mean_accuracy(last['test']):.1f} %", refresh=False
-        )
 
     stopped = ""
     if done.round == 0:
-        evaluate(0, final=False)
+        course.evaluate()
         if watch:
-            watch(0, done.state, None, last["test"])
+            watch(0, done.state, None, course.accuracy["test"])
     for round in range(done.round + 1, rounds + 1):
-        if round > 1 and round in coming:
-            before = fed, done.state
-            _, fed, changed = coming[round]
-            done.state = method.changed(done.state, fed, net, changed, context)
-            engine = make_engine(fed)
-        clients = participants(
-            fed.n_clients, settings["participation"], settings["seed"], round
-        )
-        state, trained = method.train(
-            method.observe(done.state, clients, round, engine), clients, round, engine
-        )
-        lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
-        if lost.any():
-            who, when = f"client {clients[lost][0]}", f"round {round} of {rounds}"
-            mend = "choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
-            stopped = (
-                f"Training stopped at {when}: the loss of {who} is not finite; {mend}"
-            )
+        before = course.fed, done.state
+        course.enter(round)
+        state, clients, trained = course.train(round)
+        stopped = _divergence(clients, trained, round, rounds)
+        if stopped:
+            course.return_to(*before)
+            course.evaluate(final=True)
             break
-        done.state = method.revise(
-            method.collect(state, clients, trained.theta, round), fed, round, context
-        )
-        received, sent = method.traffic(done.state, net.n_parameters)
-        done.up += len(clients) * sent * 4  # numbers travel as float32
-        done.down += len(clients) * received * 4
-        done.round = round
-        if round % settings["eval_every"] == 0 or round == rounds:
-            evaluate(round, final=round == rounds)
+
+        course.collect(state, clients, trained.theta, round)
+        if round % course.settings["eval_every"] == 0 or round == rounds:
+            course.evaluate(final=round == rounds)
+            mean = metrics.mean_accuracy(course.accuracy["test"])
+            bar.set_postfix_str(f"test accuracy {mean:.1f} %", refresh=False)
         if watch:
-            watch(round, done.state, trained.theta, last.get("test"))
-        if (
-            checkpoint
-            and round < rounds
-            and (now := time.monotonic()) - written > pause
-        ):
-            done.seconds = now - begun
-            _save(checkpoint, settings, done)
-            written = time.monotonic()
-            pause = CHECKPOINT_SECONDS * max(
-                1, written - now
-            )  # a state of gigabytes is saved less often
+            watch(round, done.state, trained.theta, course.accuracy.get("test"))
+        if round < rounds:
+            checkpoint.save_if_due(done, course.begun)
         bar.update()
     bar.close()
-    if stopped:
-        if round > 1 and round in coming:
-            (fed, done.state), engine = before, make_engine(before[0])
-        evaluate(round - 1, final=True)
-    done.seconds = time.monotonic() - begun
-    theta, rows = method.serve(done.state)
-    labels = method.labels(done.state)
-    clients = {
-        "client": np.arange(fed.n_clients),
-        "cluster": -1 if labels is None else labels,
-        "true_cluster": -1 if fed.clusters is None else fed.clusters,
-        "samples": np.asarray(fed.sizes),
-        **{split: last[split] for split in ("train", "test", "probe") if split in last},
-    }
-    taken = (
-        confusion(net, theta, rows, fed, device=str(engine.device))
-        if method.tests_served
-        else None
+    return course.result(stopped)
+
+
+def _divergence(clients: np.ndarray, trained, round: int, rounds: int) -> str:
+    """Say which client's training went wrong, if one's did."""
+    finite = np.isfinite(trained.loss) & np.isfinite(trained.theta.sum(axis=1))
+    if finite.all():
+        return ""
+    return (
+        f"Training stopped at round {round} of {rounds}: the loss of client "
+        f"{clients[~finite][0]} is not finite; choose a smaller lr, or look at this "
+        "client's data. Everything up to the round before is kept."
     )
-    tables = pd.DataFrame(done.history), pd.DataFrame(clients)
-    if (
-        not stopped and not np.isfinite(theta[np.unique(rows)]).all()
-    ):  # by the method, from finite models
-        stopped = f"The models that {method.name} serves in the end are not finite: look at its `collect` and `serve`."
-    result = Run(
-        *tables,
-        labels,
-        theta,
-        rows,
-        settings,
-        done.seconds,
-        stopped,
-        done.labels_at,
-        taken,
-    )
-    if stopped:
-        raise DivergedError(stopped, result)
-    return result
 
 
-def confusion(
-    model: Model,
-    theta: np.ndarray,
-    rows: Sequence[int],
-    fed: Federation,
-    split: str = "test",
-    device: str = "cpu",
-) -> np.ndarray:
-    """Count what every client's samples are taken for: int64 (M, C, C), classes as rows, predictions as columns.
+class _Course:
+    """A run under way.
 
-    Client i is served by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. FltnbError: what does not fit.
+    Attributes
+    ----------
+    done : Progress
+    fed : Federation
+        The clients that are there now, with the data they hold now.
+    engine : Engine
+        That trains and evaluates them.
+    begun : float
+        When the run began on the monotonic clock, had it never been stopped.
+    accuracy : dict
+        Split -> accuracy (M,) at the last evaluation, percent.
     """
-    from .methods.samples import outputs
-    from .training import TrainSpec
-    from .training.evaluation import same_sets
-    from .training.serial import SerialEngine
 
-    parts, C = getattr(fed, choose(split, SPLITS, "split")), model.n_classes
-    engine = SerialEngine(
-        fed, model, TrainSpec(dtype=np.asarray(theta).dtype.name), device
-    )
-    theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
-    pairs = list(zip(rows, same_sets(parts), strict=True))
-    counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
-    for (row, client), count in counts.items():
-        if len(index := parts[client]):
-            np.add.at(
-                count,
-                (
-                    fed.labels[index],
-                    outputs(engine, model.predict, theta[[row]], index)[0].argmax(1),
-                ),
-                1,
+    def __init__(
+        self,
+        method: Method,
+        federation: Federation,
+        net: Model,
+        settings: dict[str, Any],
+        context: Context,
+        make_engine: Callable[[Federation], Engine],
+    ):
+        self.method = method
+        self.federation = federation
+        self.net = net
+        self.settings = settings
+        self.context = context
+        self.make_engine = make_engine
+        self.phases = {phase.round: phase for phase in phases(federation)}
+        self.accuracy = {}
+
+    def begin(self, done: Progress) -> None:
+        """Start the method, or go on where the run was."""
+        self.done = done
+        now = max(1, done.round)
+        begun = [phase for phase in self.phases.values() if phase.round <= now]
+        self.fed = begun[-1].fed
+        self.engine = self.make_engine(self.fed)
+        self.begun = time.monotonic() - done.seconds
+        if done.round > 0:
+            return
+
+        done.state = self.method.start(self.fed, self.net, self.context)
+        for name, value in done.state.arrays().items():
+            if np.asarray(value).dtype == object:
+                raise FltnbError(
+                    f"The state of {self.method.name} may hold arrays only, which "
+                    f"{name} is not: leave it out."
+                )
+        if self.settings["dtype"] == "float64":
+            done.state = done.state.mapped(_as_float64)
+
+    def enter(self, round: int) -> None:
+        """Let the federation change, if it does before this round."""
+        if round == 1 or round not in self.phases:
+            return
+        _, self.fed, changed = self.phases[round]
+        self.done.state = self.method.changed(
+            self.done.state, self.fed, self.net, changed, self.context
+        )
+        self.engine = self.make_engine(self.fed)
+
+    def return_to(self, fed: Federation, state) -> None:
+        """Take back what :meth:`enter` did."""
+        self.done.state = state
+        if fed is not self.fed:
+            self.fed = fed
+            self.engine = self.make_engine(fed)
+
+    def train(self, round: int):
+        """Return state, participants (n,) and what they trained."""
+        share = self.settings["participation"]
+        seed = self.settings["seed"]
+        clients = participants(self.fed.n_clients, share, seed, round)
+        state = self.method.observe(self.done.state, clients, round, self.engine)
+        state, trained = self.method.train(state, clients, round, self.engine)
+        return state, clients, trained
+
+    def collect(
+        self, state, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> None:
+        """Finish the round: the method's new state, and the traffic."""
+        method = self.method
+        state = method.collect(state, clients, theta, round)
+        state = method.revise(state, self.fed, round, self.context)
+        received, sent = method.traffic(state, self.net.n_parameters)
+
+        done = self.done
+        done.state = state
+        done.round = round
+        done.up += len(clients) * sent * 4  # numbers travel as float32
+        done.down += len(clients) * received * 4
+
+    def evaluate(self, final: bool = False) -> None:
+        """Test all clients and record it, in place of an earlier record of the round.
+
+        ``final``: on the second test set as well, if there is one.
+        """
+        done = self.done
+        up, down = self.method.setup_bytes(done.state)
+        spent = {
+            "seconds": time.monotonic() - self.begun,
+            "bytes_up": int(done.up + up),
+            "bytes_down": int(done.down + down),
+        }
+        splits = ["train", "test"]
+        if final and self.fed.probed:
+            splits.append("probe")
+
+        done.history = [row for row in done.history if row["round"] != done.round]
+        for split in splits:
+            result = self.method.evaluate(done.state, self.engine, split)
+            self.accuracy[split] = metrics.accuracy(result.correct, result.total)
+            row = history_row(self.federation, done.round, split, result)
+            done.history.append(row | spent)
+        labels = self.method.labels(done.state)
+        if labels is not None:
+            what = f"The labels of {self.method.name}"
+            labels = integers(what, labels, self.fed.n_clients, "client")
+            done.labels_at[done.round] = labels.copy()
+
+    def result(self, stopped: str) -> Run:
+        """Return the run, or raise DivergedError with it, where it ``stopped``."""
+        done = self.done
+        done.seconds = time.monotonic() - self.begun
+        theta, rows = self.method.serve(done.state)
+        labels = self.method.labels(done.state)
+        counts = None
+        if self.method.tests_served:
+            device = str(self.engine.device)
+            counts = confusion(self.net, theta, rows, self.fed, device=device)
+        if not stopped and not np.isfinite(theta[np.unique(rows)]).all():
+            stopped = (
+                f"The models that {self.method.name} serves in the end are not finite: "
+                "look at its `collect` and `serve`."
             )
-    return np.stack([counts[pair] for pair in pairs])
+        run = Run(
+            pd.DataFrame(done.history),
+            clients_table(self.fed, labels, self.accuracy),
+            labels,
+            theta,
+            rows,
+            self.settings,
+            done.seconds,
+            stopped,
+            done.labels_at,
+            counts,
+        )
+        if stopped:
+            raise DivergedError(stopped, run)
+        return run
+
+
+def _as_float64(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
 def check(
     method: Method, fed: Federation, model: str = "mlp", **numbers: Any
 ) -> tuple[TrainSpec, Model]:
-    """Refuse what cannot run, before anything is computed; arguments, of :data:`NUMBERS`, as for :func:`run`.
+    """Refuse what cannot run, before anything is computed.
 
-    Returns local training, and the network shaped by the federation's data. FltnbError: a setting is out of range or of
-    the wrong type, or method, model and federation do not go together.
+    ``numbers``: arguments, of :data:`NUMBERS`, as for :func:`run`. Returns local
+    training, and the network shaped by the federation's data. A setting that is out of
+    range or of the wrong type raises :class:`fltnb.FltnbError`, as do method, model and
+    federation that do not go together.
     """
     from . import models
     from .training import TrainSpec
@@ -430,95 +401,58 @@ def check(
         )
     if not isinstance(fed, Federation):
         raise FltnbError(
-            f"A run needs a Federation, not {type(fed).__name__}: see fl.Federation.from_arrays(...)."
+            f"A run needs a Federation, not {type(fed).__name__}: "
+            "see fl.Federation.from_arrays(...)."
         )
-    full = checked(
-        run, {"method": method, "fed": fed, "model": model} | numbers, "a run"
-    )
-    rounds, participation = full["rounds"], full["participation"]
-    if full["proximal"] and "proximal" in method.local_training():
+    options = {"method": method, "fed": fed, "model": model} | numbers
+    full = checked(run, options, "a run")
+    own = method.local_training()
+    if full["proximal"] and "proximal" in own:
         raise FltnbError(
             f"{method.name} has a proximal term of its own: leave proximal out."
         )
-    spec = TrainSpec(
-        **{one.name: full[one.name] for one in fields(TrainSpec)}
-        | method.local_training()
-    )
-    parts = phases(fed)
-    if parts[-1].round > rounds:
-        early = f"changes before round {parts[-1].round} but the run ends with round {rounds}"
-        raise FltnbError(f"The federation {early}: ask for more rounds.")
-    if (
-        parts[-1].fed.n_clients > parts[0].fed.n_clients
-        and type(method).changed is Method.changed
-    ):
-        raise FltnbError(
-            f"Method {method.name} does not say what a client that joins is served: give it `changed`."
-        )
+    spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | own)
+
+    _check_phases(method, fed, full["rounds"])
     net = models.make(model, fed.input_shape, fed.n_classes)
     if method.layered and net.large:
         raise FltnbError(
-            f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: choose another one."
+            f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: "
+            "choose another one."
         )
-    for phase in parts:
+    for phase in phases(fed):
         method.check(phase.fed)
         net.check(phase.fed, spec.batch_size)
-    if type(method).foresee is not Method.foresee:
-        n_clients = [
-            [phase.fed.n_clients for phase in parts if phase.round <= t][-1]
-            for t in range(1, rounds + 1)
-        ]
-        method.foresee(
-            parts,
-            [
-                participants(n, participation, spec.seed, t)
-                for t, n in enumerate(n_clients, start=1)
-            ],
-        )
+    _foresee(method, fed, full["rounds"], full["participation"], spec.seed)
     return spec, net
 
 
-def _as_float64(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64) if array.dtype == np.float32 else array
-
-
-def _save(path, settings, done: _Progress) -> None:
-    held = {"state": done.state.arrays(), "labels_at": done.labels_at}
-    arrays = {
-        f"{part}/{name}": value
-        for part, own in held.items()
-        for name, value in own.items()
-    }
-    meta = json.dumps(
-        vars(done)
-        | {"settings": settings}
-        | {part: [*own] for part, own in held.items()},
-        default=repr,
-    )
-    write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
-
-
-def _load(path, settings, method) -> _Progress | None:
-    """Return the saved run, or None if there is none, it is damaged, or it belongs to other settings."""
-    path = Path(path)
-    remove_left_over(path)
-    if not path.exists():
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            meta = json.loads(str(file["meta"]))
-            for part in ("state", "labels_at"):
-                meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}
-        meta["state"] = method.state_type(**meta["state"])
-        same = meta.pop("settings") == json.loads(json.dumps(settings, default=repr))
-        done = _Progress(**meta)
-    except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
-        aside = path.replace(f"{path}.damaged").name  # it may be any file
-        text = f"Checkpoint {path} is damaged ({error}), and now {aside}: this run starts from round 1."
-        warnings.warn(text, stacklevel=2)
-        return None
-    if not same:
+def _check_phases(method: Method, fed: Federation, rounds: int) -> None:
+    """Refuse changes after the last round, and newcomers whom nobody serves."""
+    first = phases(fed)[0]
+    last = phases(fed)[-1]
+    if last.round > rounds:
         raise FltnbError(
-            f"Checkpoint {path} belongs to a run with other settings: delete it or name another file."
+            f"The federation changes before round {last.round} but the run ends with "
+            f"round {rounds}: ask for more rounds."
         )
-    return done
+    joined = last.fed.n_clients > first.fed.n_clients
+    if joined and type(method).changed is Method.changed:
+        raise FltnbError(
+            f"Method {method.name} does not say what a client that joins is served: "
+            "give it `changed`."
+        )
+
+
+def _foresee(
+    method: Method, fed: Federation, rounds: int, participation: float, seed: int
+) -> None:
+    """Tell a method that wants to know who will take part when."""
+    if type(method).foresee is Method.foresee:
+        return
+    parts = phases(fed)
+    drawn = []
+    for round in range(1, rounds + 1):
+        n_clients = [part.fed.n_clients for part in parts if part.round <= round][-1]
+        drawn.append(participants(n_clients, participation, seed, round))
+    method.foresee(parts, drawn)

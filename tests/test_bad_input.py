@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from toys import refused
 
 import fltnb as fl
-from fltnb import methods, paths, rounds
+from fltnb import checkpoint, methods, paths, rounds
 from fltnb.__main__ import main
 from fltnb.results import Job, Ledger, prepare, work
 from fltnb.results.computing import ignored_before
@@ -185,7 +185,7 @@ def test_a_damaged_entry_is_named_and_recomputed_alone(damage):
 def test_a_damaged_checkpoint_is_named_and_the_run_begins_again(
     fed, tmp_path, monkeypatch, lost
 ):
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(checkpoint, "SECONDS", -1)
     monkeypatch.setattr(
         methods.FedAvg, "settings", lambda self: {"name": "own", "option": max}
     )  # not even JSON
@@ -270,7 +270,7 @@ def test_what_cannot_be_clustered_or_embedded_is_found_before_the_encoder_is_pre
 
 
 def test_numpy_numbers_are_ordinary_settings(fed, tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(checkpoint, "SECONDS", -1)
     numpy = {"rounds": np.int64(3), "lr": np.float32(0.125), "seed": np.int64(0)}
     one = run(fed, methods.FedSEM(np.int64(2)), **numpy, checkpoint=tmp_path / "c.npz")
     other = run(fed, methods.FedSEM(2), rounds=3, lr=0.125)
@@ -352,8 +352,8 @@ def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
 def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
     fed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
-    whole, file, save = run(fed, rounds=5), tmp_path / "c.npz", rounds._save
+    monkeypatch.setattr(checkpoint, "SECONDS", -1)
+    whole, file, save = run(fed, rounds=5), tmp_path / "c.npz", checkpoint.save
 
     def saving(path, settings, done):
         if done.round == 3:
@@ -361,9 +361,9 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
         save(path, settings, done)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rounds, "_save", saving)
+        patch.setattr(checkpoint, "save", saving)
         refused(str(file), run, fed, rounds=5, checkpoint=file)
-    assert rounds._load(file, whole.settings, methods.FedAvg()).round == 2
+    assert checkpoint.load(file, whole.settings, methods.FedAvg()).round == 2
     assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
 
 

@@ -17,7 +17,7 @@ from distributed.utils import get_mp_context
 from toys import refused
 
 import fltnb
-from fltnb import methods, paths, rounds
+from fltnb import checkpoint, methods, paths
 from fltnb.__main__ import main
 from fltnb.errors import FltnbError
 from fltnb.results import Job, compute, computing, machines, prepare, work
@@ -59,8 +59,8 @@ class StandStill:
         self.key, self.mark = key, mark
 
     def __call__(self):
-        rounds.CHECKPOINT_SECONDS = 0
-        save = rounds._save
+        checkpoint.SECONDS = 0
+        save = checkpoint.save
 
         def still(path, *rest):
             save(path, *rest)
@@ -70,7 +70,7 @@ class StandStill:
                 )
                 threading.Event().wait()
 
-        rounds._save = still
+        checkpoint.save = still
 
 
 def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ import pytest
 from toys import QUICK, final, served, two_clusters
 
 import fltnb as fl
+from fltnb import checkpoint, models, rounds, training
 from fltnb import methods as m
-from fltnb import models, rounds, training
 from fltnb.methods.hierarchical import shared_columns
 from fltnb.metrics import adjusted_rand_index
 
@@ -554,7 +554,7 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(
     line, tmp_path, monkeypatch
 ):
     fed = digits(equal=False)
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     for first, method in zip((True, False, False), variants(line), strict=False):
         path, stopped = tmp_path / f"{id(method)}.npz", m.build(method.settings())
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from toys import forked, half, refused
 
 import fltnb as fl
-from fltnb import methods, paths, rounds
+from fltnb import checkpoint as checkpoints
+from fltnb import methods, paths
 from fltnb.results import (
     Finished,
     Job,
@@ -274,9 +275,9 @@ def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
     with (
         monkeypatch.context() as patch
     ):  # it is killed when it writes its second checkpoint
-        patch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(checkpoints, "SECONDS", 0.0)
         patch.setattr(
-            rounds,
+            checkpoints,
             "write_atomically",
             lambda p, content: write(p, half if checkpoint.exists() else content),
         )

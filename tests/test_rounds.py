@@ -9,7 +9,7 @@ import pytest
 from toys import forked, half, logits_of, refused
 
 import fltnb as fl
-from fltnb import paths, rounds
+from fltnb import checkpoint, paths
 from fltnb.rounds import participants, run
 
 QUICK = {"model": "mlp", "rounds": 4, "lr": 0.05, "progress": False, "n_workers": 1}
@@ -93,7 +93,7 @@ def test_resuming_across_a_change_gives_the_same_bits(
     fed, whole, tmp_path, monkeypatch, stop
 ):
     """Stopped in the round before the change, in it, and after it."""
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     collect = fl.methods.DynamicFLT.collect
 
     def stopping(self, state, clients, theta, round):
@@ -148,7 +148,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(
 
 
 def test_a_checkpoint_of_other_settings_is_refused(fed, tmp_path, monkeypatch):
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
     path = tmp_path / "checkpoint.npz"
     run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
     refused(
@@ -175,7 +175,7 @@ def test_participants_are_keyed_by_the_round_alone():
 def test_watching_a_run_that_goes_on_between_two_evaluations(
     fed, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(checkpoint, "SECONDS", 0)
 
     def stops(round, *others):
         if round == 3:

@@ -46,7 +46,7 @@ def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: A
     """Run FeSEM, and keep what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
 
     Returns ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,)
-    that the E-step then put them in; and the :class:`fltnb.rounds.Run`. Everybody must take part in these rounds.
+    that the E-step then put them in; and the :class:`fltnb.record.Run`. Everybody must take part in these rounds.
     """
     kept = {}
 
