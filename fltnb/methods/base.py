@@ -8,7 +8,7 @@ for bit.
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -25,6 +25,7 @@ from .state import State
 if TYPE_CHECKING:
     from ..models import Model
     from ..training import Engine, Evaluation, Trained
+    from .graph import ClientGraph
 
 Rule = Literal["participants", "last_local", "last_aggregate"]
 RULES = get_args(Rule)
@@ -53,18 +54,6 @@ class Context:
     cache: Callable[[dict, Callable[[], dict]], dict] | None = None
     progress: bool = False
     n_jobs: int | None = None
-
-
-@dataclass(frozen=True)
-class FixedGraph:
-    """A client graph that stays as it is.
-
-    The ``key`` of graph and rule, ``labels`` (M,) and ``setup_bytes`` (up, down).
-    """
-
-    key: str
-    labels: np.ndarray | None
-    setup_bytes: tuple[int, int]
 
 
 class _OldOptions:
@@ -270,17 +259,17 @@ class Method(_OldOptions):
         """Scalars that a participant ``(receives, sends)`` in the last round."""
         return self.models_down * n_parameters, self.models_up * n_parameters
 
-    def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
-        """Return the client graph that decides the whole run, or None if more does.
+    def graph_before(
+        self,
+        fed: Federation,
+        model: str,
+        training: Mapping[str, Any],
+        context: Context,
+    ) -> "ClientGraph | None":
+        """Return the client graph that decides a whole training, found before round 1.
 
-        Equal graphs mean equal runs.
-        """
-        return None
-
-    def found_graph(self, state: State, fed: Federation) -> FixedGraph | None:
-        """After round 1: the client graph whose run this is, or None.
-
-        From its first round to its last.
+        Equal graphs mean equal trainings. ``training`` has the options of
+        :func:`fltnb.run`. None where more than a graph decides.
         """
         return None
 

@@ -13,12 +13,13 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.base import clone
 
-from ..aggregate import graph_key, mix_groups
-from ..clustering import EMDClustering
+from ..aggregate import mix_groups
+from ..clustering import EMDClustering, canonical
 from ..errors import FltnbError
+from ..federations import Federation
 from ..federations.phases import phases
 from ..progress import bar
-from .base import Context, FixedGraph, Method
+from .base import Context, Method
 from .graph import ClientGraph, GraphMethod, rewire
 from .modelspace import with_rows
 from .ownmodels import OwnModels, penultimate
@@ -229,16 +230,29 @@ class EMDCFL(Method):
         up, down = exchanged(self.clusterer, fed, net, pairs).tolist()
         return ClientGraph(arrays["adjacency"], arrays["labels"], (up, down))
 
-    def found_graph(self, state: State, fed) -> FixedGraph | None:
-        """Return the clusters, where round 1 has measured all pairs.
-
-        Its averages were theirs already.
-        """
-        one_phase = type(self) in (EMDCFL, EMDCFLAsRun) and len(phases(fed)) == 1
-        if not one_phase or not state.measured.all():
+    def graph_before(
+        self,
+        fed: Federation,
+        model: str,
+        training: Mapping[str, Any],
+        context: Context,
+    ) -> ClientGraph | None:
+        """Return the clusters, where everybody takes part in round 1."""
+        found = self.clustering(fed, model, training)
+        if found is None:
             return None
-        key = graph_key(self.rule, state.relation, state.row)
-        return FixedGraph(key, state.labels, self.setup_bytes(state))
+        clusterer, encoder = found
+
+        def fitted() -> dict[str, np.ndarray]:
+            made = clone(clusterer).fit(*encoder.embed(fed))
+            return {"adjacency": made.adjacency_, "labels": made.labels_}
+
+        if context.cache is None:
+            arrays = fitted()
+        else:
+            key = {"clusterer": canonical(clusterer), "encoder": encoder.settings()}
+            arrays = context.cache(key | {"federation": fed.fingerprint()}, fitted)
+        return self.graph_from(arrays, fed, model)
 
     setup_bytes = GraphMethod.setup_bytes
 

@@ -7,17 +7,18 @@ adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clust
 to M.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from ..aggregate import distinct_rows, graph_key, mix
+from ..aggregate import distinct_rows, mix
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
-from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule
+from .base import PUBLISHED_RULE, Context, Method, Rule
 from .state import State
 
 
@@ -100,14 +101,17 @@ class GraphMethod(Method):
                 "in [0, 1] with ones on the diagonal."
             )
 
-    def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
+    def graph_before(
+        self,
+        fed: Federation,
+        model: str,
+        training: Mapping[str, Any],
+        context: Context,
+    ) -> ClientGraph | None:
         """Return the graph, unless the federation changes or more decides the run."""
         if len(phases(fed)) > 1 or not self.graph_decides:
             return None
-        graph = self.client_graph(fed, context)
-        key = graph_key(self.rule, *distinct_rows(graph.adjacency))
-        up, down = graph.sent
-        return FixedGraph(key, graph.labels, (4 * up, 4 * down))
+        return self.client_graph(fed, context)
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Count what finding the graph moved, four bytes a scalar."""

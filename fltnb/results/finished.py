@@ -1,9 +1,11 @@
 """A finished job, its file in the local store, and the tables that many of them make."""
 
+import fcntl
 import io
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,20 @@ class Finished:
 def store_path(key: str) -> Path:
     """Return the file of a finished job in the local store."""
     return paths.store() / "jobs" / f"{key}.npz"
+
+
+@contextmanager
+def alone(key: str) -> Iterator[None]:
+    """Let one process at a time compute what is stored under a key; others wait."""
+    lock = paths.store() / "locks" / key
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            # Whoever waits for this file finds the result in the store.
+            lock.unlink(missing_ok=True)
 
 
 def save(done: Finished) -> Finished:

@@ -4,23 +4,34 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from .. import clustering, encoders, metrics, paths
+from ..aggregate import distinct_rows, graph_key
 from ..clustering.noise import noisy
 from ..errors import FltnbError, choose
 from ..federations import Federation
-from ..methods import Context, ownmodels
+from ..methods import Context, Method, OnGraph, ownmodels
+from ..methods.graph import ClientGraph
 from ..methods.ownmodels import OwnModels
 from ..provenance import environment
-from ..rounds import DivergedError, run
+from ..rounds import DivergedError, Run, run
 from ..settings import checked, plain
-from .finished import Finished, columns_of, load, read_arrays, save, store_path
+from .finished import (
+    Finished,
+    alone,
+    columns_of,
+    load,
+    read_arrays,
+    save,
+    store_path,
+)
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
 
@@ -56,10 +67,6 @@ def checkpoint_path(key: str):
     return store_path(key).with_name(f"{key}.checkpoint.npz")
 
 
-class _TwinFoundError(Exception):
-    """The store has the rest of a run; holds that run, the graph that they share, and the labels before it."""
-
-
 def train(
     made: Prepared,
     cache: Cache,
@@ -71,116 +78,120 @@ def train(
 ) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
-    A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
-    it is taken from a run on the same graph where the store has one, not from before ``since``. Where the graph comes
-    out of the first round (EMD-CFL), the later ones are.
+    Where a client graph that was found before round 1 decides the whole training (FLT,
+    the oracle, EMD-CFL with everybody there), the training on this graph is an
+    experiment of its own. Its key names the graph and not who found it, so that equal
+    graphs are trained once.
     """
-    job, fed, method = made.job, made.fed, made.job.method
-
-    def on(graph) -> tuple[Path, Finished | None]:
-        """Return the file that names the run on a graph with these settings, and this run if it is there."""
-        about = {
-            "data": fed.fingerprint(),
-            "numerics": versions(["core"]),
-            "graph": graph.key,
-        }
-        rest = {
-            name: value
-            for name, value in job.canonical.items()
-            if name not in ("federation", "method")
-        }
-        path = paths.store() / "graphs" / digest(about | {"settings": rest})
-        key = path.read_text(encoding="utf-8").strip() if path.exists() else made.key
-        return path, None if key == made.key else load(key, since)
-
-    before: list[np.ndarray] = []  # labels at the start
-
-    def watch(round: int, state: dict, *_) -> None:
-        if round == 0:
-            before[:] = [method.labels(state)]
-        elif (
-            round == 1
-            and (found := method.found_graph(state, fed))
-            and (twin := on(found)[1]) is not None
-        ):
-            raise _TwinFoundError(twin, found, before[0])
-
-    graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
-    if graph is not None:
-        trained, twin = on(graph)
-        if twin is not None:
-            return _as_twin(made, twin, graph)
+    job = made.job
+    method = job.method
+    arguments = training_arguments(job)
+    context = Context(job.seed, cache, progress, n_workers)
+    graph = method.graph_before(made.fed, arguments["model"], arguments, context)
     how = {
         "device": device,
         "backend": backend,
         "n_workers": n_workers,
         "n_jobs": n_workers,
         "progress": progress,
+        "cache": cache,
     }
-    how |= {"checkpoint": checkpoint_path(made.key), "cache": cache, "watch": watch}
-    try:
-        done = run(method, fed, **training_arguments(job), **how)
-    except _TwinFoundError as found:
-        return _as_twin(made, *found.args)
-    except DivergedError as error:
-        done = error.run  # stored with its reason
-    numbers = training_numbers(fed, done)
-    arrays = (
-        {}
-        if done.labels is None
-        else {"labels": np.asarray(done.labels, dtype=np.int32)}
+    if graph is None:
+        settings = job.canonical
+        return _trained(made, made.key, method, settings, how, since)[0]
+    # What finding the graph sent is no part of the training on it.
+    on_graph = OnGraph(graph._replace(sent=(0, 0)), rule=method.rule)
+    relation, row = distinct_rows(graph.adjacency)
+    name = graph_key(method.rule, relation, row)
+    settings = job.canonical | {"method": {"name": "on_graph", "graph": name}}
+    key = digest(
+        {
+            "settings": settings,
+            "data": made.fed.fingerprint(),
+            "numerics": versions(["core"]),
+        }
     )
-    arrays |= {
-        f"labels_at/{round}": labels.astype(np.int32)
-        for round, labels in done.labels_at.items()
-    }
+    trained, was_there = _trained(made, key, on_graph, settings, how, since)
+    about = {"trained_as": key} if was_there else {}
+    return _joined(made, trained, graph, about)
+
+
+def _trained(
+    made: Prepared,
+    key: str,
+    method: Method,
+    settings: dict[str, Any],
+    how: dict[str, Any],
+    since: float,
+) -> tuple[Finished, bool]:
+    """Return what a method gives under this key, and whether the store had it.
+
+    Otherwise it is resumed or run. Two processes that want the same run it once: the
+    second one waits.
+    """
+    keeps_models = "models" in made.job.keep
+    with alone(key):
+        known = load(key, since)
+        if known is not None and ("models" in known.arrays or not keeps_models):
+            return known, True
+        checkpoint = checkpoint_path(key)
+        with suppress(OSError):
+            if checkpoint.stat().st_mtime < since:
+                checkpoint.unlink()
+        try:
+            arguments = training_arguments(made.job)
+            done = run(method, made.fed, **arguments, **how, checkpoint=checkpoint)
+        except DivergedError as error:
+            done = error.run  # stored with its reason
+        numbers = training_numbers(made.fed, done)
+        arrays = _arrays_of(done)
+        if keeps_models:
+            arrays |= {"models": done.theta, "rows": done.rows}
+        tables = done.history, done.clients
+        finished = _saved(made, numbers, arrays, *tables, key=key, settings=settings)
+        checkpoint.unlink(missing_ok=True)
+        return finished, False
+
+
+def _arrays_of(done: Run) -> dict[str, np.ndarray]:
+    """Return the arrays that every training keeps."""
+    arrays = {}
+    if done.labels is not None:
+        arrays["labels"] = np.asarray(done.labels, dtype=np.int32)
+    for round, labels in done.labels_at.items():
+        arrays[f"labels_at/{round}"] = labels.astype(np.int32)
     if done.confusion is not None:
         arrays["confusion"] = done.confusion.astype(np.int32)
-    if "models" in job.keep:
-        arrays |= {"models": done.theta, "rows": done.rows}
-    if graph is not None:
-        paths.write_atomically(trained, lambda file: file.write(made.key.encode()))
-    about = {} if graph is None else {"graph": trained.name}
-    finished = _saved(made, numbers, arrays, done.history, done.clients, **about)
-    checkpoint_path(made.key).unlink(missing_ok=True)
-    return finished
+    return arrays
 
 
-def _as_twin(
-    made: Prepared, twin: Finished, graph, before: np.ndarray | None = None
+def _joined(
+    made: Prepared, trained: Finished, graph: ClientGraph, about: dict[str, str]
 ) -> Finished:
-    """Save a run on the same graph under this job's name: its labels, and what its clustering sent.
+    """Save a training on a graph under a job's name.
 
-    ``before``: the labels (M,) with which it started, where its clustering came with the first round.
+    That is with the labels of the graph, and with what finding it sent.
     """
-    curves, clients = twin.curves.copy(), twin.clients.copy()
-    known = curves["round"] >= (0 if before is None else 1)
-    for name, sent in zip(("bytes_up", "bytes_down"), graph.setup_bytes, strict=True):
-        curves[name] += sent * known - int(curves[name].iloc[0])
+    curves = trained.curves.copy()
+    clients = trained.clients.copy()
+    up, down = graph.sent
+    curves["bytes_up"] += 4 * up
+    curves["bytes_down"] += 4 * down
     clients["cluster"] = -1 if graph.labels is None else graph.labels
-    arrays = {
-        name: value
-        for name, value in twin.arrays.items()
-        if not name.startswith("labels")
-    }
+    arrays = dict(trained.arrays)
+    for name in list(arrays):
+        if name.startswith("labels"):
+            del arrays[name]
     if graph.labels is not None:
         arrays["labels"] = np.asarray(graph.labels, dtype=np.int32)
-        arrays |= {
-            f"labels_at/{round}": arrays["labels"]
-            for round in np.unique(curves["round"])
-        }
-    if before is not None:
-        arrays["labels_at/0"] = before.astype(np.int32)
-    numbers = {
-        name: value
-        for name, value in twin.numbers.items()
-        if name not in ("ari", "n_clusters")
-    }
+        for round in np.unique(curves["round"]):
+            arrays[f"labels_at/{round}"] = arrays["labels"]
+    numbers = dict(trained.numbers)
+    numbers.pop("ari", None)
+    numbers.pop("n_clusters", None)
     numbers |= clusters_found(made.fed, graph.labels)
-    numbers["bytes"] = float(
-        curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1]
-    )
-    about = {"graph": twin.record["provenance"]["graph"], "trained_as": twin.key}
+    last = curves.iloc[-1]
+    numbers["bytes"] = float(last["bytes_up"] + last["bytes_down"])
     return _saved(made, numbers, arrays, curves, clients, **about)
 
 
@@ -226,31 +237,34 @@ def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]
 
 
 def _saved(
-    made: Prepared, numbers: dict, arrays: dict, curves=None, clients=None, **about: Any
+    made: Prepared,
+    numbers: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    curves: pd.DataFrame | None = None,
+    clients: pd.DataFrame | None = None,
+    key: str | None = None,
+    settings: dict[str, Any] | None = None,
+    **about: Any,
 ) -> Finished:
-    """Save what a job gave, with its settings and where the numbers come from; return it."""
-    origin, data = (
-        ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
-    )
-    about |= {"data_origin": origin, "data": data, "seconds": numbers["seconds"]}
+    """Save what a job gave, with its settings and where the numbers come from.
+
+    ``key`` and ``settings`` are the job's own unless others are given.
+    """
+    about |= {"data_origin": "", "data": "", "seconds": numbers["seconds"]}
+    if made.fed is not None:
+        about["data_origin"] = made.fed.origin
+        about["data"] = made.fed.fingerprint()
     about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    record = {
-        "id": made.job.id,
-        "settings": made.job.canonical,
-        "provenance": environment() | about,
-    }
-    return save(
-        Finished(
-            made.key,
-            made.job.kind,
-            made.job.axes,
-            numbers,
-            curves,
-            clients,
-            arrays,
-            record,
-        )
+    job = made.job
+    own = settings is None or settings == job.canonical
+    settings = job.canonical if own else settings
+    name = job.id if own else digest({"kind": job.kind, "settings": settings})
+    record = {"id": name, "settings": settings, "provenance": environment() | about}
+    tables = curves, clients
+    finished = Finished(
+        key or made.key, job.kind, job.axes, numbers, *tables, arrays, record
     )
+    return save(finished)
 
 
 def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> list[Finished]:
