@@ -13,6 +13,7 @@ from toys import rebuilt, refused, two_clusters
 
 import fltnb as fl
 from fltnb.aggregate import distinct_rows
+from fltnb.analyses import dynamic
 from fltnb.clustering import FCR
 from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
@@ -21,7 +22,6 @@ from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftF
 from fltnb.methods.flt import soft_graph
 from fltnb.methods.graph import GraphState, rewire
 from fltnb.rounds import participants, run
-from fltnb.studies import dynamic
 
 QUICK = {
     "model": "mlp",

@@ -81,18 +81,25 @@ def _books() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def _stored() -> dict[str, tuple[str, str, Any]]:
-    """Return what is stored, by what the experiment is."""
-    found: dict[str, tuple[str, str, Any]] = {}
+def _stored() -> dict[str, list[tuple[str, str, Any]]]:
+    """Return what is stored, by what the experiment is, the most trusted first."""
+    found: dict[str, list[tuple[str, str, Any]]] = {}
     for profile, notebook in _books():
         for done in Ledger(profile, notebook).finished():
-            found.setdefault(_id(done), (notebook, profile, done))
+            found.setdefault(_id(done), []).append((notebook, profile, done))
     return found
 
 
 def _read(job: Job) -> tuple[str, str, Any]:
-    """Return notebook, profile and result of a job that is stored, under its axes."""
-    notebook, profile, done = _stored()[job.id]
+    """Return notebook, profile and result of a job that is stored, under its axes.
+
+    Ledgers keep different arrays of the same result: take one that has the job's.
+    """
+    held = _stored()[job.id]
+    whole = []
+    if job.keep:
+        whole = [one for one in held if set(job.keep) <= set(one[2].arrays)]
+    notebook, profile, done = (whole or held)[0]
     done = copy(done)
     done.axes = dict(job.axes)
     return notebook, profile, done

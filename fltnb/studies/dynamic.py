@@ -5,15 +5,9 @@ None of this is in the paper's tables, so the settings are ours: those of scenar
 
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from .. import federations
-from .. import methods as room
-from ..federations.phases import phases
+from ..analyses.dynamic import course as course
 from ..results import Job
-from ..rounds import participants
-from .common import SEEDS, Settings, Study, federation, method, training
+from .common import SEEDS, Settings, federation, method, training
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
@@ -174,62 +168,3 @@ def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> Se
         "flt_lambda_high": dynamic | {"lam": size["high"]},
         "flt_nearest": dynamic | {"newcomers": "nearest", "drifted": "nearest"},
     }[name]
-
-
-def course(
-    federation: Settings,
-    methods: dict[str, Settings],
-    rounds: int,
-    participation: float,
-    seed: int,
-) -> Study:
-    """Tell what happens to a changing federation, and when each method will cluster again.
-
-    Returns a dict: ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a
-    time, and after which rounds it clusters. ``arrays``, for P phases, M clients and C classes: ``rounds`` (P,), the
-    first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
-    M); ``clusters`` (P, M), -1 for those.
-    """
-    fed = federations.build(federation)
-    parts = phases(fed)
-    here = [
-        [phase.fed.n_clients for phase in parts if phase.round <= t][-1]
-        for t in range(1, rounds + 1)
-    ]
-    drawn = [
-        participants(count, participation, seed, t) for t, count in enumerate(here, 1)
-    ]
-    rows = []
-    for name, settings in methods.items():
-        method = room.build(settings)
-        fired, most = method.schedule(parts, drawn)
-        row = {
-            "method": name,
-            "lambda": method.lam,
-            "tau": method.tau,
-            "most flags at a time": most,
-        }
-        rows.append(
-            row
-            | {
-                "clusters again after rounds": ", ".join(
-                    f"{t} ({why})" for t, why in fired.items()
-                )
-            }
-        )
-    shape = (len(parts), fed.n_clients)
-    counts = np.zeros((*shape, fed.n_classes), dtype=np.int32)
-    changed, clusters = np.zeros(shape, dtype=bool), np.full(shape, -1, dtype=np.int32)
-    for place, phase in enumerate(parts):
-        here = phase.fed.n_clients
-        counts[place, :here], clusters[place, :here] = (
-            phase.fed.label_counts(),
-            phase.fed.clusters,
-        )
-        changed[place, : len(phase.changed)] = phase.changed
-    table = pd.DataFrame(rows).astype({"lambda": float, "tau": float})
-    arrays = {"rounds": np.array([phase.round for phase in parts]), "counts": counts}
-    return {
-        "tables": {"schedule": table},
-        "arrays": arrays | {"changed": changed, "clusters": clusters},
-    }

@@ -321,6 +321,7 @@ def absent_clients_lose_nothing(t: Numbers) -> Finding:
         if curves.empty:
             return not_tested("no clients joined")
         behind[event] = (curves["oracle"] - curves["flt_nearest"]).mean()
-    text = ", ".join(f"{gap:.1f} ({event})" for event, gap in behind.items())
+    worst_first = sorted(behind, key=behind.get, reverse=True)
+    text = ", ".join(f"{behind[event]:.1f} ({event})" for event in worst_first)
     # the paper does not say which clients are left out
     return Finding(max(behind.values()), [gap <= 1 for gap in behind.values()], text)

@@ -1,0 +1,75 @@
+"""What happens to a changing federation (FLT, arXiv 2103.15947, Algorithm 3)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .. import federations
+from .. import methods as room
+from ..federations.phases import Phase, phases
+from ..rounds import participants
+
+
+def course(
+    federation: Mapping[str, Any],
+    methods: Mapping[str, Mapping[str, Any]],
+    rounds: int,
+    participation: float,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Tell who holds what when, and after which rounds each method clusters again.
+
+    Returns a dict. Table ``schedule``, one row per method: its lambda and tau, the most
+    flags that stand at a time, and after which rounds it clusters. Arrays, for P
+    phases, M clients and C classes: ``rounds`` (P,), the first round of each;
+    ``counts`` (P, M, C), training samples, 0 for clients that are not there yet;
+    ``changed`` (P, M); ``clusters`` (P, M), -1 for those.
+
+    Parameters
+    ----------
+    federation : settings, of :func:`fltnb.federations.changing`
+    methods : name -> settings, of :class:`fltnb.methods.DynamicFLT`
+    rounds, participation, seed : as for :func:`fltnb.run`
+    """
+    fed = federations.build(federation)
+    parts = phases(fed)
+    drawn = []
+    for t in range(1, rounds + 1):
+        here = [part.fed.n_clients for part in parts if part.round <= t]
+        drawn.append(participants(here[-1], participation, seed, t))
+
+    rows = []
+    for name, settings in methods.items():
+        method = room.build(settings)
+        fired, most = method.schedule(parts, drawn)
+        row = {"method": name, "lambda": method.lam, "tau": method.tau}
+        row["most flags at a time"] = most
+        said = [f"{t} ({why})" for t, why in fired.items()]
+        row["clusters again after rounds"] = ", ".join(said)
+        rows.append(row)
+    schedule = pd.DataFrame(rows).astype({"lambda": float, "tau": float})
+    arrays = _by_phase(parts, fed.n_clients, fed.n_classes)
+    return {"tables": {"schedule": schedule}, "arrays": arrays}
+
+
+def _by_phase(
+    parts: tuple[Phase, ...], n_clients: int, n_classes: int
+) -> dict[str, np.ndarray]:
+    """Return the arrays of :func:`course`."""
+    shape = (len(parts), n_clients)
+    counts = np.zeros((*shape, n_classes), dtype=np.int32)
+    changed = np.zeros(shape, dtype=bool)
+    clusters = np.full(shape, -1, dtype=np.int32)
+    for place, part in enumerate(parts):
+        here = part.fed.n_clients
+        counts[place, :here] = part.fed.label_counts()
+        clusters[place, :here] = part.fed.clusters
+        changed[place, :here] = part.changed
+    return {
+        "rounds": np.array([part.round for part in parts]),
+        "counts": counts,
+        "changed": changed,
+        "clusters": clusters,
+    }
