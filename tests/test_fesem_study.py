@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fltnb as fl
+from fltnb.analyses import fesem_models as study
 from fltnb.studies import fesem as plan
-from fltnb.studies import fesem_models as study
 
 QUICK = plan.training("demo", "digits writers") | {"rounds": 2, "seed": 0}
 WRITERS = plan.federation("demo", "digits writers")
