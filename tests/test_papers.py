@@ -831,6 +831,7 @@ def test_the_report_shows_numbers_claims_and_what_departs(root):
         "# x\n<!-- table: -->\nold\n<!-- end -->\n<!-- cards: -->\n<!-- end -->\nz\n"
     )
     papers.report.write({"01_scenario1": results})
+    assert (root / papers.report.PICTURE).stat().st_size > 0
     front, text = (
         (root / "docs" / "report" / name).read_text(encoding="utf-8")
         for name in ("README.md", "flt.md")
@@ -850,6 +851,27 @@ def test_the_report_shows_numbers_claims_and_what_departs(root):
     assert "| FedAvg | 82.73 | 83.00 | – |" in readme
     assert "\nold" not in readme and readme[-2:] == "z\n"
     assert "[FLT](docs/report/flt.md)" in readme
+
+
+def test_the_picture_of_the_report_says_what_agrees():
+    found = papers.all_measured({})
+    claims = pd.DataFrame({"paper": ["flt", "mthfl", "flt"]})
+    claims["outcome"] = ["agrees", "partly", "not tested"]
+    fig, title = papers.agreement(found, claims)
+    assert title.startswith("In the printed setting, accuracies within 3 points: none")
+    assert len(fig.axes) == 1  # claims alone
+
+    run = (found["paper"] == "flt") & (found["table"] == "T1")
+    found.loc[run, "status"] = "printed setting"
+    off = found["variant"].map({"as_written": 5.0, "as_run": 1.0})
+    found["mean"] = found["number"] + off
+    assert len(papers.scores(found)) == 24  # 6 methods, 2 data sets, 2 variants
+    fig, title = papers.agreement(found, claims)
+    assert title == (
+        "In the printed setting, accuracies within 3 points: 0 of 12 (text), "
+        "12 of 12 (code)\nOf 2 claims tested in it, 1 agree, 1 partly"
+    )
+    assert [ax.get_title() for ax in fig.axes] == ["FLT", "claims"]
 
 
 def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():

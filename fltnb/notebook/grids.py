@@ -65,10 +65,9 @@ def papermill_parameters(notebook: str, profile: str) -> dict[str, Any]:
 
     A notebook of the older form is told the profile itself.
     """
-    cells = tagged_cells(notebook)
-    if not cells["experiment"]:
+    own = assigned(tagged_cells(notebook)["parameters"][0])
+    if "profile" in own:
         return {"profile": profile}
-    own = assigned(cells["parameters"][0])
     return profile_values(notebook, profile, own) | {"compute": True}
 
 

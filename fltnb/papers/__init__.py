@@ -11,10 +11,12 @@ from .counts import all_measured, committed, counts, nearness, rank_agreement
 from .measured import measured
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
+from .picture import agreement, scores
+from .report import evidence
 from .settings import NOTEBOOKS, departures, in_order
 from .verdicts import judge, outcomes
 
 __all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "checked_claims", "claims"]
 __all__ += ["committed", "compare", "counts", "departures", "in_order", "judge"]
 __all__ += ["inconsistencies", "label", "measured", "nearness", "numbers", "outcomes"]
-__all__ += ["rank_agreement", "report", "write"]
+__all__ += ["agreement", "evidence", "rank_agreement", "report", "scores", "write"]

@@ -14,22 +14,27 @@ from typing import Any
 import pandas as pd
 
 from .. import paths
+from ..plots import save
 from .compare import cell_text, for_people, remarks
 from .counts import all_measured, committed, counts, nearness
 from .measured import measured
 from .names import PAPERS, SHORT, label
 from .numbers import claims, read
+from .picture import agreement
 from .settings import NOTEBOOKS, TESTED_ON, Row, in_order
 from .verdicts import OUTCOMES, judge_all, outcomes
 
-PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
+PICTURE = "figures/stored/99_agreement.png"
 KINDS = ("printed", "text", "code")
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
-    """Write the report and README's part, by default from the committed results."""
+    """Write the report, its picture and README's part, by default of what is stored."""
     held = committed() if results_by_notebook is None else results_by_notebook
-    for name, text in pages(held).items():
+    found, judged = evidence(held)
+    fig, _ = agreement(found, judged)
+    save(fig, "99_agreement", "stored")
+    for name, text in _pages(held, found, judged).items():
         encoded = text.encode()
         paths.write_atomically(
             paths.ROOT / name, lambda file, encoded=encoded: file.write(encoded)
@@ -41,9 +46,23 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
 
     ``held``: notebook -> results.
     """
-    found = all_measured(held)
+    return _pages(held, *evidence(held))
+
+
+def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row per printed number and variant, and a row per claim.
+
+    The first is of :func:`fltnb.papers.all_measured`; the second are the papers' claims
+    with the columns of :func:`fltnb.papers.outcomes`.
+    """
     judged = outcomes(judge_all(held)).drop(columns="claim")
-    judged = claims().merge(judged, on="id")
+    return all_measured(held), claims().merge(judged, on="id")
+
+
+def _pages(
+    held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
+) -> dict[str, str]:
+    """Return the pages of :func:`pages`."""
     summary = pipes(_summary(held, found, judged))
     made = {"docs/report/README.md": fill("front.md", picture=PICTURE, papers=summary)}
     for paper in NOTEBOOKS:
