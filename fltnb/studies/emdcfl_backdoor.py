@@ -8,16 +8,14 @@ times as far from the targets' green as the paper does: of a few small digits a 
 
 from collections.abc import Iterator
 
-import numpy as np
-import pandas as pd
-
-from .. import federations, rounds
-from ..data import load
-from ..federations import Federation, backdoor
-from ..methods import build
+from ..analyses.emdcfl_backdoor import (  # noqa: F401 - by name
+    announced,
+    by_class,
+    versions,
+)
 from ..results import Job
 from . import emdcfl
-from .common import FEWER_SEEDS, SEEDS, Settings, Study
+from .common import FEWER_SEEDS, SEEDS, Settings
 
 CLUSTERS = 3  # targets, attackers, others
 FEW = {
@@ -212,78 +210,3 @@ def _alone(dataset: str, whole: Settings) -> Iterator[Job]:
         yield Job.distances(
             fed, size["model"], own, {"name": "EMDClustering"}, axes=axes
         )
-
-
-def by_class(
-    federation: Settings, model: str, training: Settings, methods: list[Settings]
-) -> Study:
-    """Train methods and look at the targets' test images, clean and under the trigger, class by class.
-
-    Returns a dict: Table ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
-    last: triggered images taken for the class that the trigger announces), for the classes that targets have.
-    """
-    from .. import models
-
-    fed = federations.build(federation)
-    net, targets, told = (
-        models.make(model, fed.input_shape, fed.n_classes),
-        fed.clusters == TARGET,
-        announced(fed),
-    )
-    classes = []
-    for settings in methods:
-        done = rounds.run(build(settings), fed, model, **training, progress=False)
-        clean, triggered = (
-            rounds.confusion(net, done.theta, done.rows, fed, split)[targets].sum(
-                axis=0
-            )
-            for split in ("test", "probe")
-        )
-        for c in np.flatnonzero(clean.sum(axis=1)):
-            shares = 100 * triggered[c] / triggered[c].sum()
-            row = {"method": settings["name"], "class": str(fed.class_names[c])}
-            row |= {"clean": 100 * clean[c, c] / clean[c].sum(), "triggered": shares[c]}
-            classes.append(
-                row | {"announced": shares[told[c]] if told[c] != c else np.nan}
-            )
-    return {"tables": {"classes": pd.DataFrame(classes)}}
-
-
-def announced(fed: Federation) -> np.ndarray:
-    """Class that the trigger on an image announces, by the image's class; -1 for classes the targets do not have."""
-    classes = np.arange(fed.n_classes)
-    if fed.settings["kind"] == "backdoor_colours":
-        return fed.n_classes - 1 - classes
-    half = fed.n_classes // 2
-    return np.where(classes < half, (classes + 1) % half, -1)
-
-
-def versions(data: str, intensity: float = 1.0, side: int = 3) -> Study:
-    """Return, as arrays, one test image of each class as the three groups have it, and under the trigger.
-
-    Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.
-    """
-    images = load(data)
-    colours = images.images.ndim == 3
-    half, held = images.n_classes // 2, images.test_index
-    classes = np.arange(images.n_classes if colours else half)
-    first = images.images[
-        held[np.unique(images.labels[held], return_index=True)[1]]
-    ]  # of every class
-    own = first[classes]
-    if colours:
-        paint = {
-            "target": np.array([backdoor.GREEN]),
-            "attacker": backdoor.shade(classes, intensity),
-        }
-        paint["trigger"] = backdoor.shade(images.n_classes - 1 - classes, intensity)
-        paint["other"] = np.array([backdoor.PURPLE])
-        found = {name: backdoor.tinted(own, colour) for name, colour in paint.items()}
-    else:
-        patch = {"attacker": classes, "trigger": (classes + 1) % half}
-        found = {"target": own} | {
-            name: backdoor.patched(own, c, side) for name, c in patch.items()
-        }
-        found["other"] = first[classes + half]
-    named = pd.DataFrame({"class": [str(images.class_names[c]) for c in classes]})
-    return {"arrays": found, "tables": {"classes": named}}
