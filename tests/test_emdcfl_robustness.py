@@ -9,12 +9,12 @@ from toys import refused
 import fltnb as fl
 from benchmarks import methods as cost
 from fltnb import models
+from fltnb.analyses import emdcfl_robustness as study
 from fltnb.methods import ownmodels
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.ownmodels import local_models, measure, pair_numbers, plateau
 from fltnb.metrics import adjusted_rand_index
 from fltnb.results import Finished, Job, compute
-from fltnb.studies import emdcfl_robustness as study
 
 DIGITS = {
     "kind": "rotated_copies",
@@ -110,9 +110,8 @@ def test_angles_are_those_of_pacfl(trained):
 
 def test_embedding_distances_are_those_of_a_fit(trained):
     fed, net, start, theta = trained
-    found, reference = measure(
-        fed, net, start, theta, study.emd(projection=0.5), seed=3
-    )
+    how = {"name": "EMDClustering", "projection": 0.5}
+    found, reference = measure(fed, net, start, theta, how, seed=3)
 
     def seen(i, split, j):
         return penultimate(net, theta[i], fed.client(j, split)[0])
@@ -154,7 +153,7 @@ def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     monkeypatch.setattr(
         ownmodels, "local_models", lambda *a: calls.append(a) or train(*a)
     )
-    wanted = [study.emd(), {"name": "last layer"}, {"name": "parameters"}]
+    wanted = [{"name": "EMDClustering"}, {"name": "last layer"}, {"name": "parameters"}]
     first = compute(
         [Job.distances(DIGITS, "mlp32", TRAINING, how) for how in wanted],
         progress=False,
@@ -234,9 +233,7 @@ def test_tables_4_5_and_9_by_hand(monkeypatch):
         for seconds in (3600.0, 4320.0)
     ]
     monkeypatch.setattr(study, "compute", lambda *_, **__: pair)
-    found = study.table4(
-        dataset="digits", federation={}, model="mlp", seed=0, rounds=1, batch_size=1
-    )
+    found = study.table4(DIGITS, "mlp", rounds=1, batch_size=1)
     assert found["tables"]["printed"]["value"].tolist() == [1, 1.2] and found[
         "numbers"
     ]["ratio"] == pytest.approx(1.2)
@@ -245,67 +242,9 @@ def test_tables_4_5_and_9_by_hand(monkeypatch):
     printed = fl.papers.numbers("emdcfl", "T5", metric="embedding_dim").set_index(
         "model"
     )["number"]
-    assert row["value"] == printed["simple_cnn"] == 128 and set(study.WIDE) == set(
+    assert row["value"] == printed["simple_cnn"] == 128 and set(study.NETWORKS) == set(
         printed.index
     )
-
-
-@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
-def test_jobs_ask_for_what_exists(profile):
-    jobs = study.jobs(profile)
-    pairs = [job for job in jobs if job.kind == "distances"]
-    for job in pairs:
-        held = job.settings
-        assert held["model"] in models.NAMES or profile == "paper"
-        assert held["federation"]["kind"] in fl.federations.KINDS
-        fl.training.TrainSpec(**held["training"], seed=held["seed"])
-        if job.axes["measure"] == "emd":
-            fl.EMDClustering(
-                **{k: v for k, v in held["measure"].items() if k != "name"}
-            ).check([100] * 4)
-    shown = {
-        (job.axes["dataset"], job.axes["measure"])
-        for job in pairs
-        if job.axes["part"] == "measures"
-    }
-    assert len(shown) == len(study.DATASETS[profile]) * (len(study.OTHERS) + 1)
-    assert {job.axes.get("table", "") for job in jobs if job.kind == "study"} == {
-        "T4",
-        "T5",
-        "T9",
-        "",
-    }
-
-
-def test_seeds_of_five_sets_and_the_papers_training(monkeypatch):
-    job = study.pairs("small", "rotated_mnist", study.emd(), "projection")
-    held = {
-        "local_epochs": 10,
-        "batch_size": 64,
-        "lr": 0.01,
-        "momentum": 0.9,
-        "weight_decay": 1e-6,
-    }
-    assert (
-        job.settings["training"] == held
-        and job.settings["federation"]["n_clients"] == 40
-    )
-    asked = []
-
-    def fake(jobs, progress):
-        asked.extend(jobs)
-        numbers = dict.fromkeys(study.SEEN[3:] + study.EXTREMES, 0.5)
-        return [Finished("", "distances", job.axes, numbers) for job in jobs]
-
-    monkeypatch.setattr(study, "compute", fake)
-    table = study.seeds("small")["tables"]["seeds"]
-    assert (
-        len(table) == len({job.id for job in asked}) == 50
-        and table["dataset"].nunique() == 5
-    )
-    images = {job.axes["dataset"]: job.axes.get("images") for job in asked}
-    assert images["rotated_mnist_two"] == 1000 and images["backdoor_mnist"] is None
-    assert asked[10].settings["federation"]["angles"] == [[-3, -1, 1, 3]]
 
 
 def test_cost_of_one_method_and_of_none(capsys):

@@ -5,16 +5,14 @@ no part of it: the clusters at every tolerance follow from the matrix.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from ..methods.ownmodels import labels_at
-from ..metrics import adjusted_rand_index
-from ..results import Job, compute
+from ..analyses.emdcfl_robustness import NETWORKS as WIDTHS
+from ..analyses.emdcfl_robustness import table4, table5, table9, timed_pair  # noqa: F401 - by name
+from ..results import Job
 from . import emdcfl
-from .common import SEEDS, Settings, Study
+from .common import SEEDS, Settings
 from .emdcfl import VERSIONS
 
 PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
@@ -134,33 +132,25 @@ def jobs(profile: str) -> list[Job]:
         found += (own := list(_published(dataset)))
         found += map(_table9, {job.axes["seed"]: job for job in own}.values())
     for seed in SEEDS[profile]:
-        fed = emdcfl.federation(first, size, seed) | (
-            {} if demo else {"test_per_client": 220}
-        )
+        fed = emdcfl.federation(first, size, seed)
+        fed |= {} if demo else {"test_per_client": 220}
         axes = {"dataset": first, "model": size["model"], "seed": seed}
-        about = axes | {
-            "federation": fed,
-            "rounds": 3 if demo else 10,
-            "batch_size": size.get("batch_size", 64),
-        }
-        found += [
-            *_pair(**about),
-            Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"}),
-        ]
-    networks = {"simple_cnn": "emdcfl_cnn"} if demo else WIDE
+        how = emdcfl.TRAINING | {"rounds": 3 if demo else 10}
+        del how["eval_every"]
+        how |= {"batch_size": size.get("batch_size", 64), "seed": seed}
+        about = {"federation": fed, "model": size["model"], **how}
+        for job in timed_pair(**about):
+            more = {"dataset": first, "variant": "as_written"}
+            found.append(replace(job, axes=job.axes | more))
+        axes |= {"table": "T4"}
+        found.append(Job.study("emdcfl_robustness.table4", about, axes=axes))
+    networks = {"simple_cnn": "emdcfl_cnn"} if demo else WIDTHS
     found.append(
         Job.study(
             "emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"}
         )
     )
-    return [
-        *found,
-        Job.study(
-            "emdcfl_robustness.seeds",
-            {"profile": profile},
-            axes={"part": "one epsilon"},
-        ),
-    ]
+    return [*found, *_one_epsilon(profile)]
 
 
 def emd(
@@ -237,6 +227,19 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
         yield pairs(profile, dataset, emd("sliced"), "sliced")
 
 
+def _one_epsilon(profile: str) -> Iterator[Job]:
+    """Matrices of five data sets and many seeds."""
+    (first, second, *_), (samples, runs) = DATASETS[profile], ONE_EPSILON[profile]
+    # 3 degrees move no pixel of 8 x 8
+    versions = ("rotated", "base") if profile == "demo" else VERSIONS
+    names = [first + f"_{version}".replace("_rotated", "") for version in versions]
+    for seed in range(runs):
+        for name in names:
+            how = {"samples": samples}
+            yield pairs(profile, name, emd(), "one epsilon", seed, **how)
+        yield pairs(profile, second, emd(), "one epsilon", seed)
+
+
 def _published(dataset: str) -> Iterator[Job]:
     """Every distance after one local round of the paper's own CNN: its convolutions in bfloat16, else as published."""
     measures = [
@@ -261,137 +264,3 @@ def _table9(pairs: Job) -> Job:
         "table": "T9",
     }
     return Job.study("emdcfl_robustness.table9", about, axes=axes)
-
-
-def _pair(
-    dataset: str,
-    federation: Settings,
-    model: str,
-    seed: int,
-    rounds: int,
-    batch_size: int,
-) -> list[Job]:
-    """Two runs that are evaluated at the end alone, so that their seconds are those of training."""
-    how = emdcfl.TRAINING | {
-        "rounds": rounds,
-        "eval_every": rounds,
-        "batch_size": batch_size,
-        "seed": seed,
-    }
-    axes = {"dataset": dataset, "variant": "as_written"}
-    methods = [emdcfl.method(name, 4) for name in ("oracle", "emdcfl")]
-    return [
-        Job.training(federation, method, model, **how, axes=axes) for method in methods
-    ]
-
-
-def table4(**pair: Any) -> Study:
-    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, and their ratio."""
-    oracle, emdcfl = (
-        run.numbers["seconds"] for run in compute(_pair(**pair), progress=False)
-    )
-    printed = pd.DataFrame(
-        {"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]}
-    )
-    printed = printed.assign(
-        otherwise="small networks and few images, on another machine"
-    )
-    return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}
-
-
-WIDE = {
-    name: name for name in ("resnet18", "resnet50", "efficientnet_b3", "convnext_base")
-}
-WIDE = {"simple_cnn": "emdcfl_cnn", "vit_b16": "vit_b_16"} | WIDE
-"""Table 5: printed name of a network -> ours."""
-
-
-def table5(networks: dict[str, str]) -> Study:
-    """Table 5: embedding dimensions of networks (with random weights, which have the same width)."""
-    from .. import models
-
-    rows = []
-    for printed, name in networks.items():
-        # inputs and classes do not change the width
-        net = models.make(
-            name if name == "emdcfl_cnn" else f"{name}:random", (3, 64, 64), 10
-        )
-        for dataset in {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}.get(
-            printed, ["cifar10"]
-        ):
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "model": printed,
-                    "metric": "embedding_dim",
-                    "value": net.n_features,
-                }
-            )
-    return {"tables": {"printed": pd.DataFrame(rows)}}
-
-
-def table9(federation: Settings, model: str, seed: int, **training: Any) -> Study:
-    """Table 9: mean distance of last layers and of whole models inside the clusters that EMD-CFL finds, and of all.
-
-    Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
-    the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
-    """
-    wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
-    jobs = [
-        Job.distances(federation, model, training, how, seed=seed) for how in wanted
-    ]
-    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
-    distance, clusters = found["distance"], found["clusters"]
-    labels, _ = labels_at(distance, np.zeros(len(distance)), emdcfl.TOLERANCE)
-    rows = []
-    for name, matrix in (
-        ("hypothesis", last["distance"]),
-        ("full_model", whole["distance"]),
-    ):
-        for scope, which in {
-            "clusters": labels,
-            "overall": clusters * 0,
-            "true": clusters,
-        }.items():
-            same = (which[:, None] == which) & ~np.eye(len(which), dtype=bool)
-            mean = float(matrix[same].mean()) if same.any() else float("nan")
-            rows.append({"parameters": name, "scope": scope, "value": mean})
-    numbers = {
-        "n_clusters": int(labels.max()) + 1,
-        "ari": float(adjusted_rand_index(clusters, labels)),
-    }
-    return {"numbers": numbers, "tables": {"printed": pd.DataFrame(rows)}}
-
-
-def seeds(profile: str) -> Study:
-    """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
-    (first, second, *_), (samples, runs) = DATASETS[profile], ONE_EPSILON[profile]
-    versions = (
-        ("rotated", "base") if profile == "demo" else VERSIONS
-    )  # 3 degrees move no pixel of 8 x 8
-    sets = {
-        first + f"_{version}".replace("_rotated", ""): {"samples": samples}
-        for version in versions
-    } | {second: {}}
-    wanted = [
-        pairs(profile, name, emd(), "one epsilon", seed, **size)
-        for name, size in sets.items()
-        for seed in range(runs)
-    ]
-    rows = [done.axes | done.numbers for done in compute(wanted, progress=False)]
-    return {"tables": {"seeds": pd.DataFrame(rows)[[*SEEN, *EXTREMES]]}}
-
-
-SEEN = (
-    "dataset",
-    "model",
-    "seed",
-    "low",
-    "high",
-    "ari",
-    "auto",
-    "ari_auto",
-    "training_seconds",
-    "seconds",
-)
-EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")
