@@ -150,6 +150,8 @@ def jobs(profile: str) -> list[Job]:
             "emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"}
         )
     )
+    if profile == "small":
+        found.append(_bounds())
     return [*found, *_one_epsilon(profile)]
 
 
@@ -225,6 +227,17 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
         yield pairs(profile, dataset, emd("sinkhorn", share), "sinkhorn")
     if not brief:
         yield pairs(profile, dataset, emd("sliced"), "sliced")
+
+
+def _bounds() -> Job:
+    """The inequalities of Section 2."""
+    fed = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 12}
+    training = {"rounds": 1, "local_epochs": 2, "participation": 1.0}
+    training |= {"batch_size": 64, "lr": 0.01, "momentum": 0.9}
+    about = {"federation": fed | {"samples_per_client": 500}, "model": "emdcfl_cnn"}
+    about |= {"training": training, "samples": 150}
+    axes = {"dataset": "rotated_mnist", "part": "bounds"}
+    return Job.study("embedding_bounds.inequalities", about, axes=axes)
 
 
 def _one_epsilon(profile: str) -> Iterator[Job]:
