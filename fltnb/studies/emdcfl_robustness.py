@@ -230,7 +230,7 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 
 
 def _bounds() -> Job:
-    """The inequalities of Section 2."""
+    """Ask for the inequalities of Section 2."""
     fed = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 12}
     training = {"rounds": 1, "local_epochs": 2, "participation": 1.0}
     training |= {"batch_size": 64, "lr": 0.01, "momentum": 0.9}
