@@ -8,7 +8,7 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import federations, methods
-from fltnb.studies import costs
+from fltnb.analyses import costs
 from fltnb.theory import traffic
 
 

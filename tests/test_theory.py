@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from toys import refused
 
+from fltnb.analyses import theory
 from fltnb.analyses.embedding_bounds import inequalities
-from fltnb.studies import theory
 from fltnb.studies.common import federation
 from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2

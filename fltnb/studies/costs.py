@@ -8,18 +8,12 @@ own network on a small Rotated MNIST, where the processor or the GPU has them; n
 
 from itertools import product
 
-import numpy as np
-import pandas as pd
-
-from .. import encoders, federations
-from ..methods import build
+from ..analyses.costs import networks, traffic  # noqa: F401 - by name
 from ..results import Job
-from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from . import common, emdcfl
 from .common import (
     DATASETS,
     Settings,
-    Study,
     clusterer,
     encoder,
     federation,
@@ -197,85 +191,3 @@ def jobs(profile: str) -> list[Job]:
                 how, "rotated_mnist", [seed], size, precision=precision, clients=8
             )
     return result
-
-
-def networks() -> Study:
-    """Count the parameters of the networks that Tables 11 to 13 describe, beside the printed counts."""
-    from .. import models
-
-    ours = {
-        "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
-        "CNN": models.make("leaf_cnn", (1, 28, 28), 62).n_parameters,
-        # all of the autoencoder travels only if clients tune it
-        "ConvAE": encoders.sent_parameters(
-            encoders.EncoderSpec("convae", finetune_epochs=1), (1, 28, 28)
-        ),
-    }
-    rows = [
-        {"network": name, "paper": PRINTED_SIZES[name], "as written": count}
-        for name, count in ours.items()
-    ]
-    return {"tables": {"table": pd.DataFrame(rows)}}
-
-
-def traffic(
-    federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int
-) -> Study:
-    """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
-
-    Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,
-    total`` (scalars); for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has
-    no row). ``weighed``: rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
-    """
-    from .. import models
-
-    fed = federations.build(federation)
-    rows = []
-    for settings in methods.values():
-        made, family = build(settings), settings["name"].partition("_enc")[0]
-        warmup = settings.get("warmup", 0)
-        sizes = {
-            "M": fed.n_clients,
-            "rho": training["participation"],
-            "C": settings.get("n_clusters", 1),
-        }
-        sizes["W_local"] = models.make(
-            training["model"], fed.input_shape, fed.n_classes
-        ).n_parameters
-        if hasattr(made, "encoder"):
-            sizes |= {
-                "W_enc": encoders.sent_parameters(made.encoder, fed.input_shape),
-                "k": made.clusterer.k,
-            }
-            sizes["e"] = (
-                made.clusterer.n_components
-                if family == "pca_km_hc"
-                else made.encoder.latent
-            )
-        again = training["rounds"] // settings["tau"] if "tau" in settings else 0
-        cost = formula(
-            family, T=training["rounds"], warmup=warmup, again=again, **sizes
-        )
-        written, source = FORMULAS[family]
-        row = {
-            "method": settings["name"],
-            "warmup": warmup,
-            "formula": written,
-            "source": source,
-        }
-        row |= {
-            "once": cost.once,
-            "total": cost.total,
-            "weighed_formula": np.nan,
-            "weighed_moved": np.nan,
-        }
-        if source == "Table 6":
-            made = build(settings | ({"warmup": weighed // 2} if warmup else {}))
-            row["weighed_formula"] = formula(
-                family, T=weighed, warmup=weighed // 2 if warmup else 0, **sizes
-            ).total
-            row["weighed_moved"] = sum(
-                moved(fed, made, {**training, "rounds": weighed})
-            )
-        rows.append(row)
-    return {"tables": {"table": pd.DataFrame(rows)}}

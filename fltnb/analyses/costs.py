@@ -1,0 +1,104 @@
+"""What FLT's methods send, and how large its networks are (notebook 06)."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .. import encoders, federations, methods, models
+from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
+
+Settings = dict[str, Any]
+Study = dict[str, Any]
+
+
+def networks() -> Study:
+    """Count the parameters of the networks that FLT's Tables 11 to 13 describe.
+
+    Table ``table``: ``network, paper, as written``.
+    """
+    # all of the autoencoder travels only if clients tune it
+    convae = encoders.EncoderSpec("convae", finetune_epochs=1)
+    ours = {
+        "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
+        "CNN": models.make("leaf_cnn", (1, 28, 28), 62).n_parameters,
+        "ConvAE": encoders.sent_parameters(convae, (1, 28, 28)),
+    }
+    table = pd.DataFrame({"network": list(ours)})
+    table["paper"] = table["network"].map(PRINTED_SIZES)
+    table["as written"] = table["network"].map(ours)
+    return {"tables": {"table": table}}
+
+
+def traffic(
+    federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int
+) -> Study:
+    """Put numbers into Table 6's formulas, and weigh what some rounds really move.
+
+    Parameters
+    ----------
+    methods : dict of settings of methods; its keys are of no matter
+    weighed : int
+        Rounds that are weighed (:func:`fltnb.theory.traffic.moved`). An IFCA with a
+        warm-up has it in half of them.
+
+    Returns
+    -------
+    dict
+        Table ``table``: ``method, warmup, formula, source``; by formula for all rounds
+        ``once, total``, in scalars; for the weighed rounds ``weighed_formula`` and
+        ``weighed_moved``, NaN where Table 6 has no row.
+    """
+    fed = federations.build(federation)
+    rows = [_row(fed, one, training, weighed) for one in methods.values()]
+    return {"tables": {"table": pd.DataFrame(rows)}}
+
+
+def _row(
+    fed: federations.Federation, settings: Settings, training: Settings, weighed: int
+) -> Settings:
+    """Return what one method sends."""
+    family = settings["name"].partition("_enc")[0]
+    sizes = _sizes(fed, settings, family, training)
+    warmup = settings.get("warmup", 0)
+    again = training["rounds"] // settings["tau"] if "tau" in settings else 0
+    cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
+    written, source = FORMULAS[family]
+    row = {
+        "method": settings["name"],
+        "warmup": warmup,
+        "formula": written,
+        "source": source,
+        "once": cost.once,
+        "total": cost.total,
+        "weighed_formula": np.nan,
+        "weighed_moved": np.nan,
+    }
+    if source == "Table 6":
+        half = weighed // 2 if warmup else 0
+        early = settings | ({"warmup": half} if warmup else {})
+        short = training | {"rounds": weighed}
+        row["weighed_formula"] = formula(family, T=weighed, warmup=half, **sizes).total
+        row["weighed_moved"] = sum(moved(fed, methods.build(early), short))
+    return row
+
+
+def _sizes(
+    fed: federations.Federation, settings: Settings, family: str, training: Settings
+) -> Settings:
+    """Return the symbols of the formulas, but for the rounds."""
+    made = methods.build(settings)
+    net = models.make(training["model"], fed.input_shape, fed.n_classes)
+    sizes = {
+        "M": fed.n_clients,
+        "rho": training["participation"],
+        "C": settings.get("n_clusters", 1),
+        "W_local": net.n_parameters,
+    }
+    if hasattr(made, "encoder"):
+        sizes["W_enc"] = encoders.sent_parameters(made.encoder, fed.input_shape)
+        sizes["k"] = made.clusterer.k
+        sizes["e"] = made.encoder.latent
+    if family == "pca_km_hc":
+        sizes["e"] = made.clusterer.n_components
+    return sizes
