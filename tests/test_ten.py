@@ -1,7 +1,14 @@
 """The ten federations of the comparison are those that the stored runs have."""
 
 import fltnb as fl
-from fltnb.federations import canonical, four_on_digits, ten
+from fltnb.federations import (
+    LEVELS,
+    canonical,
+    eleven_more,
+    four_on_digits,
+    graded,
+    ten,
+)
 
 
 def test_every_stored_run_of_the_comparison_is_on_one_of_the_ten():
@@ -19,3 +26,16 @@ def test_four_of_them_can_be_built_of_the_digits():
         fed = ground.federation.build()
         assert min(map(len, fed.val)) > 0, name
         assert len(set(fed.clusters)) == ground.n_clusters
+
+
+def test_difficulty_and_other_federations_say_how_many_clusters_there_are():
+    shared = graded("overlap", 100, seed=3, dataset="digits", samples=50)
+    assert shared.n_clusters == 5 and shared.federation.settings["seed"] == 3
+    turned = graded("rotation", 10, n_clients=4, samples=40, dataset="digits")
+    fed = turned.federation.build()
+    assert fed.n_clusters == turned.n_clusters == 4 and fed.n_clients == 4
+    assert graded("backdoor", 0.5).images == "colours"
+    assert set(LEVELS) == {"samples", "overlap", "rotation", "backdoor", "noise"}
+    others = eleven_more(7)
+    assert len(others) == 11
+    assert {one.settings["seed"] for one in others.values()} == {7}

@@ -3,9 +3,10 @@
 from ..settings import brief, checked
 from .embedding import embed_clients
 from .pretraining import KINDS, EncoderSpec, pretrain, sent_parameters
-from .published import enc1, enc2
+from .published import enc1, enc2, unseen
 
 __all__ = ["KINDS", "EncoderSpec", "embed_clients", "enc1", "enc2", "pretrain"]
+__all__ += ["unseen"]
 __all__ += ["sent_parameters"]
 
 

@@ -63,3 +63,17 @@ def enc2(dataset: str, variant: str = "as_written", **other: str) -> EncoderSpec
         epochs = 2 if as_run else 5
         made = EncoderSpec("convae", "fashion_mnist", 5, epochs, tuning=tuning)
     return replace(made, **other)
+
+
+def unseen(images: str) -> EncoderSpec:
+    """Return an encoder that has seen none of the clients' images (notebooks 15 to 17).
+
+    Images in colour have none: pixels. The digits have their own principal components.
+    """
+    if images == "digits":
+        return EncoderSpec("pca", "digits", latent=16)
+    if images in ("colours", "cifar10", "pacs", "pacs_features"):
+        return EncoderSpec("pixels")
+    if images == "fashion_mnist":
+        return EncoderSpec("convae", "emnist_balanced", 8, 0)
+    return EncoderSpec("convae", "fashion_mnist", 5, 0)

@@ -16,7 +16,7 @@ from .tasks import (
     cross_tasks,
     tasks,
 )
-from .ten import Ground, four_on_digits, ten
+from .ten import LEVELS, Ground, eleven_more, four_on_digits, graded, ten
 from .writers import apply_style, pseudo_writers, writer_styles, writers
 
 from_arrays = Federation.from_arrays
@@ -59,4 +59,4 @@ __all__ += [
     "seen",
 ]
 __all__ += ["shuffled", "structured", "tasks", "writers"]
-__all__ += ["Ground", "four_on_digits", "ten"]
+__all__ += ["LEVELS", "Ground", "eleven_more", "four_on_digits", "graded", "ten"]

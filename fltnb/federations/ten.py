@@ -98,6 +98,63 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     }
 
 
+LEVELS = {
+    "samples": [600, 300, 150, 80, 40, 20],
+    "overlap": [0, 25, 50, 75, 90, 100],
+    "rotation": [90, 45, 30, 20, 15, 10, 5],
+    "backdoor": [4, 2, 1, 0.5, 0.25],
+    "noise": [0, 0.1, 0.3, 1, 3],
+}
+"""Difficulty -> levels of :func:`graded`, easiest first."""
+TURNED = 3
+"""Degrees by which all rotations of :func:`graded` are off a right angle.
+
+Images stay sharp at right angles alone, which would give a cluster away.
+"""
+
+
+def graded(
+    difficulty: str,
+    level: float,
+    seed: int = 0,
+    n_clients: int = 20,
+    samples: int = 300,
+    dataset: str = "mnist",
+) -> Ground:
+    """Return a federation on which clusters are harder or easier to find.
+
+    Parameters
+    ----------
+    difficulty, level
+        "samples": of a client; "overlap": percent of samples from a pool that all
+        clients share; "rotation": degrees between neighbouring clusters; "backdoor":
+        attackers' shades, times the paper's; "noise": none is in the data, it is laid
+        on what clients send.
+    seed, n_clients, samples, dataset
+        ``samples`` of a client where "samples" does not say otherwise.
+    """
+    each = int(level) if difficulty == "samples" else samples
+    held = {"samples_per_client": each, "test_per_client": 10, "seed": seed}
+    if difficulty == "backdoor":
+        held |= {"n_clients": 3 * max(2, n_clients // 4), "intensity": level}
+        return Ground(recipe("backdoor_colours", dataset, **held), 3, "colours")
+    if difficulty == "overlap":
+        # two classes a cluster; at 100 % everybody holds all ten in equal parts
+        tasks = recipe(
+            "tasks",
+            tasks=[[2 * one, 2 * one + 1] for one in range(5)],
+            users_per_task=[max(2, n_clients // 5)] * 5,
+            samples_per_user=each,
+            minority=round(0.8 * level / 100, 6),
+            seed=seed,
+        )
+        return Ground(recipe("held_out", dataset, tasks, seed=seed), 5, dataset)
+    step = level if difficulty == "rotation" else 90
+    held |= {"angles": [[TURNED + step * turn] for turn in range(4)]}
+    fed = recipe("rotated_copies", dataset, n_clients=n_clients, **held)
+    return Ground(fed, 4, dataset)
+
+
 def four_on_digits(seed: int = 0) -> dict[str, Ground]:
     """Return four of the ten on the embedded digits, for demonstrations."""
     tested = {"samples_per_client": 80, "test_per_client": 20, "seed": seed}
@@ -125,3 +182,34 @@ def four_on_digits(seed: int = 0) -> dict[str, Ground]:
         "tasks": Ground(recipe("held_out", "digits", tasks, seed=seed), 3, "digits"),
         "backdoor": Ground(colours, 3, "colours"),
     }
+
+
+def eleven_more(seed: int = 0) -> dict[str, Recipe]:
+    """Return federations by name that differ from the ten in data, sizes or number."""
+    two = {"n_clusters": 5, "classes_per_cluster": 2, "seed": seed}
+    shared = {"n_clusters": 5, "classes_per_cluster": 3, "shared_classes": 1}
+    tasks = {"tasks": [list(one) for one in FASHION_TASKS[:2]], "seed": seed}
+    skew = {"users_per_task": [10, 10], "samples_per_user": [20, 500]}
+    odd = {"users_per_task": [19, 1], "samples_per_user": 150}
+    few = {"n_clients": 20, "samples_per_client": 5}
+    cifar10 = {"dataset": "cifar10", "n_clients": 100}
+    found = {
+        "scenario 1": recipe("label_clusters", **cifar10, **two),
+        "scenario 2": recipe("label_clusters", **cifar10, **shared, seed=seed),
+        "quantity skew": recipe("tasks", "fashion_mnist", **tasks, **skew),
+        "one odd client": recipe("tasks", "fashion_mnist", **tasks, **odd),
+        "5 samples a client, two classes": recipe(
+            "label_clusters", "mnist", **few, **two
+        ),
+        "PACS": recipe("domains", "pacs", seed=seed),
+        "PACS, ImageNet features": recipe("domains", "pacs_features", seed=seed),
+    }
+    for samples in (10, 20):
+        held = {"n_clients": 20, "test_per_client": 10, "samples_per_client": samples}
+        turned = recipe("rotated_copies", "mnist", **held, seed=seed)
+        found[f"{samples} samples a client"] = turned
+    for count in (240, 2400):
+        held = {"max_per_class": 2400, "n_clients": count, "seed": seed}
+        many = recipe("structured", "emnist_bymerge", **held)
+        found[f"scenario 4, {count:,} clients"] = many
+    return found

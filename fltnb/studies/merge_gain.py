@@ -8,20 +8,11 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import numpy as np
-
-from .. import metrics
-from ..clustering.cuts import cut
-from ..clustering.ours import MergeGain, TransportSignatures
-from ..clustering.ours.ridge import Sums, losses
-from ..data import load
-from ..encoders import EncoderSpec, embed_clients
-from ..federations import FASHION_TASKS, apply_style, build, writer_styles
-from ..methods.flt import client_images
-from ..randomness import stream
+from ..analyses.merge_gain import by_transport, made, soft, without_labels  # noqa: F401 - by name
+from ..federations import FASHION_TASKS
 from ..results import Job
 from . import head_to_head as rival
-from .common import Settings, Study, federation, unseen
+from .common import Settings, federation, unseen
 
 SEEN = {"demo": (), "small": tuple(range(10)), "paper": tuple(range(10))}
 """Seeds that were looked at before the rule was what it is now (docs/merge_gain.md)."""
@@ -249,145 +240,4 @@ def _unseen(profile: str) -> dict[str, Settings]:
             f"scenario 4, {n:,} clients": structured | {"n_clients": n}
             for n in (240, 2400)
         },
-    }
-
-
-def made(
-    what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135
-) -> Study:
-    """Cluster clients of like images that disagree: on the names of ``level`` classes (4 groups), or in 2 to 4 hands.
-
-    Returns ``numbers``: ``ari``, ``n_clusters``, ``true_clusters``.
-    """
-    images, groups = load(dataset), 4 if what == "permuted labels" else level
-    each = min(each, len(images.train_index) // n_clients)
-    held = (
-        stream(seed, "partition", 8)
-        .permutation(images.train_index)[: n_clients * each]
-        .reshape(n_clients, each)
-    )
-    truth, x, y = np.arange(n_clients) * groups // n_clients, [], []
-    names, hands = (
-        np.tile(np.arange(images.n_classes), (groups, 1)),
-        writer_styles(groups, seed),
-    )
-    for group in range(groups if what == "permuted labels" else 0):
-        names[group, :level] = np.roll(names[group, :level], group)
-    for group, own in zip(truth, held, strict=True):
-        drawn = (
-            images.images[own]
-            if what == "permuted labels"
-            else apply_style(images.images[own], *hands[group])
-        )
-        x.append(drawn.reshape(each, -1) / 255)
-        y.append(names[group][images.labels[own]])
-    truth = (
-        np.unique(names, axis=0, return_inverse=True)[1][truth]
-        if what == "permuted labels"
-        else truth
-    )
-    return {"numbers": _compared(truth, MergeGain().fit(x, y).labels_)}
-
-
-def without_labels(federation: Settings, targets: int = 10) -> Study:
-    """Cluster by the same rule where models predict random projections of a sample's pixels in place of its class."""
-    fed = build(federation)
-    x = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
-    project = stream(federation["seed"], "method", 26).normal(
-        size=(x[0].shape[1], targets)
-    )
-    y = [own @ project for own in x]
-    middle, spread = np.concatenate(y).mean(0), np.concatenate(y).std()
-    return {
-        "numbers": _compared(
-            fed.clusters,
-            MergeGain().fit(x, [(own - middle) / spread for own in y]).labels_,
-        )
-    }
-
-
-def by_transport(federation: Settings, encoder: Settings) -> Study:
-    """Merge in the order of transport signatures' tree; the least summed loss says how often."""
-    fed = build(federation)
-    found, tree = (
-        MergeGain(),
-        TransportSignatures()
-        .fit(embed_clients(fed, EncoderSpec(**encoder), n_jobs=1))
-        .linkage_,
-    )
-    sums = Sums.of(found.sketches(*client_images(fed)))
-    cuts = [cut(tree, k) for k in range(1, fed.n_clients + 1)]
-    labels = min(
-        cuts, key=lambda labels: losses(_grouped(sums, labels), found.folds)[0].sum()
-    )
-    return {"numbers": _compared(fed.clusters, labels)}
-
-
-def soft(federation: Settings) -> Study:
-    """Let every client weigh the other clusters' sums (0, 0.1, 0.3 or 1), one after the other, by its own loss.
-
-    Returns ``numbers``: test accuracy in percent of the ridge regressions (the mean prediction of the F folds') by
-    each client alone, by its cluster (``hard``), by weights (``soft``) and by everybody (``one``); ``weight``, the mean
-    weight of a cluster that is not the client's own.
-    """
-    fed, found = build(federation), MergeGain()
-    sketches = found.sketches(*client_images(fed))
-    sums, labels = Sums.of(sketches), found.fit_sketches(sketches).labels_
-    x, y = client_images(fed, "test")
-    clusters, phis = _grouped(sums, labels), [found.random_features(own) for own in x]
-    hits: dict[str, list[float]] = {
-        name: [] for name in ("alone", "hard", "soft", "one", "weight")
-    }
-
-    def fitted(i: int, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Loss of client i, and its weights, under the model of these shares of the clusters."""
-        pooled = [
-            np.tensordot(weights, part, 1)[None]
-            for part in (clusters.moments, clusters.products)
-        ]
-        size = np.array([weights @ clusters.size])
-        loss, model = losses(
-            Sums(*pooled, *(part[[i]] for part in sums[2:5]), size, sums.noise[[i]]),
-            found.folds,
-        )
-        return loss[0], model[0]
-
-    for i in range(fed.n_clients):
-        own = np.eye(len(clusters.size))[labels[i]]
-        mixed, best = own.copy(), fitted(i, own)[0]
-        for other in np.flatnonzero(own == 0):
-            for share in (0.1, 0.3, 1.0):
-                tried = np.where(np.arange(len(own)) == other, share, mixed)
-                if (loss := fitted(i, tried)[0]) < best:
-                    mixed, best = tried, loss
-        models = {
-            "hard": fitted(i, own)[1],
-            "soft": fitted(i, mixed)[1],
-            "one": fitted(i, np.ones(len(own)))[1],
-        }
-        models["alone"] = losses(sums.take([i]), found.folds)[1][0]
-        for name, model in models.items():
-            hits[name].append(
-                100 * ((phis[i] @ model).mean(0).argmax(1) == y[i]).mean()
-            )
-        hits["weight"].append(mixed[own == 0].mean() if len(own) > 1 else 0.0)
-    return {"numbers": {name: float(np.mean(values)) for name, values in hits.items()}}
-
-
-def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
-    """Add up the sums of each cluster, one row each."""
-    return Sums(
-        *(
-            np.array([part[labels == c].sum(0) for c in np.unique(labels)])
-            for part in sums
-        )
-    )
-
-
-def _compared(truth: np.ndarray, labels: np.ndarray) -> Settings:
-    ari = metrics.adjusted_rand_index(truth, labels)
-    return {
-        "ari": ari,
-        "n_clusters": len(np.unique(labels)),
-        "true_clusters": len(np.unique(truth)),
     }

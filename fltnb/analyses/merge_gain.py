@@ -1,0 +1,182 @@
+"""What merge by gain is compared with (own research, no paper): notebook 17."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import federations
+from ..clustering.cuts import cut
+from ..clustering.ours import MergeGain, TransportSignatures
+from ..clustering.ours.ridge import Sums, losses
+from ..data import load
+from ..encoders import EncoderSpec, embed_clients
+from ..federations import apply_style, writer_styles
+from ..methods.flt import client_images
+from ..metrics import adjusted_rand_index
+from ..randomness import stream
+
+Settings = Mapping[str, Any]
+
+SHARES = (0.1, 0.3, 1.0)
+"""Weights that a client may give to another cluster, besides 0."""
+
+
+def made(
+    what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135
+) -> dict[str, Any]:
+    """Cluster clients of like images that disagree.
+
+    Returns a dict of ``numbers``: ``ari, n_clusters, true_clusters``.
+
+    Parameters
+    ----------
+    what : str
+        "permuted labels": four groups permute the names of ``level`` classes;
+        "styles": ``level`` groups, each with a hand of its own.
+    dataset, level, seed
+    n_clients, each : clients, and images of each
+    """
+    permuted = what == "permuted labels"
+    groups = 4 if permuted else level
+    images = load(dataset)
+    each = min(each, len(images.train_index) // n_clients)
+    drawn = stream(seed, "partition", 8).permutation(images.train_index)
+    held = drawn[: n_clients * each].reshape(n_clients, each)
+    group_of = np.arange(n_clients) * groups // n_clients
+
+    names = np.tile(np.arange(images.n_classes), (groups, 1))
+    for group in range(groups if permuted else 0):
+        names[group, :level] = np.roll(names[group, :level], group)
+    hands = writer_styles(groups, seed)
+    x, y = [], []
+    for group, own in zip(group_of, held, strict=True):
+        pictures = images.images[own]
+        if not permuted:
+            pictures = apply_style(pictures, *hands[group])
+        x.append(pictures.reshape(each, -1) / 255)
+        y.append(names[group][images.labels[own]])
+
+    truth = group_of
+    if permuted:  # of two classes, two permutations of four are the same
+        _, kinds = np.unique(names, axis=0, return_inverse=True)
+        truth = kinds[group_of]
+    return _compared(truth, MergeGain().fit(x, y).labels_)
+
+
+def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
+    """Cluster by the same rule, where models predict projections of the pixels.
+
+    The random projections stand in place of the classes. Returns as :func:`made`.
+    """
+    fed = federations.build(federation)
+    x = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
+    size = x[0].shape[1], targets
+    project = stream(federation["seed"], "method", 26).normal(size=size)
+    y = [own @ project for own in x]
+
+    together = np.concatenate(y)
+    middle, spread = together.mean(0), together.std()
+    scaled = [(own - middle) / spread for own in y]
+    return _compared(fed.clusters, MergeGain().fit(x, scaled).labels_)
+
+
+def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
+    """Merge in the order of transport signatures' tree, and choose the cut by loss.
+
+    The least summed loss says how often is merged. Returns as :func:`made`.
+    """
+    fed = federations.build(federation)
+    seen = embed_clients(fed, EncoderSpec(**encoder), n_jobs=1)
+    tree = TransportSignatures().fit(seen).linkage_
+    gain = MergeGain()
+    sums = Sums.of(gain.sketches(*client_images(fed)))
+
+    def loss(labels: np.ndarray) -> float:
+        return losses(_grouped(sums, labels), gain.folds)[0].sum()
+
+    cuts = [cut(tree, k) for k in range(1, fed.n_clients + 1)]
+    return _compared(fed.clusters, min(cuts, key=loss))
+
+
+def soft(federation: Settings) -> dict[str, Any]:
+    """Let every client weigh the other clusters' sums by its own loss.
+
+    One cluster after the other gets 0 or one of :data:`SHARES`. Returns a dict of
+    ``numbers``: test accuracy in percent of the ridge regressions (the mean prediction
+    of the folds') by each client alone, by its cluster (``hard``), by weights
+    (``soft``) and by everybody (``one``); ``weight``, the mean weight of a cluster that
+    is not the client's own.
+    """
+    fed = federations.build(federation)
+    gain = MergeGain()
+    sketches = gain.sketches(*client_images(fed))
+    sums = Sums.of(sketches)
+    labels = gain.fit_sketches(sketches).labels_
+    clusters = _grouped(sums, labels)
+    own = np.eye(len(clusters.size))
+    x, y = client_images(fed, "test")
+
+    rows = []
+    for i in range(fed.n_clients):
+        client = sums.take([i])
+        mixed = _best_weights(clusters, client, own[labels[i]], gain.folds)
+        weights = {"hard": own[labels[i]], "soft": mixed, "one": np.ones(len(own))}
+        models = {"alone": losses(client, gain.folds)[1][0]}
+        for name, each in weights.items():
+            models[name] = _weighted(clusters, client, each, gain.folds)[1]
+
+        phi = gain.random_features(x[i])
+        row = {}
+        for name, model in models.items():
+            predicted = (phi @ model).mean(0).argmax(1)
+            row[name] = 100 * (predicted == y[i]).mean()
+        others = mixed[own[labels[i]] == 0]
+        row["weight"] = others.mean() if len(others) else 0.0
+        rows.append(row)
+
+    numbers = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    return {"numbers": numbers}
+
+
+def _best_weights(
+    clusters: Sums, client: Sums, own: np.ndarray, folds: int
+) -> np.ndarray:
+    """Return the weights of the clusters that a client ends with, its own at 1."""
+    mixed = own.copy()
+    best, _ = _weighted(clusters, client, mixed, folds)
+    for other in np.flatnonzero(own == 0):
+        for share in SHARES:
+            tried = mixed.copy()
+            tried[other] = share
+            loss, _ = _weighted(clusters, client, tried, folds)
+            if loss < best:
+                best, mixed = loss, tried
+    return mixed
+
+
+def _weighted(
+    clusters: Sums, client: Sums, weights: np.ndarray, folds: int
+) -> tuple[float, np.ndarray]:
+    """Return a client's loss under the model of weighted clusters, and that model."""
+    moments = np.tensordot(weights, clusters.moments, 1)[None]
+    products = np.tensordot(weights, clusters.products, 1)[None]
+    size = np.array([weights @ clusters.size])
+    pooled = client._replace(moments=moments, products=products, size=size)
+    loss, model = losses(pooled, folds)
+    return loss[0], model[0]
+
+
+def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
+    """Add up the sums of each cluster, one row each."""
+    clusters = np.unique(labels)
+    parts = [np.array([part[labels == c].sum(0) for c in clusters]) for part in sums]
+    return Sums(*parts)
+
+
+def _compared(truth: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Compare found with true clusters."""
+    numbers = {"ari": adjusted_rand_index(truth, labels)}
+    numbers["n_clusters"] = len(np.unique(labels))
+    numbers["true_clusters"] = len(np.unique(truth))
+    return {"numbers": numbers}
