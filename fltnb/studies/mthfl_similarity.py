@@ -4,22 +4,25 @@ The paper states neither samples per user nor the minority share of Fashion-MNIS
 the clusters as the paper does it is notebook 10; here FLT trains on them, on the digits in every profile.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
-
-from .. import encoders, federations
-from ..clustering import EigenRelevance, MeanImage, eigen
-from ..clustering.cuts import cut
-from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS, SCALINGS
-from ..metrics import adjusted_rand_index
+from ..analyses.mthfl_similarity import (  # noqa: F401 - by name
+    cost,
+    figure4,
+    margins,
+    mean_image,
+    scales,
+    separation,
+    table1,
+    table2,
+    tables2,
+    users,
+)
+from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
-from .common import CLIPS, SEEDS, Settings, Study, pixels, spec
+from .common import CLIPS, SEEDS, Settings, pixels, spec
 
 EIGENVECTORS = 5  # "only five" (Section III)
 SEEDS_OF = {
@@ -33,13 +36,6 @@ EPSILONS = {
     "digits": (1, 10, 100, 1000),
     "fashion_mnist": (0.1, 0.3, 1, 3, 10, 30, 100),
 }
-SCALES = {
-    "[0, 1]": SCALINGS["unit"],
-    "[-1, 1]": SCALINGS["symmetric"],
-    "ImageNet moments": SCALINGS["imagenet"],
-}
-PER_USER = (50, 200, 1000)
-"""Samples of each of Table I's users, beside the scale of its pixels and the number of eigenvectors."""
 _ONE = (tuple(range(10)),)
 _TASKS = {
     "digits": {
@@ -65,14 +61,14 @@ def federation(
     dataset: str, count: int, seed: int = 0, minority: float = 0.1
 ) -> Settings:
     """Return the federation of 10 users with one, two or three tasks."""
-    tasks, users, samples = _TASKS[dataset][count]
+    tasks, each, samples = _TASKS[dataset][count]
     held = {
         "kind": "tasks",
         "dataset": dataset,
         "tasks": [list(labels) for labels in tasks],
         "seed": seed,
     }
-    held |= {"users_per_task": list(users), "samples_per_user": list(samples)}
+    held |= {"users_per_task": list(each), "samples_per_user": list(samples)}
     return held | {"minority": minority if count > 1 else 0.0}
 
 
@@ -319,312 +315,3 @@ def _job(
         **axes,
     }
     return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)
-
-
-def users(
-    settings: Settings, encoder: Settings | None = None
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
-    fed = federations.build(settings)
-    return encoders.embed_clients(
-        fed, encoders.EncoderSpec(**(encoder or pixels())), n_jobs=1
-    ), fed.clusters
-
-
-def _curved(
-    federation: Settings, encoders: dict[str, dict], seeds: int, most: int
-) -> Iterator[tuple]:
-    """Yield feature map, seed, the relevances of 1, 2, ... up to ``most`` eigenvectors, and the tasks."""
-    for (name, encoder), seed in product(encoders.items(), range(seeds)):
-        z, tasks = users(federation | {"seed": seed}, encoder)
-        yield (
-            name,
-            seed,
-            eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))),
-            tasks,
-        )
-
-
-def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
-    """Mean and extreme similarity within and across ``tasks`` (M,), and the ARI of average linkage told their number.
-
-    ``matrix`` (M, M): R, or 1 less any distance.
-    """
-    same = tasks[:, None] == tasks
-    within, across = matrix[same & ~np.eye(len(tasks), dtype=bool)], matrix[~same]
-    labels = cut(
-        linkage(squareform(1 - matrix, checks=False), "average"), len(np.unique(tasks))
-    )
-    found = {
-        "within": within.mean(),
-        "within_min": within.min(),
-        "across": across.mean(),
-        "across_max": across.max(),
-    }
-    return {
-        name: float(value)
-        for name, value in (found | {"ari": adjusted_rand_index(tasks, labels)}).items()
-    }
-
-
-def table1(
-    federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50
-) -> Study:
-    """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
-
-    Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
-    lowest ARI), ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and
-    ``printed``, of the map nearest to the paper's.
-    """
-    rows, pairs = [], []
-    for name, seed, curve, tasks in _curved(federation, encoders, seeds, most):
-        rows += [
-            {"features": name, "eigenvectors": p, **separation(R, tasks)}
-            for p, R in enumerate(curve, 1)
-        ]
-        if seed == 0:
-            R = curve[EIGENVECTORS - 1]
-            pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
-    over = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
-    table = (
-        over[["within", "within_min", "across", "across_max"]]
-        .mean()
-        .assign(ari=over["ari"].min())
-        .reset_index()
-    )
-    every = pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"])
-    name, otherwise = _nearest(encoders)
-    own = (
-        every[every["features"] == name]
-        .rename(columns={"similarity": "value"})
-        .drop(columns="features")
-    )
-    return {
-        "tables": {
-            "separation": table,
-            "pairs": every,
-            "printed": own.assign(seed=0, otherwise=otherwise),
-        }
-    }
-
-
-def table2(
-    federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20
-) -> Study:
-    """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
-
-    Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
-    """
-    rows = []
-    for name, seed, curve, _ in _curved(federation, encoders, seeds, most):
-        counts = [p for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)]
-        rows += [
-            (name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in counts
-        ]
-    return {
-        "tables": tables2(
-            pd.DataFrame(
-                rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]
-            )
-        )
-    }
-
-
-def tables2(similarity) -> Settings:
-    """Add to the table of :func:`table2` what stands beside the printed numbers."""
-    name, otherwise = _nearest(similarity["features"])
-    own = similarity[
-        (similarity["features"] == name) & (similarity["eigenvectors"] == EIGENVECTORS)
-    ]
-    own = own.melt(["seed"], ["user2", "user3"], "user_j")
-    own["user_j"] = own["user_j"].map({"user2": 2, "user3": 3})
-    return {
-        "similarity": similarity,
-        "printed": own.assign(user_i=1, otherwise=otherwise),
-    }
-
-
-def _nearest(features: Iterable[str]) -> tuple[str, str]:
-    """Name the feature map that is nearest to the paper's ImageNet ResNet-18, and say how it departs."""
-    names = {
-        "ResNet-18, ImageNet": "",
-        "EfficientNet-Lite0, ImageNet": ", EfficientNet-Lite0",
-    }
-    names |= {
-        "ResNet-18, random": ", random weights for ImageNet's",
-        "pixels": ", pixels",
-    }
-    name = next(name for name in names if name in set(features))
-    return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
-
-
-def scales(federation: Settings, seeds: int) -> Study:
-    """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
-    rows = []
-    for seed in range(seeds):
-        z, tasks = users(federation | {"seed": seed})
-        for name, moved in _scaled(z).items():
-            rows.append(
-                {
-                    "scale": name,
-                    **separation(
-                        EigenRelevance(1, EIGENVECTORS).fit(moved).relevance_, tasks
-                    ),
-                }
-            )
-    return {
-        "tables": {
-            "scales": pd.DataFrame(rows)
-            .groupby("scale", sort=False)
-            .mean()
-            .reset_index()
-        }
-    }
-
-
-def _scaled(z: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
-    return {
-        name: [((x.reshape(len(x), -1, 3) - less) / over).reshape(x.shape) for x in z]
-        for name, (less, over) in SCALES.items()
-    }
-
-
-def margins(federation: Settings, seeds: int, most: int = 20) -> Study:
-    """Similarity within and across tasks by scale of the pixels, samples of a user, and number of eigenvectors.
-
-    The scale "centred" takes each user's mean image away before its eigenvectors. Returns a dict: Table ``margins``:
-    ``scale, samples, eigenvectors``, means of :func:`separation` over seeds and ``gap``: ``within - across``.
-    """
-    rows = []
-    for samples, seed in product(PER_USER, range(seeds)):
-        z, tasks = users(
-            federation | {"samples_per_user": [samples, samples], "seed": seed}
-        )
-        for name, moved in (
-            _scaled(z) | {"centred": [x - x.mean(axis=0) for x in z]}
-        ).items():
-            for p, R in enumerate(eigen.relevance_curve(moved, most), 1):
-                rows.append(
-                    {
-                        "scale": name,
-                        "samples": samples,
-                        "eigenvectors": p,
-                        **separation(R, tasks),
-                    }
-                )
-    table = (
-        pd.DataFrame(rows)
-        .groupby(["scale", "samples", "eigenvectors"], sort=False)
-        .mean()
-        .reset_index()
-    )
-    return {"tables": {"margins": table.assign(gap=table["within"] - table["across"])}}
-
-
-def figure4(federation: Settings) -> Study:
-    """Relevance of pixels for every number of eigenvectors (Figure 4).
-
-    Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
-    over its first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
-    """
-    z, tasks = users(federation)
-    every = min(z[0].shape[1], *map(len, z))
-    whole = eigen.relevance_curve(z, every)
-    values = eigen.eigenpairs(z[0], every)[0]
-    counts = [p for p in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500) if p < every] + [every]
-    rows = [
-        {
-            "eigenvectors": p,
-            **separation(whole[p - 1], tasks),
-            "numbers": p * z[0].shape[1],
-        }
-        for p in counts
-    ]
-    curve = [
-        (p + 1, j, tasks[j], whole[p, 0, j], values[p] / values[0])
-        for j in (0, 3, 6, 9)
-        for p in range(every)
-    ]
-    columns = ["eigenvectors", "user", "task", "relevance", "eigenvalue"]
-    return {
-        "tables": {
-            "curve": pd.DataFrame(curve, columns=columns),
-            "separation": pd.DataFrame(rows),
-        }
-    }
-
-
-def cost(
-    federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5
-) -> Study:
-    """Count what clustering ten users sends, once, before training: four-byte numbers.
-
-    MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
-    sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images. Returns a dict: Table
-    ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
-    """
-    from .. import models
-
-    fed, (z, _) = federations.build(federation), users(federation)
-    M, d = fed.n_clients, z[0].shape[1]
-    five, most = (EigenRelevance(3, p).fit(z) for p in (EIGENVECTORS, None))
-    net = models.make(model, fed.input_shape, fed.n_classes)
-    body = net.n_parameters - sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
-    other = encoders.EncoderSpec(**sent)
-    encoder = encoders.sent_parameters(other, fed.input_shape)
-    rows = [
-        (
-            f"MT-HFL, p = {EIGENVECTORS}",
-            "M(p d + M - 1) + M(M - 1) p d",
-            five.sent_[0],
-            five.received_[0],
-        ),
-        (
-            f"MT-HFL, p = {most.eigenvalues_.shape[1]}, all there are",
-            "the same",
-            most.sent_[0],
-            most.received_[0],
-        ),
-        (f"MT-HFL, p = d = {d}", "the same", d**2 + M - 1, (M - 1) * d**2),
-        ("FLT's FCR", "M k e + M W_enc", k * other.latent, encoder),
-        (
-            "Transport signatures (ours)",
-            "M(2k(e + 1) + 3) + M W_enc",
-            2 * 10 * (other.latent + 1) + 3,
-            encoder,
-        ),
-        (
-            "EMD-CFL, models of all pairs",
-            "2 M(M - 1) W_emb",
-            (M - 1) * body,
-            (M - 1) * body,
-        ),
-        ("comparing model weights", "2 M W", net.n_parameters, net.n_parameters),
-    ]
-    table = pd.DataFrame(
-        rows,
-        columns=[
-            "clustering",
-            "formula (all users)",
-            "a user sends",
-            "a user receives",
-        ],
-    )
-    table["all users"] = M * (table["a user sends"] + table["a user receives"])
-    return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
-
-
-def mean_image(federation: Settings, seeds: int) -> Study:
-    """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
-    drawn = (users(federation | {"seed": seed}) for seed in range(seeds))
-    found = [
-        adjusted_rand_index(tasks, MeanImage(len(np.unique(tasks))).fit_predict(z))
-        for z, tasks in drawn
-    ]
-    return {
-        "numbers": {
-            "exact": sum(ari == 1 for ari in found),
-            "of": seeds,
-            "lowest": min(found),
-        }
-    }
