@@ -11,6 +11,7 @@ from toys import prepared, refused
 
 from fltnb import data, federations, paths
 from fltnb.data import ImageSet, features
+from fltnb.data import prepared as prepared_files
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.federations import Federation
 
@@ -157,6 +158,23 @@ def test_prepared_file_is_read(tmp_path, monkeypatch):
         == data.load("mnist").origin
         == "from a friend"
     )
+
+
+def test_a_file_without_origin_is_recognised_by_content(tmp_path, monkeypatch):
+    known = {image_set().digest: "a set that we know"}
+    monkeypatch.setattr(prepared_files, "_KNOWN_CONTENT", known)
+
+    def origin(**changes):
+        np.savez(tmp_path / "cifar10.npz", **tiny(**changes))
+        return data.load("cifar10", tmp_path).origin
+
+    assert origin() == "a set that we know"
+    # What else a file holds does not count, one pixel does.
+    assert origin(packed_from_copies=np.array([1, 4])) == "a set that we know"
+    other = tiny()["images"].copy()
+    other[5, 1, 1] += 1
+    assert origin(images=other).startswith("prepared file without stated origin")
+    assert origin(origin=np.array("from a friend")) == "from a friend"
 
 
 def test_stand_in_is_named_and_official_preferred(tmp_path, no_network):
@@ -404,6 +422,43 @@ def test_real_mnist():
         md5 == "6bbc9ace898e44ae57da46a324031adb"
     )  # of the official train-images-idx3-ubyte
     assert "official release" in mnist.origin
+
+
+@prepared("cifar10")
+def test_real_cifar10_says_which_pixels_are_official():
+    cifar10 = data.load("cifar10", paths.ROOT / "data")
+    sizes = len(cifar10.train_index), len(cifar10.test_index)
+    assert sizes == (50_000, 10_000)
+    if cifar10.digest != "4252c60b2db3ccfa":
+        pytest.skip("another file of CIFAR-10")
+    # The first pixels of data_batch_1, and the published means of the training part.
+    assert cifar10.labels[:4].tolist() == [6, 9, 9, 4]
+    assert cifar10.images[0, 0, :2].tolist() == [[59, 62, 63], [43, 46, 45]]
+    means = cifar10.images[:50_000].mean(axis=(0, 1, 2)) / 255
+    assert means.round(4).tolist() == [0.4914, 0.4822, 0.4465]
+    assert "59,879 of 60,000" in cifar10.origin
+    # Results on this file do not count as results on copies.
+    assert "copies" not in cifar10.origin
+
+
+@prepared("cifar100")
+def test_real_cifar100_is_complete():
+    cifar100 = data.load("cifar100", paths.ROOT / "data")
+    if cifar100.digest != "eaaa8becbe049df8":
+        pytest.skip("another file of CIFAR-100")
+    table = cifar100.summary()
+    assert set(table["train"]) == {500} and set(table["test"]) == {100}
+    assert "WebP copies (quality 98)" in cifar100.origin
+
+
+@prepared("pacs")
+def test_real_pacs_says_what_it_is():
+    pacs = data.load("pacs", paths.ROOT / "data")
+    if pacs.digest != "20ae1f5fbf28f739":
+        pytest.skip("another file of PACS")
+    assert np.bincount(pacs.domains).tolist() == [2048, 2344, 1670, 3929]
+    assert pacs.images.shape == (9991, 96, 96, 3)
+    assert "96 x 96" in pacs.origin and "division" in pacs.origin
 
 
 @prepared("emnist_bymerge_test")
