@@ -9,7 +9,6 @@ from toys import refused
 
 from fltnb.analyses import theory
 from fltnb.analyses.embedding_bounds import inequalities
-from fltnb.studies.common import federation
 from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
 from fltnb.theory import embeddings, problems
@@ -357,9 +356,9 @@ def test_lines_of_the_proof_and_studies_of_the_theorems():
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 def test_the_bound_for_real_embeddings():
-    found = theory.sample_bound(
-        federation("digits", "as_written", seed=0), {"kind": "pixels"}, seeds=(0, 1)
-    )["numbers"]
+    clients = {"kind": "label_clusters", "dataset": "digits", "n_clients": 25}
+    clients |= {"n_clusters": 5, "classes_per_cluster": 2}
+    found = theory.sample_bound(clients, {"kind": "pixels"}, seeds=(0, 1))["numbers"]
     assert found["e"] == 64 and 0 < found["p"] < 0.5
     assert found["printed"] > found["corrected"] > found["printed, labels held"] > 0
 
