@@ -11,7 +11,8 @@ from toys import prepared, refused
 
 from fltnb import data, federations, paths
 from fltnb.data import ImageSet, features
-from fltnb.data import prepared as prepared_files
+from fltnb.data import files as prepared_files
+from fltnb.data import prepared as sets
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.federations import Federation
 
@@ -162,7 +163,7 @@ def test_prepared_file_is_read(tmp_path, monkeypatch):
 
 def test_a_file_without_origin_is_recognised_by_content(tmp_path, monkeypatch):
     known = {image_set().digest: "a set that we know"}
-    monkeypatch.setattr(prepared_files, "_KNOWN_CONTENT", known)
+    monkeypatch.setattr(prepared_files, "KNOWN_CONTENT", known)
 
     def origin(**changes):
         np.savez(tmp_path / "cifar10.npz", **tiny(**changes))
@@ -410,6 +411,74 @@ def test_other_names_of_sets():
         data.load,
         "../mnist",
     )
+
+
+def written(n=(12, 10), **changes):
+    """Images by persons 7 and 3, in turn as far as they go, then test images by 9."""
+    people = np.array([7, 3] * min(n) + [7] * (max(n) - min(n)) + [9] * 6)
+    split = (people == 9).astype(np.uint8)
+    arrays = tiny(len(people), split=split, writers=people.astype(np.int32))
+    return arrays | changes
+
+
+def test_mnist_by_its_writers(tmp_path, no_network):
+    arrays = written()
+    np.savez(tmp_path / "mnist_writers.npz", **arrays)
+    images = data.load("mnist_writers", tmp_path)
+    assert images.name == "mnist_writers" and len(images) == 22
+    # The images that MNIST has for training, in their order; nobody else's.
+    assert np.array_equal(images.images, arrays["images"][:22])
+    assert np.array_equal(images.labels, arrays["labels"][:22])
+    assert np.array_equal(images.writers, arrays["writers"][:22])
+    assert images.writers.dtype == np.int32
+    # A tenth of each person's images is for testing, the same at every call.
+    assert sorted(images.writers[images.test_index]) == [3, 7]
+    assert images.digest == data.load("mnist_writers", tmp_path).digest
+    assert "the 2 people who wrote them" in images.origin
+    assert "people: as the file says" in images.origin
+    # Persons 3 and 7 are clients.
+    settings = {"kind": "writers", "dataset": "mnist_writers", "n_clients": 2}
+    fed = federations.build(settings, tmp_path)
+    assert fed.sizes.tolist() == [9, 11]
+    assert [len(own) for own in fed.test] == [1, 1]
+    assert set(fed.train[0]) | set(fed.test[0]) == set(range(1, 20, 2))
+    assert not no_network
+
+
+def test_writers_are_recognised_by_content(tmp_path, monkeypatch):
+    arrays = written()
+    known = data.array_digest(arrays["writers"])
+    monkeypatch.setattr(sets, "_WROTE_MNIST", known)
+    np.savez(tmp_path / "mnist_writers.npz", **arrays)
+    origin = data.load("mnist_writers", tmp_path).origin
+    assert "people: NIST's numbers (recognised by content)" in origin
+    swapped = arrays["writers"][::-1].copy()
+    np.savez(tmp_path / "mnist_writers.npz", **written(writers=swapped))
+    origin = data.load("mnist_writers", tmp_path).origin
+    assert "people: as the file says" in origin
+
+
+def test_writers_that_are_missing(tmp_path, no_network):
+    message = "has no download: place the prepared file mnist_writers.npz in"
+    refused(message, data.load, "mnist_writers", tmp_path)
+    np.savez(tmp_path / "mnist_writers.npz", **tiny())
+    message = "does not say who wrote the images: prepare it anew"
+    refused(message, data.load, "mnist_writers", tmp_path)
+
+
+@prepared("mnist_writers")
+def test_real_writers_of_mnist():
+    images = data.load("mnist_writers", paths.ROOT / "data")
+    people, counts = np.unique(images.writers, return_counts=True)
+    assert len(images) == 60_000 and len(people) == 539
+    assert (counts.min(), counts.max(), np.median(counts)) == (19, 131, 116)
+    assert (counts >= 100).sum() == 440
+    assert "people: NIST's numbers" in images.origin
+    assert "images: official release" in images.origin
+    tested = np.bincount(images.writers[images.test_index])[people]
+    assert np.abs(tested - counts / 10).max() <= 0.5
+    fed = federations.writers(images, 539)
+    assert fed.n_clients == 539 and fed.clusters is None
 
 
 @prepared("mnist")

@@ -1,7 +1,8 @@
-"""Named image sets: what they are, prepared files, downloads, and readers of LEAF's and PACS's own files."""
+"""Named image sets: prepared files, downloads, LEAF's and PACS's own files."""
 
+from .downloads import SOURCES
 from .images import ImageSet, array_digest
-from .prepared import NAMES, PRETRAINING, SOURCES, checksum, load, pretraining_set
+from .prepared import NAMES, PRETRAINING, load, pretraining_set
 
 __all__ = [
     "NAMES",
@@ -9,7 +10,6 @@ __all__ = [
     "SOURCES",
     "ImageSet",
     "array_digest",
-    "checksum",
     "load",
     "pretraining_set",
 ]

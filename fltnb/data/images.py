@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,12 +18,13 @@ ARRAYS = {
     "writers": np.int32,
     "domains": np.uint8,
 }
-"""The arrays of an image set and their types; the last two are optional."""
+"""The arrays of an image set and their types."""
+OPTIONAL = ("writers", "domains")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Images with labels and a division into training and test part; FltnbError for wrong types, shapes or values.
+    """Images with labels and a division into training and test part.
 
     Parameters
     ----------
@@ -31,9 +32,16 @@ class ImageSet:
     labels : ndarray of int64, shape (N,), class of each image, 0 to K-1
     split : ndarray of uint8, shape (N,), 0 training, 1 test
     class_names : tuple of str, length K
-    name, origin : str, what it is and where the pixels come from, in words; stored with every result
-    writers : ndarray of int32, shape (N,), optional, person who wrote each image, or whom it shows
+    name, origin : str
+        What it is and where the pixels come from, in words; stored with every result.
+    writers : ndarray of int32, shape (N,), optional
+        Person who wrote each image, or whom it shows.
     domains : ndarray of uint8, shape (N,), optional, domain (style) of each image
+
+    Raises
+    ------
+    FltnbError
+        An array has a wrong type or shape, or wrong values.
     """
 
     name: str
@@ -46,39 +54,49 @@ class ImageSet:
     domains: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if fault := self._fault():
-            raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
+        for key in ARRAYS:
+            value = getattr(self, key)
+            if value is not None or key not in OPTIONAL:
+                self._check_array(key, value)
 
-    def _fault(self) -> str | None:
-        """Say what is wrong with the arrays, or None."""
-        for key, kind in ARRAYS.items():
-            array = getattr(self, key)
-            if array is None and key in ("writers", "domains"):
-                continue
-            if not isinstance(array, np.ndarray) or array.dtype != kind:
-                return f"{key} must be {np.dtype(kind)}, not {getattr(array, 'dtype', type(array).__name__)}"
-            if key != "images" and array.shape != (len(self.images),):
-                return f"{key} has shape {array.shape} for {len(self.images)} images"
         shape = self.images.shape
-        if (
-            len(shape) not in (3, 4)
-            or (len(shape) == 4 and shape[3] != 3)
-            or 0 in shape
-        ):
-            return f"images must have shape (N, H, W) or (N, H, W, 3) and hold at least one image, not {shape}"
-        if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
-            low, high = self.labels.min(), self.labels.max()
-            return f"labels run from {low} to {high} but there are {self.n_classes} class names"
-        return (
-            "split must hold only 0 (training) and 1 (test)"
-            if self.split.max() > 1
-            else None
-        )
+        grey = len(shape) == 3
+        colour = len(shape) == 4 and shape[3] == 3
+        if not (grey or colour) or 0 in shape:
+            self._refuse(
+                "images must have shape (N, H, W) or (N, H, W, 3) and hold at least "
+                f"one image, not {shape}"
+            )
+
+        lowest = self.labels.min()
+        highest = self.labels.max()
+        if lowest < 0 or highest >= self.n_classes:
+            self._refuse(
+                f"labels run from {lowest} to {highest} but there are "
+                f"{self.n_classes} class names"
+            )
+        if self.split.max() > 1:
+            self._refuse("split must hold only 0 (training) and 1 (test)")
+
+    def _check_array(self, key: str, value: Any) -> None:
+        wanted = np.dtype(ARRAYS[key])
+        if not isinstance(value, np.ndarray):
+            self._refuse(f"{key} must be {wanted}, not {type(value).__name__}")
+        if value.dtype != wanted:
+            self._refuse(f"{key} must be {wanted}, not {value.dtype}")
+        if key != "images" and value.shape != (len(self.images),):
+            self._refuse(f"{key} has shape {value.shape} for {len(self.images)} images")
+
+    def _refuse(self, fault: str) -> None:
+        raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.images.shape[1:]))
-        sizes = f"{len(self.train_index):,} training and {len(self.test_index):,} test images {shape}"
-        return f"ImageSet {self.name}: {sizes}, {self.n_classes} classes; {self.origin}"
+        return (
+            f"ImageSet {self.name}: {len(self.train_index):,} training and "
+            f"{len(self.test_index):,} test images {shape}, {self.n_classes} classes; "
+            f"{self.origin}"
+        )
 
     def __len__(self) -> int:
         return len(self.images)
@@ -103,74 +121,88 @@ class ImageSet:
         """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
         return array_digest(self.images, self.labels, self.split)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that the set has, by name."""
+        every = {key: getattr(self, key) for key in ARRAYS}
+        return {key: array for key, array in every.items() if array is not None}
+
     def subset(self, index: np.ndarray, name: str | None = None) -> Self:
-        """Return the images at ``index`` (positions or a mask), with the same classes; FltnbError: outside the set."""
+        """Return the images at ``index`` (positions or a mask), with the same classes.
+
+        Raises FltnbError for positions outside the set.
+        """
         try:
-            part = {
-                name: value[index]
-                for name in ARRAYS
-                if (value := getattr(self, name)) is not None
-            }
+            part = {key: array[index] for key, array in self.arrays().items()}
         except IndexError as error:
             raise FltnbError(
-                f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}."
+                f"The subset of {self.name!r} asks for images outside 0 to "
+                f"{len(self) - 1}."
             ) from error
-        return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
+        name = name or f"{self.name}[{len(part['labels'])}]"
+        return replace(self, name=name, **part)
 
     def summary(self):
-        """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
+        """Return a DataFrame: a row per class; class, train, test (image counts)."""
         import pandas as pd
 
-        parts = {"train": self.train_index, "test": self.test_index}
-        counts = {
-            name: np.bincount(self.labels[part], minlength=self.n_classes)
-            for name, part in parts.items()
-        }
-        return pd.DataFrame({"class": self.class_names} | counts)
+        columns = {"class": self.class_names}
+        for part, index in (("train", self.train_index), ("test", self.test_index)):
+            columns[part] = np.bincount(self.labels[index], minlength=self.n_classes)
+        return pd.DataFrame(columns)
 
 
 def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
-    """First 16 hexadecimal digits of the SHA-256 over types, shapes and contents of arrays.
+    """First 16 hexadecimal digits of the SHA-256 over types, shapes and contents.
 
-    With ``rows`` (positions) only these of the first array count; it is read piece by piece, not copied.
+    With ``rows`` (positions) only these of the first array count; it is read piece by
+    piece, not copied.
     """
     total = hashlib.sha256()
     for number, array in enumerate(arrays):
         array = np.atleast_1d(array)
-        pieces, shape = [array], array.shape
+        shape = array.shape
+        pieces = [array]
         if rows is not None and number == 0:
-            pieces = (
-                array[some] for some in np.array_split(rows, len(rows) // 1024 + 1)
-            )
             shape = (len(rows), *shape[1:])
+            portions = np.array_split(rows, len(rows) // 1024 + 1)
+            pieces = (array[portion] for portion in portions)
+
         total.update(f"{array.dtype.str}{shape}".encode())
         for piece in pieces:
             total.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
     return total.hexdigest()[:16]
 
 
-def fixed_split(labels: np.ndarray, parts: int, *keys: int) -> np.ndarray:
-    """Return the ``split`` of an image set, the same at every call: one of ``parts`` equal parts of each class is 1."""
-    split = np.zeros(len(labels), dtype=np.uint8)
-    for c in range(labels.max() + 1):
-        members = stream(0, "split", *keys, c).permutation(np.flatnonzero(labels == c))
-        split[members[: round(len(members) / parts)]] = 1
+def fixed_split(groups: np.ndarray, parts: int, *keys: int) -> np.ndarray:
+    """Return the ``split`` of an image set, the same at every call.
+
+    One of ``parts`` equal parts of each group (N,), such as a class, is 1.
+    """
+    split = np.zeros(len(groups), dtype=np.uint8)
+    for group in range(groups.max() + 1):
+        members = np.flatnonzero(groups == group)
+        drawn = stream(0, "split", *keys, group).permutation(members)
+        split[drawn[: round(len(members) / parts)]] = 1
     return split
 
 
 def read_picture(path: Path, size: int, how: str, mode: str = "RGB") -> np.ndarray:
-    """Return a picture squeezed to (size, size, 3) uint8, (size, size) in mode "L", by Pillow's resampling ``how``."""
+    """Return a picture squeezed to a square, uint8.
+
+    It is (size, size, 3), or (size, size) in mode "L"; ``how`` names Pillow's
+    resampling.
+    """
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            if image.mode[0] in "IF":  # Pillow would cut them off at 255
+            # Pillow would cut off pixels of more than 8 bits at 255.
+            if image.mode[0] in "IF":
                 raise FltnbError(
                     f"{path} has pixels of more than 8 bits: scale them to 8 first."
                 )
-            return np.asarray(
-                image.convert(mode).resize((size, size), Image.Resampling[how])
-            )
+            resampling = Image.Resampling[how]
+            return np.asarray(image.convert(mode).resize((size, size), resampling))
     except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
         raise FltnbError(
             f"{path} cannot be read as a picture ({error}): copy it again."
