@@ -3,8 +3,6 @@
 import errno
 import socket
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,20 +88,15 @@ def _fetched(source: Source, folder: Path) -> list:
 
     make = getattr(torchvision.datasets, source.kind)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = tempfile.TemporaryDirectory(dir=folder, prefix=".download-")
-    with _time_limit(), temporary as root:
-        return [
-            make(root, train=train, download=True, **source.options)
-            for train in (True, False)
-        ]
-
-
-@contextmanager
-def _time_limit() -> Iterator[None]:
-    """Give up where a network is silent: torchvision alone would wait for ever."""
+    # torchvision opens connections without a time limit: on a silent network it would
+    # wait for ever.
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIME_LIMIT)
     try:
-        yield
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as root:
+            return [
+                make(root, train=train, download=True, **source.options)
+                for train in (True, False)
+            ]
     finally:
         socket.setdefaulttimeout(before)

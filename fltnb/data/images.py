@@ -80,10 +80,9 @@ class ImageSet:
 
     def _check_array(self, key: str, value: Any) -> None:
         wanted = np.dtype(ARRAYS[key])
-        if not isinstance(value, np.ndarray):
-            self._refuse(f"{key} must be {wanted}, not {type(value).__name__}")
-        if value.dtype != wanted:
-            self._refuse(f"{key} must be {wanted}, not {value.dtype}")
+        if not isinstance(value, np.ndarray) or value.dtype != wanted:
+            kind = getattr(value, "dtype", type(value).__name__)
+            self._refuse(f"{key} must be {wanted}, not {kind}")
         if key != "images" and value.shape != (len(self.images),):
             self._refuse(f"{key} has shape {value.shape} for {len(self.images)} images")
 

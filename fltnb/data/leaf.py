@@ -147,25 +147,29 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
     if not files:
         raise FltnbError(f"There are no files {base / 'train'}/*.json: {form.advice}.")
     samples = []
-    arrays = {"labels": [], "split": [], "writers": []}
+    labels = []
     seen: dict[str, Path] = {}
     for file in files:
-        both = _read_both(file, form)
-        for name in sorted(both[0], key=_key):
+        train, test = _read_both(file, form)
+        for name in sorted(train, key=_key):
             if name in seen:
                 raise FltnbError(
                     f"Person {name!r} is in both {seen[name]} and {file}: leave one of "
                     "the two files out."
                 )
-            for split, people in enumerate(both):
-                x, labels = people[name]
-                samples.append(x)
-                arrays["labels"].append(labels)
-                arrays["split"].append(np.full(len(labels), split, np.uint8))
-                arrays["writers"].append(np.full(len(labels), len(seen), np.int32))
             seen[name] = file
-    whole = {key: np.concatenate(parts) for key, parts in arrays.items()}
-    return samples, whole, len(files)
+            for x, y in (train[name], test[name]):
+                samples.append(x)
+                labels.append(y)
+
+    sizes = [len(y) for y in labels]
+    place = np.arange(len(sizes))  # every person has two, a training and a test part
+    arrays = {
+        "labels": np.concatenate(labels),
+        "split": np.repeat(place % 2, sizes).astype(np.uint8),
+        "writers": np.repeat(place // 2, sizes).astype(np.int32),
+    }
+    return samples, arrays, len(files)
 
 
 def _key(name: str) -> list:

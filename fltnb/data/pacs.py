@@ -14,14 +14,15 @@ DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 """Domains 0 to 3."""
 CLASS_NAMES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 SUFFIXES = (".jpg", ".jpeg", ".png")
+SIZE = 96  # pixels a side
 PARTS = 5  # one of five equal parts of every domain and class is the test part
 
 
-def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
+def read_pacs(folder: Path | str) -> ImageSet:
     """Read the official folders ``<domain>/<class>/*.jpg`` (also inside ``kfold``).
 
-    Pictures are reduced to ``size`` pixels a side. Raises FltnbError, naming what is
-    wrong, where a domain or class is missing or empty, or an image cannot be read.
+    Pictures are reduced to 96 pixels a side. Raises FltnbError, naming what is wrong,
+    where a domain or class is missing or empty, or an image cannot be read.
     """
     top = Path(folder)
     if (top / "kfold").is_dir():
@@ -34,7 +35,7 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
     for number, domain in enumerate(DOMAINS):
         files = _files(top, domain)
         of_domain = np.array([CLASS_NAMES.index(file.parent.name) for file in files])
-        pictures += [read_picture(file, size, "LANCZOS") for file in files]
+        pictures += [read_picture(file, SIZE, "LANCZOS") for file in files]
         labels.append(of_domain)
         split.append(fixed_split(of_domain, PARTS, number))
         domains.append(np.full(len(files), number, dtype=np.uint8))
@@ -45,7 +46,7 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
         np.concatenate(labels),
         np.concatenate(split),
         CLASS_NAMES,
-        f"PACS, official images reduced to {size} x {size}, 80/20 division per domain "
+        f"PACS, official images reduced to {SIZE} x {SIZE}, 80/20 division per domain "
         "and class of our own",
         domains=np.concatenate(domains),
     )
