@@ -201,7 +201,6 @@ def _by_writers(images: ImageSet, path: Path) -> ImageSet:
     """
     if images.writers is None:
         raise FltnbError(f"{path} does not say who wrote the images: prepare it anew.")
-    written = images.subset(images.train_index, images.name)
     whose = "as the file says"
     if array_digest(images.writers) == _WROTE_MNIST:
         whose = "NIST's numbers (recognised by content)"
