@@ -8,112 +8,145 @@ from importlib import metadata
 from . import __version__, paths
 
 LITTLE_DISK = 5  # GB
+OLDEST_PYTHON = (3, 11)
 
 
 def show() -> int:
-    """Print a line per topic and what to mend; return the exit status: 1 where something is missing that is needed."""
+    """Print a line per topic and what to mend.
+
+    Returns the exit status: 1 where something is missing that is needed.
+    """
+    system = f"{platform.system()} {platform.machine()}"
     rows = {
-        "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+        "python": f"{platform.python_version()}, {system}",
+        "fltnb": f"{__version__}, works in {paths.ROOT}",
     }
-    rows |= {"fltnb": f"{__version__}, works in {paths.ROOT}"}
-    wrong = (
-        []
-        if sys.version_info >= (3, 11)
-        else ["Python must be 3.11 or newer: install one, then fltnb in it."]
-    )
+    faults = []
+    if sys.version_info < OLDEST_PYTHON:
+        faults.append("Python must be 3.11 or newer: install one, then fltnb in it.")
+
     packages, fault = _packages()
     rows |= packages
-    wrong += [fault] * bool(fault)
-    if not fault:  # else nothing below could be imported
-        import torch
+    if fault:
+        faults.append(fault)
+    else:  # else neither could be imported
+        rows |= _devices()
+        rows |= _data()
 
-        from .data.prepared import NAMES, SOURCES
-        from .provenance import environment
-        from .training import has_bfloat16
-
-        def said(device: str) -> str:
-            return (
-                "bfloat16"
-                if has_bfloat16(device)
-                else "no bfloat16: leave precision at float32"
-            )
-
-        rows["processor"] = f"{environment()['hardware'].split(', ')[0]}, {said('cpu')}"
-        rows["gpu"] = f"none that torch {torch.__version__} can use"
-        if torch.cuda.is_available():
-            memory = torch.cuda.get_device_properties(0).total_memory / 1e9
-            rows["gpu"] = (
-                f"{torch.cuda.get_device_name(0)}, {memory:.0f} GB, {said('cuda')}"
-            )
-        # sets that can be read at once, that come by download, and that a person has to get
-        there = [
-            name
-            for name in NAMES
-            if any((folder / f"{name}.npz").is_file() for folder in paths.data())
-        ]
-        rest = [name for name in NAMES if name not in (*there, "digits")]
-        ours = [name for name in rest if name not in SOURCES]
-        rows |= {
-            "data": ", ".join(["digits", *there]),
-            "looked in": ", ".join(map(str, paths.data())),
-        }
-        downloads = (
-            f"{name} ({SOURCES[name][2]} MB)" for name in rest if name in SOURCES
-        )
-        rows["by download"] = ", ".join(downloads) or "nothing"
-        rows["not there"] = (
-            f"{', '.join(ours)} (fl.load tells how to get them)" if ours else "nothing"
-        )
     free = shutil.disk_usage(paths.ROOT).free / 1e9
     rows["disk"] = f"{free:.0f} GB free"
     if free < LITTLE_DISK:
-        wrong.append(
-            f"Little disk is free in {paths.ROOT}: real data sets and results want {LITTLE_DISK} GB."
+        faults.append(
+            f"Little disk is free in {paths.ROOT}: "
+            f"real data sets and results want {LITTLE_DISK} GB."
         )
+
+    width = max(map(len, rows))
     for name, text in rows.items():
-        print(f"{name:<{max(map(len, rows))}}  {text}")
-    print("\n" + ("\n".join(wrong) or "Nothing that is needed is missing."))
-    return int(bool(wrong))
+        print(f"{name:<{width}}  {text}")
+    print()
+    print("\n".join(faults) or "Nothing that is needed is missing.")
+    return 1 if faults else 0
+
+
+def _devices() -> dict[str, str]:
+    """Name what can compute, and whether in bfloat16."""
+    import torch
+
+    from .provenance import environment
+    from .training import has_bfloat16
+
+    def bfloat16(device: str) -> str:
+        if has_bfloat16(device):
+            return "bfloat16"
+        return "no bfloat16: leave precision at float32"
+
+    processor = environment()["hardware"].split(", ")[0]
+    gpu = f"none that torch {torch.__version__} can use"
+    if torch.cuda.is_available():
+        memory = torch.cuda.get_device_properties(0).total_memory / 1e9
+        name = torch.cuda.get_device_name(0)
+        gpu = f"{name}, {memory:.0f} GB, {bfloat16('cuda')}"
+    return {"processor": f"{processor}, {bfloat16('cpu')}", "gpu": gpu}
+
+
+def _data() -> dict[str, str]:
+    """List sets that can be read now, that come by download, that a person gets."""
+    from .data.prepared import NAMES, SOURCES
+
+    folders = paths.data()
+    there = ["digits"]
+    downloads = []
+    lacking = []
+    for name in NAMES:
+        if any((folder / f"{name}.npz").is_file() for folder in folders):
+            there.append(name)
+        elif name in SOURCES:
+            downloads.append(f"{name} ({SOURCES[name][2]} MB)")
+        elif name != "digits":
+            lacking.append(name)
+
+    not_there = "nothing"
+    if lacking:
+        not_there = f"{', '.join(lacking)} (fl.load tells how to get them)"
+    return {
+        "data": ", ".join(there),
+        "looked in": ", ".join(map(str, folders)),
+        "by download": ", ".join(downloads) or "nothing",
+        "not there": not_there,
+    }
 
 
 def _packages() -> tuple[dict[str, str], str]:
-    """Compare what is installed with what the package asks for; return rows, and a sentence where something lacks."""
+    """Compare what is installed with what the package asks for.
+
+    Returns rows, and a sentence where something lacks.
+    """
     try:
+        # packaging comes with what is needed, so without it the set-up was not done
         from packaging.requirements import Requirement
 
         asked = [Requirement(text) for text in metadata.requires("fltnb") or ()]
-    except (
-        ImportError,
-        metadata.PackageNotFoundError,
-    ):  # packaging comes with what is needed; the latter: no set-up
-        mend = "in a clone use .venv/bin/python (any `make` command sets it up), else install the wheel."
-        return {
-            "packages": "unknown"
-        }, f"This Python ({sys.executable}) has no fltnb installed: {mend}"
-    lacking: dict[str, list[str]] = {"": []}
+    except (ImportError, metadata.PackageNotFoundError):
+        fault = (
+            f"This Python ({sys.executable}) has no fltnb installed: in a clone use "
+            ".venv/bin/python (any `make` command sets it up), else install the wheel."
+        )
+        return {"packages": "unknown"}, fault
+
+    lacking = {"": []}
     for one in asked:
-        extra = (
-            str(one.marker).split('"')[1] if one.marker else ""
-        )  # this project's only markers are extras
+        # this project's only markers are extras
+        extra = str(one.marker).split('"')[1] if one.marker else ""
         lacking.setdefault(extra, [])
-        try:
-            found = metadata.version(one.name)
-            if not one.specifier.contains(found, prereleases=True):
-                lacking[extra].append(f"{one.name} {found} (wanted {one.specifier})")
-        except metadata.PackageNotFoundError:
-            lacking[extra].append(one.name)
+        fault = _fault(one)
+        if fault:
+            lacking[extra].append(fault)
+
     needed = lacking.pop("")
-    extras = [
-        f"{name} ({'without ' + ', '.join(lack) if lack else 'there'})"
-        for name, lack in lacking.items()
-    ]
     count = sum(one.marker is None for one in asked)
-    how = "install the wheel again, or in a clone remove .venv and run `make lint`"
-    fault = (
-        f"Missing or of another version: {', '.join(needed)}. To mend it {how}."
-        * bool(needed)
-    )
-    return {
+    extras = []
+    for name, lack in lacking.items():
+        state = f"without {', '.join(lack)}" if lack else "there"
+        extras.append(f"{name} ({state})")
+    rows = {
         "packages": f"{count - len(needed)} of {count} that are needed",
         "extras": ", ".join(extras),
-    }, fault
+    }
+    if not needed:
+        return rows, ""
+    return rows, (
+        f"Missing or of another version: {', '.join(needed)}. To mend it install the "
+        "wheel again, or in a clone remove .venv and run `make lint`."
+    )
+
+
+def _fault(requirement) -> str:
+    """Name a requirement that is absent or of another version, else nothing."""
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return requirement.name
+    if requirement.specifier.contains(version, prereleases=True):
+        return ""
+    return f"{requirement.name} {version} (wanted {requirement.specifier})"

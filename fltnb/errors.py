@@ -1,12 +1,12 @@
-"""The one exception for bad input: its text is a sentence a user can act on."""
+"""The one exception for bad input."""
 
 
 class FltnbError(ValueError):
-    """Something the user can mend: the message says what is wrong and how to mend it."""
+    """Something the user can mend; the message says what is wrong, and how."""
 
 
 def choose(value: str, allowed, what: str) -> str:
-    """Return ``value`` if it is one of ``allowed``, else raise with the list of what is.
+    """Return ``value`` if it is one of ``allowed``, else say what is allowed.
 
     Examples
     --------
@@ -15,7 +15,6 @@ def choose(value: str, allowed, what: str) -> str:
     """
     allowed = list(allowed)
     if value not in allowed:
-        raise FltnbError(
-            f"Unknown {what} {value!r}: choose one of {', '.join(map(str, allowed))}."
-        )
+        names = ", ".join(map(str, allowed))
+        raise FltnbError(f"Unknown {what} {value!r}: choose one of {names}.")
     return value

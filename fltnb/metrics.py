@@ -1,8 +1,10 @@
-"""What the papers report about a run, and two kinds of error that must not be mixed up.
+"""What the papers report about a run, and two kinds of error.
 
-FLT (Tables 1-4) prints, for the last round, the mean over clients of the accuracy in percent and its variance over
-clients in percent squared ("fairness": smaller is fairer). Its "std. error" is the binomial error of the pooled
-samples (:func:`binomial_error`), which says nothing about the scatter between runs; that is :func:`seed_spread`.
+FLT (Tables 1-4) prints, for the last round, the mean over clients of the accuracy in
+percent and its variance over clients in percent squared ("fairness": smaller is
+fairer). Its "std. error" is the binomial error of the pooled samples
+(:func:`binomial_error`), which says nothing about the scatter between runs; that is
+:func:`seed_spread`.
 """
 
 from collections.abc import Callable
@@ -14,8 +16,9 @@ from .errors import FltnbError
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
-    """Accuracy of every client, percent (M,), of its right predictions and samples (M,); NaN without samples.
+    """Accuracy of every client, percent (M,); NaN without samples.
 
+    ``correct``, ``total``: each client's right predictions and samples (M,).
     FltnbError: the shapes differ, or a count is impossible.
 
     Examples
@@ -23,39 +26,41 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
     >>> accuracy([9, 3], [10, 4])
     array([90., 75.])
     """
-    correct, total = (
-        np.asarray(correct, dtype=np.float64),
-        np.asarray(total, dtype=np.float64),
-    )
+    correct = np.asarray(correct, dtype=np.float64)
+    total = np.asarray(total, dtype=np.float64)
     if correct.shape != total.shape:
         raise FltnbError(
-            f"correct has shape {correct.shape} but total {total.shape}: give one of each per client."
+            f"correct has shape {correct.shape} but total {total.shape}: "
+            "give one of each per client."
         )
     if not np.all((correct >= 0) & (correct <= total)):
         raise FltnbError(
-            "Each client's number of right predictions must lie between 0 and its number of samples."
+            "Each client's number of right predictions must lie between 0 and its "
+            "number of samples."
         )
-    return 100 * np.divide(
-        correct, total, out=np.full(correct.shape, np.nan), where=total > 0
-    )
+    share = np.full(correct.shape, np.nan)
+    return 100 * np.divide(correct, total, out=share, where=total > 0)
 
 
 def _over_clients(
     statistic: Callable[[np.ndarray], float], accuracies: ArrayLike
 ) -> float:
-    """Leave out clients without samples: they have no accuracy, and a 0 would count as a failure."""
+    # clients without samples have no accuracy, and a 0 would count as a failure
     values = np.asarray(accuracies, dtype=np.float64).ravel()
     values = values[~np.isnan(values)]
     return float(statistic(values)) if values.size else float("nan")
 
 
 def mean_accuracy(accuracies: ArrayLike) -> float:
-    """Unweighted mean over clients, percent; clients with NaN are left out, NaN if none is left."""
+    """Unweighted mean over clients, percent; clients with NaN are left out."""
     return _over_clients(np.mean, accuracies)
 
 
 def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
-    """Accuracy of all samples together, percent: a mean over clients weighted by their samples (FeSEM, Section 6.1)."""
+    """Accuracy of all samples together, percent (FeSEM, Section 6.1).
+
+    That is the mean over clients weighted by their samples.
+    """
     return float(accuracy(np.sum(correct), np.sum(total)))
 
 
@@ -70,18 +75,26 @@ def worst(accuracies: ArrayLike) -> float:
 
 
 def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
-    """Return ``accuracy, micro, variance, worst`` of one evaluation; arguments as for :func:`accuracy`."""
+    """Return ``accuracy, micro, variance, worst`` of one evaluation.
+
+    Arguments as for :func:`accuracy`.
+    """
     values = accuracy(correct, total)
-    found = {"accuracy": mean_accuracy(values), "micro": micro_accuracy(correct, total)}
-    return found | {"variance": variance(values), "worst": worst(values)}
+    return {
+        "accuracy": mean_accuracy(values),
+        "micro": micro_accuracy(correct, total),
+        "variance": variance(values),
+        "worst": worst(values),
+    }
 
 
 def binomial_error(accuracy_percent: float, n: int) -> float:
-    r"""Error that FLT prints beside an accuracy: :math:`100\sqrt{p (1 - p) / n}` with p the accuracy as a share.
+    r"""Error that FLT prints beside an accuracy p: :math:`100\sqrt{p (1 - p) / n}`.
 
-    It treats the mean over clients as the accuracy on ``n`` independent images, where ``n`` counts the *distinct*
-    images of the whole test (or training) set: 10,000 for MNIST, not the sum of the clients' shared test sets. Of 144
-    errors printed in FLT's tables, 133 are this within 0.01.
+    It treats the mean over clients as the accuracy on ``n`` independent images, where
+    ``n`` counts the *distinct* images of the whole test (or training) set: 10,000 for
+    MNIST, not the sum of the clients' shared test sets. Of 144 errors printed in FLT's
+    tables, 133 are this within 0.01.
 
     Examples
     --------
@@ -93,54 +106,60 @@ def binomial_error(accuracy_percent: float, n: int) -> float:
 
 
 def seed_spread(values: ArrayLike) -> float:
-    """Sample standard deviation (n - 1) of one number over seeds; NaN for fewer than two seeds."""
+    """Sample standard deviation (n - 1) over seeds; NaN for fewer than two seeds."""
     values = np.asarray(values, dtype=np.float64).ravel()
     return float(values.std(ddof=1)) if values.size > 1 else float("nan")
 
 
 def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> float:
-    """Agreement of two clusterings: 1 equal up to names, about 0 for chance; only 1 or 0 for a single true cluster."""
+    """Agreement of two clusterings: 1 equal up to names, about 0 for chance.
+
+    With a single true cluster it is 1 or 0, nothing between.
+    """
     from sklearn.metrics import adjusted_rand_score
 
-    true, found = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
+    true = np.asarray(true_labels).ravel()
+    found = np.asarray(found_labels).ravel()
     if true.shape != found.shape:
         raise FltnbError(
-            f"Give labels of the same clients, not {true.size} true, {found.size} found ones."
+            "Give labels of the same clients, "
+            f"not {true.size} true, {found.size} found ones."
         )
     return float(adjusted_rand_score(true, found))
 
 
 def f1_summary(confusion: np.ndarray) -> dict[str, float]:
-    """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices (:func:`fltnb.record.confusion`).
+    """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices.
 
-    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over the
-    classes that occur in its samples or predictions. Micro: mean over clients weighted by samples; macro: plain mean;
-    pooled: mean over all classes of all samples together. Clients without samples are left out. FeSEM (Table 2) gives
-    no formula; which fits which row: ``docs/differences/fesem.md``. ``confusion``: int (M, C, C), classes as rows.
+    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1
+    is the plain mean over the classes that occur in its samples or predictions. Micro:
+    mean over clients weighted by samples; macro: plain mean; pooled: mean over all
+    classes of all samples together. Clients without samples are left out. FeSEM (Table
+    2) gives no formula; which fits which row: ``docs/differences/fesem.md``.
+
+    ``confusion``: int (M, C, C), classes as rows (:func:`fltnb.record.confusion`).
 
     Examples
     --------
-    >>> {name: round(f1, 1) for name, f1 in f1_summary(np.array([[[9, 1], [0, 10]], [[1, 1], [0, 0]]])).items()}
+    >>> counts = np.array([[[9, 1], [0, 10]], [[1, 1], [0, 0]]])
+    >>> {name: round(f1, 1) for name, f1 in f1_summary(counts).items()}
     {'micro_f1': 89.4, 'macro_f1': 64.2, 'pooled_f1': 90.9}
     """
-
-    def summed(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """F1 of all classes added up, and the number of classes that occur."""
-        both, hits = (
-            counts.sum(axis=-1) + counts.sum(axis=-2),
-            np.diagonal(counts, axis1=-2, axis2=-1),
-        )
-        score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
-        return 100 * score.sum(axis=-1), (both > 0).sum(axis=-1)
-
-    held = confusion[confusion.any(axis=(1, 2))]
-    each = np.divide(*summed(held))
-    micro, pooled = (
-        np.average(each, weights=held.sum(axis=(1, 2))),
-        summed(held.sum(axis=0))[0],
-    )
+    tested = confusion[confusion.any(axis=(1, 2))]
+    summed, occurring = _summed_f1(tested)
+    each = np.divide(summed, occurring)
+    micro = np.average(each, weights=tested.sum(axis=(1, 2)))
+    pooled, _ = _summed_f1(tested.sum(axis=0))
     return {
         "micro_f1": float(micro),
         "macro_f1": float(each.mean()),
-        "pooled_f1": float(pooled / held.shape[1]),
+        "pooled_f1": float(pooled / tested.shape[1]),
     }
+
+
+def _summed_f1(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """F1 of all classes added up, and the number of classes that occur."""
+    hits = np.diagonal(counts, axis1=-2, axis2=-1)
+    both = counts.sum(axis=-1) + counts.sum(axis=-2)
+    score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
+    return 100 * score.sum(axis=-1), (both > 0).sum(axis=-1)

@@ -1,7 +1,7 @@
-"""Every folder and file-writing habit of the project, in one place.
+"""The project's folders, and how its files are written.
 
-Kernels start in different working directories (JupyterLab and nbval in the notebook's folder, papermill in the
-caller's), so no other module builds a relative path.
+Kernels start in different working directories (JupyterLab and nbval in the notebook's
+folder, papermill in the caller's), so no other module builds a relative path.
 """
 
 import glob
@@ -18,7 +18,8 @@ from .errors import FltnbError
 
 HOME = Path(__file__).resolve().parent.parent
 ROOT = HOME if (HOME / "pyproject.toml").is_file() else Path.cwd()
-"""The project's folder; of an installed wheel the working directory, since nothing belongs beside its modules."""
+"""The project's folder; of an installed wheel the working directory."""
+DAY = 24 * 60 * 60  # seconds
 PROFILES = ("stored", "demo", "small", "paper")
 
 
@@ -33,27 +34,34 @@ def figures(profile: str) -> Path:
 
 
 def store() -> Path:
-    """Return the folder of computed runs and trained encoders (``$FLTNB_STORE``, else ``results/store``)."""
+    """Return the folder of computed runs and trained encoders.
+
+    It is ``$FLTNB_STORE``, else ``results/store``.
+    """
     return ROOT / (os.environ.get("FLTNB_STORE") or "results/store")
 
 
 def data() -> list[Path]:
-    """Folders searched for prepared data sets, in order (``$FLTNB_DATA``, then ``data/``)."""
+    """Folders searched for prepared data sets: ``$FLTNB_DATA``, then ``data/``."""
+    folders = [ROOT / "data"]
     given = os.environ.get("FLTNB_DATA")
-    return ([ROOT / given] if given else []) + [ROOT / "data"]
+    if given:
+        folders.insert(0, ROOT / given)
+    return folders
 
 
 def remove_left_over(path: Path) -> None:
-    """Remove the temporary files of a path whose writers are dead; of another machine's, those that are a day old."""
+    """Remove the temporary files of a path whose writers are dead.
+
+    Of another machine's, those that are a day old.
+    """
     here = f".{path.name}.{platform.node()}."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        with suppress(
-            OSError, ValueError
-        ):  # somebody else was faster, or it is no file of ours
-            pid = int(left.name.rsplit(".", 2)[1])
-            if (
-                left.name.startswith(here) and not lives(pid)
-            ) or time.time() - left.stat().st_mtime > 86400:
+        # somebody else was faster, or it is no file of ours
+        with suppress(OSError, ValueError):
+            writer = int(left.name.rsplit(".", 2)[1])
+            dead = left.name.startswith(here) and not lives(writer)
+            if dead or time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
 
 
@@ -67,10 +75,11 @@ def lives(pid: int) -> bool:
 
 
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
-    """Write a file so that a reader sees the old one or the whole new one, never half of it.
+    """Write a file so that readers see the old one or the whole new one, never half.
 
-    ``write`` gets a binary file open for writing. The folder is made if need be, and what killed writers of the same
-    path left is removed. FltnbError: the disk is full or the folder cannot be written; an old file is untouched.
+    ``write`` gets a binary file open for writing. The folder is made if need be, and
+    what killed writers of the same path left is removed. FltnbError: the disk is full
+    or the folder cannot be written; an old file is untouched.
     """
     path = Path(path)
     temporary = None
@@ -85,9 +94,8 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(
-            0o644
-        )  # NamedTemporaryFile makes it private; results are meant to be shared
+        # NamedTemporaryFile makes it private; results are meant to be shared
+        temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or error

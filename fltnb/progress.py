@@ -1,4 +1,4 @@
-"""The one kind of progress bar: with an estimate of the time left, quiet where nobody watches."""
+"""The one kind of progress bar: with the time left, quiet where nobody watches."""
 
 import sys
 from collections.abc import Iterable
@@ -10,15 +10,14 @@ QUIET = 20.0  # seconds
 
 
 def bar(items: Iterable | None = None, shown: bool = True, **options: Any):
-    """Return a tqdm bar, over ``items`` or to be updated by hand; ``options`` are tqdm's, as is ``TQDM_DISABLE``.
+    """Return a tqdm bar, over ``items`` or to be updated by hand.
 
-    A terminal gets a live bar. Elsewhere (a notebook, a log) only work of :data:`QUIET` seconds or more speaks, and
-    seldom. Nothing is left behind at the end.
+    A terminal gets a live bar. Elsewhere (a notebook, a log) only work of :data:`QUIET`
+    seconds or more shows one, and updates it seldom. Nothing is left behind at the end.
+    ``options`` are tqdm's; ``TQDM_DISABLE`` is its own as well.
     """
     pause = 1.0 if sys.stderr.isatty() else QUIET
-    silence = (
-        {} if shown else {"disable": True}
-    )  # left out otherwise: given at all, it overrides TQDM_DISABLE
-    return tqdm(
-        items, leave=False, mininterval=pause, delay=pause, **options, **silence
-    )
+    if not shown:
+        # not given otherwise: even False overrides TQDM_DISABLE
+        options["disable"] = True
+    return tqdm(items, leave=False, mininterval=pause, delay=pause, **options)

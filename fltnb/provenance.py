@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,67 +19,78 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
 @functools.cache
 def code_digest() -> str:
-    """Hash of the package's files: tells whether two machines, or a notebook's last run, have the same code."""
+    """Hash of the package's files: tells whether two machines have the same code."""
     package = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
-        digest.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
+        digest.update(file.relative_to(package).as_posix().encode())
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 
 
 @functools.cache
 def environment() -> dict[str, Any]:
     """Package versions, commit and hardware: what goes with every number."""
-    name = platform.processor() or platform.machine()
-    with suppress(OSError):
-        found = re.search(
-            r"^model name\s*:(.*)",
-            Path("/proc/cpuinfo").read_text(encoding="utf-8"),
-            re.MULTILINE,
-        )
-        name = found[1].strip() if found else name
-    cores = (
-        len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count()
-    )
-    torch = sys.modules.get("torch")
-    gpu = (
-        f", {torch.cuda.get_device_name(0)}"
-        if torch is not None and torch.cuda.is_available()
-        else ""
-    )
-    # A GPU machine may lack what its runs do not need (umap-learn): what is absent is left out.
-    there = {
-        found.metadata["Name"].lower(): found.version
-        for found in distributions()
-        if found.metadata["Name"]
-    }
     return {
         "python": platform.python_version(),
-        "packages": {name: there[name] for name in _PACKAGES if name in there},
+        "packages": _packages(),
         "commit": _commit(),
-        "hardware": f"{cores} x {name}{gpu}",
+        "hardware": _hardware(),
         "platform": f"{platform.system()} {platform.machine()}",
     }
 
 
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        how = {
-            "cwd": paths.ROOT,
-            "stderr": subprocess.DEVNULL,
-            "text": True,
-            "timeout": 10,
-        }
-        return subprocess.check_output(["git", *arguments], **how).strip()
+def _packages() -> dict[str, str]:
+    """Versions of what decides numbers.
 
-    if (
-        paths.ROOT != paths.HOME
-    ):  # an installed wheel: a repository around it is somebody else's
+    A GPU machine may lack what its runs do not need (umap-learn): what is absent is
+    left out.
+    """
+    versions = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def _hardware() -> str:
+    """Cores, processor and, where torch is loaded and can use one, the GPU."""
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError):
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = re.search(r"^model name\s*:(.*)", about, re.MULTILINE)
+        if model:
+            processor = model[1].strip()
+
+    cores = os.cpu_count()
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    text = f"{cores} x {processor}"
+
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        text += f", {torch.cuda.get_device_name(0)}"
+    return text
+
+
+def _commit() -> str:
+    # an installed wheel: a repository around it is somebody else's
+    if paths.ROOT != paths.HOME:
         return f"release {__version__}"
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+        changed = _git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")
+        commit = _git("rev-parse", "--short=12", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+    return f"{commit}+changes" if changed else commit
+
+
+def _git(*arguments: str) -> str:
+    said = subprocess.check_output(
+        ["git", *arguments],
+        cwd=paths.ROOT,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=10,
+    )
+    return said.strip()

@@ -53,22 +53,28 @@ def sweep(
     scores = []
     labels = {}
     for k in ks:
-        silhouette = float(np.mean([_silhouette(x, k, starts[0]) for x in z]))
+        silhouettes = [_silhouette(x, k, starts[0]) for x in z]
         fitted = [_both_distances(clusterer, z, k, start) for start in starts]
         for distance in DISTANCES:
+            about = {"k": k, "distance": distance}
             first = fitted[0][distance]
+            labels[distance, k] = first.labels_
             for way, cut in ways_to_cut(first, fed.n_clusters).items():
-                row = {"k": k, "distance": distance, "cut": way}
+                row = about | {"cut": way}
                 row["n_clusters"] = len(np.unique(cut))
                 row["ari"] = adjusted_rand_index(fed.clusters, cut)
                 found.append(row)
+
             again = [one[distance].labels_ for one in fitted[1:]]
-            same = [adjusted_rand_index(first.labels_, other) for other in again]
-            row = {"k": k, "distance": distance, "stability": float(np.mean(same))}
-            scores.append(row | {"silhouette": silhouette} | _graph(first))
-            labels[distance, k] = first.labels_
+            row = about | {"stability": _mean_ari(first.labels_, again)}
+            row["silhouette"] = float(np.mean(silhouettes))
+            scores.append(row | _graph(first))
+
     for row in scores:
-        row["neighbours"] = _neighbours(labels, list(ks), row["distance"], row["k"])
+        at = ks.index(row["k"])
+        near = (*ks[max(at - 1, 0) : at], *ks[at + 1 : at + 2])
+        others = [labels[row["distance"], k] for k in near]
+        row["neighbours"] = _mean_ari(labels[row["distance"], row["k"]], others)
     return {"tables": {"found": pd.DataFrame(found), "scores": pd.DataFrame(scores)}}
 
 
@@ -84,15 +90,8 @@ def _both_distances(
     return made
 
 
-def _neighbours(
-    labels: Mapping[tuple[str, int], np.ndarray], ks: list[int], distance: str, k: int
-) -> float:
-    """Return the mean ARI with the next smaller and larger k."""
-    at = ks.index(k)
-    near = [ks[place] for place in (at - 1, at + 1) if 0 <= place < len(ks)]
-    own = labels[distance, k]
-    same = [adjusted_rand_index(own, labels[distance, other]) for other in near]
-    return float(np.mean(same))
+def _mean_ari(labels: np.ndarray, others: list[np.ndarray]) -> float:
+    return float(np.mean([adjusted_rand_index(labels, other) for other in others]))
 
 
 def transformed(
@@ -125,9 +124,11 @@ def transformed(
 
     moved = fitted.adjacency_ != again.adjacency_
     pairs = len(moved) * (len(moved) - 1)
-    numbers = {"links_moved": float(moved.sum() / pairs)}
-    numbers["ari_fitted"] = adjusted_rand_index(fed.clusters, fitted.labels_)
-    numbers["ari_transformed"] = adjusted_rand_index(fed.clusters, again.labels_)
+    numbers = {
+        "links_moved": float(moved.sum() / pairs),
+        "ari_fitted": adjusted_rand_index(fed.clusters, fitted.labels_),
+        "ari_transformed": adjusted_rand_index(fed.clusters, again.labels_),
+    }
     return {"numbers": numbers}
 
 
@@ -138,16 +139,22 @@ def _silhouette(x: np.ndarray, k: int, start: int) -> float:
         return 0.0
     kmeans = KMeans(k, n_init=1, random_state=integer(start, "kmeans"))
     labels = kmeans.fit_predict(x)
-    return float(silhouette_score(x, labels)) if len(np.unique(labels)) > 1 else 0.0
+    if len(np.unique(labels)) < 2:
+        return 0.0
+    return float(silhouette_score(x, labels))
 
 
 def _graph(fcr: Any) -> dict[str, float]:
     """Return what the client graph says about itself."""
-    above = float(np.nanmax(fcr.criterion_) - chance_modularity(fcr.adjacency_))
+    above_chance = np.nanmax(fcr.criterion_) - chance_modularity(fcr.adjacency_)
     A = fcr.adjacency_.astype(np.int64)
     np.fill_diagonal(A, 0)
     degree = A.sum(axis=1)
     triples = int((degree * (degree - 1)).sum())
-    closed = float(np.trace(A @ A @ A) / triples) if triples else 1.0
+    closed = np.trace(A @ A @ A) / triples if triples else 1.0
     pairs = len(A) * (len(A) - 1)
-    return {"modularity": above, "clique": closed, "links": float(A.sum() / pairs)}
+    return {
+        "modularity": float(above_chance),
+        "clique": float(closed),
+        "links": float(A.sum() / pairs),
+    }

@@ -8,8 +8,8 @@ import pandas as pd
 
 from .. import federations
 from .. import methods as room
+from ..course import draws
 from ..federations.phases import Phase, phases
-from ..rounds import participants
 
 
 def course(
@@ -35,20 +35,21 @@ def course(
     """
     fed = federations.build(federation)
     parts = phases(fed)
-    drawn = []
-    for t in range(1, rounds + 1):
-        here = [part.fed.n_clients for part in parts if part.round <= t]
-        drawn.append(participants(here[-1], participation, seed, t))
-
+    drawn = draws(fed, rounds, participation, seed)
     rows = []
     for name, settings in methods.items():
         method = room.build(settings)
         fired, most = method.schedule(parts, drawn)
-        row = {"method": name, "lambda": method.lam, "tau": method.tau}
-        row["most flags at a time"] = most
-        said = [f"{t} ({why})" for t, why in fired.items()]
-        row["clusters again after rounds"] = ", ".join(said)
-        rows.append(row)
+        clusterings = [f"{t} ({why})" for t, why in fired.items()]
+        rows.append(
+            {
+                "method": name,
+                "lambda": method.lam,
+                "tau": method.tau,
+                "most flags at a time": most,
+                "clusters again after rounds": ", ".join(clusterings),
+            }
+        )
     schedule = pd.DataFrame(rows).astype({"lambda": float, "tau": float})
     arrays = _by_phase(parts, fed.n_clients, fed.n_classes)
     return {"tables": {"schedule": schedule}, "arrays": arrays}

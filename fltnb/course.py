@@ -1,0 +1,214 @@
+"""A run under way: one step of a round after the other, and what they leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from . import metrics
+from .errors import FltnbError
+from .federations import Federation
+from .federations.own import integers
+from .federations.phases import phases
+from .methods import Context, Method
+from .randomness import stream
+from .record import (
+    DivergedError,
+    Progress,
+    Run,
+    clients_table,
+    confusion,
+    history_row,
+)
+
+if TYPE_CHECKING:
+    from .models import Model
+    from .training import Engine
+
+
+def participants(
+    n_clients: int, participation: float, seed: int, round: int
+) -> np.ndarray:
+    """Clients of one round, ascending.
+
+    ``max(int(participation * M), 1)`` of them, drawn without replacement.
+    """
+    n = max(int(participation * n_clients + 1e-9), 1)
+    rng = stream(seed, "participation", round)
+    return np.sort(rng.choice(n_clients, size=n, replace=False))
+
+
+def draws(
+    fed: Federation, rounds: int, participation: float, seed: int
+) -> list[np.ndarray]:
+    """Return the participants of every round, of the clients that are there then."""
+    parts = phases(fed)
+    drawn = []
+    for round in range(1, rounds + 1):
+        n_clients = [part.fed.n_clients for part in parts if part.round <= round][-1]
+        drawn.append(participants(n_clients, participation, seed, round))
+    return drawn
+
+
+class Course:
+    """A run under way.
+
+    Attributes
+    ----------
+    done : Progress
+    fed : Federation
+        The clients that are there now, with the data they hold now.
+    engine : Engine
+        That trains and evaluates them.
+    begun : float
+        When the run began on the monotonic clock, had it never been stopped.
+    accuracy : dict
+        Split -> accuracy (M,) at the last evaluation, percent.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        federation: Federation,
+        net: Model,
+        settings: dict[str, Any],
+        context: Context,
+        make_engine: Callable[[Federation], Engine],
+    ):
+        self.method = method
+        self.federation = federation
+        self.net = net
+        self.settings = settings
+        self.context = context
+        self.make_engine = make_engine
+        self.phases = {phase.round: phase for phase in phases(federation)}
+        self.accuracy = {}
+
+    def begin(self, done: Progress) -> None:
+        """Start the method, or go on where the run was."""
+        self.done = done
+        now = max(1, done.round)
+        begun = [phase for phase in self.phases.values() if phase.round <= now]
+        self.fed = begun[-1].fed
+        self.engine = self.make_engine(self.fed)
+        self.begun = time.monotonic() - done.seconds
+        if done.round > 0:
+            return
+
+        done.state = self.method.start(self.fed, self.net, self.context)
+        for name, value in done.state.arrays().items():
+            if np.asarray(value).dtype == object:
+                raise FltnbError(
+                    f"The state of {self.method.name} may hold arrays only, which "
+                    f"{name} is not: leave it out."
+                )
+        if self.settings["dtype"] == "float64":
+            done.state = done.state.mapped(_as_float64)
+
+    def enter(self, round: int) -> None:
+        """Let the federation change, if it does before this round."""
+        if round == 1 or round not in self.phases:
+            return
+        _, self.fed, changed = self.phases[round]
+        self.done.state = self.method.changed(
+            self.done.state, self.fed, self.net, changed, self.context
+        )
+        self.engine = self.make_engine(self.fed)
+
+    def return_to(self, fed: Federation, state) -> None:
+        """Take back what :meth:`enter` did."""
+        self.done.state = state
+        if fed is not self.fed:
+            self.fed = fed
+            self.engine = self.make_engine(fed)
+
+    def train(self, round: int):
+        """Return state, participants (n,) and what they trained."""
+        share = self.settings["participation"]
+        seed = self.settings["seed"]
+        clients = participants(self.fed.n_clients, share, seed, round)
+        state = self.method.observe(self.done.state, clients, round, self.engine)
+        state, trained = self.method.train(state, clients, round, self.engine)
+        return state, clients, trained
+
+    def collect(
+        self, state, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> None:
+        """Finish the round: the method's new state, and the traffic."""
+        method = self.method
+        state = method.collect(state, clients, theta, round)
+        state = method.revise(state, self.fed, round, self.context)
+        received, sent = method.traffic(state, self.net.n_parameters)
+
+        done = self.done
+        done.state = state
+        done.round = round
+        done.up += len(clients) * sent * 4  # numbers travel as float32
+        done.down += len(clients) * received * 4
+
+    def evaluate(self, final: bool = False) -> None:
+        """Test all clients and record it, in place of an earlier record of the round.
+
+        ``final``: on the second test set as well, if there is one.
+        """
+        done = self.done
+        up, down = self.method.setup_bytes(done.state)
+        spent = {
+            "seconds": time.monotonic() - self.begun,
+            "bytes_up": int(done.up + up),
+            "bytes_down": int(done.down + down),
+        }
+        splits = ["train", "test"]
+        if final and self.fed.probed:
+            splits.append("probe")
+
+        done.history = [row for row in done.history if row["round"] != done.round]
+        for split in splits:
+            result = self.method.evaluate(done.state, self.engine, split)
+            self.accuracy[split] = metrics.accuracy(result.correct, result.total)
+            row = history_row(self.federation, done.round, split, result)
+            done.history.append(row | spent)
+        labels = self.method.labels(done.state)
+        if labels is not None:
+            what = f"The labels of {self.method.name}"
+            labels = integers(what, labels, self.fed.n_clients, "client")
+            done.labels_at[done.round] = labels.copy()
+
+    def result(self, stopped: str) -> Run:
+        """Return the run, or raise DivergedError with it, where it ``stopped``."""
+        done = self.done
+        done.seconds = time.monotonic() - self.begun
+        theta, rows = self.method.serve(done.state)
+        labels = self.method.labels(done.state)
+        counts = None
+        if self.method.tests_served:
+            device = str(self.engine.device)
+            counts = confusion(self.net, theta, rows, self.fed, device=device)
+        if not stopped and not np.isfinite(theta[np.unique(rows)]).all():
+            stopped = (
+                f"The models that {self.method.name} serves in the end are not finite: "
+                "look at its `collect` and `serve`."
+            )
+        run = Run(
+            history=pd.DataFrame(done.history),
+            clients=clients_table(self.fed, labels, self.accuracy),
+            labels=labels,
+            theta=theta,
+            rows=rows,
+            settings=self.settings,
+            seconds=done.seconds,
+            stopped=stopped,
+            labels_at=done.labels_at,
+            confusion=counts,
+        )
+        if stopped:
+            raise DivergedError(stopped, run)
+        return run
+
+
+def _as_float64(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype == np.float32 else array
