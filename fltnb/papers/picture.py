@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 COLORS = {"as_written": "#0072B2", "as_run": "#D55E00"}
 OTHER = "0.75"
 """Colour of numbers that were not made in the printed setting."""
-FILLS = {"agrees": "#59A14F", "partly": "#EDC948", "disagrees": "#E15759"}
-FILLS |= {"not tested": "#E4E4E4"}
+FILLS = {
+    "agrees": "#59A14F",
+    "partly": "#EDC948",
+    "disagrees": "#E15759",
+    "not tested": "#E4E4E4",
+}
 
 
 def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
@@ -37,8 +41,10 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
         The second is its title: the finding.
     """
     points = scores(found)
-    papers = [name for name in PAPERS if name in set(points["paper"])]
-    fig, axes = panels(len(papers) + 1, (2.55, 2.75), len(papers) + 1)
+    there = set(points["paper"])
+    papers = [name for name in PAPERS if name in there]
+    n_panels = len(papers) + 1
+    fig, axes = panels(n_panels, (2.55, 2.75), n_panels)
     for ax, paper in zip(axes, papers, strict=False):
         _points(ax, points[points["paper"] == paper])
         ax.set_title(PAPERS[paper], fontsize="medium")
@@ -46,19 +52,20 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
         axes[0].set_ylabel("here (%)")
     _bars(axes[-1], claims)
 
-    looks = [handle(label(name), color, "o") for name, color in COLORS.items()]
-    looks.append(handle("reduced setting or stand-in data", OTHER, "X"))
+    handles = [handle(label(name), color, "o") for name, color in COLORS.items()]
+    handles.append(handle("reduced setting or stand-in data", OTHER, "X"))
     for outcome, color in FILLS.items():
-        looks.append(handle(f"claim: {outcome}", color, "s"))
-    fig.legend(handles=looks, loc="outside lower center", ncols=4, frameon=False)
-    told = title(found, claims)
-    fig.suptitle(told, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
-    return fig, told
+        handles.append(handle(f"claim: {outcome}", color, "s"))
+    fig.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    finding = title(found, claims)
+    fig.suptitle(finding, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
+    return fig, finding
 
 
 def scores(found: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of test accuracies and F1 scores that were run, each once."""
-    kept = found["metric"].str.contains("accuracy$|f1$") & (found["split"] == "test")
+    kept = found["metric"].str.contains("accuracy$|f1$")
+    kept &= found["split"] == "test"
     kept &= found["status"] != "not run"
     kept &= found["table"] == found["first"]
     return found[kept]
@@ -66,27 +73,30 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
 
 def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
     """Say how many accuracies of the printed setting are near, and claims agree."""
-    near = nearness(found).groupby("variant")[["points_3", "accuracies"]].sum()
-    parts = []
+    counts = nearness(found).groupby("variant")[["points_3", "accuracies"]].sum()
+    counts = counts[counts["accuracies"] > 0]
+    near = []
     for name, short in SHORT.items():
-        run = near["accuracies"].get(name, 0)
-        if run:
-            parts.append(f"{near['points_3'][name]} of {run} ({short})")
+        if name in counts.index:
+            points_3, run = counts.loc[name]
+            near.append(f"{points_3} of {run} ({short})")
+    accuracies = ", ".join(near) or "none run"
+
     number = claims["outcome"].value_counts().reindex(list(OUTCOMES), fill_value=0)
     tested = number.sum() - number["not tested"]
-    first = "In the printed setting, accuracies within 3 points: "
-    second = f"Of {tested} claims tested in it, {number['agrees']} agree"
     return (
-        f"{first}{', '.join(parts) or 'none run'}\n{second}, {number['partly']} partly"
+        f"In the printed setting, accuracies within 3 points: {accuracies}\n"
+        f"Of {tested} claims tested in it, {number['agrees']} agree, "
+        f"{number['partly']} partly"
     )
 
 
-def _points(ax: Axes, own: pd.DataFrame) -> None:
+def _points(ax: Axes, points: pd.DataFrame) -> None:
     """Draw the scores of a paper: on the line, ours equals the printed one."""
-    printed = own["status"] == "printed setting"
-    other = own[~printed]
+    in_print = points["status"] == "printed setting"
+    other = points[~in_print]
     ax.scatter(other["number"], other["mean"], marker="X", s=16, c=OTHER, lw=0)
-    for variant, part in own[printed].groupby("variant", sort=False):
+    for variant, part in points[in_print].groupby("variant", sort=False):
         ax.scatter(part["number"], part["mean"], s=18, c=COLORS[variant], lw=0)
     ax.axline((0, 0), slope=1, color="0.4", lw=0.8)
     ax.set(xlabel="printed (%)", xlim=(0, 102), ylim=(0, 102))
