@@ -75,8 +75,11 @@ def _row(
         "weighed_moved": np.nan,
     }
     if source == "Table 6":
-        half = weighed // 2 if warmup else 0
-        early = settings | ({"warmup": half} if warmup else {})
+        half = 0
+        early = settings
+        if warmup:
+            half = weighed // 2
+            early = settings | {"warmup": half}
         short = training | {"rounds": weighed}
         row["weighed_formula"] = formula(family, T=weighed, warmup=half, **sizes).total
         row["weighed_moved"] = sum(moved(fed, methods.build(early), short))

@@ -39,12 +39,16 @@ def by_class(
             every = rounds.confusion(net, done.theta, done.rows, fed, split)
             counts[split] = every[targets].sum(axis=0)
         clean = counts["test"]
+        triggered = counts["probe"]
         for c in np.flatnonzero(clean.sum(axis=1)):
-            shares = 100 * counts["probe"][c] / counts["probe"][c].sum()
-            row = {"method": settings["name"], "class": str(fed.class_names[c])}
-            row["clean"] = 100 * clean[c, c] / clean[c].sum()
-            row["triggered"] = shares[c]
-            row["announced"] = shares[told[c]] if told[c] != c else np.nan
+            shares = 100 * triggered[c] / triggered[c].sum()
+            row = {
+                "method": settings["name"],
+                "class": str(fed.class_names[c]),
+                "clean": 100 * clean[c, c] / clean[c].sum(),
+                "triggered": shares[c],
+                "announced": shares[told[c]] if told[c] != c else np.nan,
+            }
             rows.append(row)
     return {"tables": {"classes": pd.DataFrame(rows)}}
 
@@ -77,17 +81,17 @@ def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]
     ``classes`` names them.
     """
     images = load(data)
-    held = images.test_index
-    _, at = np.unique(images.labels[held], return_index=True)
-    first = images.images[held[at]]  # of every class
+    test = images.test_index
+    _, at = np.unique(images.labels[test], return_index=True)
+    first = images.images[test[at]]  # of every class
     if images.images.ndim == 3:
         classes = np.arange(images.n_classes)
-        found = _in_colours(first, classes, intensity)
+        groups = _in_colours(first, classes, intensity)
     else:
         classes = np.arange(images.n_classes // 2)
-        found = _with_patches(first, classes, side)
-    named = pd.DataFrame({"class": [str(images.class_names[c]) for c in classes]})
-    return {"arrays": found, "tables": {"classes": named}}
+        groups = _with_patches(first, classes, side)
+    names = [str(images.class_names[c]) for c in classes]
+    return {"arrays": groups, "tables": {"classes": pd.DataFrame({"class": names})}}
 
 
 def _in_colours(

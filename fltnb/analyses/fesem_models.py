@@ -40,12 +40,15 @@ def statistics(federation: Settings, shown: int = 0) -> Study:
         n_samples = len(images.labels)
         n_clients = len(np.unique(images.writers))
 
-    rows = {"num_samples": n_samples, "num_clients": n_clients}
-    rows["num_classes"] = fed.n_classes
+    rows = [
+        ("num_samples", float(n_samples)),
+        ("num_clients", float(n_clients)),
+        ("num_classes", float(fed.n_classes)),
+    ]
+    printed = pd.DataFrame(rows, columns=["metric", "value"])
     arrays = {"counts": fed.label_counts().astype(np.int32)}
     if shown:
         arrays["images"] = np.stack([fed.images[index[:shown]] for index in fed.train])
-    printed = pd.DataFrame({"metric": list(rows), "value": map(float, rows.values())})
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
@@ -66,8 +69,9 @@ def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: A
             inner += inner.mean() - inner.mean(axis=0) - inner.mean(axis=1)[:, None]
             kept[round] = inner, np.array(state.labels)
 
-    every = {"eval_every": training["rounds"], "progress": False}
-    done = rounds.run(methods.build(method), fed, **training, **every, watch=keep)
+    made = methods.build(method)
+    quiet = training | {"eval_every": training["rounds"], "progress": False}
+    done = rounds.run(made, fed, **quiet, watch=keep)
     return kept, done
 
 
@@ -88,26 +92,31 @@ def local_models(
     rows = []
     for at, (inner, labels) in kept.items():
         flat, explained = plane(inner)
-        clients = np.arange(len(labels))
-        own = pd.DataFrame({"round": at, "client": clients, "cluster": labels})
-        own[["x", "y"]] = [[float(f"{value:.4g}") for value in one] for one in flat]
-        points.append(own)
+        for client, (x, y) in enumerate(flat):
+            place = float(f"{x:.4g}"), float(f"{y:.4g}")
+            points.append((at, client, labels[client], *place))
 
         norms = np.diag(inner)
         far = np.sqrt(np.maximum(norms[:, None] + norms - 2 * inner, 0))
         np.fill_diagonal(far, 0)
         rng = stream(training["seed"], "method", *FIGURE_4, at)
         drawn = [silhouette(far, rng.permutation(labels)) for _ in range(DRAWS)]
-        sizes = sorted(np.unique(labels, return_counts=True)[1], reverse=True)
+        _, sizes = np.unique(labels, return_counts=True)
         between = np.linalg.norm(flat[:, None] - flat, axis=2)
-        row = {"round": at, "sizes": ", ".join(map(str, sizes))}
-        row["silhouette"] = silhouette(far, labels)
-        row |= {"chance": np.mean(drawn), "highest": np.max(drawn)}
-        row["in the plane"] = silhouette(between, labels)
-        rows.append(row | {"explained": explained})
+        row = {
+            "round": at,
+            "sizes": ", ".join(map(str, sorted(sizes, reverse=True))),
+            "silhouette": silhouette(far, labels),
+            "chance": np.mean(drawn),
+            "highest": np.max(drawn),
+            "in the plane": silhouette(between, labels),
+            "explained": explained,
+        }
+        rows.append(row)
 
-    tables = {"points": pd.concat(points), "separation": pd.DataFrame(rows)}
-    return {"tables": tables}
+    columns = ["round", "client", "cluster", "x", "y"]
+    points = pd.DataFrame(points, columns=columns)
+    return {"tables": {"points": points, "separation": pd.DataFrame(rows)}}
 
 
 def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
@@ -168,10 +177,11 @@ def choosing_k(
         chosen = rng.choice(fed.n_clients, size=sample["clients"], replace=False)
         few = some_clients(fed, np.sort(chosen))
         for k in tried:
-            own = {**method, "n_clusters": k}
-            kept, done = watch(own, few, (end,), **training)
+            settings = method | {"n_clusters": k}
+            kept, done = watch(settings, few, (end,), **training)
             test = done.history[done.history["split"] == "test"]
-            rows.append((draw, k, float(test["micro"].iloc[-1]), inside(*kept[end])))
+            accuracy = float(test["micro"].iloc[-1])
+            rows.append((draw, k, accuracy, inside(*kept[end])))
 
     short = pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])
     return {"tables": {"short": short}}
@@ -198,7 +208,7 @@ def centers(federation: Settings, method: Settings, **training: Any) -> Study:
     """
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained
-    made = methods.build({**method, "report": "own"})
+    made = methods.build(method | {"report": "own"})
     done = rounds.run(made, fed, **training, progress=False)
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
 

@@ -46,21 +46,23 @@ def made(
     group_of = np.arange(n_clients) * groups // n_clients
 
     names = np.tile(np.arange(images.n_classes), (groups, 1))
-    for group in range(groups if permuted else 0):
-        names[group, :level] = np.roll(names[group, :level], group)
+    truth = group_of
+    if permuted:
+        for group in range(groups):
+            names[group, :level] = np.roll(names[group, :level], group)
+        # of two classes, two permutations of four are the same
+        _, kinds = np.unique(names, axis=0, return_inverse=True)
+        truth = kinds[group_of]
+
     hands = writer_styles(groups, seed)
-    x, y = [], []
+    x = []
+    y = []
     for group, own in zip(group_of, held, strict=True):
         pictures = images.images[own]
         if not permuted:
             pictures = apply_style(pictures, *hands[group])
         x.append(pictures.reshape(each, -1) / 255)
         y.append(names[group][images.labels[own]])
-
-    truth = group_of
-    if permuted:  # of two classes, two permutations of four are the same
-        _, kinds = np.unique(names, axis=0, return_inverse=True)
-        truth = kinds[group_of]
     return _compared(truth, MergeGain().fit(x, y).labels_)
 
 
@@ -76,7 +78,8 @@ def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
     y = [own @ project for own in x]
 
     together = np.concatenate(y)
-    middle, spread = together.mean(0), together.std()
+    middle = together.mean(axis=0)
+    spread = together.std()
     scaled = [(own - middle) / spread for own in y]
     return _compared(fed.clusters, MergeGain().fit(x, scaled).labels_)
 
@@ -93,7 +96,8 @@ def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
     sums = Sums.of(gain.sketches(*client_images(fed)))
 
     def loss(labels: np.ndarray) -> float:
-        return losses(_grouped(sums, labels), gain.folds)[0].sum()
+        of_clusters, _ = losses(_grouped(sums, labels), gain.folds)
+        return of_clusters.sum()
 
     cuts = [cut(tree, k) for k in range(1, fed.n_clients + 1)]
     return _compared(fed.clusters, min(cuts, key=loss))
@@ -120,22 +124,26 @@ def soft(federation: Settings) -> dict[str, Any]:
     rows = []
     for i in range(fed.n_clients):
         client = sums.take([i])
-        mixed = _best_weights(clusters, client, own[labels[i]], gain.folds)
-        weights = {"hard": own[labels[i]], "soft": mixed, "one": np.ones(len(own))}
-        models = {"alone": losses(client, gain.folds)[1][0]}
+        hard = own[labels[i]]
+        mixed = _best_weights(clusters, client, hard, gain.folds)
+        weights = {"hard": hard, "soft": mixed, "one": np.ones(len(own))}
+        _, alone = losses(client, gain.folds)
+        models = {"alone": alone[0]}
         for name, each in weights.items():
-            models[name] = _weighted(clusters, client, each, gain.folds)[1]
+            _, models[name] = _weighted(clusters, client, each, gain.folds)
 
         phi = gain.random_features(x[i])
         row = {}
         for name, model in models.items():
-            predicted = (phi @ model).mean(0).argmax(1)
+            predicted = (phi @ model).mean(axis=0).argmax(axis=1)
             row[name] = 100 * (predicted == y[i]).mean()
-        others = mixed[own[labels[i]] == 0]
+        others = mixed[hard == 0]
         row["weight"] = others.mean() if len(others) else 0.0
         rows.append(row)
 
-    numbers = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    numbers = {}
+    for name in rows[0]:
+        numbers[name] = float(np.mean([row[name] for row in rows]))
     return {"numbers": numbers}
 
 
@@ -151,7 +159,8 @@ def _best_weights(
             tried[other] = share
             loss, _ = _weighted(clusters, client, tried, folds)
             if loss < best:
-                best, mixed = loss, tried
+                best = loss
+                mixed = tried
     return mixed
 
 
@@ -169,14 +178,18 @@ def _weighted(
 
 def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
     """Add up the sums of each cluster, one row each."""
-    clusters = np.unique(labels)
-    parts = [np.array([part[labels == c].sum(0) for c in clusters]) for part in sums]
+    members = [labels == c for c in np.unique(labels)]
+    parts = []
+    for part in sums:
+        parts.append(np.array([part[own].sum(axis=0) for own in members]))
     return Sums(*parts)
 
 
 def _compared(truth: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Compare found with true clusters."""
-    numbers = {"ari": adjusted_rand_index(truth, labels)}
-    numbers["n_clusters"] = len(np.unique(labels))
-    numbers["true_clusters"] = len(np.unique(truth))
+    numbers = {
+        "ari": adjusted_rand_index(truth, labels),
+        "n_clusters": len(np.unique(labels)),
+        "true_clusters": len(np.unique(truth)),
+    }
     return {"numbers": numbers}

@@ -100,24 +100,27 @@ def table1(
     seed with five eigenvectors: ``features, user_i, user_j, similarity``. Table
     ``printed``: the same of the map nearest to the paper's.
     """
-    rows, pairs = [], []
+    rows = []
+    pairs = []
     for name, seed, curve, tasks in _curved(federation, encoders, seeds, most):
         for p, R in enumerate(curve, 1):
             about = {"features": name, "eigenvectors": p}
             rows.append(about | separation(R, tasks))
         if seed == 0:
-            R = curve[EIGENVECTORS - 1]
-            pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
+            for (i, j), similarity in np.ndenumerate(curve[EIGENVECTORS - 1]):
+                pairs.append((name, i + 1, j + 1, similarity))
 
-    over = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
-    table = over[["within", "within_min", "across", "across_max"]].mean()
-    table = table.assign(ari=over["ari"].min()).reset_index()
-    every = pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"])
+    over_seeds = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
+    table = over_seeds[["within", "within_min", "across", "across_max"]].mean()
+    table = table.assign(ari=over_seeds["ari"].min()).reset_index()
+
+    columns = ["features", "user_i", "user_j", "similarity"]
+    every = pd.DataFrame(pairs, columns=columns)
     name, otherwise = _nearest(encoders)
-    own = every[every["features"] == name].drop(columns="features")
-    own = own.rename(columns={"similarity": "value"})
-    own = own.assign(seed=0, otherwise=otherwise)
-    return {"tables": {"separation": table, "pairs": every, "printed": own}}
+    printed = every[every["features"] == name].drop(columns="features")
+    printed = printed.rename(columns={"similarity": "value"})
+    printed = printed.assign(seed=0, otherwise=otherwise)
+    return {"tables": {"separation": table, "pairs": every, "printed": printed}}
 
 
 def table2(
@@ -140,12 +143,12 @@ def table2(
 def tables2(similarity: pd.DataFrame) -> Settings:
     """Add to the table of :func:`table2` what stands beside the printed numbers."""
     name, otherwise = _nearest(similarity["features"])
-    own = similarity[similarity["features"] == name]
-    own = own[own["eigenvectors"] == EIGENVECTORS]
-    own = own.melt(["seed"], ["user2", "user3"], "user_j")
-    own["user_j"] = own["user_j"].map({"user2": 2, "user3": 3})
-    own = own.assign(user_i=1, otherwise=otherwise)
-    return {"similarity": similarity, "printed": own}
+    printed = similarity[similarity["features"] == name]
+    printed = printed[printed["eigenvectors"] == EIGENVECTORS]
+    printed = printed.melt(["seed"], ["user2", "user3"], "user_j")
+    printed["user_j"] = printed["user_j"].map({"user2": 2, "user3": 3})
+    printed = printed.assign(user_i=1, otherwise=otherwise)
+    return {"similarity": similarity, "printed": printed}
 
 
 def _nearest(features: Iterable[str]) -> tuple[str, str]:
@@ -227,13 +230,13 @@ def figure4(federation: Settings) -> Study:
             rows.append(_at(whole, p, tasks, z))
     rows.append(_at(whole, every, tasks, z))
 
-    curve = [
-        (p + 1, j, tasks[j], whole[p, 0, j], values[p] / values[0])
-        for j in (0, 3, 6, 9)
-        for p in range(every)
-    ]
+    points = []
+    for j in (0, 3, 6, 9):
+        for p in range(every):
+            eigenvalue = values[p] / values[0]
+            points.append((p + 1, j, tasks[j], whole[p, 0, j], eigenvalue))
     columns = ["eigenvectors", "user", "task", "relevance", "eigenvalue"]
-    curve = pd.DataFrame(curve, columns=columns)
+    curve = pd.DataFrame(points, columns=columns)
     return {"tables": {"curve": curve, "separation": pd.DataFrame(rows)}}
 
 
@@ -242,7 +245,8 @@ def _at(
 ) -> dict[str, float]:
     """Return a row of Figure 4's second table."""
     row = {"eigenvectors": p} | separation(whole[p - 1], tasks)
-    return row | {"numbers": p * z[0].shape[1]}
+    row["numbers"] = p * z[0].shape[1]
+    return row
 
 
 def cost(
@@ -260,11 +264,14 @@ def cost(
     z, _ = users(federation)
     M = fed.n_clients
     d = z[0].shape[1]
-    five, most = (EigenRelevance(3, p).fit(z) for p in (EIGENVECTORS, None))
+    five = EigenRelevance(3, EIGENVECTORS).fit(z)
+    most = EigenRelevance(3, None).fit(z)
     pairs = most.eigenvalues_.shape[1]
+
     net = models.make(model, fed.input_shape, fed.n_classes)
     W = net.n_parameters
-    body = W - sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
+    last_layer = sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
+    body = (M - 1) * (W - last_layer)
     other = encoding.EncoderSpec(**sent)
     W_enc = encoding.sent_parameters(other, fed.input_shape)
     signature = 2 * 10 * (other.latent + 1) + 3
@@ -272,14 +279,15 @@ def cost(
     eigenvectors = "M(p d + M - 1) + M(M - 1) p d"
     signatures = "M(2k(e + 1) + 3) + M W_enc"
     of_pairs = "2 M(M - 1) W_emb"
-    ours = [(five.sent_[0], five.received_[0]), (most.sent_[0], most.received_[0])]
+    p_five = f"MT-HFL, p = {EIGENVECTORS}"
+    p_most = f"MT-HFL, p = {pairs}, all there are"
     rows = [
-        (f"MT-HFL, p = {EIGENVECTORS}", eigenvectors, *ours[0]),
-        (f"MT-HFL, p = {pairs}, all there are", "the same", *ours[1]),
+        (p_five, eigenvectors, five.sent_[0], five.received_[0]),
+        (p_most, "the same", most.sent_[0], most.received_[0]),
         (f"MT-HFL, p = d = {d}", "the same", d**2 + M - 1, (M - 1) * d**2),
         ("FLT's FCR", "M k e + M W_enc", k * other.latent, W_enc),
         ("Transport signatures (ours)", signatures, signature, W_enc),
-        ("EMD-CFL, models of all pairs", of_pairs, (M - 1) * body, (M - 1) * body),
+        ("EMD-CFL, models of all pairs", of_pairs, body, body),
         ("comparing model weights", "2 M W", W, W),
     ]
     columns = ["clustering", "formula (all users)", "a user sends", "a user receives"]

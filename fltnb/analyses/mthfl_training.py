@@ -17,15 +17,11 @@ Study = dict[str, Any]
 def users(federation: Settings) -> Study:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
     fed = federations.build(federation)
-    rows = [
-        (i, fed.clusters[i], label, n)
-        for (i, label), n in np.ndenumerate(fed.label_counts())
-    ]
-    return {
-        "tables": {
-            "labels": pd.DataFrame(rows, columns=["user", "task", "label", "samples"])
-        }
-    }
+    rows = []
+    for (user, label), samples in np.ndenumerate(fed.label_counts()):
+        rows.append((user, fed.clusters[user], label, samples))
+    labels = pd.DataFrame(rows, columns=["user", "task", "label", "samples"])
+    return {"tables": {"labels": labels}}
 
 
 def curves(
@@ -48,15 +44,14 @@ def curves(
         seen.append(accuracy)
         last["state"] = state
 
-    done = run(
-        made, fed, model, participation=1.0, **training, progress=False, watch=watch
-    )
-    tasks = np.unique(fed.clusters)
-    rows = [
-        (t, task, own[fed.clusters == task].mean())
-        for t, own in enumerate(seen)
-        for task in tasks
-    ]
+    training = training | {"participation": 1.0, "progress": False}
+    done = run(made, fed, model, **training, watch=watch)
+    rows = []
+    for t, accuracy in enumerate(seen):
+        for task in np.unique(fed.clusters):
+            rows.append((t, task, accuracy[fed.clusters == task].mean()))
+    tables = {"rounds": pd.DataFrame(rows, columns=["round", "task", "accuracy"])}
+
     # Everybody on all test images, under the server that it was put with: without the
     # view "task".
     state = last["state"]
@@ -64,15 +59,16 @@ def curves(
         state = replace(state, tasks=None)
     theta, served = made.serve(state)
     whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
-    counts = confusion(
-        models.make(model, fed.input_shape, fed.n_classes), theta, served, whole
-    )
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    counts = confusion(net, theta, served, whole)
     right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
-    held = fed.label_counts()
-    own = 100 * (right * held).sum(axis=1) / held.sum(axis=1)
-    tables = {"rounds": pd.DataFrame(rows, columns=["round", "task", "accuracy"])}
-    tables["mixture"] = pd.DataFrame(
-        {"user": range(fed.n_clients), "task": fed.clusters, "accuracy": own}
-    )
-    ari = 1.0 if done.labels is None else adjusted_rand_index(fed.clusters, done.labels)
+    samples = fed.label_counts()
+    own = 100 * (right * samples).sum(axis=1) / samples.sum(axis=1)
+    users = range(fed.n_clients)
+    mixture = {"user": users, "task": fed.clusters, "accuracy": own}
+    tables["mixture"] = pd.DataFrame(mixture)
+
+    ari = 1.0
+    if done.labels is not None:
+        ari = adjusted_rand_index(fed.clusters, done.labels)
     return {"tables": tables, "numbers": {"ari": float(ari)}}

@@ -46,7 +46,8 @@ def centroids(
         mixture = t1.Mixture(error=p)
         counts = mixture.counts(n)
         e = mixture.dimension
-        row = {"p": p, "n": n, "measured": t1.measured_error(mixture, n, repeats, seed)}
+        row = {"p": p, "n": n}
+        row["measured"] = t1.measured_error(mixture, n, repeats, seed)
         row["exact"] = t1.exact_error(counts, e, p)
         for form in t1.FORMS:
             row[form] = t1.bound(counts, e, p, form)
@@ -66,8 +67,8 @@ def pipeline(
     rows = []
     for k, n in product(ks, samples):
         if k <= n * mixture.labels_per_client:
-            found = t1.pipeline_errors(mixture, n, k, repeats, seed)
-            rows.append({"k": k, "n": n} | found)
+            errors = t1.pipeline_errors(mixture, n, k, repeats, seed)
+            rows.append({"k": k, "n": n} | errors)
     return _study(rows)
 
 
@@ -115,7 +116,8 @@ def drawn(kind: str, seed: int) -> tuple[problems.Problem, np.ndarray, float, fl
     12 clients in 3 clusters, with 12 samples for 8 weights each.
     """
     problem, labels = problems.draw(kind, seed=seed)
-    return problem, labels, *problem.curvature
+    mu, L = problem.curvature
+    return problem, labels, mu, L
 
 
 def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> Study:
@@ -133,17 +135,18 @@ def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> Study
         for name, A in graphs(labels).items():
             step = EDGE * t2.step_limit(L, A)
             path = t2.iterate(problem, A, step, rounds)
-            few = {"participation": 0.2, "seed": seed}
+            fifth = t2.iterate(problem, A, step, rounds, participation=0.2, seed=seed)
             columns = {
                 "gap": path.mean_gap,
                 "printed": t2.printed_bound(path, step, L, A),
                 "projection": t2.projection_bound(path, step, L),
                 "contraction": t2.contraction_bound(path, step, (mu, L), A),
-                "fifth": t2.iterate(problem, A, step, rounds, **few).mean_gap,
+                "fifth": fifth.mean_gap,
             }
             for T in shown:
                 row = {"problem": kind, "graph": name, "seed": seed, "T": int(T)}
-                row |= {column: float(own[T]) for column, own in columns.items()}
+                for column, values in columns.items():
+                    row[column] = float(values[T])
                 rows.append(row)
     return _study(rows)
 
@@ -162,11 +165,14 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> Study:
         for name, A in graphs(labels).items():
             path = t2.iterate(problem, A, EDGE * t2.step_limit(L, A), rounds)
             gap = path.mean_gap
-            apart = ((path.end - problem.truth) ** 2).sum(axis=1)
-            row = {"graph": name, "mean gap": gap[rounds]}
-            row["slope"] = np.log(gap[rounds] / gap[half]) / np.log(rounds / half)
-            row["training loss"] = path.loss[rounds] / len(labels)
-            row["error on new data"] = apart.mean()
+            error = ((path.end - problem.truth) ** 2).sum(axis=1)
+            row = {
+                "graph": name,
+                "mean gap": gap[rounds],
+                "slope": np.log(gap[rounds] / gap[half]) / np.log(rounds / half),
+                "training loss": path.loss[rounds] / len(labels),
+                "error on new data": error.mean(),
+            }
             rows.append(row)
     return _study(rows, by=["graph"])
 
@@ -187,9 +193,10 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> Study:
         step = scaled / L
         path = t2.iterate(problem, A, step, rounds)
         factor = t2.denominator(step, L, A)
-        printed, corrected = np.nan, np.nan
+        printed = np.nan
         if factor > 0:
             printed = t2.printed_bound(path, step, L, A)[-1]
+        corrected = np.nan
         if scaled < 2:
             corrected = t2.projection_bound(path, step, L)[-1]
         row = {
@@ -225,12 +232,18 @@ def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> Stu
         gap = path.mean_gap[-1]
         eq34 = t2.printed_bound(path, step, L, A)[rounds]
         eq38 = t2.local_epochs_bound(path, step, L, A, E, own)[rounds]
-        row = {"E": E, "mean gap": gap, "Eq. 34": eq34, "34 holds": float(gap <= eq34)}
-        row |= {"Eq. 38": eq38, "38 holds": float(gap <= eq38)}
-        row["Eq. 36, left"] = path.loss[-1] - problem.losses(own).sum()
-        row["Eq. 36, right"] = ((path.before - own) ** 2).sum() / (2 * step * E)
-        row["excess after 5"] = (path.loss[5] - best) / len(labels)
-        row["excess at the end"] = (path.loss[-1] - best) / len(labels)
+        row = {
+            "E": E,
+            "mean gap": gap,
+            "Eq. 34": eq34,
+            "34 holds": float(gap <= eq34),
+            "Eq. 38": eq38,
+            "38 holds": float(gap <= eq38),
+            "Eq. 36, left": path.loss[-1] - problem.losses(own).sum(),
+            "Eq. 36, right": ((path.before - own) ** 2).sum() / (2 * step * E),
+            "excess after 5": (path.loss[5] - best) / len(labels),
+            "excess at the end": (path.loss[-1] - best) / len(labels),
+        }
         rows.append(row)
     return _study(rows, by=["E"])
 
@@ -254,25 +267,29 @@ def proof_lines(seed: int = 0, rounds: int = 200) -> Study:
     rows = _lines_of_smoothness(problem, path, own, L, step)
     alike = "true if A W = W: disjoint clusters, all start alike"
     for name, A in (("disjoint clusters", clusters), ("linked clusters", ring)):
-        equal = _equation24(problem, A, step, 1)
-        rows.append(_line(f"24, {name}", "dW = -η A ∇F", *equal, alike))
+        holds, error = _equation24(problem, A, step, 1)
+        rows.append(_line(f"24, {name}", "dW = -η A ∇F", holds, error, alike))
     rows.append(_line_27(path, L))
     rows += _lines_28(path.mean_gap, bound, rounds)
     rows.append(_line_21(path.mean_gap, bound, len(labels)))
     rows.append(_unequal_starts(problem, ring, own, L, rounds))
     rows.append(_line_29(problem, clusters, L, rounds))
-    several = _equation24(problem, clusters, step, 5)
+    holds, error = _equation24(problem, clusters, step, 5)
     instead = "a sum of E gradients at E points"
-    rows.append(_line("32", "as 24, with E = 5", *several, instead))
+    rows.append(_line("32", "as 24, with E = 5", holds, error, instead))
     rows.append(_line_36(rounds, seed))
     return _study(rows)
 
 
 def _line(line: str, says: str, holds: bool, measured: str, instead: str) -> Settings:
     """Return a row of the table."""
-    word = "yes" if holds else "no"
-    row = {"line": line, "says": says, "holds": word}
-    return row | {"measured": measured, "instead": instead}
+    return {
+        "line": line,
+        "says": says,
+        "holds": "yes" if holds else "no",
+        "measured": measured,
+        "instead": instead,
+    }
 
 
 def _lines_of_smoothness(
@@ -335,8 +352,9 @@ def _unequal_starts(
     gap = warm.mean_gap[-1]
     bound = t2.printed_bound(warm, step, L, A)[-1]
     text = f"start at the local optima: gap {gap:.4f}, bound {bound:.4f}"
-    said = ("21, linked clusters", "holds for any A")
-    return _line(*said, gap <= bound, text, "the contraction bound")
+    line = "21, linked clusters"
+    instead = "the contraction bound"
+    return _line(line, "holds for any A", gap <= bound, text, instead)
 
 
 def _line_29(
@@ -345,9 +363,9 @@ def _line_29(
     """Take a step far beyond the printed limit."""
     beyond = t2.iterate(problem, A, 1.9 / L, 5 * rounds)
     settles = beyond.gap[-1] < 1e-6 * beyond.gap[1]
-    text = f"1.9 / L {'settles' if settles else 'does not settle'}"
-    said = ("29", "η must be below 0.62 / L")
-    return _line(*said, not settles, text, "below 2 / L is enough")
+    text = "1.9 / L settles" if settles else "1.9 / L does not settle"
+    instead = "below 2 / L is enough"
+    return _line("29", "η must be below 0.62 / L", not settles, text, instead)
 
 
 def _line_36(rounds: int, seed: int) -> Settings:
@@ -375,4 +393,6 @@ def _equation24(
         error = np.linalg.norm(new - W - moved) / np.linalg.norm(new - W)
         worst = max(worst, float(error))
         W = new
-    return worst < 1e-9, "equal" if worst < 1e-9 else f"off by up to {worst:.0f} ‖dW‖"
+    if worst < 1e-9:
+        return True, "equal"
+    return False, f"off by up to {worst:.0f} ‖dW‖"
