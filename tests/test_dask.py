@@ -14,7 +14,7 @@ import pytest
 from dask import config
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
-from toys import refused
+from toys import label_clusters, refused
 
 import fltnb
 from fltnb import checkpoint, methods, paths
@@ -22,7 +22,6 @@ from fltnb.__main__ import main
 from fltnb.errors import FltnbError
 from fltnb.results import Job, compute, computing, machines, prepare, work
 from fltnb.results.finished import load
-from fltnb.studies.common import federation
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
@@ -34,7 +33,7 @@ def quick(seed=0, **changes) -> Job:
         "clusterer": {"name": "PCAKMeans", "k": 2},
     }
     method = changes.pop("method", clustering if seed == 0 else {"name": "fedavg"})
-    fed = federation("digits", "as_written", 0) | {"n_clients": 10}
+    fed = label_clusters(n_clients=10)
     return Job.training(
         fed, method, **{"model": "mlp", "rounds": 4, "lr": 0.05, "seed": seed} | changes
     )

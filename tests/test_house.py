@@ -3,10 +3,7 @@
 import subprocess
 import tomllib
 
-import pytest
-
-from fltnb import paths, studies
-from fltnb.results import Ledger
+from fltnb import paths
 
 
 def files(pattern: str):
@@ -22,21 +19,6 @@ def files(pattern: str):
 
 def test_results_stay_small():
     assert sum(file.stat().st_size for file in files("results/*")) <= 10_000_000
-
-
-@pytest.mark.parametrize("name", studies.NOTEBOOKS)
-def test_stored_studies_are_those_that_notebooks_ask_for(name):
-    """A new option of an encoder must not give a study of before another id. Some trainings are inside studies."""
-    ledger, asked = (
-        Ledger("small", name),
-        {job.id for job in studies.jobs(name, "small")},
-    )
-    ids = {
-        ledger.record(line["record"])["id"]
-        for line in ledger.lines
-        if line["kind"] != "training"
-    }
-    assert ids <= asked
 
 
 def test_floors_are_few():

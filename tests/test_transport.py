@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
 from sklearn.base import clone
-from toys import refused
+from toys import label_clusters, refused
 
 import fltnb as fl
 from fltnb import metrics
 from fltnb.clustering import cuts
 from fltnb.clustering.ours import TransportSignatures, transport
 from fltnb.encoders import EncoderSpec, embed_clients
-from fltnb.studies import transport as experiment
 
 
 def describe(z, client, k, n_splits):
@@ -247,10 +246,8 @@ def test_the_budget_and_the_sensitivity():
 
 
 def test_digits_and_flt_on_the_clusters():
-    other, fed = (
-        fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": seed})
-        for seed in (5, 0)
-    )
+    fed = fl.federations.build(label_clusters())
+    other = fl.federations.build(label_clusters(seed=5))
     encoder = EncoderSpec("pca", "digits", latent=16)
     found = TransportSignatures().fit(embed_clients(other, encoder))
     assert (

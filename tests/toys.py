@@ -31,6 +31,13 @@ QUICK = {
 QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
 
 
+def label_clusters(seed=0, **changes):
+    """Settings of FLT's scenario 1 on the digits: 25 clients, two labels each."""
+    held = {"n_clients": 25, "n_clusters": 5, "seed": seed, "variant": "as_written"}
+    held |= {"classes_per_cluster": 2, "shared_classes": 0}
+    return fl.recipe("label_clusters", "digits", **(held | changes)).settings
+
+
 def refused(says, call, *arguments, **options):
     """Return what the user reads when a call cannot work: one line that says this, and is a sentence."""
     with pytest.raises(fl.FltnbError, match=says) as caught:
