@@ -1,4 +1,6 @@
-"""What cannot work, through the public doors: one sentence, before long work, and nothing computed is lost."""
+"""What cannot work, through the public doors: one sentence, before long work, and
+nothing computed is lost.
+"""
 
 import os
 import pickle

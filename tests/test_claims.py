@@ -1,4 +1,6 @@
-"""The registry of the papers' claims, and that everything which refers to it finds its claim there."""
+"""The registry of the papers' claims, and that everything which refers to it finds its
+claim there.
+"""
 
 import re
 

@@ -1,4 +1,6 @@
-"""Table 6 worked by hand; formulas against counted and against weighed bytes of real runs."""
+"""Table 6 worked by hand; formulas against counted and against weighed bytes of real
+runs.
+"""
 
 import warnings
 
@@ -77,7 +79,9 @@ def test_table_6_scenario_3_and_the_networks():
 
 @pytest.fixture(scope="module")
 def short():
-    """Federation, methods and training of the demo for three rounds; some take the pixels for encoder, for speed."""
+    """Federation, methods and training of the demo for three rounds; some take the
+    pixels for encoder, for speed.
+    """
     asked = [row for grid in grids("06", profile="demo") for row in grid]
     (row,) = [row for row in asked if row.axes.get("study") == "traffic"]
     job = row.experiment.job(row.axes)

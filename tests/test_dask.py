@@ -1,4 +1,6 @@
-"""Runs on a Dask cluster: two real worker processes, of which one is killed in the middle."""
+"""Runs on a Dask cluster: two real worker processes, of which one is killed in the
+middle.
+"""
 
 import os
 import re
@@ -52,7 +54,9 @@ def assert_same(results, others):
 
 
 class StandStill:
-    """Lets a worker stand still in the middle of a run, once it has written a checkpoint."""
+    """Lets a worker stand still in the middle of a run, once it has written a
+    checkpoint.
+    """
 
     def __init__(self, key, mark):
         self.key, self.mark = key, mark
@@ -73,7 +77,9 @@ class StandStill:
 
 
 def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatch):
-    """The workers have a store of their own: nothing is shared with the caller but the scheduler."""
+    """The workers have a store of their own: nothing is shared with the caller but the
+    scheduler.
+    """
     specs = [quick(seed) for seed in range(3)]
     mark, there, killed = tmp_path / "mark", tmp_path / "workers", []
     over = threading.Event()
@@ -92,7 +98,8 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
         "dashboard_address": ":0",
         "env": {"FLTNB_STORE": str(there)},
     }
-    # the workers and the one that replaces the killed come from one process that has imported everything
+    # the workers and the one that replaces the killed come from one process that has
+    # imported everything
     monkeypatch.setitem(
         config.config["distributed"]["worker"], "multiprocessing-method", "forkserver"
     )
@@ -108,7 +115,8 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
             over.set()
             killer.join()
     assert set(killed) < set(pids.values())
-    # the clustering was made here and sent, everything came back, and the lost run went on from its checkpoint
+    # the clustering was made here and sent, everything came back, and the lost run went
+    # on from its checkpoint
     assert not (there / "arrays").exists()
     assert {result.key for result in results} == {
         file.stem for file in (tmp_path / "store" / "jobs").iterdir()

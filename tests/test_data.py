@@ -35,7 +35,9 @@ def image_set(**changes):
 
 @pytest.fixture
 def no_network(monkeypatch):
-    """Make every download fail as it does without a network; return the list of attempts."""
+    """Make every download fail as it does without a network; return the list of
+    attempts.
+    """
     import torchvision
 
     attempts = []
@@ -186,7 +188,8 @@ def test_stand_in_is_named_and_official_preferred(tmp_path, no_network):
     ):
         assert images.name == "emnist_balanced_small"
         assert images.origin == (
-            "stand-in: 6 EMNIST images (emnist_balanced_small), not the official Balanced release"
+            "stand-in: 6 EMNIST images (emnist_balanced_small), not the official "
+            "Balanced release"
         )
     np.savez(tmp_path / "emnist_balanced.npz", origin=np.array("official"), **tiny())
     assert data.load("emnist_balanced", tmp_path).origin == "official"
@@ -305,7 +308,9 @@ def test_sets_of_leaf_say_where_to_get_them(tmp_path, name, script):
 
 
 def fake_torchvision(kind, monkeypatch, names=("0 - zero", "1 - one")):
-    """Replace a torchvision class by one that 'downloads' three images; return the arguments it was called with."""
+    """Replace a torchvision class by one that 'downloads' three images; return the
+    arguments it was called with.
+    """
     import torchvision
 
     calls = []
@@ -369,7 +374,9 @@ def test_emnist_is_turned_upright(tmp_path, monkeypatch):
 
 @pytest.fixture
 def colour(tmp_path):
-    """Stand-ins for CIFAR: two images per class whose pixels are the class number (CIFAR-10: plus 200)."""
+    """Stand-ins for CIFAR: two images per class whose pixels are the class number
+    (CIFAR-10: plus 200).
+    """
     for name, k, shift in (("cifar10", 10, 200), ("cifar100", 100, 0)):
         labels = np.tile(np.arange(k), 2)
         np.savez(

@@ -1,4 +1,6 @@
-"""The documentation pages: their code runs, and what they say about the project is true."""
+"""The documentation pages: their code runs, and what they say about the project is
+true.
+"""
 
 import re
 import runpy
@@ -24,7 +26,9 @@ def code(page):
 
 
 def run(page, blocks):
-    """Run a page from top to bottom, as a reader would; its own assertions are part of it."""
+    """Run a page from top to bottom, as a reader would; its own assertions are part of
+    it.
+    """
     names = {"__name__": "page"}
     for number, block in enumerate(blocks):
         exec(compile(block, f"{page}, block {number + 1}", "exec"), names)
@@ -33,7 +37,9 @@ def run(page, blocks):
 
 @pytest.fixture
 def owners(tmp_path, digits, monkeypatch):
-    """Write twelve owners' pictures, and their pixels as a table; every other owner turns the pictures upside down."""
+    """Write twelve owners' pictures, and their pixels as a table; every other owner
+    turns the pictures upside down.
+    """
     monkeypatch.chdir(tmp_path)
     rows = []
     for i, (image, label) in enumerate(zip(digits.images, digits.labels, strict=True)):
@@ -147,11 +153,12 @@ def test_the_method_of_the_page_runs(capsys):
         names["PersonalMix"],
         1.5,
     )
-    # the ring is a different graph from FedAvg's, and everybody has a model of their own
+    # the ring is a different graph from FedAvg's, and everybody has a model of their
+    # own
     assert len(names["ring"].theta) == names["fed"].n_clients
 
 
-def test_differences_names_the_switches_lists_all_23_and_repeats_the_papers_contradictions():
+def test_differences_names_the_switches_and_repeats_the_papers_contradictions():
     text = (DOCS / "differences" / "flt.md").read_text(encoding="utf-8")
     the_list = text.split("## The list")[1].split("## ")[0]
     assert re.findall(r"^\| (\d+) \|", the_list, flags=re.M) == [

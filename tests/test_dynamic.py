@@ -1,4 +1,6 @@
-"""Federations that change, dynamic clustering and soft graphs: worked by hand, and on digits."""
+"""Federations that change, dynamic clustering and soft graphs: worked by hand, and on
+digits.
+"""
 
 import json
 import warnings
@@ -96,9 +98,7 @@ def test_newcomers_come_last_and_drift_moves_data_between_clusters(base, fed):
     assert list(np.unique(fed.groups, return_counts=True)[1]) == [4, 5, 16]
 
 
-def test_it_is_rebuilt_from_its_settings_and_its_fingerprint_covers_rounds_and_who_changes(
-    base, fed
-):
+def test_it_is_rebuilt_and_its_fingerprint_covers_rounds_and_who_changes(base, fed):
     assert [p.fed.fingerprint() for p in rebuilt(fed).phases] == [
         p.fed.fingerprint() for p in fed.phases
     ]
@@ -235,7 +235,9 @@ def test_rewiring_by_hand():
 
 
 def test_fedavg_and_local_take_newcomers_in(fed):
-    """FedAvg serves them the one model; alone, they begin with the common initialisation."""
+    """FedAvg serves them the one model; alone, they begin with the common
+    initialisation.
+    """
     first, second = fed.phases
     net = fl.models.make("mlp", fed.input_shape, fed.n_classes)
     for method, expected in ((FedAvg(), 7.0), (Local(), None)):

@@ -1,4 +1,6 @@
-"""Notebook 14: distances after one local training, where epsilon works, Tables 4, 5 and 9, and the cost benchmark."""
+"""Notebook 14: distances after one local training, where epsilon works, Tables 4, 5 and
+9, and the cost benchmark.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Jobs and studies of EMD-CFL's notebooks 11 to 13, on cases small enough to check by eye; digits in four styles."""
+"""Jobs and studies of EMD-CFL's notebooks 11 to 13, on cases small enough to check by
+eye; digits in four styles.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -60,7 +62,7 @@ def test_renderings_part_the_digits_over_four_domains(digits):
 
 
 def test_versions_are_what_the_federation_holds():
-    """The pictures of the notebook come from the code that paints the clients' images."""
+    """The notebook's pictures come from the code that paints the clients' images."""
     settings = emdcfl.federation(
         "backdoor_digits", emdcfl_backdoor.SIZES["demo"]["digits"], 0
     ) | {"test": "both"}
@@ -84,7 +86,9 @@ def test_versions_are_what_the_federation_holds():
 
 
 def test_what_the_trigger_announces_is_counted(monkeypatch):
-    """A network that says 9 whatever it sees is right on class 9, and what the trigger announces on digit 0 alone."""
+    """A network that says 9 whatever it sees is right on class 9, and what the trigger
+    announces on digit 0 alone.
+    """
     known = {
         "colours": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0],
         "patches": [1, 2, 3, 4, 0, -1, -1, -1, -1, -1],
@@ -114,7 +118,9 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
 
 
 def test_angles_are_those_of_validation_images_as_networks_see_them():
-    """The table's form of PACFL at its threshold, told K and at its best, on two groups that nobody could miss."""
+    """The table's form of PACFL at its threshold, told K and at its best, on two groups
+    that nobody could miss.
+    """
     fed = {
         "kind": "rotated_copies",
         "dataset": "digits",

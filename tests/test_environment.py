@@ -48,7 +48,7 @@ def lock_entries(text):
     return entries
 
 
-def test_every_locked_package_has_one_version_and_hashes_and_no_host_and_no_index_are_named():
+def test_locked_packages_have_one_version_and_hashes_and_name_no_host_or_index():
     entries = lock_entries(LOCK)
     names = [name for name, *_ in entries]
     assert len(names) > 100
@@ -113,7 +113,9 @@ def test_doctor_names_the_python_that_has_no_fltnb(monkeypatch, capsys):
 
 
 def test_a_wheel_works_outside_the_repository(tmp_path):
-    """Build it from a copy, as building leaves folders behind; the packages that it needs are those of this set-up."""
+    """Build it from a copy, as building leaves folders behind; the packages that it
+    needs are those of this set-up.
+    """
     source, site, elsewhere = (
         tmp_path / name for name in ("source", "site", "elsewhere")
     )
@@ -134,7 +136,10 @@ def test_a_wheel_works_outside_the_repository(tmp_path):
     ).stdout
     zipfile.ZipFile(source / said.split()[-1]).extractall(site)
     elsewhere.mkdir()
-    use = "import fltnb as fl; from fltnb import papers; print(fl.load('digits'), len(papers.counts()), fl.__file__)"
+    use = (
+        "import fltnb as fl; from fltnb import papers; "
+        "print(fl.load('digits'), len(papers.counts()), fl.__file__)"
+    )
     here = {
         "cwd": elsewhere,
         "env": {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(site)},

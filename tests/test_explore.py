@@ -1,4 +1,6 @@
-"""The explorer: what it shows at the start is the fit, controls do what the package does, a still picture elsewhere."""
+"""The explorer: what it shows at the start is the fit, controls do what the package
+does, a still picture elsewhere.
+"""
 
 import io
 

@@ -106,7 +106,10 @@ def test_federation_by_hand():
         "repeated"
     ].tolist() == [0, 1]
     assert table["largest_share"].tolist() == [0.5, 2 / 3]
-    about = "2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, inputs 1x2x3"
+    about = (
+        "2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, "
+        "inputs 1x2x3"
+    )
     assert repr(fed) == f"Federation pets: {about}"
     assert "cluster" not in by_hand(clusters=None).summary()
     many = Federation(
@@ -272,7 +275,8 @@ def test_described_by_hand():
     fed = label_clusters(images, 4, 2, 2, seed=5)
     assert fed.clusters.tolist() == [0, 0, 1, 1] and fed.n_classes == 4
     counts = fed.label_counts()
-    # 12 / 4 = 3 images wanted, but a class of 3 serves its 2 clients with 1 each: 2 images from 2 classes
+    # 12 / 4 = 3 images wanted, but a class of 3 serves its 2 clients with 1 each: 2
+    # images from 2 classes
     assert fed.sizes.tolist() == [2, 2, 2, 2] and counts.max() == 1
     assert np.array_equal(counts[0], counts[1]) and np.array_equal(counts[2], counts[3])
     assert (counts[0] + counts[2] == 1).all()
@@ -299,7 +303,8 @@ def test_described_by_hand():
         },
         **{"samples_per_client": None, "max_train": None, "overlap": False},
     }
-    # 2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5 of the large one
+    # 2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5
+    # of the large one
     assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [
         [2, 5],
         [2, 5],
@@ -325,7 +330,8 @@ def test_shared_classes_form_a_ring():
     for a, b in combinations(range(5), 2):
         assert len(held[a] & held[b]) == (b - a in (1, 4))  # neighbours
     assert set.union(*held) == set(range(10))
-    # 30 wanted of 300 images / 10 clients; 30 // 4 = 7 of the shared ones, 15 of the own one
+    # 30 wanted of 300 images / 10 clients; 30 // 4 = 7 of the shared ones, 15 of the
+    # own one
     assert fed.sizes.tolist() == [29] * 10
     everything = np.concatenate(fed.train)
     assert len(everything) == len(np.unique(everything))
@@ -368,7 +374,9 @@ def test_described_properties(pick):
 
 
 def test_digits_by_default_by_seed_and_sent_to_a_worker(digits):
-    """The demo: 20 clients of 5 clusters hold 70 or 71 of the 1,438 training images each."""
+    """The demo: 20 clients of 5 clusters hold 70 or 71 of the 1,438 training images
+    each.
+    """
     sizes = {"n_clients": np.int64(20), "n_clusters": 5, "classes_per_cluster": 2}
     feds = [rebuilt(label_clusters(digits, **sizes, seed=seed)) for seed in range(4)]
     x, _ = feds[0].client(3, "test")
@@ -390,7 +398,9 @@ PUBLISHED_LISTS = [[5, 3], [7, 9], [6, 2], [0, 1], [8, 4]]
 
 
 def test_published_lists_blocks_and_filling():
-    """Nine classes of 4 images, class 5 of 1: each of 10 clients wants 37 // 10 // 2 = 1 image of both classes."""
+    """Nine classes of 4 images, class 5 of 1: each of 10 clients wants 37 // 10 // 2 =
+    1 image of both classes.
+    """
     images = counted([4, 4, 4, 4, 4, 1, 4, 4, 4, 4])
     fed = label_clusters(images, 10, 5, 2, variant="as_run", seed=9)
     members = [
@@ -428,7 +438,9 @@ def test_published_sharers_hold_the_same_images():
 
 @prepared("mnist")
 def test_published_and_described_partitions_of_mnist():
-    """The facts read from the public code: 1,138 fillers in six clients, 58,862 different images."""
+    """The facts read from the public code: 1,138 fillers in six clients, 58,862
+    different images.
+    """
     mnist, last = data.load("mnist", paths.ROOT / "data"), 59_999
     fed = label_clusters(mnist, 100, 5, 2, variant="as_run")
     assert mnist.labels[last] == 8 and (fed.sizes == 600).all()
@@ -610,7 +622,9 @@ def test_dirichlet_concentration_one_mixture_per_cluster_and_tests_like_training
 
 
 def test_dirichlet_repair_by_hand():
-    """alpha near 0 gives every class to one client; the others get the least number from the largest."""
+    """alpha near 0 gives every class to one client; the others get the least number
+    from the largest.
+    """
     fed = dirichlet(counted([10, 10], [3, 3]), 5, 1e-9, min_samples=2)
     assert np.sort(fed.sizes)[:3].tolist() == [2, 2, 2] and fed.sizes.sum() == 20
     assert all(len(t) >= 1 for t in fed.test)
@@ -778,7 +792,8 @@ REFUSED = [
             ({}, "Unknown kind of federation None"),
             (
                 {"kind": "rotations"},
-                "Unknown kind of federation 'rotations': choose one of .*label_clusters, ",
+                "Unknown kind of federation 'rotations': "
+                "choose one of .*label_clusters, ",
             ),
             (
                 {"kind": "dirichlet", "dataset": "digits", "aplha": 1},

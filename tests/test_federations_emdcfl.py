@@ -25,7 +25,7 @@ from fltnb.federations.shares import deal, hold_out, spread
 
 
 def images(per_class=12, classes=4, size=6, colour=False, tests=6, **more):
-    """Random images in the order of classes 0, 1, ..., 0, 1, ..., training part first."""
+    """Random images of classes 0, 1, ..., 0, 1, ... in order, training part first."""
     labels = np.tile(np.arange(classes), per_class + tests)
     shape = (len(labels), size, size, 3) if colour else (len(labels), size, size)
     pixels = np.random.default_rng(0).integers(1, 256, shape, dtype=np.uint8)
@@ -251,7 +251,9 @@ def test_published_variant_halves_what_clean_clients_train_on(digits):
 
 
 def test_a_run_ends_with_the_probe(digits):
-    """Training never sees test images, so that an engine for the attacked federation finds what the probe does."""
+    """Training never sees test images, so that an engine for the attacked federation
+    finds what the probe does.
+    """
     made = {"n_clients": 3, "samples_per_client": 60, "test_per_client": 30}
     clean, wrong, both = (
         backdoor_colours(digits, **made, test=test)
@@ -416,7 +418,9 @@ def test_bad_input_is_refused(digits):
 
 @pytest.mark.parametrize("build", [backdoor_colours, backdoor_patches])
 def test_both_tests_in_one_federation_are_those_of_two(build):
-    """The probe of test="both" is the test of test="backdoored"; training and clean test are untouched."""
+    """The probe of test="both" is the test of test="backdoored"; training and clean
+    test are untouched.
+    """
     pictures = images(colour=build is backdoor_patches)
     clean, wrong, both = (
         build(pictures, n_clients=3, test=test)

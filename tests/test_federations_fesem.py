@@ -1,4 +1,6 @@
-"""FeSEM's federations: 80/20 division and IID shuffle of another federation; CelebA by persons from LEAF's files."""
+"""FeSEM's federations: 80/20 division and IID shuffle of another federation; CelebA by
+persons from LEAF's files.
+"""
 
 import numpy as np
 import pytest
@@ -24,7 +26,9 @@ HANDS = {"kind": "pseudo_writers", "n_clients": 8}
 
 
 def by_persons(n_train, n_test):
-    """1x1 images of two classes, ``n_train[w]`` and ``n_test[w]`` of each person w, who alternate in the set."""
+    """1x1 images of two classes, ``n_train[w]`` and ``n_test[w]`` of each person w, who
+    alternate in the set.
+    """
     writers = np.concatenate(
         [np.repeat(np.arange(len(n)), n) for n in (n_train, n_test)]
     ).astype(np.int32)
@@ -52,7 +56,9 @@ def held(fed):
 
 
 def registered(monkeypatch, **fields):
-    """Let the kind "odd" be a federation of these parts, for bases that no kind of ours makes."""
+    """Let the kind "odd" be a federation of these parts, for bases that no kind of ours
+    makes.
+    """
 
     def odd(images, /):
         own = {
@@ -68,7 +74,8 @@ def registered(monkeypatch, **fields):
 
 
 def test_division_by_hand():
-    # 10, 5, 3 and 2 samples: 8, 4, 2.4 and 1.6 of them are for training, the last cut to leave one for testing
+    # 10, 5, 3 and 2 samples: 8, 4, 2.4 and 1.6 of them are for training, the last cut
+    # to leave one for testing
     images = by_persons([9, 1, 2, 1], [1, 4, 1, 1])
     fed = divided(images, persons(4))
     assert fed.sizes.tolist() == [8, 4, 2, 1] and [len(own) for own in fed.test] == [
@@ -110,7 +117,8 @@ def test_division_is_drawn_for_each_client_alone():
     assert not any(
         np.array_equal(a, b) for a, b in zip(fed.train, other.train, strict=True)
     )
-    # the old parts do not matter: 0.8 of the 400 old test samples are for training now, to 4 standard errors
+    # the old parts do not matter: 0.8 of the 400 old test samples are for training now,
+    # to 4 standard errors
     moved = sum(int((images.split[own] == 1).sum()) for own in fed.train)
     assert abs(moved - 320) < 4 * np.sqrt(400 * 0.8 * 0.2)
     fewer = divided(images, persons(7), seed=1)
@@ -240,7 +248,9 @@ def test_a_single_sample_and_a_second_test_set(monkeypatch):
         refused("second test set", make, images, base)
 
 
-PEOPLE = {  # person: (training pictures with label, test pictures with label); labels as LEAF writes them
+# person: (training pictures with label, test pictures with label), labels as LEAF
+# writes them
+PEOPLE = {
     "120": ({"000003.jpg": 1.0, "000001.jpg": 0.0}, {"000007.jpg": 1.0}),
     "20": ({"000002.jpg": 0}, {"000009.jpg": 1}),
     "3": (
@@ -263,7 +273,9 @@ def celeba_json(people=PEOPLE):
 
 @pytest.fixture
 def celeba(tmp_path):
-    """LEAF's folder with pictures of CelebA's size: the upper half red as the number says, the lower half blue."""
+    """LEAF's folder with pictures of CelebA's size: the upper half red as the number
+    says, the lower half blue.
+    """
     base = tmp_path / "celeba" / "data"
     write_leaf(base, CELEBA, *celeba_json())
     folder = base / leaf.PICTURES
@@ -382,7 +394,8 @@ def test_pictures_twice_missing_or_damaged(celeba):
         leaf.read_celeba,
         celeba / leaf.PICTURES,
     )
-    # parts from two runs of LEAF's script, which draws anew each time: a test picture is trained on
+    # parts from two runs of LEAF's script, which draws anew each time: a test picture
+    # is trained on
     write_leaf(
         celeba,
         CELEBA,

@@ -10,7 +10,9 @@ from fltnb.federations import power_law_sizes, structured
 
 @pytest.mark.parametrize(
     ("n_samples", "n_clients", "alpha", "beta", "least", "median", "most", "first"),
-    [  # beta as published, the rest as FLT's public code gives for EMNIST Balanced with M = 2,400 and 600
+    # beta as published, the rest as FLT's public code gives for EMNIST Balanced with
+    # M = 2,400 and 600
+    [
         (12000, 240, 25, 9.477e-5, 26, 29, 259, 124),
         (4800, 240, 10, 7.384e-5, 11, 12.5, 105, 105),
         (12000, 60, 100, 1.959e-3, 101, 106.5, 1256, 128),
@@ -34,7 +36,8 @@ def test_sizes_of_the_papers_clusters(
 
 
 def test_sizes_by_hand():
-    # alpha = 5, and 5 + e^b + 5 + e^(4b) = 20 has e^b = x with x + x^4 = 10, x = 1.6974719...
+    # alpha = 5, and 5 + e^b + 5 + e^(4b) = 20 has e^b = x with x + x^4 = 10, x =
+    # 1.6974719...
     x = next(
         r.real for r in np.roots([1, 0, 0, 1, -10]) if abs(r.imag) < 1e-9 and r.real > 0
     )
@@ -82,7 +85,8 @@ def test_clusters_hold_consecutive_classes_and_all_samples():
 
 
 def test_level_clusters_deal_the_largest_classes_first():
-    # 8 to the first cluster, 6 and then 4 to the second, which lacks more a place each time, and 2 to the first
+    # 8 to the first cluster, 6 and then 4 to the second, which lacks more a place each
+    # time, and 2 to the first
     fed = structured(
         counted([8, 6, 4, 2], [5] * 4), n_clients=2, classes_per_cluster=2, level=True
     )

@@ -8,7 +8,9 @@ from fltnb.federations import apply_style, pseudo_writers, writer_styles, writer
 
 
 def leaf_part(people, seed=0):
-    """Content of one LEAF file; people maps a name to its labels. Pixels are bytes / 255, as LEAF writes them."""
+    """Content of one LEAF file; people maps a name to its labels. Pixels are bytes /
+    255, as LEAF writes them.
+    """
     rng = np.random.default_rng(seed)
     pixels = {
         name: [(rng.integers(0, 256, 784) / 255).tolist() for _ in y]
@@ -59,7 +61,8 @@ def test_leaf_by_hand(leaf_folder):
         and images.n_classes == 62
         and "5 writers from 3 pairs" in images.origin
     )
-    # files 0, 2, 10; names sorted in each; a writer's training images before its test images
+    # files 0, 2, 10; names sorted in each; a writer's training images before its test
+    # images
     assert images.writers.tolist() == [0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4]
     assert images.labels.tolist() == [10, 11, 5, 3, 61, 0, 4, 36, 37, 38, 1, 2, 1, 7, 8]
     assert images.split.tolist() == [0, 0, 1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 1, 0, 1]
@@ -249,7 +252,7 @@ def bars(n=4):
 
 
 def slant_of(images):
-    """Shear of each image from its moments: how far columns move left per row downward."""
+    """Shear of each image by its moments: how far columns move left per row down."""
     grey = images.astype(np.float64)
     row, column = np.indices(grey.shape[1:])
     mass = grey.sum(axis=(1, 2))
@@ -357,7 +360,9 @@ def test_digits_by_pseudo_writers(digits):
 
 
 def test_shared_hands_are_the_true_clusters(digits):
-    """Three hands go round: of a client's images only those of its own hand are the same as in anybody's redrawing."""
+    """Three hands go round: of a client's images only those of its own hand are the
+    same as in anybody's redrawing.
+    """
     fed = pseudo_writers(digits, n_clients=7, seed=1, mean_samples=60, n_styles=3)
     assert fed.clusters.tolist() == [0, 1, 2, 0, 1, 2, 0]
     drawn = [apply_style(digits.images, *style) for style in writer_styles(3, seed=1)]
@@ -373,7 +378,9 @@ def test_shared_hands_are_the_true_clusters(digits):
 
 
 def numbered(n_train=900, n_test=120):
-    """Images that say which one they are: their number in one row of four pixels, base 16."""
+    """Images that say which one they are: their number in one row of four pixels, base
+    16.
+    """
     n = n_train + n_test
     images = np.zeros((n, 4, 4))
     images[:, 1] = np.stack([np.arange(n) // 16**k % 16 for k in range(4)], axis=1)

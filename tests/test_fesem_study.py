@@ -1,4 +1,6 @@
-"""What notebook 08 measures beside accuracies, on numbers small enough to check by eye; and its jobs."""
+"""What notebook 08 measures beside accuracies, on numbers small enough to check by eye;
+and its jobs.
+"""
 
 import numpy as np
 import pytest
@@ -70,7 +72,9 @@ def test_planes_and_distances_inside_clusters():
 
 
 def test_what_is_watched_is_what_was_sent():
-    """The E-step's clusters, distances of the models themselves, and the same run as without looking."""
+    """The E-step's clusters, distances of the models themselves, and the same run as
+    without looking.
+    """
     fed = fl.federations.build(WRITERS)
     kept, done = study.watch(EM, fed, (1, 2), **QUICK)
     plain = fl.run(fl.methods.build(EM), fed, **QUICK, progress=False)

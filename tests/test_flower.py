@@ -1,4 +1,6 @@
-"""The server of a real federation against nodes in memory; with flwr installed also what goes over the wire."""
+"""The server of a real federation against nodes in memory; with flwr installed also
+what goes over the wire.
+"""
 
 import importlib.util
 import os
@@ -29,7 +31,9 @@ ENGINE = training.make_engine(
 
 
 class Nodes:
-    """Nodes 100, 101, ... of clients in memory; ``event(nodes, kind, round)`` may change who is there, ``ill`` how."""
+    """Nodes 100, 101, ... of clients in memory; ``event(nodes, kind, round)`` may
+    change who is there, ``ill`` how.
+    """
 
     def __init__(self, clusterer, clients=range(4), event=lambda *what: None):
         self.at, self.ill, self.kill = (

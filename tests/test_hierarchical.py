@@ -1,4 +1,6 @@
-"""MT-HFL's training: known answers, numbers by hand, traffic, the federations of tasks, and what is refused."""
+"""MT-HFL's training: known answers, numbers by hand, traffic, the federations of tasks,
+and what is refused.
+"""
 
 from dataclasses import replace
 
@@ -42,7 +44,8 @@ def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     for user, task in enumerate(fed.clusters):
         own = counts[user][list(DIGITS_TASKS[task])]
         assert own.sum() == 0.9 * fed.sizes[user] and np.ptp(own) <= 1
-    # user 0: 90 of five labels, 10 of the five others; user 5: 54 of three labels, 6 of the seven others
+    # user 0: 90 of five labels, 10 of the five others; user 5: 54 of three labels, 6 of
+    # the seven others
     assert counts[0].tolist() == [18, 18, 18, 18, 18, 2, 2, 2, 2, 2]
     assert counts[5].tolist() == [1, 1, 1, 1, 1, 18, 18, 18, 1, 0]
     held = np.concatenate(fed.train)
@@ -184,7 +187,9 @@ def test_eigen_relevance_finds_the_tasks_and_then_all_is_as_with_the_truth(digit
 
 
 def by_hand(shared=1, **options):
-    """Two tasks of two users with 1, 3 and 2, 2 samples; a model of two layers, whose columns are all that counts."""
+    """Two tasks of two users with 1, 3 and 2, 2 samples; a model of two layers, whose
+    columns are all that counts.
+    """
     x = np.arange(16, dtype=np.float32).reshape(8, 2)
     parts = [np.array([0]), np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7])]
     y = np.arange(8) % 2
@@ -210,12 +215,14 @@ def test_servers_by_hand():
         axis=1,
     )
     state = method.collect(state, np.arange(4), theta, 1)
-    # task servers: (1 + 15) / 4 = 4 and (4 + 8) / 4 = 3; both have four samples, so the global server has 3.5
+    # task servers: (1 + 15) / 4 = 4 and (4 + 8) / 4 = 3; both have four samples, so the
+    # global server has 3.5
     servers = state.models[state.row[[0, 2]]]
     assert np.allclose(servers[:, ~columns], [[4.0], [3.0]]) and np.allclose(
         servers[:, columns], 3.5
     )
-    # only user 0 next: its server has 1, the other keeps 3.5 / 3; the global server weighs servers, not participants
+    # only user 0 next: its server has 1, the other keeps 3.5 / 3; the global server
+    # weighs servers, not participants
     state = method.collect(state, np.array([0]), theta[:1], 2)
     servers = state.models[state.row[[0, 2]]]
     assert np.allclose(servers[:, ~columns], [[1.0], [3.0]]) and np.allclose(
@@ -264,7 +271,7 @@ def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
     assert np.array_equal(drawn[3], MTHFL("random").start(fed, net, Context(3)).labels)
 
 
-def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_of_its_users(
+def test_views_differ_in_what_is_tested_and_a_task_has_the_server_of_most_users(
     fed,
 ):
     own, task = run(MTHFL("random"), fed), run(MTHFL("random", view="task"), fed)
@@ -349,7 +356,9 @@ def test_bad_options_are_refused(fed, options, clusters, says):
 
 
 def test_curves_end_where_the_run_does_and_users_see_their_own_server():
-    """Round by round the same run; on a user's own mixture the model counts that it was put with, not its task's."""
+    """Round by round the same run; on a user's own mixture the model counts that it was
+    put with, not its task's.
+    """
     users = {"users_per_task": [5, 3, 2], "samples_per_user": [100, 60, 40]}
     users |= {"tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]], "minority": 0.1}
     settings = {"federation": fl.recipe("tasks", "digits", seed=0, **users).settings}

@@ -1,4 +1,6 @@
-"""Metrics against hand-worked numbers, against scikit-learn, and against the errors that FLT printed."""
+"""Metrics against hand-worked numbers, against scikit-learn, and against the errors
+that FLT printed.
+"""
 
 import json
 import math
@@ -72,7 +74,9 @@ def test_binomial_error_by_hand():
 
 
 def test_flt_prints_binomial_errors():
-    """Nearly all printed errors are the binomial ones of the whole split; the 11 that are not are known."""
+    """Nearly all printed errors are the binomial ones of the whole split; the 11 that
+    are not are known.
+    """
     rows = papers.numbers("flt")
     # scenario 3's writers are not in the paper, so its pooled sizes are unknown
     rows = rows[
@@ -112,7 +116,8 @@ def test_adjusted_rand_index():
     assert (
         metrics.adjusted_rand_index([0, 0, 0, 0], [0, 0, 1, 1]) == 0
     )  # one true cluster: 1 or 0 only
-    # pairs together in both: 2; in truth 6; found 3; of 15. Expected 6 * 3 / 15, at most (6 + 3) / 2
+    # pairs together in both: 2; in truth 6; found 3; of 15. Expected 6 * 3 / 15, at
+    # most (6 + 3) / 2
     three = metrics.adjusted_rand_index([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2])
     assert three == pytest.approx((2 - 6 * 3 / 15) / (4.5 - 6 * 3 / 15))
     refused("3 true, 2 found", metrics.adjusted_rand_index, [0, 1, 1], [0, 1])

@@ -1,4 +1,6 @@
-"""The notebooks keep the rules, the rules notice what they should, and the helpers inside notebooks."""
+"""The notebooks keep the rules, the rules notice what they should, and the helpers
+inside notebooks.
+"""
 
 import nbformat
 import numpy as np
@@ -141,9 +143,10 @@ def test_a_bad_page_is_noticed(tmp_path, sentence):
 
 def test_addresses_relative_paths_and_pictures_are_no_paths_of_a_machine(tmp_path):
     notebook = good()
-    notebook.cells[
-        7
-    ].source = "https://example.org/home/x results/tmp/x a/home/b 3/4 see http://a.b/tmp/c. C: a"
+    notebook.cells[7].source = (
+        "https://example.org/home/x results/tmp/x a/home/b 3/4 see http://a.b/tmp/c. "
+        "C: a"
+    )
     notebook.cells[5].outputs = [
         v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})
     ]
@@ -155,7 +158,7 @@ def no_profile_in_environment(monkeypatch):
     monkeypatch.delenv("FLTNB_PROFILE", raising=False)
 
 
-def test_environment_takes_the_place_of_the_default_only_and_unknown_profiles_are_refused(
+def test_environment_replaces_the_default_only_and_unknown_profiles_are_refused(
     monkeypatch,
 ):
     assert helpers.setup("x", "stored").profile == "stored"

@@ -1,4 +1,6 @@
-"""What the papers print and claim, beside results made by hand: what counts as what, and nothing where nothing ran."""
+"""What the papers print and claim, beside results made by hand: what counts as what,
+and nothing where nothing ran.
+"""
 
 import hashlib
 import re
@@ -52,7 +54,9 @@ COMMON |= {
 
 
 class Fake:
-    """The shape of fltnb.results.Results, of rows given by hand; ``settings`` and ``about`` belong to the record."""
+    """The shape of fltnb.results.Results, of rows given by hand; ``settings`` and
+    ``about`` belong to the record.
+    """
 
     def __init__(
         self, *rows, axes=(), curves=(), clients=(), tables=None, missing=None
@@ -725,7 +729,8 @@ def test_checks_are_one_line_each(root, capsys):
     )
     assert capsys.readouterr().out.splitlines() == [
         "holds: FLT finds the clusters (ARI 1.00)",
-        "stand-in only: FLT is best (does not hold on pseudo-writers; -1.7 points; one seed)",
+        "stand-in only: FLT is best (does not hold on pseudo-writers; -1.7 points; "
+        "one seed)",
         "holds: All is well",
         "mixed: FLT above FedSEM (3 of 4 pairs; one seed)",
         "not tested: M hardly matters (one M only)",
@@ -908,7 +913,9 @@ def test_tables_of_the_report_have_a_line_per_method():
 
 
 def test_rank_agreement_by_hand(monkeypatch):
-    """Means over seeds decide rho; a row as run takes the place of its written one; the farthest rows are named."""
+    """Means over seeds decide rho; a row as run takes the place of its written one; the
+    farthest rows are named.
+    """
     printed = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
     ours = {
         "as_written": {"a": (4, 3), "b": (3, 1), "c": (2, 2), "d": (1, 4)},
@@ -942,7 +949,8 @@ def test_rank_agreement_by_hand(monkeypatch):
     monkeypatch.setattr(sys.modules["fltnb.papers.counts"], "measured", measured)
     found = papers.rank_agreement(only(), "emdcfl", "T7", least=4)
     assert found["rows"].tolist() == ["text", "code where run"]
-    # means 3.5, 2, 2, 2.5 against 4, 3, 2, 1, with d as run 3.5, 2, 2, 0.5; seed 1: 3, 1, 2, 4, with no d as run
+    # means 3.5, 2, 2, 2.5 against 4, 3, 2, 1, with d as run 3.5, 2, 2, 0.5; seed 1: 3,
+    # 1, 2, 4, with no d as run
     expected = [[1.5 / 22.5**0.5, -0.4, 1.0], [4.5 / 22.5**0.5, 1.0, 1.0]]
     np.testing.assert_allclose(found[["rho", "lowest", "highest"]], expected)
     assert found["off"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]

@@ -26,7 +26,7 @@ def test_every_key_matters():
 
 
 def test_values_are_pinned():
-    """Every stored result depends on these: a change here is a change of all numbers."""
+    """Every stored result depends on these: a change here changes all numbers."""
     assert stream(0, "order", 1, 2).permutation(8).tolist() == [2, 7, 1, 5, 0, 6, 3, 4]
     assert integer(5, "init", 0) == 535303496
 

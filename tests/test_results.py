@@ -135,7 +135,9 @@ def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
 
 
 def test_moving_code_about_leaves_keys_alone(tmp_path):
-    """A checkout with a renamed module and other docstrings names a job's result the same."""
+    """A checkout with a renamed module and other docstrings names a job's result the
+    same.
+    """
     other = tmp_path / "other"
     shutil.copytree(
         Path(fl.__file__).parent,
@@ -403,10 +405,8 @@ def test_two_numbers_for_one_key_are_kept_and_neither_is_used():
     Ledger("small", "nb").merge([finished(), finished("b" * 20)])
     ledger = Ledger("small", "nb").merge([finished(accuracy=51.0)])
     assert len(ledger.lines) == 3
-    with pytest.warns(
-        UserWarning,
-        match=r"different results for key a+ \(accuracy 50.0 and 51.0\).*until you delete",
-    ):
+    said = r"different results for key a+ \(accuracy 50.0 and 51.0\).*until you delete"
+    with pytest.warns(UserWarning, match=said):
         assert [done.key for done in Ledger("small", "nb").finished()] == ["b" * 20]
     path = ledger.path("csv")
     path.write_text(

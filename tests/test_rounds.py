@@ -1,4 +1,6 @@
-"""The loop over rounds on digits: reproducible, and resumable bit for bit (a killed run: test_results)."""
+"""The loop over rounds on digits: reproducible, and resumable bit for bit (a killed
+run: test_results).
+"""
 
 import os
 import platform

@@ -20,7 +20,9 @@ n: int = 3  # how many"""
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """Stand in for the project: an empty folder with notebooks/ and a code version to play with."""
+    """Stand in for the project: an empty folder with notebooks/ and a code version to
+    play with.
+    """
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(provenance, "code_digest", lambda: "v1")
     monkeypatch.delenv("FLTNB_FRESH", raising=False)

@@ -136,7 +136,9 @@ TRUTH = np.repeat(np.arange(3), 4)
 
 @pytest.fixture
 def fitted():
-    """Three clusters that the graph glues into two (0 with 1), while the distances keep them apart."""
+    """Three clusters that the graph glues into two (0 with 1), while the distances keep
+    them apart.
+    """
     place = np.array([0.0, 1.0, 10.0])[TRUTH] + np.tile([0.0, 0.1, 0.2, 0.3], 3)
     adjacency = (np.abs(place[:, None] - place) < 2).astype(np.uint8)
     two = (TRUTH == 2).astype(int)
@@ -171,7 +173,9 @@ def test_the_study_of_cuts_says_what_each_way_finds():
 
 
 def test_the_smallest_clients_at_the_official_sizes():
-    """26 images in the clusters of 12,000 and 11 in the one of 4,800; the paper says 20 (FLT, Section 4.6)."""
+    """26 images in the clusters of 12,000 and 11 in the one of 4,800; the paper says 20
+    (FLT, Section 4.6).
+    """
     assert [federations.power_law_sizes(n, 240).min() for n in (12000, 4800)] == [
         26,
         11,

@@ -1,4 +1,6 @@
-"""FLT's theorems: known answers, the printed lines that fail, and the corrected bounds as properties."""
+"""FLT's theorems: known answers, the printed lines that fail, and the corrected bounds
+as properties.
+"""
 
 import numpy as np
 import pytest
@@ -66,7 +68,8 @@ def test_printed_bound_is_none_and_the_measured_error_meets_the_exact_one():
     counts = mixture.counts(8)
     assert t1.bound(counts, mixture.dimension, 0.2, "printed, labels held") < 1e-6
     assert t1.exact_error(counts, mixture.dimension, 0.2) > 0.9
-    # and with all labels in the sum: 8 of 10 labels are not held, 16 coordinates, 10 clients
+    # and with all labels in the sum: 8 of 10 labels are not held, 16 coordinates, 10
+    # clients
     assert t1.bound(counts, mixture.dimension, 0.2, "printed") >= 10 * 8 * 16
     mixture = t1.Mixture(n_clients=5, error=0.2)
     for n in (8, 12, 16):
@@ -176,7 +179,8 @@ def test_rounds_by_hand():
         path.end, np.repeat(w[None], 6, axis=0), rtol=1e-12, atol=1e-14
     )
 
-    # two clients at +1 and -1, E = 3 steps of 1/2 from 0: each goes 7/8 of its way, and the mean stays at 0
+    # two clients at +1 and -1, E = 3 steps of 1/2 from 0: each goes 7/8 of its way, and
+    # the mean stays at 0
     path = t2.iterate(
         quadratic([[1.0], [-1.0]]), t2.of_clusters([0, 0]), 0.5, 2, local_steps=3
     )
@@ -230,7 +234,9 @@ def test_graphs_absent_clients_and_step_limits_by_hand():
 
 
 def test_printed_numerator_is_one_round_late():
-    """One client, curvature 1: all gaps sum to eta / (2 - eta) w^2, the printed bound to eta (1 - eta) w^2."""
+    """One client, curvature 1: all gaps sum to eta / (2 - eta) w^2, the printed bound
+    to eta (1 - eta) w^2.
+    """
     path = t2.iterate(quadratic([[1.0]]), np.eye(1), 0.5, 400)
     printed = t2.printed_bound(path, 0.5, 1.0, np.eye(1))
     first = (path.loss[0] - path.loss[1:]) / (

@@ -1,4 +1,6 @@
-"""What tests share: refusals, small made-up image sets, digits in two clusters, methods fed with a few numbers."""
+"""What tests share: refusals, small made-up image sets, digits in two clusters, methods
+fed with a few numbers.
+"""
 
 import json
 import multiprocessing
@@ -39,7 +41,9 @@ def label_clusters(seed=0, **changes):
 
 
 def refused(says, call, *arguments, **options):
-    """Return what the user reads when a call cannot work: one line that says this, and is a sentence."""
+    """Return what the user reads when a call cannot work: one line that says this, and
+    is a sentence.
+    """
     with pytest.raises(fl.FltnbError, match=says) as caught:
         call(*arguments, **options)
     text = str(caught.value)
@@ -66,20 +70,26 @@ def logits_of(net, theta, x):
 
 
 def rebuilt(fed, *folder):
-    """The federation made again from what a result keeps of its settings, after checking that it is the same."""
+    """The federation made again from what a result keeps of its settings, after
+    checking that it is the same.
+    """
     again = fl.federations.build(json.loads(json.dumps(fed.settings)), *folder)
     assert (again.fingerprint(), again.settings) == (fed.fingerprint(), fed.settings)
     return again
 
 
 def leaf_file(user_data):
-    """Content of one file as LEAF writes them, from the pictures x and the labels y of every person."""
+    """Content of one file as LEAF writes them, from the pictures x and the labels y of
+    every person.
+    """
     sizes = [len(own["y"]) for own in user_data.values()]
     return {"users": list(user_data), "num_samples": sizes, "user_data": user_data}
 
 
 def write_leaf(folder, name, *parts):
-    """Write the training and the test part of a pair of LEAF's files; ``{}`` in their name is the part."""
+    """Write the training and the test part of a pair of LEAF's files; ``{}`` in their
+    name is the part.
+    """
     for part, content in zip(("train", "test"), parts, strict=True):
         (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / part / name.format(part)).write_text(json.dumps(content))
@@ -94,10 +104,11 @@ def two_clusters(n_clients, samples=20, **options):
 
 
 def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1, **fed):
-    """Feed a method with ``rounds``, a list of (clients, what they trained, again); yield the state after each.
+    """Feed a method with ``rounds``, a list of (clients, what they trained, again);
+    yield the state after each.
 
-    The last ``head`` numbers of a model are its last layer, which has one output and no bias. ``fed``: more of the
-    federation's attributes.
+    The last ``head`` numbers of a model are its last layer, which has one output and no
+    bias. ``fed``: more of the federation's attributes.
     """
     n_clients = n_clients or 1 + max(max(clients) for clients, *_ in rounds)
     theta0, sizes = (
@@ -135,7 +146,9 @@ def served(method, state):
 
 
 def held_out(fed, val):
-    """The federation with the first ``val`` training samples of each client for validation."""
+    """The federation with the first ``val`` training samples of each client for
+    validation.
+    """
     return replace(
         fed,
         train=[own[val:] for own in fed.train],
@@ -144,7 +157,9 @@ def held_out(fed, val):
 
 
 def toy_set(images, labels, split, n_classes=None, name="toy", **more):
-    """An image set of these arrays, cast to their types; classes are named by their numbers."""
+    """An image set of these arrays, cast to their types; classes are named by their
+    numbers.
+    """
     classes = range(max(labels) + 1 if n_classes is None else n_classes)
     return ImageSet(
         name=name,
@@ -158,7 +173,9 @@ def toy_set(images, labels, split, n_classes=None, name="toy", **more):
 
 
 def counted(train_counts, test_counts=None):
-    """1x1 grey images, as many of each class as asked for, in a random order, training part first."""
+    """1x1 grey images, as many of each class as asked for, in a random order, training
+    part first.
+    """
     test_counts = [2] * len(train_counts) if test_counts is None else test_counts
     rng = np.random.default_rng(0)
     labels = np.concatenate(
@@ -228,9 +245,10 @@ def measured(
     """Numbers by hand: a measure is method -> number, or a list of them by seed.
 
     ``measured("mnist", table="T1", accuracy={"flt_enc1": [98, 99], "fedavg": 90})``.
-    ``curves={"flt": [50, 60, 70]}`` (test accuracy by round from round 1), ``train={...}``.
-    ``clusterings``, ``studies``: rows of ``runs`` (dicts); a study's ``tables`` (name ->
-    rows), and ``arrays`` of either, stand in its row. Other names of a row are axes.
+    ``curves={"flt": [50, 60, 70]}`` (test accuracy by round from round 1),
+    ``train={...}``. ``clusterings``, ``studies``: rows of ``runs`` (dicts); a study's
+    ``tables`` (name -> rows), and ``arrays`` of either, stand in its row. Other names
+    of a row are axes.
     """
     splits = {"test": measures.pop("curves", {}), "train": measures.pop("train", {})}
     jobs = {"clustering": measures.pop("clusterings", [])}
