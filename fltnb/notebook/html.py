@@ -66,9 +66,8 @@ def _heads(columns: pd.Index, index_levels: int, sides: Sequence[str]) -> Iterat
         for name, group in groupby(columns.get_level_values(level)):
             width = len(list(group))
             if last:
-                cells += [
-                    _cell("th", str(name), side) for side in sides[at : at + width]
-                ]
+                for side in sides[at : at + width]:
+                    cells.append(_cell("th", str(name), side))
             else:
                 cells.append(_cell("th", str(name), "center", span=width))
             at += width
@@ -78,14 +77,14 @@ def _heads(columns: pd.Index, index_levels: int, sides: Sequence[str]) -> Iterat
 
 def _new_names(index: pd.DataFrame, row: int) -> Iterator[Any]:
     """Yield the names of a row, "" for those that the row above has too."""
-    names = [] if index.empty else index.iloc[row].tolist()
-    above = [] if index.empty or row == 0 else index.iloc[row - 1].tolist()
+    if index.empty:
+        return
+    names = index.iloc[row].tolist()
+    above = index.iloc[row - 1].tolist() if row > 0 else []
     for level in range(len(names) - 1):
-        if names[: level + 1] == above[: level + 1]:
-            yield ""
-        else:
-            yield names[level]
-    yield from names[-1:]
+        same = names[: level + 1] == above[: level + 1]
+        yield "" if same else names[level]
+    yield names[-1]
 
 
 def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
@@ -115,7 +114,7 @@ def _texts(values: pd.Series, digits: int) -> list[str]:
 
 
 def _text(value: Any, digits: int) -> str:
-    if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
     return signed(value, digits) if pd.api.types.is_float(value) else str(value)
 

@@ -37,10 +37,12 @@ def png(fig: Any, alt: str, dpi: int = 110) -> display.Image:
     import matplotlib.pyplot as plt
     from PIL import Image
 
-    drawn, small = io.BytesIO(), io.BytesIO()
-    width = round(96 * fig.get_figwidth())
+    drawn = io.BytesIO()
     fig.savefig(drawn, dpi=dpi, metadata={"Software": None})
+    width = round(96 * fig.get_figwidth())
     plt.close(fig)  # else Jupyter shows every open figure at the end of a cell
+
+    small = io.BytesIO()
     picture = Image.open(drawn).convert("RGB").quantize()
     picture.save(small, format="png", optimize=True)
     return display.Image(small.getvalue(), width=width, alt=alt)
@@ -62,9 +64,9 @@ def dots(
     methods : the rows from the top, by default all
     xlabel : str, what stands below the panels
     """
-    names = list(methods) or list(dict.fromkeys(lines["method"]))
+    names = list(methods) or lines["method"].unique().tolist()
     lines = lines.assign(group=groups(lines))
-    heads = list(dict.fromkeys(lines["group"]))
+    heads = lines["group"].unique().tolist()
     looks = _looks(lines["source"])
 
     size = (9.4 / len(heads), 0.24 * len(names) + 1.2)
@@ -81,10 +83,11 @@ def dots(
     axes[0].set_ylim(len(names) - 0.4, -0.6)
     wrapped = textwrap.fill(title, TITLE)
     fig.suptitle(wrapped, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
-    handles = [
-        handle(text, color, marker, ms=7, mew=2.2 if marker == "|" else 0)
-        for color, marker, text in looks.values()
-    ]
+
+    handles = []
+    for color, marker, text in looks.values():
+        edge = 2.2 if marker == "|" else 0
+        handles.append(handle(text, color, marker, ms=7, mew=edge))
     where = "outside lower center"
     fig.legend(handles=handles, loc=where, ncols=4, frameon=False, fontsize=9)
     return png(fig, title)
@@ -92,9 +95,9 @@ def dots(
 
 def _looks(sources: pd.Series) -> dict[str, tuple[str, str, str]]:
     """Return colour, marker and words of the sources that there are."""
-    there = set(sources)
+    there = sources.unique().tolist()
     looks = {name: look for name, look in LOOKS.items() if name in there}
-    others = [name for name in dict.fromkeys(sources) if name not in LOOKS]
+    others = [name for name in there if name not in LOOKS]
     for name, (color, marker) in zip(others, OTHERS, strict=False):
         looks[name] = (color, marker, words(name))
     return looks
@@ -108,32 +111,36 @@ def _row(ax: Any, own: pd.DataFrame, place: int, looks: dict) -> None:
     ax.plot(ends, [place, place], color="0.85", lw=2.5, zorder=1)
     for source, (color, marker, _) in looks.items():
         values = own.loc[own["source"] == source, "value"]
-        size, width = (150, 2.4) if marker == "|" else (44, 0)
         heights = np.full(len(values), place)
-        ax.scatter(
-            values, heights, s=size, lw=width, color=color, marker=marker, zorder=3
-        )
+        size = {"s": 150, "lw": 2.4} if marker == "|" else {"s": 44, "lw": 0}
+        ax.scatter(values, heights, color=color, marker=marker, zorder=3, **size)
 
 
 def agreement(lines: pd.DataFrame, method: str, near: float = NEAR) -> str:
     """Say where a method's number agrees with print: a title for :func:`dots`."""
-    where: dict[str, list[str]] = {}
     own = lines[lines["method"] == method].assign(group=groups(lines))
     ours = own[own["source"].isin(["as_written", "as_run"])]
+    where: dict[str, list[str]] = {}
     for head, part in ours.dropna(subset="printed").groupby("group", sort=False):
-        back = part[(part["value"] - part["printed"]).abs() <= near]
-        if len(back) == len(part):
-            how = "either way" if len(part) > 1 else LOOKS[back["source"].iloc[0]][2]
-        elif len(back):
-            how = f"only {LOOKS[back['source'].iloc[0]][2]}"
-        else:
-            how = "neither way" if len(part) > 1 else "not at all"
-        where.setdefault(how, []).append(head)
-    if not where:
-        told = [f"{one.value:.0f} % on {one.group}" for one in ours.itertuples()]
-        return f"{label(method)} has {', '.join(told)}: data of no paper"
-    parts = [f"on {' and '.join(heads)} {how}" for how, heads in where.items()]
-    return f"{label(method)}'s accuracy agrees with print {', '.join(parts)}"
+        where.setdefault(_how(part, near), []).append(head)
+    if where:
+        parts = [f"on {' and '.join(heads)} {how}" for how, heads in where.items()]
+        return f"{label(method)}'s accuracy agrees with print {', '.join(parts)}"
+
+    parts = [f"{one.value:.0f} % on {one.group}" for one in ours.itertuples()]
+    return f"{label(method)} has {', '.join(parts)}: data of no paper"
+
+
+def _how(part: pd.DataFrame, near: float) -> str:
+    """Say which of one or two variants agree with print."""
+    off = (part["value"] - part["printed"]).abs()
+    agreeing = part.loc[off <= near, "source"].tolist()
+    if not agreeing:
+        return "neither way" if len(part) > 1 else "not at all"
+    if len(agreeing) == len(part) > 1:
+        return "either way"
+    _, _, way = LOOKS[agreeing[0]]
+    return way if len(part) == 1 else f"only {way}"
 
 
 def curves(found: Any, title: str, **options: Any) -> display.Image:
@@ -145,7 +152,9 @@ def curves(found: Any, title: str, **options: Any) -> display.Image:
     from ..plots import curves as draw
 
     frame = found.curves[found.curves["round"] > 0]
-    names = NAMES | {source: text for source, (_, _, text) in LOOKS.items()}
+    names = dict(NAMES)
+    for source, (_, _, text) in LOOKS.items():
+        names[source] = text
     options = {"row": "dataset", "col": "variant", "names": names} | options
     fig, _ = draw(frame, title=title, **options)
     return png(fig, title)

@@ -28,15 +28,18 @@ def printed(paper: str, table: str, **where: Any) -> pd.DataFrame:
     ``where``: a column, or a printed parameter such as ``participants``, and its value.
     """
     lines = numbers(paper, table)
-    pairs = zip(lines["metric"], lines["split"], strict=True)
-    lines = lines.assign(measure=[COLUMNS.get(pair, pair[0]) for pair in pairs])
-    params = [json.loads(text or "{}") for text in lines["params"]]
+    measures = []
+    for metric, split in zip(lines["metric"], lines["split"], strict=True):
+        measures.append(COLUMNS.get((metric, split), metric))
+    lines = lines.assign(measure=measures)
+
+    parameters = [json.loads(text or "{}") for text in lines["params"]]
     keep = np.ones(len(lines), dtype=bool)
     for name, wanted in where.items():
         if name in lines:
             keep &= lines[name] == wanted
         else:
-            keep &= [one.get(name) == wanted for one in params]
+            keep &= [one.get(name) == wanted for one in parameters]
     return lines[keep]
 
 
@@ -58,29 +61,37 @@ def scores(
     runs = rows_of(found)
     runs = runs[runs["kind"] == "training"]
     rows = []
-    for place, own in runs.groupby(["dataset", "model", "method"], sort=False):
-        about = dict(zip(("dataset", "model", "method"), place, strict=True))
+    for (dataset, model, method), own in runs.groupby(
+        ["dataset", "model", "method"], sort=False
+    ):
+        about = {"dataset": dataset, "model": model, "method": method}
         beside = _beside(lines, about).groupby("measure")["number"].first()
         for measure in measures:
-            want = beside.get(measure, np.nan)
-            same = about | {"measure": measure, "printed": want}
-            rows.append(same | {"source": "printed", "value": want, "seeds": 0})
+            in_print = beside.get(measure, np.nan)
+            same = about | {"measure": measure, "printed": in_print}
+            rows.append(same | {"source": "printed", "value": in_print, "seeds": 0})
             for variant, values in own.groupby("variant", sort=False)[measure]:
                 values = values.astype(float)
-                row = {"source": variant, "value": values.mean()}
-                row |= {"spread": values.std(), "seeds": len(values)}
+                row = {
+                    "source": variant,
+                    "value": values.mean(),
+                    "spread": values.std(),
+                    "seeds": len(values),
+                }
                 rows.append(same | row)
     return pd.DataFrame(rows).dropna(subset="value").reset_index(drop=True)
 
 
 def _beside(lines: pd.DataFrame, about: dict[str, str]) -> pd.DataFrame:
-    """Return what is printed of a method, on its data set or what that stands in for."""
-    dataset, model = about["dataset"], about["model"]
-    own = lines[lines["dataset"] == (STAND_INS | SAME).get(dataset, dataset)]
+    """Return what is printed of a method, on its data set or what that replaces."""
+    dataset = about["dataset"]
+    dataset = (STAND_INS | SAME).get(dataset, dataset)
+    own = lines[lines["dataset"] == dataset]
     if own["model"].nunique() > 1:
-        names = {ours: theirs for theirs, ours in NETWORKS.items()}
+        model = about["model"]
         kind = "mlp" if model.startswith("mlp") else "cnn"
-        own = own[own["model"] == names.get(model, kind)]
+        in_print = {ours: theirs for theirs, ours in NETWORKS.items()}
+        own = own[own["model"] == in_print.get(model, kind)]
     return own[own["method"] == about["method"]]
 
 
@@ -109,37 +120,41 @@ def score_table(
     methods : the rows in order, by default all
     caption : str, said before what is said of every table
     """
-    rows = list(methods) or list(dict.fromkeys(lines["method"]))
+    rows = list(methods) or lines["method"].unique().tolist()
     lines = lines[lines["method"].isin(rows)]
+    records = lines.to_dict("records")
     lines = lines.assign(
         group=groups(lines),
         head=lines["source"].map(words),
-        text=[_text(line) for line in lines.to_dict("records")],
-        tint=[_tint(line) for line in lines.to_dict("records")],
+        text=[_text(line) for line in records],
+        tint=[_tint(line) for line in records],
     )
-    heads = lines.sort_values("group", key=_first_seen, kind="stable")
-    heads = list(dict.fromkeys(zip(heads["group"], heads["head"], strict=True)))
-    wide = lines.set_index(["method", "group", "head"])[["text", "tint"]].unstack(
-        [1, 2]
-    )
-    wide = wide.reindex(rows).fillna("").set_axis([label(name) for name in rows])
-    said = f"{caption} {_legend(lines)}".strip()
-    return html(wide["text"][heads], wide["tint"][heads], said)
+    order = lines.sort_values("group", key=_first_seen, kind="stable")
+    heads = order[["group", "head"]].drop_duplicates()
+    heads = list(heads.itertuples(index=False, name=None))
+
+    cells = lines.set_index(["method", "group", "head"])[["text", "tint"]]
+    wide = cells.unstack(["group", "head"]).reindex(rows).fillna("")
+    wide.index = [label(name) for name in rows]
+    text = f"{caption} {_legend(lines)}".strip()
+    return html(wide["text"][heads], wide["tint"][heads], text)
 
 
 def _first_seen(values: pd.Series) -> pd.Series:
     """Return the place of each value in the order in which they come."""
-    order = list(dict.fromkeys(values))
+    order = values.unique().tolist()
     return values.map(order.index)
 
 
 def _text(line: dict[str, Any]) -> str:
     """Write one number with its spread, an ARI and what is printed to two decimals."""
-    digits = 2 if line["measure"] == "ari" else 1
+    value = line["value"]
     if line["source"] == "printed":
-        return f"{line['value']:.2f}"
-    text = f"{line['value']:.{digits}f}"
-    return f"{text} ± {line['spread']:.{digits}f}" if line["spread"] > 0 else text
+        return f"{value:.2f}"
+    spread = line["spread"]
+    digits = 2 if line["measure"] == "ari" else 1
+    text = f"{value:.{digits}f}"
+    return f"{text} ± {spread:.{digits}f}" if spread > 0 else text
 
 
 def _tint(line: dict[str, Any]) -> str:
@@ -166,5 +181,6 @@ def _legend(lines: pd.DataFrame) -> str:
         for name, color in zip(TINT_NAMES, TINTS.values(), strict=True):
             look = f"background-color:{color};color:#222;padding:1px 6px"
             said.append(f'<span style="{look}">{name}</span>')
-        said += ["(ARI: hundredths)"] if "ari" in measures else []
+        if "ari" in measures:
+            said.append("(ARI: hundredths)")
     return " ".join(said)

@@ -12,7 +12,11 @@ from .html import html
 from .scores import TINTS, words
 
 SIGNS = {"agrees": "✔", "partly": "◐", "disagrees": "✘"}
-COLORS = dict(zip(SIGNS, (TINTS[1], TINTS[3], TINTS[float("inf")]), strict=True))
+COLORS = {
+    "agrees": TINTS[1],
+    "partly": TINTS[3],
+    "disagrees": TINTS[float("inf")],
+}
 CAPTION = (
     "Points of accuracy where nothing else is said. ✔ agrees, ◐ partly, ✘ disagrees, "
     "○ not tested; in brackets: on other data or settings than the paper's, which "
@@ -28,12 +32,14 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     """
     told = outcomes(tested).set_index("id")
     shown = _placed(tested[tested["text"] != ""])
-    heads = list(dict.fromkeys(zip(shown["above"], shown["head"], strict=True)))
+    heads = shown[["above", "head"]].drop_duplicates()
+    heads = list(heads.itertuples(index=False, name=None))
+
     table = pd.DataFrame({("", "claim"): told["claim"]})
     colors = pd.DataFrame("", table.index, table.columns)
     if len(heads) <= columns:
         wide = shown.set_index(["id", "above", "head"])[["cell", "color"]]
-        wide = wide.unstack([1, 2]).reindex(told.index)
+        wide = wide.unstack(["above", "head"]).reindex(told.index)
         table = table.join(wide["cell"][heads])
         colors = colors.join(wide["color"][heads])
     else:
@@ -42,8 +48,8 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     table["", "tested on"] = [_tested_on(one) for one in told.to_dict("records")]
     table["", "outcome"] = told["outcome"] + " " + told["sign"]
 
-    colors = colors.reindex(columns=table.columns).astype(object).fillna("")
     table = table.astype(object).fillna("")
+    colors = colors.reindex(columns=table.columns).astype(object).fillna("")
     return html(table.reset_index(drop=True), colors, CAPTION)
 
 
@@ -55,36 +61,38 @@ def _placed(tested: pd.DataFrame) -> pd.DataFrame:
     rows = []
     where = _where(tested)
     for line in tested.assign(where=where).to_dict("records"):
-        ours = line["variant"] != "printed"
         cell = re.split(r" \(|; |, ", line["text"])[0]
-        row = {"id": line["id"], "cell": cell, "color": "", "order": _order(line)}
-        row |= {"above": "printed", "head": line["where"]}
-        if ours:
-            row["above"] = f"here: {line['where']}" if line["where"] else "here"
-            row["head"] = words(line["variant"])
-            row["cell"] = f"{cell} {SIGNS[line['outcome']]}"
-            row["color"] = COLORS[line["outcome"]]
-        rows.append(row)
+        color = ""
+        above = "printed"
+        head = line["where"]
+        if line["variant"] != "printed":
+            cell = f"{cell} {SIGNS[line['outcome']]}"
+            color = COLORS[line["outcome"]]
+            above = f"here: {head}" if head else "here"
+            head = words(line["variant"])
+        rows.append((line["id"], cell, color, _order(line), above, head))
     names = ["id", "cell", "color", "order", "above", "head"]
     return pd.DataFrame(rows, columns=names).sort_values("order", kind="stable")
 
 
 def _order(line: dict[str, Any]) -> tuple[bool, int, str, int]:
     """Return the place of a number's column."""
+    variant = line["variant"]
+    variants = ["printed", *SHORT, variant]
     datasets = [*NAMES, line["dataset"]]
-    kinds = ["printed", *SHORT, line["variant"]]
-    ours = line["variant"] != "printed"
-    data = datasets.index(line["dataset"])
-    return ours, data, line["where"], kinds.index(line["variant"])
+    dataset = datasets.index(line["dataset"])
+    return variant != "printed", dataset, line["where"], variants.index(variant)
 
 
 def _where(tested: pd.DataFrame) -> list[str]:
-    """Name what tells rows apart: data set, and network where a data set has several."""
+    """Name what tells rows apart: data set, and network where there are several."""
     several = tested.groupby("dataset")["model"].nunique().max() > 1
     by_network = several and tested["dataset"].nunique() == 1
     named = []
     for dataset, model in zip(tested["dataset"], tested["model"], strict=True):
-        parts = [label(dataset)] if dataset and not by_network else []
+        parts = []
+        if dataset and not by_network:
+            parts.append(label(dataset))
         if several and model:
             parts.append(label(model))
         named.append(", ".join(parts))
