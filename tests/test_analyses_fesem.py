@@ -1,16 +1,20 @@
-"""What notebook 08 measures beside accuracies, on numbers small enough to check by eye;
-and its jobs.
-"""
+"""What notebook 08 measures beside accuracies, on numbers small enough to check by
+eye; and its grids."""
 
 import numpy as np
 import pytest
 
 import fltnb as fl
 from fltnb.analyses import fesem_models as study
-from fltnb.studies import fesem as plan
+from fltnb.notebook.grids import grids
 
-QUICK = plan.training("demo", "digits writers") | {"rounds": 2, "seed": 0}
-WRITERS = plan.federation("demo", "digits writers")
+QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 3, "participation": 1.0}
+QUICK |= {"batch_size": 20, "lr": 0.1, "seed": 0}
+HELD = {"n_clients": 12, "seed": 0, "train_fraction": 0.8}
+WRITERS = fl.recipe("pseudo_writers", "digits", **HELD).settings
+TABLES = ["nofed", "fedsgd", "fedavg", "feddist", "feddist_ws", "robust_tkm"]
+TABLES += ["fedcluster", "hypocluster_3", "feddane", "fedprox"]
+TABLES += ["fesem_2", "fesem_3", "fesem_4", "fesem_ma_3"]  # rows of Tables 2 and 3
 EM = {"name": "fesem", "n_clusters": 2}
 
 
@@ -20,31 +24,18 @@ def inner(points):
     return centred @ centred.T
 
 
-@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
-def test_jobs_are_the_rows_of_the_tables_and_what_belongs_to_the_sections(profile):
-    jobs = plan.jobs(profile)
-    rows = [job.axes for job in jobs if job.kind == "training"]
-    first = plan.SIZES[profile]["federations"][0]
-    base = [
-        row
-        for row in rows
-        if row["dataset"] == first and not {"lam", "weighting", "shuffled"} & set(row)
-    ]
-    assert {row["method"] for row in base if row["variant"] == "as_written"} >= {
-        *plan.METHODS,
-        *plan.ONE_SHOT,
-    }
-    assert {row["method"] for row in base if row["variant"] == "as_run"} == set(
-        plan.FESEM
-    )
-    assert len({job.id for job in jobs}) == len(jobs)
-    sgd, avg = (
-        next(job for job in jobs if job.axes.get("method") == name)
-        for name in ("fedsgd", "fedavg")
-    )
-    assert (
-        sgd.settings["rounds"] == avg.settings["rounds"] * avg.settings["local_epochs"]
-    )  # as many passes
+@pytest.mark.parametrize("profile", ["", "demo"])
+def test_rows_of_the_tables_in_the_page(profile):
+    rows, *_ = grids("08", profile)
+    first = [row.axes for row in rows if row.axes["dataset"] == rows[0].axes["dataset"]]
+    written = {row["method"] for row in first if row["variant"] == "as_written"}
+    run = {row["method"] for row in first if row["variant"] == "as_run"}
+    assert written >= {*TABLES, "flt", "transport", "pacfl", "emdcfl"}
+    assert run == {"fesem_2", "fesem_3", "fesem_4"} <= written
+
+    of = {row.axes["method"]: row.experiment for row in reversed(rows)}
+    passes = of["fedavg"].rounds * of["fedavg"].local_epochs
+    assert of["fedsgd"].rounds == passes  # over the data
 
 
 def test_planes_and_distances_inside_clusters():
@@ -72,9 +63,7 @@ def test_planes_and_distances_inside_clusters():
 
 
 def test_what_is_watched_is_what_was_sent():
-    """The E-step's clusters, distances of the models themselves, and the same run as
-    without looking.
-    """
+    """The E-step's clusters, distances of models, the same run as without looking."""
     fed = fl.federations.build(WRITERS)
     kept, done = study.watch(EM, fed, (1, 2), **QUICK)
     plain = fl.run(fl.methods.build(EM), fed, **QUICK, progress=False)
@@ -126,7 +115,7 @@ def test_clients_of_a_small_run():
 
 
 def test_table_1_counts_what_is_at_hand():
-    found = study.statistics(plan.federation("demo", "digits writers"), shown=2)
+    found = study.statistics(WRITERS, shown=2)
     printed = found["tables"]["printed"].set_index("metric")["value"].to_dict()
     assert printed == {"num_samples": 1704, "num_clients": 12, "num_classes": 10}
     assert found["arrays"]["counts"].shape == (12, 10) and found["arrays"][

@@ -1,6 +1,5 @@
-"""Jobs and studies of EMD-CFL's notebooks 11 to 13, on cases small enough to check by
-eye; digits in four styles.
-"""
+"""Grids and studies of EMD-CFL's notebooks 11 to 13, on cases small enough to check by
+eye; digits in four styles."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,10 +11,18 @@ from toys import rebuilt, refused
 
 import fltnb as fl
 from fltnb import papers, rounds
+from fltnb.analyses import emdcfl, emdcfl_backdoor
 from fltnb.federations import renderings
 from fltnb.federations.domains import STYLES, render
 from fltnb.metrics import adjusted_rand_index
-from fltnb.studies import emdcfl, emdcfl_backdoor, emdcfl_pacs, emdcfl_rotated
+from fltnb.notebook.grids import grids
+
+METHODS = ["oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca"]
+METHODS += ["fesem", "fedem", "fedsoft", "fedrc", "fedce"]
+METHODS += ["fedavg", "fedprox", "pfedgraph", "fedsac"]
+SHADES = {"n_clients": 6, "samples_per_client": 150, "test_per_client": 80, "seed": 0}
+SHADES |= {"val_fraction": 0.2, "intensity": 4.0, "variant": "as_run", "test": "both"}
+ATTACKED = fl.recipe("backdoor_colours", "digits", **SHADES).settings
 
 
 def test_rendering_by_hand_and_what_cannot_be_rendered(digits):
@@ -62,14 +69,11 @@ def test_renderings_part_the_digits_over_four_domains(digits):
 
 
 def test_versions_are_what_the_federation_holds():
-    """The notebook's pictures come from the code that paints the clients' images."""
-    settings = emdcfl.federation(
-        "backdoor_digits", emdcfl_backdoor.SIZES["demo"]["digits"], 0
-    ) | {"test": "both"}
-    found = emdcfl_backdoor.versions("digits", settings["intensity"])
+    """The pictures of the notebook come from the code that paints images."""
+    found = emdcfl_backdoor.versions("digits", ATTACKED["intensity"])
     assert found["tables"]["classes"]["class"].tolist() == [str(c) for c in range(10)]
     whole = fl.federations.build(
-        settings | {"samples_per_client": None, "test_per_client": None, "n_clients": 3}
+        ATTACKED | {"samples_per_client": None, "test_per_client": None, "n_clients": 3}
     )
     for name, index in zip(
         ("target", "attacker", "other", "trigger"),
@@ -87,8 +91,7 @@ def test_versions_are_what_the_federation_holds():
 
 def test_what_the_trigger_announces_is_counted(monkeypatch):
     """A network that says 9 whatever it sees is right on class 9, and what the trigger
-    announces on digit 0 alone.
-    """
+    announces on digit 0 alone."""
     known = {
         "colours": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0],
         "patches": [1, 2, 3, 4, 0, -1, -1, -1, -1, -1],
@@ -96,8 +99,7 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
     for kind, told in known.items():
         attacked = SimpleNamespace(settings={"kind": f"backdoor_{kind}"}, n_classes=10)
         assert emdcfl_backdoor.announced(attacked).tolist() == told
-    job = emdcfl_backdoor.jobs("demo")[-1]
-    fed = fl.federations.build(job.settings["federation"])
+    fed = fl.federations.build(ATTACKED)
     net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
     always = np.zeros((1, net.n_parameters), dtype=np.float32)
     always[0, -10:] = np.arange(10) == 9  # the last bias
@@ -106,11 +108,13 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
         "run",
         lambda *_, **__: SimpleNamespace(theta=always, rows=np.zeros(6, dtype=int)),
     )
-    found = emdcfl_backdoor.by_class(
-        **{name: value for name, value in job.settings.items() if name != "function"}
-    )
+    training = {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02}
+    embedded = {"name": "EMDClustering", "tolerance": 0.025}
+    trained = [{"name": "fedavg"}, {"name": "oracle"}]
+    trained.append({"name": "emdcfl", "clusterer": embedded})
+    found = emdcfl_backdoor.by_class(ATTACKED, "mlp_plain", training, trained)
     table = found["tables"]["classes"]
-    assert table["method"].unique().tolist() == list(emdcfl_backdoor.ANATOMY)
+    assert table["method"].unique().tolist() == ["fedavg", "oracle", "emdcfl"]
     table = table[table["method"] == "fedavg"]
     assert table["class"].tolist() == [str(c) for c in range(10)]
     assert table["clean"].tolist() == [0.0] * 9 + [100.0] == table["triggered"].tolist()
@@ -119,8 +123,7 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
 
 def test_angles_are_those_of_validation_images_as_networks_see_them():
     """The table's form of PACFL at its threshold, told K and at its best, on two groups
-    that nobody could miss.
-    """
+    that nobody could miss."""
     fed = {
         "kind": "rotated_copies",
         "dataset": "digits",
@@ -128,11 +131,6 @@ def test_angles_are_those_of_validation_images_as_networks_see_them():
         "angles": [[0], [90]],
         "scaling": "mnist",
     }
-    job = emdcfl.pacfl(fed, "rotated_mnist", seeds=1)
-    assert (
-        job.settings["threshold"] == 12
-        and job.settings["federation"]["samples_per_client"] is None
-    )
     tables = emdcfl.angles(fed, 12.0, seeds=1)["tables"]
     cuts = tables["cuts"].set_index("told")
     whole = fl.federations.build(fed | {"seed": 0})
@@ -151,11 +149,6 @@ def test_angles_are_those_of_validation_images_as_networks_see_them():
     assert tables["printed"].to_numpy().tolist() == [
         [0, "pacfl", "ari", cuts.loc["threshold", "ari"]]
     ]
-    assert [
-        job.axes["table"],
-        emdcfl.tables("rotated_cifar10_two"),
-        emdcfl.tables("pacs"),
-    ] == ["T1", "T11", "T2 T7"]
 
 
 def test_one_round_decides_what_emdcfl_and_fedclust_find():
@@ -177,7 +170,9 @@ def test_one_round_decides_what_emdcfl_and_fedclust_find():
     assert set(found["seed"]) == {1}
     whole = fl.federations.build(fed)
     for row in found.itertuples():
-        method = fl.methods.build(emdcfl.method(row.method, 2, row.variant))
+        told = {} if row.method == "emdcfl" else {"n_clusters": 2}
+        told |= {"variant": "as_run"} if row.variant == "as_run" else {}
+        method = fl.methods.build({"name": row.method} | told)
         run = fl.run(
             method,
             whole,
@@ -191,52 +186,87 @@ def test_one_round_decides_what_emdcfl_and_fedclust_find():
         assert row.value == adjusted_rand_index(whole.clusters, run.labels)
 
 
-def test_rows_and_numbers_that_methods_are_told():
+PAGES = ["11", "12", "13"]
+
+
+def trainings(page, profile, given=None):
+    """Return the rows of a page's grids that are federated trainings."""
+    rows = [row for grid in grids(page, profile, given) for row in grid]
+    return [row for row in rows if isinstance(row.experiment, fl.Training)]
+
+
+def test_tables_have_the_rows_of_the_pages():
+    assert len(METHODS) == 17
     for table in ("T1", "T7", "T8", "T10", "T11"):
-        assert set(papers.numbers("emdcfl", table)["method"]) == set(emdcfl.METHODS)
-    assert len(emdcfl.METHODS) == 17
-
-    assert [
-        emdcfl_rotated.told("ifca", version) for version in emdcfl_rotated.VERSIONS
-    ] == [4, 2, 2, 2]
-    assert [
-        emdcfl_rotated.told("pacfl", version) for version in emdcfl_rotated.VERSIONS
-    ] == [4, 1, 2, 1]
-    wanted = {name for name in emdcfl.METHODS if "n_clusters" in emdcfl.method(name, 3)}
-    assert wanted == {*emdcfl.GIVEN_K, "fedclust"}
+        assert set(papers.numbers("emdcfl", table)["method"]) == set(METHODS)
 
 
-@pytest.mark.parametrize("module", [emdcfl_rotated, emdcfl_backdoor, emdcfl_pacs])
-@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
-def test_jobs_of_a_profile(module, profile):
-    jobs = module.jobs(profile)
-    trainings = [job for job in jobs if job.kind == "training"]
-    shown = [str(sorted(job.axes.items())) for job in trainings]
-    assert len(set(shown)) == len(shown) and len({job.id for job in jobs}) == len(jobs)
-    first = {
-        job.axes["method"]
-        for job in trainings
-        if job.axes["dataset"] == trainings[0].axes["dataset"]
-    }
-    assert first == set(emdcfl.METHODS)
-    for job in trainings:
-        assert job.method and fl.federations.complete(job.settings["federation"])
-        if (
-            profile == "paper"
-        ):  # the published settings, scaled as the public code scales
-            assert [
-                job.settings[name] for name in ("rounds", "local_epochs", "batch_size")
-            ] == [10, 10, 64]
-            assert job.settings["federation"].get("intensity", 1.0) == 1.0
-    for job in jobs if profile == "paper" else ():
-        settings = job.settings
-        model = settings.get("model") or settings.get("encoder", {}).get("model")
-        if model and settings.get("encoder", {}).get("kind", "own") == "own":
-            grey = (
-                settings["federation"]["kind"] == "rotated_copies"
-                and settings["federation"]["dataset"] == "mnist"
-            )
-            ours = "mnist" if grey else "imagenet"
-            assert settings["federation"]["scaling"] == (
-                ours if model == "emdcfl_cnn" else "unit"
-            )
+def test_the_numbers_of_clusters_that_methods_are_told():
+    """The true one; 2 where that is 1, but for those that cut a dendrogram there."""
+    names = {"rotated_mnist": 4, "rotated_mnist_min": 1}
+    names |= {"rotated_mnist_two": 2, "rotated_mnist_base": 1}
+    told = set()
+    for row in trainings("11", ""):
+        dataset, method = row.axes["dataset"], row.axes["method"]
+        settings = row.experiment.method.settings()
+        if dataset not in names:
+            continue
+        if "n_clusters" in settings:
+            told.add(method)
+            cut = method in ("pacfl", "fedclust")
+            true = names[dataset]
+            assert settings["n_clusters"] == (true if cut else max(true, 2))
+        elif method == "pacfl":
+            assert settings["clusterer"]["n_clusters"] == names[dataset]
+    given = {"flexcfl", "cflgp", "ifca", "fesem", "fedem", "fedsoft", "fedrc", "fedce"}
+    assert told == given | {"fedclust"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("profile", ["", "demo"])
+def test_the_rows_of_a_page(page, profile):
+    rows = trainings(page, profile)
+    shown = [str(sorted(row.axes.items())) for row in rows]
+    assert len(set(shown)) == len(shown)
+
+    dataset = rows[0].axes["dataset"]
+    first = {row.axes["method"] for row in rows if row.axes["dataset"] == dataset}
+    assert first == set(METHODS)
+    for row in rows:
+        assert fl.federations.complete(row.experiment.federation.settings)
+
+
+@pytest.mark.parametrize(
+    ("page", "given"),
+    [
+        ("11", {}),
+        ("12", {"datasets": ["pacs_features"]}),
+        ("13", {"datasets": ["mnist"], "batch_size": 64}),
+    ],
+)
+def test_the_published_settings(page, given):
+    rows = trainings(page, "", given)
+    usual = {"dataset", "model", "method", "variant", "seed"}
+    plain = [row.experiment for row in rows if set(row.axes) <= usual]
+    assert len(plain) >= 17
+    for run in plain:
+        assert (run.rounds, run.local_epochs, run.batch_size) == (10, 10, 64)
+        assert run.federation.settings.get("intensity", 1.0) == 1.0
+
+
+@pytest.mark.parametrize("page", ["11", "13"])
+def test_the_papers_own_network_sees_images_scaled_as_in_the_public_code(page):
+    seen = []
+    for row in [row for grid in grids(page) for row in grid]:
+        if isinstance(row.experiment, fl.Training):
+            model = row.experiment.model
+            held = row.experiment.federation.settings
+        elif isinstance(row.experiment, fl.Study):
+            model = row.experiment.options.get("model")
+            held = row.experiment.options.get("federation")
+        else:
+            continue
+        if model == "emdcfl_cnn":
+            grey = held["kind"] == "rotated_copies" and held["dataset"] == "mnist"
+            seen.append(held["scaling"] == ("mnist" if grey else "imagenet"))
+    assert seen and all(seen)
