@@ -1,17 +1,22 @@
-"""Studies of notebooks 02 to 05 whose answers are known."""
+"""Analyses and grids of notebooks 01 to 05 whose answers are known."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
+from toys import label_clusters
 
-from fltnb import federations, studies
+import fltnb as fl
+from fltnb import federations
+from fltnb.analyses import centroids, scenario2, scenario3, scenario4
 from fltnb.analyses.scenario4 import ways_to_cut
 from fltnb.metrics import adjusted_rand_index
+from fltnb.notebook.grids import grids
 from fltnb.results.work import link_shares
-from fltnb.studies import centroids, common, scenario2, scenario3, scenario4
-from fltnb.studies.common import federation
+
+FCR = {"name": "FCR", "k": 2, "distance": "min", "threshold": 1.0}
+FCR |= {"random_state": 42, "n_neighbors": 5}
 
 
 def test_link_shares_by_hand():
@@ -22,62 +27,74 @@ def test_link_shares_by_hand():
     assert np.isnan(inside) and across == 0
 
 
+USUAL = ("dataset", "method", "variant", "seed")
+
+
+def trainings(page, profile="", first_seed=False):
+    """Return the rows of a page's grids that are trainings."""
+    rows = [row for grid in grids(page, profile) for row in grid]
+    rows = [row for row in rows if isinstance(row.experiment, fl.Training)]
+    return [row for row in rows if not first_seed or row.axes["seed"] == 0]
+
+
+def parts(run):
+    """Return what a training is made of, by name."""
+    made = dict(vars(run))
+    return made | {"method": run.method.settings()}
+
+
 def test_every_switch_changes_one_thing():
-    jobs = [
-        job
-        for job in studies.jobs("02", "small")
-        if job.kind == "training" and job.seed == 0
-    ]
-    assert len({job.id for job in jobs}) == len(jobs)
-    common = ("dataset", "method", "variant", "model", "seed")
-    switches = [
-        {name: job.axes[name] for name in job.axes if name not in common}
-        for job in jobs
-    ]
-    pairs = list(zip(jobs, switches, strict=True))
-    plain = {
-        tuple(job.axes[name] for name in common): job
-        for job, switch in pairs
-        if not switch
-    }
-    alone = [(job, switch) for job, switch in pairs if len(switch) == 1]
+    rows = trainings("02", first_seed=True)
+    plain = {}
+    alone = []
+    for row in rows:
+        at = tuple(row.axes[name] for name in USUAL)
+        switches = [name for name in row.axes if name not in USUAL]
+        if not switches:
+            plain[at] = parts(row.experiment)
+        elif len(switches) == 1:
+            alone.append((at, *switches, parts(row.experiment)))
+
     assert len(alone) > 12
-    for job, switch in alone:
-        other = plain[tuple(job.axes[name] for name in common)].settings
-        different = [name for name in other if other[name] != job.settings[name]]
-        assert different == [
-            {"momentum": "momentum", "partition": "federation"}.get(*switch, "method")
-        ]
+    parted = {"momentum": "momentum", "partition": "federation"}
+    for at, switch, made in alone:
+        different = [name for name in made if made[name] != plain[at][name]]
+        assert different == [parted.get(switch, "method")]
 
 
 def test_from_as_written_to_as_run_each_run_has_one_thing_more():
-    for name, length in (("fedavg", 4), ("fedsem", 4), ("flt_enc1", 6)):
-        stages = common.path(name, 1)
-        jobs = [
-            common.rows(name, "mnist", variant, "small", (0,), 1, **switch)[0]
-            for _, variant, switch in stages
-        ]
-        assert len(stages) == length and len({job.id for job in jobs}) == length
-        assert jobs[-2].settings | {"method": 0} == jobs[-1].settings | {"method": 0}
-        assert {job.id for job in jobs} <= {
-            job.id for job in studies.jobs("02", "small")
-        }
+    rows = trainings("02", first_seed=True)
+    rows = [row for row in rows if row.axes["dataset"] == "mnist"]
+    by_axes = {}
+    for row in rows:
+        own = {name: row.axes[name] for name in row.axes if name != "dataset"}
+        by_axes[frozenset(own.items())] = parts(row.experiment)
+
+    found = {"k": 3, "distance": "matching"}
+    over = found | {"graph": "full"}
+    for method, more in (("fedavg", []), ("fedsem", []), ("flt_enc1", [found, over])):
+        text = [{}, *more, (more[-1] if more else {}) | {"momentum": 0.5}]
+        stages = [{"variant": "as_written"} | switch for switch in text]
+        stages += [{"variant": "as_run", "rule": "participants"}]
+        stages += [{"variant": "as_run"}]
+        about = {"method": method, "seed": 0}
+        runs = [by_axes[frozenset((about | stage).items())] for stage in stages]
+        assert all(one not in runs[:i] for i, one in enumerate(runs))
+        assert len(runs) == {"flt_enc1": 6}.get(method, 4)
+        assert runs[-2] | {"method": 0} == runs[-1] | {"method": 0}
 
 
 def test_a_sampler_deals_as_many_images_whatever_the_number_of_clients():
+    held = {"classes_per_cluster": 3, "shared_classes": 1}
     more = {"samples_per_client": 90, "overlap": True}
     feds = [
-        federations.build(federation("digits", "as_written", 0, 1, n) | more)
-        for n in (10, 50)
+        federations.build(label_clusters(n_clients=n, **held, **more)) for n in (10, 50)
     ]
     assert all((fed.sizes == 90).all() for fed in feds)
     assert all(len(np.unique(own)) == 90 for fed in feds for own in fed.train)
-    other = {
-        job.axes["variant"]: job.axes["sampler"]
-        for job in studies.jobs("05", "small")
-        if "sampler" in job.axes
-    }
-    assert other == {"as_written": "250 per class", "as_run": "dealt once"}
+    _, others = grids("05")
+    other = {row.axes["variant"]: row.axes["sampler"] for row in others}
+    assert other == {"as_written": "per class", "as_run": "dealt once"}
 
 
 def test_levelled_clusters_have_sizes_as_their_numbers_of_classes():
@@ -93,10 +110,9 @@ def test_levelled_clusters_have_sizes_as_their_numbers_of_classes():
 
 
 def test_a_group_of_centroids_is_scored_without_labels():
-    (job,) = [job for job in studies.jobs("01", "demo") if job.kind == "study"]
-    found = centroids.sweep(
-        **{name: value for name, value in job.settings.items() if name != "function"}
-    )["tables"]
+    axes = {"kind": "pca", "pretrain": "digits", "latent": 16}
+    about = {"federation": label_clusters(), "encoder": axes, "clusterer": FCR}
+    found = centroids.sweep(**about, ks=[1, 2], starts=[42, 43])["tables"]
     assert (
         found["found"].query("cut == 'C given'")["ari"].eq(1).all()
     )  # the digits are easy, with any k and distance
@@ -108,9 +124,7 @@ def test_a_group_of_centroids_is_scored_without_labels():
         found["scores"]["clique"].between(0.8, 1).all()
         and found["scores"]["stability"].between(-1, 1).all()
     )
-    again = centroids.transformed(
-        *(job.settings[name] for name in ("federation", "encoder", "clusterer"))
-    )["numbers"]
+    again = centroids.transformed(**about)["numbers"]
     assert (
         again["ari_fitted"] == 1
         and again["ari_transformed"] > 0.8
@@ -122,7 +136,8 @@ def test_a_group_of_centroids_is_scored_without_labels():
     ("variant", "twice"), [("as_written", False), ("as_run", True)]
 )
 def test_neighbouring_clusters_share_images_only_as_run(variant, twice):
-    found = scenario2.holdings(federation("digits", variant, seed=0, shared_classes=1))
+    held = {"classes_per_cluster": 3, "shared_classes": 1, "variant": variant}
+    found = scenario2.holdings(label_clusters(**held))
     counts, clusters = found["arrays"]["label_counts"], found["arrays"]["clusters"]
     assert counts.shape == (25, 10) and len(clusters) == 25
     assert ((counts > 0).sum(axis=1) == 3).all()  # three labels each
@@ -162,10 +177,10 @@ def test_four_ways_to_cut(fitted):
 
 
 def test_the_study_of_cuts_says_what_each_way_finds():
-    (job,) = [job for job in studies.jobs("04", "demo") if job.kind == "study"]
-    found = scenario4.cuts(
-        **{name: value for name, value in job.settings.items() if name != "function"}
-    )
+    held = {"n_clients": 40, "classes_per_cluster": 2, "test": "clean", "seed": 0}
+    fed = fl.recipe("structured", "digits", **held).settings
+    both = {"as_written": FCR, "as_run": FCR | {"distance": "matching"}}
+    found = scenario4.cuts(fed, both, {"kind": "pixels"})
     table = found["tables"]["cuts"].set_index(["variant", "cut"])
     assert table.loc[("as_written", "C given"), "n_clusters"] == 5
     assert table.loc["as_written", "ari"].eq(1).all()
@@ -183,23 +198,21 @@ def test_the_smallest_clients_at_the_official_sizes():
 
 
 def test_handwriting_is_the_clients_own():
-    settings = scenario3.federation("demo")
+    settings = fl.recipe("pseudo_writers", "digits", n_clients=30, seed=0).settings
     images = scenario3.handwriting(settings, writers=2, each=3)["arrays"]["images"]
     fed = federations.build(settings)
     assert np.array_equal(images[1], fed.images[fed.train[1][:3]])
 
 
-@pytest.mark.parametrize(
-    ("profile", "count"), [("demo", 12), ("small", 126), ("paper", 234)]
-)
-def test_the_ablation_asks_for_eight_settings(profile, count):
-    jobs = studies.jobs("05", profile)
-    assert len(jobs) == count
-    for job in jobs:
-        fed, axes = job.settings["federation"], job.axes
-        trained = {
-            name: job.settings[name] for name in ("participation", "local_epochs")
-        }
-        assert {"clients": fed["n_clients"]} | trained == {
-            name: axes[name] for name in ("clients", *trained)
-        }
+@pytest.mark.parametrize(("profile", "count"), [("", 60 + 28), ("demo", 24 + 16)])
+def test_the_ablation_asks_for_its_settings(profile, count):
+    rows = trainings("05", profile)
+    assert len(rows) == count
+    if not profile:
+        about = ("n_clients", "participation", "local_epochs")
+        assert len({tuple(row.axes[name] for name in about) for row in rows}) == 8
+    for row in rows:
+        made = row.experiment
+        assert made.federation.settings["n_clients"] == row.axes["n_clients"]
+        assert made.participation == row.axes["participation"]
+        assert made.local_epochs == row.axes["local_epochs"]
