@@ -1,7 +1,9 @@
-"""A federation of real processes on this machine: `make flower`, and with DISTURB=1 one in which nodes and server die.
+"""A federation of real processes on this machine: `make flower`.
 
-A SuperLink and 8 SuperNodes talk over the loopback only. Each node has a file with the digits of one client; there are
-3 hidden groups, with three digits each. All processes end with this one, and all files are in a temporary folder.
+With DISTURB=1 nodes and server die on the way. A SuperLink and 8 SuperNodes talk over
+the loopback only. Each node has a file with the digits of one client; there are 3
+hidden groups, with three digits each. All processes end with this one, and all files
+are in a temporary folder.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ import numpy as np
 import fltnb as fl
 from fltnb.errors import FltnbError
 
-HERE, APP = "127.0.0.1", Path(__file__).resolve().parent
-CLIENTS, GROUPS = 8, 3
+HERE = "127.0.0.1"
+APP = Path(__file__).resolve().parent
+CLIENTS = 8
+GROUPS = 3
 START = 120  # seconds that processes get to start
 EPOCHS = 5  # of each round, where nodes and server die
 
@@ -33,23 +37,25 @@ class Federation:
     """The processes, and the folder with data, logs, checkpoints and outcomes."""
 
     def __init__(self, folder: Path, port: int | None, clients: int):
-        self.folder, self.processes = folder, {}
+        self.folder = folder
+        self.processes = {}
+        self.shown = 0  # lines of the server's log
         images = fl.load("digits")
         self.fed = fl.federations.label_clusters(
             images, n_clients=clients, n_clusters=GROUPS, classes_per_cluster=3
         )
         for number in range(clients):
-            parts = {
-                f"{name}_{part}": a
-                for part in ("train", "test")
-                for name, a in self._of(number, part).items()
-            }
+            parts = {}
+            for part in ("train", "test"):
+                x, y = self.fed.client(number, part)
+                parts[f"x_{part}"] = x[:, 0]
+                parts[f"y_{part}"] = y
             np.savez(folder / f"client{number}.npz", **parts)
         self.port = port or free_port()
         with socket.socket() as probe:
             if probe.connect_ex((HERE, self.port)) == 0:
                 raise FltnbError(
-                    f"Port {self.port} is in use: give another one, or leave --port out."
+                    f"Port {self.port} is in use: give another one, or none."
                 )
         connection = (
             '[superlink]\ndefault = "here"\n'
@@ -60,22 +66,14 @@ class Federation:
         self.env = os.environ | {
             "FLWR_HOME": str(folder),
             "FLWR_TELEMETRY_ENABLED": "0",
-        }
-        self.env |= {
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-        }
-        self.env |= {
             "OMP_NUM_THREADS": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 
-    def _of(self, number: int, part: str) -> dict[str, np.ndarray]:
-        x, y = self.fed.client(number, part)
-        return {"x": x[:, 0], "y": y}
-
     def begin(self, name: str, *command: str) -> None:
-        """Start a process in a group of its own, so that it can be ended with all that it started."""
+        """Start a process in a group of its own: what it starts ends with it."""
         with (self.folder / f"{name}.log").open("ab") as out:
             made = subprocess.Popen(
                 command,
@@ -88,7 +86,10 @@ class Federation:
         self.processes[name] = made
 
     def link(self, lasting: bool) -> None:
-        """Start the SuperLink, and wait until it listens; one with a ``lasting`` memory knows its nodes later."""
+        """Start the SuperLink, and wait until it listens.
+
+        One with a ``lasting`` memory knows its nodes after it was started again.
+        """
         memory = ("--database", str(self.folder / "link.db")) if lasting else ()
         where = ("--host", HERE, "--port", str(self.port), *memory)
         self.begin(
@@ -146,39 +147,30 @@ class Federation:
             return -1
 
     def wait(self, done, seconds: float, what: str) -> None:
-        """Wait for something to come true; FltnbError with the end of the log if it does not."""
-        due, shown = time.monotonic() + seconds, 0
+        """Wait for something to come true; FltnbError with the logs if it does not."""
+        due = time.monotonic() + seconds
         while not done():
-            shown = self._show(shown)
-            ended = (
-                any(
-                    self.processes[name].poll() is not None
-                    for name in ("superlink", "run")
-                )
-                and not done()
-            )
-            if ended or time.monotonic() > due:
-                raise FltnbError(
-                    f"Waited in vain for {what}:\n{self.log('run')}\n{self.log('superlink')}"
-                )
+            self._show()
+            ended = self._has_ended("superlink") or self._has_ended("run")
+            if (ended and not done()) or time.monotonic() > due:
+                logs = f"{self.log('run')}\n{self.log('superlink')}"
+                raise FltnbError(f"Waited in vain for {what}:\n{logs}")
             time.sleep(0.5)
 
-    def _show(self, shown: int) -> int:
+    def _has_ended(self, name: str) -> bool:
+        return self.processes[name].poll() is not None
+
+    def _show(self) -> None:
         """Print what the server newly said of clusters and rounds."""
-        said = [
-            line.split(":", 1)[1]
-            for line in self.log("run", None).splitlines()
-            if "INFO" in line
-        ]
-        told = [
-            line.strip()
-            for line in said
-            if line.strip().startswith(("Clusters", "Round", "Going on"))
-        ]
-        for line in told[max(shown, getattr(self, "shown", 0)) :]:
+        news = []
+        for line in self.log("run", None).splitlines():
+            if "INFO" in line:
+                said = line.split(":", 1)[1].strip()
+                if said.startswith(("Clusters", "Round", "Going on")):
+                    news.append(said)
+        for line in news[self.shown :]:
             print(f"  {line}", flush=True)
-        self.shown = max(len(told), getattr(self, "shown", 0))
-        return self.shown
+        self.shown = max(len(news), self.shown)
 
     def outcome(self, name: str) -> dict:
         """Return what the server wrote about a method."""
@@ -207,7 +199,10 @@ def free_port() -> int:
 
 
 def undisturbed(federation: Federation) -> None:
-    """Let transport signatures and FCR find the groups, train inside them, and with FedAvg."""
+    """Let transport signatures and FCR find the groups, and train inside them.
+
+    FedAvg trains beside them.
+    """
     begun = time.monotonic()
     federation.run()
     federation.wait(
@@ -217,36 +212,41 @@ def undisturbed(federation: Federation) -> None:
         name: federation.outcome(name)["clients"]
         for name in ("transport", "fcr", "fedavg")
     }
-    flat = {
-        one["node"]: one["accuracy"] for one in found["fedavg"]
-    }  # it asks for no sketches, and knows nodes only
+    # FedAvg asks for no sketches, and knows nodes only
+    flat = {one["node"]: one["accuracy"] for one in found["fedavg"]}
     print(
-        "\nclient  digits  transport  FCR   test accuracy: clusters  FedAvg   bytes up: sketch   models"
+        "\nclient  digits  transport  FCR   test accuracy: clusters  FedAvg   "
+        "bytes up: sketch   models"
     )
+    fed = federation.fed
     for number, one in enumerate(found["fcr"]):
-        digits = "".join(
-            map(str, np.unique(federation.fed.labels[federation.fed.train[number]]))
+        digits = "".join(map(str, np.unique(fed.labels[fed.train[number]])))
+        transport = found["transport"][number]["label"]
+        print(
+            f"{number:6}  {digits:>6}  {transport:9}  {one['label']:3}   "
+            f"{one['accuracy']:23.1f}  {flat[one['node']]:6.1f}   "
+            f"{one['bytes_sketch']:16,}  {one['bytes_up']:7,}"
         )
-        row = f"{number:6}  {digits:>6}  {found['transport'][number]['label']:9}  {one['label']:3}"
-        row += f"   {one['accuracy']:23.1f}  {flat[one['node']]:6.1f}"
-        print(f"{row}   {one['bytes_sketch']:16,}  {one['bytes_up']:7,}")
-    means = [
-        np.mean([each["accuracy"] for each in found[name]])
-        for name in ("fcr", "fedavg")
-    ]
-    print(f"  mean                          {means[0]:23.1f}  {means[1]:6.1f}")
+    clusters = np.mean([one["accuracy"] for one in found["fcr"]])
+    fedavg = np.mean([one["accuracy"] for one in found["fedavg"]])
+    print(f"  mean                          {clusters:23.1f}  {fedavg:6.1f}")
     print(f"{time.monotonic() - begun:.0f} s from `flwr run` to here.")
+
     for name in ("transport", "fcr"):
         labels = np.array([each["label"] for each in found[name]])
-        true = federation.fed.clusters
-        if not np.array_equal(labels[:, None] == labels, true[:, None] == true):
+        same = labels[:, None] == labels
+        if not np.array_equal(same, fed.clusters[:, None] == fed.clusters):
             raise SystemExit(
-                f"{name} did not find the groups: {labels.tolist()} instead of {true.tolist()}."
+                f"{name} did not find the groups: {labels.tolist()} instead of "
+                f"{fed.clusters.tolist()}."
             )
 
 
 def disturbed(federation: Federation) -> None:
-    """Kill two nodes in round 2, start one in round 3, kill the server in round 4, and check the final models."""
+    """Kill two nodes in round 2, start one in round 3, kill the server in round 4.
+
+    Then check the final models.
+    """
     options = {
         "cluster": "",
         "train": "fcr",
@@ -280,31 +280,27 @@ def disturbed(federation: Federation) -> None:
 
 
 def replayed(federation: Federation, outcome: dict) -> float:
-    """Compute the rounds here, with those clients that took part, and return how far the server's models are."""
+    """Return how far the server's models are from those of the same rounds done here.
+
+    The same clients take part.
+    """
     from fltnb import models, training
 
     label = {one["number"]: one["label"] for one in outcome["clients"]}
-    fed, spec = (
-        federation.fed,
-        training.TrainSpec(local_epochs=EPOCHS, batch_size=10, lr=0.1),
-    )
+    fed = federation.fed
+    spec = training.TrainSpec(local_epochs=EPOCHS, batch_size=10, lr=0.1)
     model = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     theta = np.repeat(model.init(0)[None], max(label.values()) + 1, axis=0)
-    with training.make_engine(
-        fed, model, spec, backend="serial", device="cpu"
-    ) as engine:
+    with training.make_engine(fed, model, spec, "serial", "cpu") as engine:
         for row in outcome["history"]:
             clients = np.array(row["clients"])
             rows = np.array([label[client] for client in clients])
-            trained = engine.train(theta, rows, clients, row["round"]).theta.astype(
-                np.float64
-            )
+            trained = engine.train(theta, rows, clients, row["round"])
+            local = trained.theta.astype(np.float64)
             for cluster in np.unique(rows):
-                theta[cluster] = np.average(
-                    trained[rows == cluster],
-                    axis=0,
-                    weights=fed.sizes[clients[rows == cluster]],
-                )
+                members = rows == cluster
+                sizes = fed.sizes[clients[members]]
+                theta[cluster] = np.average(local[members], axis=0, weights=sizes)
     with np.load(federation.folder / "fcr.npz") as file:
         return float(np.abs(file["models"] - theta).max())
 
@@ -325,17 +321,20 @@ def main() -> None:
         federation = None
         try:
             fl.flower.flwr_app()
-            federation = Federation(
-                Path(folder), options.port, CLIENTS + options.disturb
-            )
+            clients = CLIENTS + 1 if options.disturb else CLIENTS
+            federation = Federation(Path(folder), options.port, clients)
             print(
-                f"A SuperLink and {CLIENTS} SuperNodes on this machine; logs in {folder} while they run.",
+                f"A SuperLink and {CLIENTS} SuperNodes on this machine; logs in "
+                f"{folder} while they run.",
                 flush=True,
             )
             federation.link(lasting=options.disturb)
             for number in range(CLIENTS):
                 federation.node(number)
-            (disturbed if options.disturb else undisturbed)(federation)
+            if options.disturb:
+                disturbed(federation)
+            else:
+                undisturbed(federation)
         except FltnbError as error:
             raise SystemExit(str(error)) from None
         finally:

@@ -1,1 +1,4 @@
-"""A Flower App with clusters: the settings are in pyproject.toml, what to change for your own data in task.py."""
+"""A Flower App with clusters.
+
+Its settings are in pyproject.toml; what to change for your own data is in task.py.
+"""

@@ -1,4 +1,4 @@
-"""The node's side: a query for each clusterer, training and testing as in any Flower App."""
+"""The node's side: a query for each clusterer, training and testing as in any app."""
 
 from contextlib import contextmanager
 
@@ -11,7 +11,7 @@ app = ClientApp()
 
 
 def answer(message: Message, context) -> Message:
-    """Send this node's sketch to the server, which asks for it by the clusterer's name."""
+    """Send this node's sketch to the server, which asks by the clusterer's name."""
     from fltnb.flower import sketch_query
 
     from .task import clusterers
@@ -30,9 +30,8 @@ def engine_of(context):
     from fltnb import training
 
     fed, number = own_data(context)
-    with training.make_engine(
-        fed, *network(context.run_config), backend="pool", device="cpu", n_workers=1
-    ) as engine:
+    model, spec = network(context.run_config)
+    with training.make_engine(fed, model, spec, "pool", "cpu", n_workers=1) as engine:
         yield engine, number
 
 
@@ -40,19 +39,14 @@ def engine_of(context):
 def train(message: Message, context) -> Message:
     """Train the model that came, and send it back."""
     theta = message.content["arrays"]["theta"].numpy()
+    round = int(message.content["config"]["server-round"])
     with engine_of(context) as (engine, number):
-        done = engine.train(
-            theta[None], [0], [number], int(message.content["config"]["server-round"])
-        )
-        metrics = {
-            "num-examples": len(engine.fed.train[number]),
-            "loss": float(done.loss[0]),
-        }
+        done = engine.train(theta[None], [0], [number], round)
+        samples = len(engine.fed.train[number])
     arrays = ArrayRecord({"theta": Array(done.theta[0])})
-    return Message(
-        RecordDict({"arrays": arrays, "metrics": MetricRecord(metrics)}),
-        reply_to=message,
-    )
+    metrics = MetricRecord({"num-examples": samples, "loss": float(done.loss[0])})
+    content = RecordDict({"arrays": arrays, "metrics": metrics})
+    return Message(content, reply_to=message)
 
 
 @app.evaluate()
@@ -61,6 +55,7 @@ def evaluate(message: Message, context) -> Message:
     theta = message.content["arrays"]["theta"].numpy()
     with engine_of(context) as (engine, number):
         found = engine.evaluate(theta[None], [0], [number], "test")
-    right, total = int(found.correct[0]), int(found.total[0])
+    right = int(found.correct[0])
+    total = int(found.total[0])
     metrics = MetricRecord({"num-examples": total, "accuracy": 100 * right / total})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)

@@ -17,7 +17,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the methods one after the other; after a restart each goes on where it was."""
+    """Run the methods one after the other; each goes on where it was stopped."""
     config = context.run_config
     folder = Path(config["folder"]) if config["folder"] else None
     model, spec = network(config)

@@ -1,21 +1,23 @@
-"""What both sides of the app agree on, and a node's own data. This is the module to change for your own clients.
+"""What both sides of the app agree on, and a node's own data.
 
-Imports that take seconds stand inside functions: Flower starts a process for every message to a node.
+This is the module to change for your own clients. Imports that take seconds stand
+inside functions: Flower starts a process for every message to a node.
 """
 
 from pathlib import Path
 
 import numpy as np
 
-SHAPE, CLASSES = (1, 8, 8), 10  # of the network's inputs, and its outputs
+SHAPE = (1, 8, 8)  # of the network's inputs
+CLASSES = 10
 
 
 def clusterers() -> dict:
     """Return the clusterers by the names of the queries that ask for their sketches."""
     import fltnb as fl
 
-    # Tuned to 8 clients with raw pixels: the paper's neighbourhood of 15 and threshold of 1 take all for one group.
-    # Transport signatures have no threshold.
+    # Tuned to 8 clients with raw pixels: the paper's neighbourhood of 15 and threshold
+    # of 1 take all for one group. Transport signatures have no threshold.
     return {
         "fcr": fl.FCR(k=5, n_neighbors=3, threshold=0.3),
         "transport": fl.TransportSignatures(),
@@ -23,20 +25,20 @@ def clusterers() -> dict:
 
 
 def own_data(context):
-    """Return this node's samples, of the file that its setting ``data`` names, and its number among the clients.
+    """Return this node's samples, and its number among the clients.
 
-    The file is an .npz: ``x_train``, ``x_test`` (n, H, W), float32 as the network wants them; ``y_train``, ``y_test``.
+    The samples are of the file that its setting ``data`` names, an .npz: ``x_train``,
+    ``x_test`` (n, H, W), float32 as the network wants them; ``y_train``, ``y_test``.
     """
     from fltnb.federations import Federation
 
     number = int(context.node_config["partition-id"])
     with np.load(Path(context.node_config["data"])) as file:
-        x, y = (
-            np.concatenate([file[f"{name}_train"], file[f"{name}_test"]])
-            for name in "xy"
-        )
+        x = np.concatenate([file["x_train"], file["x_test"]])
+        y = np.concatenate([file["y_train"], file["y_test"]])
         train, test = np.split(np.arange(len(x)), [len(file["x_train"])])
-    # A federation of this client alone, at its own number: that is what its random draws are keyed by.
+    # A federation of this client alone, at its own number: that is what its random
+    # draws are keyed by.
     parts = {"train": [train] * (number + 1), "test": [test] * (number + 1)}
     return Federation(images=x, labels=y, n_classes=CLASSES, **parts), number
 
