@@ -16,7 +16,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import joblib
 import numpy as np
@@ -26,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from fltnb import paths
 from fltnb.errors import FltnbError
+from fltnb.provenance import processor
 
 from .common import load, refuse_unknown, write
 from .workloads import (
@@ -52,20 +52,10 @@ SHOWN = {
 }
 
 
-def processor_name() -> str:
-    """Return the processor's name, as well as it is known."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def machine() -> dict[str, str | int]:
     """Return what the numbers depend on."""
     about = {
-        "processor": processor_name(),
+        "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "cores": joblib.cpu_count(),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,51 +55,52 @@ def draws(
     return drawn
 
 
+@dataclass
 class Course:
-    """A run under way.
+    """A run under way: begun when this is made, or gone on with where it was.
 
     Attributes
     ----------
+    method, net, settings, context
+        Of the run.
+    federation : Federation
+        With all its changes.
+    make_engine : callable
+        Returns the engine of a federation, and closes the one before.
     done : Progress
+        How far the run is.
+    accuracy : dict
+        Split -> accuracy (M,) at the last evaluation, percent.
     fed : Federation
         The clients that are there now, with the data they hold now.
     engine : Engine
         That trains and evaluates them.
     begun : float
         When the run began on the monotonic clock, had it never been stopped.
-    accuracy : dict
-        Split -> accuracy (M,) at the last evaluation, percent.
     """
 
-    def __init__(
-        self,
-        method: Method,
-        federation: Federation,
-        net: Model,
-        settings: dict[str, Any],
-        context: Context,
-        make_engine: Callable[[Federation], Engine],
-    ):
-        self.method = method
-        self.federation = federation
-        self.net = net
-        self.settings = settings
-        self.context = context
-        self.make_engine = make_engine
-        self.phases = {phase.round: phase for phase in phases(federation)}
-        self.accuracy = {}
+    method: Method
+    federation: Federation
+    net: Model
+    settings: dict[str, Any]
+    context: Context
+    make_engine: Callable[[Federation], Engine]
+    done: Progress
+    accuracy: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def begin(self, done: Progress) -> None:
-        """Start the method, or go on where the run was."""
-        self.done = done
-        now = max(1, done.round)
+    def __post_init__(self):
+        self.phases = {phase.round: phase for phase in phases(self.federation)}
+        now = max(1, self.done.round)
         begun = [phase for phase in self.phases.values() if phase.round <= now]
         self.fed = begun[-1].fed
         self.engine = self.make_engine(self.fed)
-        self.begun = time.monotonic() - done.seconds
-        if done.round > 0:
-            return
+        self.begun = time.monotonic() - self.done.seconds
+        if self.done.round == 0:
+            self._start()
 
+    def _start(self) -> None:
+        """Let the method make its state."""
+        done = self.done
         done.state = self.method.start(self.fed, self.net, self.context)
         for name, value in done.state.arrays().items():
             if np.asarray(value).dtype == object:
@@ -114,8 +116,9 @@ class Course:
         if round == 1 or round not in self.phases:
             return
         _, self.fed, changed = self.phases[round]
+        state = self.done.state
         self.done.state = self.method.changed(
-            self.done.state, self.fed, self.net, changed, self.context
+            state, self.fed, self.net, changed, self.context
         )
         self.engine = self.make_engine(self.fed)
 

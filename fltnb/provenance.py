@@ -40,6 +40,16 @@ def environment() -> dict[str, Any]:
     }
 
 
+def processor() -> str:
+    """Return the processor's name, as well as it is known."""
+    with suppress(OSError):
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        model = re.search(r"^model name\s*:(.*)", about, re.MULTILINE)
+        if model:
+            return model[1].strip()
+    return platform.processor() or platform.machine()
+
+
 def _packages() -> dict[str, str]:
     """Versions of what decides numbers.
 
@@ -55,17 +65,10 @@ def _packages() -> dict[str, str]:
 
 def _hardware() -> str:
     """Cores, processor and, where torch is loaded and can use one, the GPU."""
-    processor = platform.processor() or platform.machine()
-    with suppress(OSError):
-        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        model = re.search(r"^model name\s*:(.*)", about, re.MULTILINE)
-        if model:
-            processor = model[1].strip()
-
     cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    text = f"{cores} x {processor}"
+    text = f"{cores} x {processor()}"
 
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():

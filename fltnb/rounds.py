@@ -32,8 +32,15 @@ if TYPE_CHECKING:
     from .models import Model
     from .training import Engine, TrainSpec
 
-__all__ = ["NUMBERS", "DivergedError", "Run", "check", "confusion", "participants"]
-__all__ += ["run"]
+__all__ = [
+    "NUMBERS",
+    "DivergedError",
+    "Run",
+    "check",
+    "confusion",
+    "participants",
+    "run",
+]
 
 
 def run(
@@ -126,8 +133,10 @@ def run(
             engine = training.make_engine(fed, net, spec, backend, device, n_workers)
             return open_engine.enter_context(engine)
 
-        course = Course(method, fed, net, settings, context, make_engine)
-        return _loop(course, Checkpoint(checkpoint, settings), progress, watch)
+        saved = Checkpoint(checkpoint, settings)
+        done = saved.load(method)
+        course = Course(method, fed, net, settings, context, make_engine, done)
+        return _loop(course, saved, progress, watch)
 
 
 # arguments of `run` that decide no numbers, or do so in a way of their own
@@ -149,9 +158,8 @@ def _loop(
 ) -> Run:
     rounds = course.settings["rounds"]
     eval_every = course.settings["eval_every"]
-    done = checkpoint.load(course.method)
-    course.begin(done)
     name = course.method.name
+    done = course.done
     bar = bars.bar(
         total=rounds, initial=done.round, desc=name, unit="round", shown=shown
     )

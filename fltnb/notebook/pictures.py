@@ -116,13 +116,13 @@ def _row(ax: Any, own: pd.DataFrame, place: int, looks: dict) -> None:
         ax.scatter(values, heights, color=color, marker=marker, zorder=3, **size)
 
 
-def agreement(lines: pd.DataFrame, method: str, near: float = NEAR) -> str:
+def agreement(lines: pd.DataFrame, method: str) -> str:
     """Say where a method's number agrees with print: a title for :func:`dots`."""
     own = lines[lines["method"] == method].assign(group=groups(lines))
     ours = own[own["source"].isin(["as_written", "as_run"])]
     where: dict[str, list[str]] = {}
     for head, part in ours.dropna(subset="printed").groupby("group", sort=False):
-        where.setdefault(_how(part, near), []).append(head)
+        where.setdefault(_how(part), []).append(head)
     if where:
         parts = [f"on {' and '.join(heads)} {how}" for how, heads in where.items()]
         return f"{label(method)}'s accuracy agrees with print {', '.join(parts)}"
@@ -131,10 +131,10 @@ def agreement(lines: pd.DataFrame, method: str, near: float = NEAR) -> str:
     return f"{label(method)} has {', '.join(parts)}: data of no paper"
 
 
-def _how(part: pd.DataFrame, near: float) -> str:
+def _how(part: pd.DataFrame) -> str:
     """Say which of one or two variants agree with print."""
     off = (part["value"] - part["printed"]).abs()
-    agreeing = part.loc[off <= near, "source"].tolist()
+    agreeing = part.loc[off <= NEAR, "source"].tolist()
     if not agreeing:
         return "neither way" if len(part) > 1 else "not at all"
     if len(agreeing) == len(part) > 1:

@@ -22,7 +22,6 @@ def mean_table(
     by: Sequence[str] = ("dataset", "variant", "method"),
     of: Sequence[str] = ("accuracy",),
     names: Names | None = None,
-    caption: str = "",
 ) -> display.HTML:
     """Lay out means over seeds: a row for each value of ``by``, a column per number.
 
@@ -33,7 +32,7 @@ def mean_table(
     for column in by:
         table[column] = [name_of(value, names) for value in table[column]]
     table.columns = [name_of(column, names) for column in table.columns]
-    return html(table, caption=f"{caption} {over_seeds(groups)}".strip())
+    return html(table, caption=over_seeds(groups))
 
 
 def axis_table(
