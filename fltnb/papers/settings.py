@@ -70,8 +70,8 @@ STAND_INS = {
 }
 """Data set of a run -> data set of the printed table that it stands in for."""
 BESIDE = {"dirichlet": "femnist"}
-"""Data set of a run -> data set on which a claim is tested that is tested on it as well;
-it stands beside no printed number."""
+"""Data set of a run -> data set on which a claim is tested that is tested on it as
+well; it stands beside no printed number."""
 SAME = {"emnist_balanced": STRUCTURED}
 """Data set of a run -> what the paper calls it: this one *is* EMNIST Balanced."""
 TOY = re.compile("digits|renderings")
