@@ -237,7 +237,8 @@ def check(
         raise FltnbError(
             f"{method.name} has a proximal term of its own: leave proximal out."
         )
-    spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | own)
+    training = {one.name: full[one.name] for one in fields(TrainSpec)}
+    spec = TrainSpec(**training | own)
 
     _check_phases(method, fed, full["rounds"])
     net = models.make(model, fed.input_shape, fed.n_classes)

@@ -36,11 +36,13 @@ def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]
     """
     rows = []
     for seed in range(seeds):
-        fed = federations.build({**federation, "seed": seed})
+        fed = federations.build(federation | {"seed": seed})
         made = PACFL(threshold).fit(*client_images(fed, "val", scaled=True))
-        told = {"threshold": made.labels_}
-        told["K"] = cut(made.linkage_, len(np.unique(fed.clusters)))
-        told["best cut"] = _best_cut(made.linkage_, fed.clusters)
+        told = {
+            "threshold": made.labels_,
+            "K": cut(made.linkage_, len(np.unique(fed.clusters))),
+            "best cut": _best_cut(made.linkage_, fed.clusters),
+        }
         for name, labels in told.items():
             ari = adjusted_rand_index(fed.clusters, labels)
             rows.append((seed, name, len(np.unique(labels)), ari))

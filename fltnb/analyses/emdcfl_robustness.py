@@ -15,9 +15,14 @@ from ..results import Job, compute
 
 Settings = Mapping[str, Any]
 
-NETWORKS = {"simple_cnn": "emdcfl_cnn", "vit_b16": "vit_b_16"}
-NETWORKS |= {"resnet18": "resnet18", "resnet50": "resnet50"}
-NETWORKS |= {"efficientnet_b3": "efficientnet_b3", "convnext_base": "convnext_base"}
+NETWORKS = {
+    "simple_cnn": "emdcfl_cnn",
+    "vit_b16": "vit_b_16",
+    "resnet18": "resnet18",
+    "resnet50": "resnet50",
+    "efficientnet_b3": "efficientnet_b3",
+    "convnext_base": "convnext_base",
+}
 """Networks of Table 5: name in print -> ours."""
 TABLE5_DATA = {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}
 """Data beside which Table 5 prints a network, where it is not CIFAR-10."""
@@ -31,7 +36,7 @@ def timed_pair(
     So their seconds are those of training. ``training``: options of
     :func:`fltnb.run`, ``rounds`` among them.
     """
-    how = {**training, "eval_every": training["rounds"], "seed": seed}
+    how = training | {"eval_every": training["rounds"], "seed": seed}
     methods = [Oracle(), EMDCFL(EMDClustering(0.025))]
     return [Job.training(federation, one.settings(), model, **how) for one in methods]
 
@@ -95,12 +100,15 @@ def table9(
     labels, _ = labels_at(found["distance"], references, 0.025)
     scopes = {"clusters": labels, "overall": np.zeros_like(labels), "true": clusters}
     rows = []
-    for name, held in {"hypothesis": last, "full_model": whole}.items():
+    for name, arrays in {"hypothesis": last, "full_model": whole}.items():
         for scope, groups in scopes.items():
-            rows.append((name, scope, _mean_inside(held["distance"], groups)))
+            mean = _mean_inside(arrays["distance"], groups)
+            rows.append((name, scope, mean))
 
-    numbers = {"n_clusters": int(labels.max()) + 1}
-    numbers["ari"] = float(adjusted_rand_index(clusters, labels))
+    numbers = {
+        "n_clusters": int(labels.max()) + 1,
+        "ari": float(adjusted_rand_index(clusters, labels)),
+    }
     printed = pd.DataFrame(rows, columns=["parameters", "scope", "value"])
     return {"numbers": numbers, "tables": {"printed": printed}}
 

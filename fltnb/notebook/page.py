@@ -91,6 +91,6 @@ def _tell(tested: pd.DataFrame) -> None:
     print(f"{signs.sum()} claims: {told}.")
     ours = tested[tested["variant"] != "printed"]
     for dataset, own in ours.groupby("dataset", sort=False):
-        phrases = dict.fromkeys(one for some in own["departs"] for one in some)
+        phrases = dict.fromkeys(own["departs"].explode().dropna())
         if phrases and dataset:
             print(f"Not the printed setting, {label(dataset)}: {', '.join(phrases)}.")
