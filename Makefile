@@ -1,6 +1,6 @@
 # What can be done here: type `make`. Works with GNU make 3.81 (macOS) and newer.
 
-PROFILE ?= $(or $(FLTNB_PROFILE),demo)
+PROFILE ?= demo
 JOBS    ?= 2
 NB      ?=
 FRESH   ?=
@@ -31,8 +31,8 @@ NAMES := $(basename $(notdir $(if $(NB),$(FOUND),$(FILES))))
 ifneq ($(words $(ASKED)),$(words $(FOUND)))
   $(error Unknown notebook in NB='$(NB)': choose from $(basename $(notdir $(FILES))))
 endif
-ifeq ($(filter demo small paper,$(PROFILE)),)
-  $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper)
+ifeq ($(filter demo paper,$(PROFILE)),)
+  $(error Unknown PROFILE '$(PROFILE)': choose demo or paper)
 endif
 ifneq ($(DATA),)
   ifeq ($(wildcard $(DATA)/.),)
@@ -53,7 +53,7 @@ endif
 help:
 	@echo "fltnb: four papers on clustered federated learning, as notebooks that run"
 	@echo
-	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
+	@echo "  make reproduce   run the notebooks; executed copies go to results/ (demo: a few minutes)"
 	@echo "  make report      write docs/report/ and README's tables anew from the committed results"
 	@echo "  make site        README, docs and all notebooks as a small static site: build/site, no network needed"
 	@echo "  make counts      how printed numbers were tested, paper by paper"
@@ -71,8 +71,7 @@ help:
 	@echo
 	@echo "Options, after the command:"
 	@echo "  PROFILE=demo     embedded digits, two CPU cores, minutes (this is the default)"
-	@echo "  PROFILE=small    the real data sets on two CPU cores: hours, said before it starts"
-	@echo "  PROFILE=paper    the published settings: a GPU, or days; said before it starts"
+	@echo "  PROFILE=paper    the notebooks' own parameters, on the real data sets: what is missing is said before it starts"
 	@echo "  NB=01            this notebook only, by number or name (default: all)"
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
@@ -127,13 +126,13 @@ results/$(PROFILE)/stamps/99_report.done: $(filter-out %/99_report.done,$(STAMPS
 reproduce: $(READY)
 	@$(if $(DASK),$(PY) -m fltnb workers "$(DASK)")
 	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
-	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb cost $(NAMES) --profile $(PROFILE) $(if $(AGAIN),--fresh))
+	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb compute all --plan $(if $(AGAIN),--fresh))
 	@# make compares times, `status` contents: what it calls stale has to run again
 	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) | awk '$$2 == "stale" {print "results/$(PROFILE)/stamps/" $$1 ".done"}' | xargs rm -f
 	@$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS); run=$$?; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
 	$(PY) -m fltnb report || run=1; \
-	echo "Executed notebooks and logs: results/$(PROFILE)/notebooks/   tables: results/$(PROFILE)/   pictures: figures/$(PROFILE)/"; \
+	echo "Executed notebooks and logs: results/$(PROFILE)/notebooks/"; \
 	exit $$run
 
 report: $(READY)
@@ -163,7 +162,7 @@ lint: $(READY)
 # pictures: those drawn on the way go elsewhere.
 test: lint
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
-	FLTNB_PROFILE= TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
+	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 
 bench: $(READY)
@@ -197,7 +196,7 @@ format: $(READY)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
 
 refresh: $(READY)
-	FLTNB_PROFILE= TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
+	TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
 	@$(PY) -m fltnb report
 

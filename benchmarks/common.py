@@ -89,7 +89,7 @@ def write(table, path) -> None:
 
 
 def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
-    """Write results/small/<name>: the table, every row with what it was measured on."""
+    """Write results/benchmarks/<name>: the table, every row with what it was measured on."""
     import pandas as pd
 
     from fltnb import paths
@@ -104,4 +104,4 @@ def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> Non
         torch=about["packages"]["torch"],
         finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
-    write(table, paths.ROOT / "results" / "small" / name)
+    write(table, paths.ROOT / "results" / "benchmarks" / name)

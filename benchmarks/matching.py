@@ -11,7 +11,7 @@ no run of FeSEM-MA starts like this. Pixels and labels are random.
 Seconds are processor time with one thread, the median over rounds; every network runs
 in a process of its own. One local epoch of one client, with FEMNIST's 227 samples in
 batches of 10, stands beside them for scale. ``--save`` writes
-results/small/matching_cost.csv.
+results/benchmarks/matching_cost.csv.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--networks", nargs="*", default=NETWORKS, help=f"of {', '.join(NAMES)}"
     )
     parser.add_argument(
-        "--save", action="store_true", help=f"write results/small/{SAVED}"
+        "--save", action="store_true", help=f"write results/benchmarks/{SAVED}"
     )
     parser.add_argument(
         "--one",

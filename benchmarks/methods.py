@@ -7,7 +7,7 @@ of its own, on the serial back end and with one thread, so that neither workers 
 neighbours in memory count. Seconds are processor time, tests after each round included:
 wall time depends on what else the machine does. Memory is the largest that the process
 ever had; what it had before the run (libraries, data) stands beside it. ``--save``
-writes results/small/methods_cost.csv.
+writes results/benchmarks/methods_cost.csv.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--rounds", type=int, default=ROUNDS, help=f"2 or more, {ROUNDS} by default"
     )
     parser.add_argument(
-        "--save", action="store_true", help=f"write results/small/{SAVED}"
+        "--save", action="store_true", help=f"write results/benchmarks/{SAVED}"
     )
     parser.add_argument(
         "--one", action="store_true", help="in this process, printed as JSON"

@@ -23,8 +23,6 @@ _MODULES = [
     ),
     *(
         "rounds",
-        "results",
-        "studies",
         "analyses",
         "experiments",
         "papers",
@@ -45,16 +43,19 @@ _OBJECTS = {
     ),
     **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
     "OwnModels": "methods.ownmodels",
-    **{"Job": "results", "compute": "results", "recipe": "federations.recipe"},
+    "recipe": "federations.recipe",
     **dict.fromkeys(
-        ("Clustering", "Distances", "Study", "Training", "grid"), "experiments"
+        ("Clustering", "Distances", "Study", "Training", "compute", "grid", "results"),
+        "experiments",
     ),
 }
 
 _OLD = {
     **{
-        "store": "results",
-        "oneshot": "results",
+        "store": "experiments",
+        "oneshot": "experiments",
+        "studies": "experiments",
+        "Job": "Training",
         "published": "papers",
         "report": "papers",
     },

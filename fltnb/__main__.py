@@ -5,13 +5,15 @@ import logging
 import os
 import signal
 import sys
-from collections import Counter
 
 from .errors import FltnbError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return the exit status: 0 fine, 1 something failed, 2 bad input, 130 interrupted."""
+    """Run one command; return the exit status.
+
+    0: fine, 1: something failed, 2: bad input, 130: interrupted.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -23,9 +25,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        logging.disable()  # the event loop's remarks on what was under way would bury the sentence
+        # The event loop's remarks on what was under way would bury the sentence.
+        logging.disable()
         print(
-            "Stopped: what was computed is kept, and the same command goes on from there.",
+            "Stopped: what was computed is kept, and the same command goes on from "
+            "there.",
             file=sys.stderr,
         )
         return 130
@@ -33,118 +37,85 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "python -m fltnb", description=__doc__.split(":")[0] + " of fltnb."
+        "python -m fltnb", description="The command line of fltnb."
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     parser.set_defaults(command=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    def command(
-        function, name: str, text: str, *shared: argparse.ArgumentParser
-    ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text, parents=shared)
+    def command(function, name: str, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(command=function)
         return sub
 
-    profile, fresh, dask, names = (
-        argparse.ArgumentParser(add_help=False) for _ in range(4)
-    )
-    profile.add_argument(
-        "--profile", default="demo", help="demo (default), small or paper"
-    )
-    fresh.add_argument("--fresh", action="store_true", help="ignore stored results")
-    dask.add_argument(
-        "--dask",
-        metavar="ADDRESS",
-        help="send the runs to this Dask scheduler (docs/cluster.md)",
-    )
-    names.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
-    sub = command(
-        _notebook,
-        "notebook",
-        "Run one notebook and keep its executed copy.",
-        profile,
-        fresh,
-        dask,
-    )
-    sub.add_argument("name", help="for example 01_scenario1, or 01")
+    one = "number or name, for example 01 or 01_scenario1"
+    text = "Run one notebook with papermill and keep its executed copy."
+    sub = command(_notebook, "notebook", text)
+    sub.add_argument("name", help=one)
+    _add_profile(sub)
+    _add_running(sub)
 
     text = "Show which notebooks are done, stale or failed, and how long they took."
-    sub = command(_status, "status", text, profile, names)
-    sub.add_argument(
-        "--check",
-        action="store_true",
-        help="exit with 1 unless every notebook shown is done",
-    )
-    text = (
-        "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger."
-    )
-    sub = command(_compute, "compute", text, profile, fresh, dask)
-    sub.add_argument("name", help="for example 01_scenario1, or 01")
-    sub.add_argument(
-        "--plan",
-        action="store_true",
-        help="show the missing jobs and their cost, compute nothing",
-    )
-    sub.add_argument(
-        "--budget",
-        metavar="TIME",
-        help="best value per minute first, stop in time: 150m, 2.5h",
-    )
-    sub.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="jobs at a time (default: what suits the profile)",
-    )
+    sub = command(_status, "status", text)
+    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
+    _add_profile(sub)
+    text = "exit with 1 unless every notebook shown is done"
+    sub.add_argument("--check", action="store_true", help=text)
 
-    text = "Say how long the missing jobs of notebooks take, from what like jobs took before."
-    command(_cost, "cost", text, profile, fresh, names)
-    sub = command(
-        _merge,
-        "merge",
-        "Add the ledgers of another machine's results/ folder to these.",
-    )
-    sub.add_argument("folder", help="that folder, with a sub-folder per profile")
+    text = "Compute what a notebook asks for, without Jupyter, into its ledger."
+    sub = command(_compute, "compute", text)
+    sub.add_argument("name", help=f"{one}, or all")
+    text = "parameters of notebooks/profiles/PROFILE (default: as they stand)"
+    sub.add_argument("--profile", default="", help=text)
+    sub.add_argument("--table", default="", help="one printed table only, such as T1")
+    text = "show what is missing and what it takes here; compute nothing"
+    sub.add_argument("--plan", action="store_true", help=text)
+    text = "best value a minute first, and stop in time: 150m, 2.5h"
+    sub.add_argument("--budget", metavar="TIME", help=text)
+    text = "experiments at a time (default: 1)"
+    sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    _add_running(sub)
+
+    text = "Add the ledgers of another machine's results/ folder to these."
+    command(_merge, "merge", text).add_argument("folder")
     command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
-    command(
-        _report,
-        "report",
-        "Write docs/report/ and README's tables from the committed results.",
-    )
-    sub = command(
-        _workers,
-        "workers",
-        "Show the workers of a Dask scheduler, or say why they cannot be used.",
-    )
-    sub.add_argument("address", help="tcp://host:port")
-    command(
-        _doctor,
-        "doctor",
-        "Say what this machine has and lacks: packages, processor, GPU, data.",
-    )
+    text = "Write docs/report/ and README's tables from the committed results."
+    command(_report, "report", text)
+    text = "Show the workers of a Dask scheduler, or say why they cannot be used."
+    command(_workers, "workers", text).add_argument("address", help="tcp://host:port")
+    text = "Say what this machine has and lacks: packages, processor, GPU, data."
+    command(_doctor, "doctor", text)
     return parser
 
 
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", default="demo", help="demo (default) or paper")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fresh", action="store_true", help="ignore stored results")
+    text = "send the runs to this Dask scheduler (docs/cluster.md)"
+    parser.add_argument("--dask", metavar="ADDRESS", help=text)
+
+
 def _notebook(options: argparse.Namespace) -> int:
-    from . import paths, runner, studies
+    from . import paths, runner
+    from .notebook.grids import notebook_file
 
     def announce(log):
         where = log.relative_to(paths.ROOT)
-        print(
-            f"{name}: started (profile {options.profile}; what it prints goes to {where})",
-            flush=True,
-        )
+        about = f"profile {options.profile}; what it prints goes to {where}"
+        print(f"{name}: started ({about})", flush=True)
 
     _use_dask(options.dask)
-    name = studies.full_name(options.name, runner.names())
+    name = notebook_file(options.name).stem
     report = runner.run_notebook(name, options.profile, options.fresh, announce)
+    took = duration(report["wall_s"])
     if report["status"] == "done":
-        print(f"{name}: done in {duration(report['wall_s'])}", flush=True)
+        print(f"{name}: done in {took}", flush=True)
         return 0
     where = report["output"].relative_to(paths.ROOT)
     print(
-        f"{name}: FAILED after {duration(report['wall_s'])}; see {where}\n    {report['error']}",
-        flush=True,
+        f"{name}: FAILED after {took}; see {where}\n    {report['error']}", flush=True
     )
     return 1
 
@@ -152,97 +123,80 @@ def _notebook(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from . import runner, studies
+    from . import runner
+    from .notebook.grids import notebook_file
 
-    wanted = {studies.full_name(name, runner.names()) for name in options.names}
-    rows = [
-        row
-        for row in runner.status(options.profile)
-        if not wanted or row["notebook"] in wanted
-    ]
-    head, table = ("notebook", "state", "wall time", "finished (UTC)", "note"), []
+    wanted = {notebook_file(name).stem for name in options.names}
+    rows = []
+    for row in runner.status(options.profile):
+        if not wanted or row["notebook"] in wanted:
+            rows.append(row)
+    table = []
     for row in rows:
         took = "" if row["wall_s"] is None else duration(row["wall_s"])
         finished = (row["finished"] or "")[:16].replace("T", " ")
         table.append((row["notebook"], row["state"], took, finished, row["note"]))
+    head = ("notebook", "state", "wall time", "finished (UTC)", "note")
     print(tabulate(table, head, "plain", disable_numparse=True))
     return int(options.check and any(row["state"] != "done" for row in rows))
 
 
 def _compute(options: argparse.Namespace) -> None:
-    from . import results, studies
-    from .results import plan
+    from .experiments import plan
+    from .notebook import grids
 
     if options.fresh:
         os.environ["FLTNB_FRESH"] = "1"  # workers see it too
     _use_dask(options.dask)
-    name = studies.full_name(options.name)
-    ledger = results.Ledger(options.profile, name)
-    jobs = studies.jobs(name, options.profile)
-    if not options.plan and options.budget is None:
-        done = studies.results(name, options.profile, n_jobs=options.jobs)
-        print(
-            f"{len(done)} jobs of {name} (profile {options.profile}) are in the ledger."
-        )
+    seconds = None
+    if options.budget is not None:
+        seconds = 60 * plan.minutes(options.budget)
+    names = [options.name]
+    if options.name == "all":
+        names = grids.with_experiments()
+    for name in names:
+        _compute_one(name, options, seconds)
+
+
+def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) -> None:
+    """Plan or compute one notebook, within so many seconds if there is a budget."""
+    from .notebook import compute
+
+    rows = compute.asked(name, options.profile, options.table)
+    keep = options.profile != "demo"
+    if not options.plan and seconds is None:
+        count = compute.compute_all(name, rows, keep, n_jobs=options.jobs)
+        where = "the ledger" if keep else "the local store"
+        print(f"Notebook {name}: {count} experiments are in {where}.")
         return
-    budget = None if options.budget is None else 60 * plan.minutes(options.budget)
-    planned, every = (
-        plan.plan(jobs, ledger, options.fresh),
-        len({job.id for job in jobs}),
-    )
-    total = sum(one.seconds for one in planned)
-    print(
-        f"{name}, profile {options.profile}: {every - len(planned)} of {every} jobs are there; the other"
-    )
-    print(
-        f"{len(planned)} take about {duration(total)} on two cores (~: guessed, no like job was measured)."
-    )
-    if options.plan:
+    planned = compute.missing(rows, options.fresh)
+    _tell(name, len({row.experiment.id for row in rows}), planned)
+    if options.plan and options.name != "all":
         for one in planned:
-            print(
-                f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.job}"
-            )
-        return
-    count = plan.within(
-        planned, budget, ledger.merge, ledgers=[results.Ledger("small", name)]
-    )
-    print(
-        f"{count} of {len(planned)} missing jobs were computed and are in {ledger.path('csv').name}."
-    )
+            cost = "not known" if one.seconds is None else duration(one.seconds)
+            print(f"  {cost:>12}  {one.rows[0]}")
+    elif planned and not options.plan:
+        count = compute.compute_within(name, planned, seconds, n_jobs=options.jobs)
+        print(f"{count} of {len(planned)} were computed and are in the ledger.")
 
 
-def _cost(options: argparse.Namespace) -> None:
-    from . import results, runner, studies
-    from .results import plan
-
-    asked = [
-        studies.full_name(name, sorted({*studies.NOTEBOOKS, *runner.names()}))
-        for name in options.names
-    ]
-    total = Counter()  # a notebook without jobs, such as the report, costs nothing
-    for name in [name for name in studies.NOTEBOOKS if not asked or name in asked]:
-        jobs = studies.jobs(name, options.profile)
-        missing = plan.plan(jobs, results.Ledger(options.profile, name), options.fresh)
-        timed = [one.seconds for one in missing if one.measured]
-        total.update(
-            jobs=len({job.id for job in jobs}),
-            missing=len(missing),
-            timed=len(timed),
-            seconds=sum(timed),
-        )
-    print(
-        f"Profile {options.profile}: {total['missing']} of {total['jobs']} jobs are to be computed;",
-        end=" ",
-    )
-    print(
-        f"the {total['timed']} whose like was timed before take about {duration(total['seconds'])} on two cores."
-    )
+def _tell(name: str, total: int, planned: list) -> None:
+    """Say how many experiments are there, and what the others take."""
+    known = [one.seconds for one in planned if one.seconds is not None]
+    unknown = len(planned) - len(known)
+    there = total - len(planned)
+    print(f"Notebook {name}: {there} of {total} experiments are stored.")
+    if known:
+        about = duration(sum(known))
+        print(f"{len(known)} of the others take about {about} on this machine.")
+    if unknown:
+        print(f"What {unknown} take is not known: nothing like them was timed here.")
 
 
 def _merge(options: argparse.Namespace) -> None:
-    from .results import ledger
+    from .experiments import merge_folder
 
-    for line in ledger.merge_folder(options.folder):
+    for line in merge_folder(options.folder):
         print(line)
 
 
@@ -260,8 +214,8 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _use_dask(address: str | None) -> None:
-    """Let this process and the kernels that it starts send their runs to a scheduler, if it answers."""
-    from .results import machines
+    """Let this process and its kernels send their runs to a scheduler."""
+    from .experiments import machines
 
     if address is not None:
         machines.connect(address)
@@ -270,19 +224,18 @@ def _use_dask(address: str | None) -> None:
 
 
 def _workers(options: argparse.Namespace) -> None:
-    from .results import machines
+    from .experiments import machines
 
     client = machines.connect(options.address)
     about = machines.check(client)
     threads = client.nthreads()
     for worker, there in sorted(about.items()):
-        print(
-            f"{worker}: {threads.get(worker, 1)} thread(s), {there['hardware']}, code {there['code']}"
-        )
+        count = threads.get(worker, 1)
+        print(f"{worker}: {count} thread(s), {there['hardware']}, code {there['code']}")
     print(f"{len(about)} worker(s) at {options.address}.")
 
 
-def _doctor(_: argparse.Namespace) -> int:
+def _doctor(options: argparse.Namespace) -> int:
     from . import doctor
 
     return doctor.show()
@@ -299,15 +252,12 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes} min {rest:02d} s"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a polite kill, too, ends the kernel and its workers
+    # A polite kill, too, ends the kernel and its workers.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

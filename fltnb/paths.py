@@ -20,11 +20,16 @@ HOME = Path(__file__).resolve().parent.parent
 ROOT = HOME if (HOME / "pyproject.toml").is_file() else Path.cwd()
 """The project's folder; of an installed wheel the working directory."""
 DAY = 24 * 60 * 60  # seconds
-PROFILES = ("stored", "demo", "small", "paper")
+PROFILES = ("stored", "demo", "paper")
+
+
+def ledgers() -> Path:
+    """Return the folder of the committed results, three files a notebook."""
+    return ROOT / "results" / "ledger"
 
 
 def results(profile: str) -> Path:
-    """Tidy CSV results of one profile."""
+    """Return the folder of the executed notebooks of one profile."""
     return ROOT / "results" / profile
 
 

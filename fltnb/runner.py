@@ -49,7 +49,7 @@ def run_notebook(
     Parameters
     ----------
     name : str, name of the notebook, without its ending
-    profile : {"demo", "small", "paper"}
+    profile : {"demo", "paper"}
     fresh : bool, compute again what the store already has
     announce : callable, optional, called with the log's path before the kernel starts
     """
@@ -67,10 +67,7 @@ def run_notebook(
     if announce:
         announce(log)
     start = time.monotonic()
-    # the kernel inherits these: else a profile set in the shell would win
-    wish = {"FLTNB_PROFILE": profile}
-    if fresh:
-        wish["FLTNB_FRESH"] = "1"
+    wish = {"FLTNB_FRESH": "1"} if fresh else {}  # the kernel inherits it
     with log.open("w", encoding="utf-8") as text, patch.dict(os.environ, wish):
         error = _execute(source, output, profile, text)
     how = {

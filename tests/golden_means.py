@@ -1,4 +1,4 @@
-"""Means over seeds of all that the ledgers of profile small hold, cell by cell.
+"""Means over seeds of all that the ledgers hold, cell by cell.
 
 A cell is a notebook, a kind of experiment and its axes without the seed.
 ``golden/means.jsonl.xz`` has a line for each; ``python -m tests.golden means`` adds
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from fltnb import paths
-from fltnb.results import Ledger
-from fltnb.results.job import COMMON
+from fltnb.experiments import Ledger
+from fltnb.experiments.grid import COMMON
 
 FILE = Path(__file__).parent / "golden" / "means.jsonl.xz"
 NOT_RESULTS = ("key", "record", "stopped", "seconds", "training_seconds")
@@ -35,8 +35,8 @@ def name_of(cell: dict) -> str:
 def lines() -> dict[str, dict]:
     """Return the cells of today's ledgers by name, with numbers by seed."""
     cells: dict[str, dict] = {}
-    for file in sorted(paths.results("small").glob("[0-9]*.csv")):
-        ledger = Ledger("small", file.stem)
+    for file in sorted(paths.ledgers().glob("[0-9]*.csv")):
+        ledger = Ledger(file.stem)
         words = {*COMMON, *ledger.axes}
         for line in ledger.lines:
             axes = {word: line[word] for word in sorted(words) if word in line}
@@ -58,7 +58,7 @@ def numbers_of(line: dict, axes: set[str]) -> dict[str, float]:
     for name, value in line.items():
         if name in axes or name in NOT_RESULTS or isinstance(value, str):
             continue
-        found[name] = float(value)
+        found[name.removesuffix(" found")] = float(value)
     return found
 
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from sklearn.cluster import KMeans
-from toys import refused
+from toys import refused, training
 
 import fltnb as fl
 from fltnb import checkpoint, methods, paths, rounds
 from fltnb.__main__ import main
-from fltnb.results import Job, Ledger, prepare, work
-from fltnb.results.computing import ignored_before
-from fltnb.results.finished import store_path
+from fltnb.experiments import Ledger, computing, prepare, saving
+from fltnb.experiments import train as train_module
+from fltnb.experiments.computing import ignored_before
+from fltnb.experiments.finished import store_path
 from fltnb.training import serial
 
 DIGITS = {
@@ -47,9 +48,7 @@ def fed():
 
 
 def spec(federation=DIGITS, method=None, model="mlp", rounds=2, **changes):
-    return Job.training(
-        federation, method or {"name": "fedavg"}, model, rounds, **changes
-    )
+    return training(federation, method or {"name": "fedavg"}, model, rounds, **changes)
 
 
 def compute(*specs):
@@ -242,12 +241,11 @@ def test_wrong_types_are_refused_before_work(fed, settings, says):
         *[{name: bad} for name, bad in WRONG.items()],
         {"method": {"name": "fedsem", "n_clusters": 11}},
         {"method": {"name": "flt", "clusterer": {"name": "FCR", "k": 999}}},
-        {"method": {"name": "flt", "clusterer": {"name": "FCR", "threshold": -1}}},
         {"method": {"name": "oracle"}, "federation": DIRICHLET},
     ],
 )
 def test_every_spec_is_checked_before_the_first_runs(bad, monkeypatch):
-    monkeypatch.setattr(work, "train", lambda *a: pytest.fail("started working"))
+    monkeypatch.setattr(computing, "train", lambda *a: pytest.fail("started working"))
     refused(".", compute, spec(), spec(**bad))
 
 
@@ -298,7 +296,7 @@ def test_one_unfitted_clusterer_serves_two_federations(fed):
 def test_fresh_keeps_the_old_result_until_the_new_one_is_there(monkeypatch):
     (first,) = compute(spec())
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(work, "run", lambda *a, **k: 1 / 0)
+        patch.setattr(train_module, "run", lambda *a, **k: 1 / 0)
         fl.compute([spec()], fresh=True, progress=False)
     assert fl.compute([spec()])[0].curves.equals(first.curves)
 
@@ -307,7 +305,7 @@ def test_fresh_makes_a_clustering_once_however_many_workers(monkeypatch):
     made = []
 
     def cached(since=0.0):
-        work.cached_arrays(
+        saving.cached_arrays(
             {"clusterer": "x"},
             lambda: made.append(1) or {"labels_": np.zeros(3)},
             since,
@@ -341,9 +339,9 @@ def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
         )
         disk.setattr(paths, "ROOT", tmp_path)
         refused(str(tmp_path / "figures"), fl.plots.save, Figure(), "00_x", "demo")
-        refused(str(tmp_path / "results"), Ledger("demo", "00").merge, [first])
+        refused(str(tmp_path / "results"), Ledger("00").merge, [first])
     monkeypatch.setattr(
-        work, "run", lambda *rest, **more: pytest.fail("computed again")
+        train_module, "run", lambda *rest, **more: pytest.fail("computed again")
     )
     assert compute(spec())[0].curves.equals(first.curves)
     assert not [
@@ -372,10 +370,11 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["compute", "nope"], "Unknown notebook 'nope'"),
-        (["compute", "00_start_here", "--profile", "big"], "Unknown profile 'big'"),
+        (["compute", "nope"], "There is no notebook 'nope'"),
+        (["compute", "00", "--profile", "big"], "The profile 'big' has no parameters"),
+        (["compute", "01", "--table", "T5"], "Notebook 01 has no table 'T5'"),
         (["compute", "00_start_here", "--jobs", "0"], "n_jobs"),
-        (["notebook", "nope"], "Unknown notebook 'nope'"),
+        (["notebook", "nope"], "There is no notebook 'nope'"),
     ],
 )
 def test_the_command_line_says_one_sentence_and_exits_with_2(words, says, capsys):

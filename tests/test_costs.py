@@ -84,7 +84,7 @@ def short():
     """
     asked = [row for grid in grids("06", profile="demo") for row in grid]
     (row,) = [row for row in asked if row.axes.get("study") == "traffic"]
-    job = row.experiment.job(row.axes)
+    job = row.experiment
     chosen = {}
     for name, settings in job.settings["methods"].items():
         # 8 x 8 pixels are their own 64 numbers

@@ -16,28 +16,33 @@ import pytest
 from dask import config
 from distributed import Client, LocalCluster
 from distributed.utils import get_mp_context
-from toys import label_clusters, refused
+from toys import refused, training
 
 import fltnb
 from fltnb import checkpoint, methods, paths
 from fltnb.__main__ import main
 from fltnb.errors import FltnbError
-from fltnb.results import Job, compute, computing, machines, prepare, work
-from fltnb.results.finished import load
+from fltnb.experiments import Row, compute, computing, machines, prepare
+from fltnb.experiments.finished import load
 
 pytestmark = pytest.mark.usefixtures("own_store")
 
 
-def quick(seed=0, **changes) -> Job:
+HELD = {"kind": "label_clusters", "dataset": "digits", "n_clients": 10}
+HELD |= {"n_clusters": 5, "classes_per_cluster": 2}
+
+
+def quick(seed=0, **changes) -> Row:
     clustering = {
         "name": "pca_km_hc",
         "kind": "PCAKMHC",
         "clusterer": {"name": "PCAKMeans", "k": 2},
     }
     method = changes.pop("method", clustering if seed == 0 else {"name": "fedavg"})
-    fed = label_clusters(n_clients=10)
-    return Job.training(
-        fed, method, **{"model": "mlp", "rounds": 4, "lr": 0.05, "seed": seed} | changes
+    return training(
+        HELD,
+        method,
+        **{"model": "mlp", "rounds": 4, "lr": 0.05, "seed": seed} | changes,
     )
 
 
@@ -124,7 +129,7 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
     assert not list(tmp_path.glob("*/jobs/*checkpoint*"))
     assert len(results[0].arrays["labels"]) == 10
 
-    monkeypatch.setattr(work, "train", lambda *a: pytest.fail("computed again"))
+    monkeypatch.setattr(computing, "train", lambda *a: pytest.fail("computed again"))
     assert_same(compute(specs, progress=False), results)
     monkeypatch.undo()
     monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "alone"))
@@ -294,7 +299,7 @@ def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
         "scale",
         lambda self, n=0, **jobs: asked.update(jobs),
     )
-    compute = lambda jobs: asked.update(specs=len(jobs), client=machines.active())  # noqa: E731
+    compute = lambda rows: asked.update(specs=len(rows), client=machines.active())  # noqa: E731
     monkeypatch.setattr(fltnb, "compute", compute, raising=False)
     names = {}
     try:

@@ -2,21 +2,23 @@
 9, and the cost benchmark.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import refused
+from toys import distances, refused
 
 import fltnb as fl
 from benchmarks import methods as cost
 from fltnb import models
 from fltnb.analyses import emdcfl_robustness as study
+from fltnb.experiments import compute
 from fltnb.methods import ownmodels
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.ownmodels import local_models, measure, pair_numbers, plateau
 from fltnb.metrics import adjusted_rand_index
-from fltnb.results import Finished, Job, compute
 
 DIGITS = {
     "kind": "rotated_copies",
@@ -157,7 +159,7 @@ def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     )
     wanted = [{"name": "EMDClustering"}, {"name": "last layer"}, {"name": "parameters"}]
     first = compute(
-        [Job.distances(DIGITS, "mlp32", TRAINING, how) for how in wanted],
+        [distances(DIGITS, "mlp32", TRAINING, how) for how in wanted],
         progress=False,
     )
     assert len(calls) == 1 and all(one.numbers["training_seconds"] > 0 for one in first)
@@ -217,12 +219,12 @@ def test_numbers_of_matrices_by_hand():
 
 
 def test_tables_4_5_and_9_by_hand(monkeypatch):
-    each = [
-        {"distance": matrix, "clusters": np.array([0, 0, 1])}
-        for matrix in (EMD, PARAMETERS / 2, PARAMETERS)
-    ]
-    each = [Finished("", "distances", {}, {}, arrays=arrays) for arrays in each]
-    monkeypatch.setattr(study, "compute", lambda *_, **__: each)
+    each = {"EMDClustering": EMD, "parameters": PARAMETERS}
+    each["last layer"] = PARAMETERS / 2
+    fed = SimpleNamespace(clusters=np.array([0, 0, 1]))
+    monkeypatch.setattr(study.federations, "build", lambda settings: fed)
+    monkeypatch.setattr(study, "local_models", lambda *_: ())
+    monkeypatch.setattr(study, "measure", lambda _, how, seed: (each[how["name"]], 0))
     found = study.table9({}, "mlp", 0)
     value = found["tables"]["printed"].set_index(["parameters", "scope"])["value"]
     assert found["numbers"] == {"n_clusters": 2, "ari": 1.0}
@@ -230,11 +232,9 @@ def test_tables_4_5_and_9_by_hand(monkeypatch):
     assert value["hypothesis", "clusters"] == 0.5
     assert value["full_model", "overall"] == pytest.approx(10 / 3)
 
-    pair = [
-        Finished("", "training", {}, {"seconds": seconds})
-        for seconds in (3600.0, 4320.0)
-    ]
-    monkeypatch.setattr(study, "compute", lambda *_, **__: pair)
+    took = {"oracle": 3600.0, "emdcfl": 4320.0}
+    done = lambda method, *_, **__: SimpleNamespace(seconds=took[method.name])  # noqa: E731
+    monkeypatch.setattr(study, "run", done)
     found = study.table4(DIGITS, "mlp", rounds=1, batch_size=1)
     assert found["tables"]["printed"]["value"].tolist() == [1, 1.2] and found[
         "numbers"

@@ -5,8 +5,8 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import experiments, paths
+from fltnb.experiments import Ledger
 from fltnb.notebook.grids import code_cells, grids, tagged_cells
-from fltnb.results import Ledger
 
 
 def run(method, seed, rounds=2):
@@ -40,7 +40,9 @@ def store(tmp_path, monkeypatch):
 
 def test_what_is_not_stored_is_counted_and_computed_when_asked(store):
     grid = fl.grid(run, method=["fedavg", "local"], seed=0)
-    assert repr(fl.results(grid)) == "0 of 2 runs; 2 are not stored"
+    assert repr(fl.results(grid)) == (
+        "0 of 2 runs; 2 are not stored (what they take on this machine is not known)"
+    )
     found = fl.results(grid, compute=True)
     assert repr(found) == "2 of 2 runs"
     assert found.runs["method"].tolist() == ["fedavg", "local"]
@@ -74,6 +76,6 @@ def test_every_stored_result_of_a_page_is_asked_for_by_its_grids(notebook):
         asked |= set(fl.results(grid).runs["key"])
 
     (name,) = (file.stem for file in FILES if file.stem[:2] == notebook)
-    stored = {line["key"]: line for line in Ledger("small", name).lines}
+    stored = {line["key"]: line for line in Ledger(name).lines}
     lost = [line for key, line in stored.items() if key not in asked]
     assert not lost, f"{len(lost)} results of {name} are shown nowhere: {lost[0]}"

@@ -12,8 +12,8 @@ from toys import leaf_file, rebuilt, refused, toy_set, write_leaf
 import fltnb as fl
 from fltnb import federations
 from fltnb.data import leaf
+from fltnb.experiments.key import names_in
 from fltnb.federations import Federation, divided, shuffled
-from fltnb.results.job import names_in
 
 SKEWED = {"kind": "dirichlet", "n_clients": 12, "alpha": 0.1}
 TWO_EACH = {

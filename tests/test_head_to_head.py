@@ -4,14 +4,15 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from toys import refused
+from toys import clustering, refused
 
 import fltnb as fl
 from fltnb.clustering.noise import noisy, typical_length
+from fltnb.experiments import Row, compute
 from fltnb.federations.backdoor import GREEN, shade
+from fltnb.federations.recipe import Recipe
 from fltnb.methods.ownmodels import OwnModels
 from fltnb.metrics import adjusted_rand_index
-from fltnb.results import Job, compute
 
 BASE = {
     "kind": "label_clusters",
@@ -170,7 +171,7 @@ def test_fcr_gets_its_noisy_centroids(groups, monkeypatch):
 
 def clustered(*settings, **options):
     """Final numbers of a clustering job."""
-    return compute(Job.clustering(*settings, **options), progress=False)[0].numbers
+    return compute([clustering(*settings, **options)], progress=False)[0].numbers
 
 
 def test_pacfl_gets_the_classes():
@@ -196,13 +197,9 @@ def test_noise_and_own_models_refuse():
         OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed,
         fl.federations.build(HELD),
     )
-    refused(
-        "for EMDClustering alone", clustered, HELD, {"name": "FCR"}, {"kind": "own"}
-    )
-    refused(
-        "epochs",
-        clustered,
-        HELD,
-        {"name": "EMDClustering"},
-        {"kind": "own", "epochs": 3},
-    )
+    refused("for EMDClustering alone", grouped, fl.FCR(2))
+
+
+def grouped(clusterer):
+    experiment = fl.Clustering(Recipe(HELD), clusterer, OwnModels())
+    return compute([Row({}, experiment)], progress=False)

@@ -27,5 +27,5 @@ def test_floors_are_few():
     )["tool"]["importlinter"]
     order = contract["contracts"][0]
     assert (
-        order["type"] == "layers" and order["exhaustive"] and len(order["layers"]) <= 13
+        order["type"] == "layers" and order["exhaustive"] and len(order["layers"]) <= 9
     )

@@ -4,11 +4,9 @@ inside notebooks.
 
 import nbformat
 import numpy as np
-import pandas as pd
 import pytest
 from nbformat import v4
 from notebook_rules import is_page, problems, visible_lines
-from toys import refused
 
 from fltnb import notebook as helpers
 from fltnb import paths
@@ -151,67 +149,6 @@ def test_addresses_relative_paths_and_pictures_are_no_paths_of_a_machine(tmp_pat
         v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})
     ]
     assert check(notebook, tmp_path) == []
-
-
-@pytest.fixture(autouse=True)
-def no_profile_in_environment(monkeypatch):
-    monkeypatch.delenv("FLTNB_PROFILE", raising=False)
-
-
-def test_environment_replaces_the_default_only_and_unknown_profiles_are_refused(
-    monkeypatch,
-):
-    assert helpers.setup("x", "stored").profile == "stored"
-    for environment, asked, got in (
-        ("", "stored", "stored"),
-        ("demo", "stored", "demo"),
-        ("demo", "paper", "paper"),
-    ):
-        monkeypatch.setenv("FLTNB_PROFILE", environment)
-        assert helpers.setup("x", asked).profile == got
-    for environment, asked in (("", "huge"), ("huge", "stored")):
-        monkeypatch.setenv("FLTNB_PROFILE", environment)
-        refused(
-            "Unknown profile 'huge': choose one of stored, demo, small, paper",
-            helpers.setup,
-            "x",
-            asked,
-        )
-
-
-def test_markdown_table_by_hand():
-    columns = {
-        "method": ["FLT|a", "Fed\nAvg"],
-        "accuracy": [97.985, np.nan],
-        "n": [3, 40],
-        "gain": [-0.001, 2.0],
-    }
-    assert helpers.to_markdown(pd.DataFrame(columns)).splitlines() == [
-        "| method   |   accuracy |   n |   gain |",
-        "|:---------|-----------:|----:|-------:|",
-        "| FLT\\|a   |      97.98 |   3 |   0.00 |",
-        "| Fed Avg  |            |  40 |   2.00 |",
-    ]
-
-
-def test_markdown_keeps_text_that_looks_like_a_number_and_shows_a_named_index():
-    table = pd.DataFrame(
-        {("mean", "paper"): ["1e3", "007"]}, index=pd.Index(["a", "b"], name="who")
-    )
-    lines = helpers.to_markdown(table, digits=0).splitlines()
-    assert lines[0].split() == ["|", "who", "|", "mean", "paper", "|"]
-    assert lines[2].split() == ["|", "a", "|", "1e3", "|"]
-    assert lines[3].split() == ["|", "b", "|", "007", "|"]
-
-
-def test_shown_table_is_markdown_and_an_empty_one_has_its_header(monkeypatch):
-    assert helpers.to_markdown(pd.DataFrame({"a": [], "b": []})).splitlines()[
-        0
-    ].split() == ["|", "a", "|", "b", "|"]
-    shown = []
-    monkeypatch.setattr("IPython.display.display", shown.append)
-    helpers.show_table(pd.DataFrame({"a": [1.26]}), digits=1)
-    assert [item._repr_markdown_() for item in shown] == ["|   a |\n|----:|\n| 1.3 |"]
 
 
 def test_versions_name_what_decides_the_numbers(capsys):

@@ -13,7 +13,6 @@ import pytest
 from toys import refused
 
 from fltnb import papers, paths
-from fltnb.papers import checks
 from fltnb.papers.settings import NOTEBOOKS, printed_setting
 
 OFFICIAL = "official release"
@@ -114,7 +113,6 @@ def ran(results, paper, table):
 def root(tmp_path, monkeypatch):
     """An empty project: no results, no figures."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
-    checks._noted.clear()
     return tmp_path
 
 
@@ -698,133 +696,6 @@ def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_
     tables = {("k0", "printed"): [{"method": "oracle", "value": 2.5}]}
     hours = Fake(study | {"table": "T4", "method": ""}, tables=tables)
     assert list(ran(hours, "emdcfl", "T4")["mean"]) == [2.5]
-
-
-def test_checks_are_one_line_each(root, capsys):
-    real, standing = (
-        Fake({}, {"seed": 1, "key": "k9"}),
-        Fake({"dataset": "pseudo_writers"}),
-    )
-    papers.check(
-        "flt-t1-1",
-        "FLT finds the clusters",
-        np.bool_(True),
-        "ARI 1.00",
-        results=real,
-        must=True,
-    )
-    papers.check(
-        "flt-t3-1", "FLT is best", np.array([False]), "-1.7 points", results=standing
-    )
-    papers.check("", "All is well", True, standin=True)
-    papers.check(
-        "flt-t5-1",
-        "FLT above FedSEM",
-        pd.Series([True, False]),
-        "3 of 4 pairs",
-        seeds=1,
-    )
-    papers.check(
-        "flt-t5-2", "M hardly matters", "not tested", "one M only", standin=True
-    )
-    assert capsys.readouterr().out.splitlines() == [
-        "holds: FLT finds the clusters (ARI 1.00)",
-        "stand-in only: FLT is best (does not hold on pseudo-writers; -1.7 points; "
-        "one seed)",
-        "holds: All is well",
-        "mixed: FLT above FedSEM (3 of 4 pairs; one seed)",
-        "not tested: M hardly matters (one M only)",
-    ]
-    papers.check("", "All is well", False)  # a cell run again
-    papers.write("01_scenario1", "stored")
-    file = paths.results("stored") / "01_scenario1_claims.csv"
-    assert file == root / "results" / "stored" / "01_scenario1_claims.csv"
-    found = checks.checks()
-    assert list(found["verdict"]) == [
-        "holds",
-        "stand-in only",
-        "does not hold",
-        "mixed",
-        "not tested",
-    ]
-    assert one(found, sentence="All is well")["evidence"] == ""  # and no NaN
-    papers.write("02_scenario2", "stored")
-    assert (
-        len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0
-    )  # written once
-    verdict = papers.checked_claims().set_index("id")["verdict"][
-        ["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-fig2"]
-    ]
-    assert list(verdict) == ["holds", "stand-in only", "mixed", "not tested"]
-
-
-@pytest.mark.parametrize(
-    ("dataset", "model", "weak"),
-    [
-        *[("pacs", "lenet", True), ("pacs", "resnet18", False), ("pacs", "", False)],
-        *[
-            ("rotated_cifar10_min", "lenet", True),
-            ("rotated_mnist", "lenet", False),
-            ("cifar10", "lenet", False),
-        ],
-    ],
-)
-def test_a_network_without_the_papers_pretraining_stands_in_for_it(
-    dataset, model, weak
-):
-    assert checks._only_stand_ins(Fake({"dataset": dataset, "model": model})) == weak
-
-
-@pytest.mark.parametrize(
-    "verdict", [float("nan"), np.array([1.0]), [], [True, None], 1, None, "yes"]
-)
-def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(
-    root, capsys, verdict
-):
-    refused(r"instead of True or False|Unknown verdict", papers.check, "", "x", verdict)
-    refused("Unknown claim 'flt-t99'", papers.check, "flt-t99", "x", True)
-    with pytest.raises(AssertionError, match=r"does not: weights sum to 1$"):
-        papers.check("", "weights sum to 1", False, must=True)
-    assert capsys.readouterr().out == "does not hold: weights sum to 1\n"
-
-
-@pytest.mark.parametrize(
-    ("profiles", "verdict"),
-    [
-        ({"small": ("holds", "holds")}, "holds"),
-        ({"small": ("holds", "does not hold")}, "mixed"),
-        ({"small": ("does not hold", "not tested")}, "does not hold"),
-        ({"small": ("holds",), "paper": ("does not hold",)}, "mixed"),
-        ({"small": ("not tested",), "paper": ("holds",)}, "holds"),
-        ({"small": ("not tested",), "demo": ("holds",)}, "not tested"),
-        (
-            {"small": ("does not hold",), "stored": ("holds",)},
-            "holds",
-        ),  # written from the best evidence there is
-        ({"stored": ("stand-in only", "holds")}, "holds"),  # as far as tested
-        ({"stored": ("stand-in only", "not tested")}, "stand-in only"),
-    ],
-)
-def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(
-    root, profiles, verdict
-):
-    for profile, words in profiles.items():
-        for number, word in enumerate(words):
-            papers.check("flt-t1-1", f"It is so, {number}", word, "why")
-        papers.write("01_scenario1", profile)
-    claim = one(papers.checked_claims(), id="flt-t1-1")
-    assert claim["verdict"] == verdict and all(
-        why == "why" for *_, why in claim["evidence"]
-    )
-    assert claim["part"] == (
-        "hold" in verdict
-        and ("not tested" in str(profiles) or "stand-in" in str(profiles))
-    )
-    paths.results("small").mkdir(parents=True, exist_ok=True)
-    (paths.results("small") / "02_scenario2_claims.csv").write_text(
-        "", encoding="utf-8"
-    )
-    refused(r"results/small/02_scenario2_claims\.csv cannot be read", checks.checks)
 
 
 def test_the_report_shows_numbers_claims_and_what_departs(root):

@@ -13,7 +13,7 @@ import pytest
 from matplotlib import colors as mcolors
 from toys import refused
 
-from fltnb import notebook, papers, paths, plots
+from fltnb import papers, paths, plots
 from fltnb.errors import FltnbError
 
 mpl.use("Agg")
@@ -128,7 +128,7 @@ def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_chea
     )
 
 
-@pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("small", 150)])
+@pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("paper", 150)])
 def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path / profile)
 
@@ -151,9 +151,7 @@ def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
     assert all(b"CreationDate" not in content for content in first.values())
 
 
-def test_show_saves_displays_and_closes_and_bad_names_write_nothing(
-    tmp_path, monkeypatch
-):
+def test_bad_names_write_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path)
     for name, profile in (
         ("../x", "demo"),
@@ -164,12 +162,6 @@ def test_show_saves_displays_and_closes_and_bad_names_write_nothing(
         with pytest.raises(FltnbError):
             plots.save(plt.figure(), name, profile)
     plt.close("all")
-    displayed = []
-    monkeypatch.setattr("IPython.display.display", displayed.append)
-    fig, _ = plots.panels(1, (5, 2))
-    notebook.Settings("01_scenario1", "demo").show(fig, "word")
-    assert [path.name for path in tmp_path.iterdir()] == ["01_word.png"]
-    assert displayed[0].width == 500 and not plt.get_fignums()
 
 
 def test_curves_draw_means_and_bands_into_given_axes():

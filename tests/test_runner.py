@@ -11,11 +11,11 @@ from nbformat import v4
 from toys import refused
 
 from fltnb import __main__ as cli
-from fltnb import paths, provenance, runner, studies
-from fltnb.results import Job
+from fltnb import paths, provenance, runner
+from fltnb.notebook.grids import notebook_file
 
-PARAMETERS = """profile: str = "demo"  # which
-n: int = 3  # how many"""
+PARAMETERS = """n = 3  # how many
+compute = False"""
 
 
 @pytest.fixture
@@ -26,10 +26,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     monkeypatch.setattr(provenance, "code_digest", lambda: "v1")
     monkeypatch.delenv("FLTNB_FRESH", raising=False)
-    monkeypatch.setenv(
-        "FLTNB_PROFILE", "paper"
-    )  # a shell's wish must not reach a notebook that was given a profile
-    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks/profiles/demo").mkdir(parents=True)
     return tmp_path
 
 
@@ -46,6 +43,8 @@ def write(project, name, *codes):
     }
     file = project / "notebooks" / f"{name}.ipynb"
     nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), file)
+    demo = project / "notebooks/profiles/demo" / f"{name[:2]}.yaml"
+    demo.write_text("n: 2")
     return file
 
 
@@ -59,38 +58,37 @@ def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(
     project, monkeypatch
 ):
     code = f"""import os, pathlib, sys
-print(profile, n, os.environ['FLTNB_PROFILE'], os.environ.get('FLTNB_FRESH'))
+print(n, compute, os.environ.get('FLTNB_FRESH'))
 print(sys.prefix == {sys.prefix!r}, pathlib.Path.cwd().name)
 print('aside', file=sys.stderr)"""
     file = write(project, "00_a", code)
     assert state() == "not run"
 
-    report = runner.run_notebook("00_a", "small")
+    report = runner.run_notebook("00_a", "paper")
 
     assert (report["status"], report["error"]) == ("done", "")
-    assert report["output"] == project / "results/small/notebooks/00_a.ipynb"
+    assert report["output"] == project / "results/paper/notebooks/00_a.ipynb"
     assert report["log"].read_text().splitlines() == [
-        "small 3 small None",
+        "3 True None",
         "True notebooks",
         "aside",
     ]
     executed = nbformat.read(report["output"], as_version=4)
-    assert "small 3" in executed.cells[-1].outputs[0].text
+    assert "3 True" in executed.cells[-1].outputs[0].text
     assert set(executed.metadata) == {"kernelspec", "language_info"}
     assert [set(cell.metadata) - {"tags"} for cell in executed.cells] == [set()] * len(
         executed.cells
     )
-    assert (project / "results/small/stamps/00_a.done").exists()
-    stamp = json.loads((project / "results/small/stamps/00_a.json").read_text())
+    assert (project / "results/paper/stamps/00_a.done").exists()
+    stamp = json.loads((project / "results/paper/stamps/00_a.json").read_text())
     assert (
         stamp["status"] == "done"
         and stamp["code"] == "v1"
         and stamp["finished"].endswith("+00:00")
     )
     assert stamp["wall_s"] == report["wall_s"] > 0
-    assert os.environ["FLTNB_PROFILE"] == "paper"
 
-    assert (state(profile="small"), state(profile="demo")) == ("done", "not run")
+    assert (state(profile="paper"), state(profile="demo")) == ("done", "not run")
     notebook = nbformat.read(file, as_version=4)
     notebook.cells[-1].outputs = [v4.new_output("stream", text="other outputs")]
     notebook.metadata["noise"] = 1
@@ -102,7 +100,7 @@ print('aside', file=sys.stderr)"""
         notebook.cells[0].source = f"# {title}"
         nbformat.write(notebook, file)
         monkeypatch.setattr(provenance, "code_digest", lambda code=code: code)
-        assert state(profile="small") == found
+        assert state(profile="paper") == found
 
 
 def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
@@ -134,8 +132,8 @@ def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
 
 
 def test_a_fresh_run_says_so_to_the_notebook_alone(project):
-    write(project, "00_a", "import os; print(profile, n, os.environ['FLTNB_FRESH'])")
-    assert runner.run_notebook("00_a", fresh=True)["log"].read_text() == "demo 3 1\n"
+    write(project, "00_a", "import os; print(n, compute, os.environ['FLTNB_FRESH'])")
+    assert runner.run_notebook("00_a", fresh=True)["log"].read_text() == "2 True 1\n"
     assert "FLTNB_FRESH" not in os.environ
 
 
@@ -148,9 +146,8 @@ def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
 
 def test_the_number_of_a_notebook_names_it(project):
     write(project, "01_b", "1")
-    assert {
-        studies.full_name(name, runner.names()) for name in ("01", "01_b", "01_b.ipynb")
-    } == {"01_b"}
+    names = {notebook_file(name).stem for name in ("01", "01_b", "01_b.ipynb")}
+    assert names == {"01_b"}
 
 
 @pytest.mark.parametrize(
@@ -217,7 +214,7 @@ def test_status_table_and_check(project, capsys):
     assert cli.main(["status", "07_x"]) == 2
     assert (
         capsys.readouterr().err
-        == "Unknown notebook '07_x': choose one of 00_a, 01_b, 02_c.\n"
+        == "There is no notebook '07_x': choose one of 00_a, 01_b, 02_c.\n"
     )
 
 
@@ -251,37 +248,32 @@ def test_notebook_command_tells_start_end_failure_and_interrupt(
     assert "same command goes on" in capsys.readouterr().err
 
 
+EXPERIMENT = """import fltnb as fl
+def run(dataset, seed):
+    fed = fl.recipe("label_clusters", dataset, n_clients=6, n_clusters=2, classes_per_cluster=2)
+    return fl.Training(fed, fl.methods.FedAvg(), "mlp", rounds=n, seed=seed)
+found = fl.results(fl.grid(run, dataset="digits", seed=[0, 1]), compute=compute)"""
+
+
 def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
-    fed = {
-        "kind": "label_clusters",
-        "dataset": "digits",
-        "n_clients": 6,
-        "n_clusters": 2,
-        "classes_per_cluster": 2,
-    }
-    jobs = [
-        Job.training(
-            fed, {"name": "fedavg"}, "mlp", 2, seed=seed, axes={"dataset": "digits"}
-        )
-        for seed in (0, 1)
-    ]
-    monkeypatch.setattr(studies, "jobs", lambda name, profile: jobs)
-    assert cli.main(["compute", "01", "--plan"]) == 0
-    out = capsys.readouterr().out
-    assert (
-        "01_scenario1, profile demo: 0 of 2 jobs are there" in out and "digits" in out
-    )
-    assert cli.main(["compute", "01", "--budget", "1h"]) == 0
-    assert (
-        "2 of 2 missing jobs were computed and are in 01_scenario1.csv"
-        in capsys.readouterr().out
-    )
-    assert cli.main(["compute", "01"]) == 0
-    assert (
-        capsys.readouterr().out
-        == "2 jobs of 01_scenario1 (profile demo) are in the ledger.\n"
-    )
-    assert cli.main(["cost", "01_scenario1"]) == 0
+    file = write(project, "01_scenario1", EXPERIMENT)
+    book = nbformat.read(file, as_version=4)
+    book.cells[-1].metadata["tags"] = ["experiment", "T1"]
+    nbformat.write(book, file)
+
+    def said(*words):
+        assert cli.main(["compute", "01", *words]) == 0
+        return capsys.readouterr().out
+
+    planned = said("--plan")
+    assert "0 of 2 experiments are stored" in planned and "not known" in planned
+    assert "seed 1, dataset digits" in planned
+    assert "2 of 2 were computed" in said("--budget", "1h", "--table", "T1")
+    assert "2 of 2 experiments are stored" in said("--plan")
+    assert (project / "results/ledger/01_scenario1.csv").exists()
+    assert said() == "Notebook 01: 2 experiments are in the ledger.\n"
+    assert said("--profile", "demo").endswith("2 experiments are in the local store.\n")
+    assert "take about" in said("--plan", "--fresh")
     assert cli.main(["merge", str(project / "nothing")]) == 2
     assert cli.main(["compute", "01", "--budget", "soon"]) == 2
 

@@ -18,6 +18,8 @@ from torch import nn
 import fltnb as fl
 from fltnb import paths
 from fltnb.data import ImageSet
+from fltnb.experiments import Row
+from fltnb.federations.recipe import Recipe
 from fltnb.methods import Context
 from fltnb.papers.verdicts import Numbers
 from fltnb.training import Trained
@@ -286,3 +288,25 @@ def measured(
     made = Made(rows, curves, None, tables, arrays)
     made.axes = tuple(axes)
     return Numbers(made, dataset, model, variant, table, beside)
+
+
+def training(federation, method, model, rounds, axes=None, **options) -> Row:
+    """A row of a grid with a training, of settings and under these axes."""
+    made = fl.methods.build(method) if isinstance(method, dict) else method
+    held = Recipe(federation)
+    experiment = fl.Training(held, made, model, rounds, **options)
+    return Row(experiment.shown | (axes or {}), experiment)
+
+
+def clustering(federation, clusterer, encoder, axes=None, **options) -> Row:
+    """A row of a grid with a clustering, of settings and under these axes."""
+    made = fl.clustering.build(clusterer)
+    spec = fl.encoders.build(encoder)
+    experiment = fl.Clustering(Recipe(federation), made, spec, **options)
+    return Row(experiment.shown | (axes or {}), experiment)
+
+
+def distances(federation, model, how, measure, seed=0) -> Row:
+    """A row of a grid with distances between clients."""
+    experiment = fl.Distances(Recipe(federation), model, how, measure, seed)
+    return Row(experiment.shown, experiment)

@@ -113,7 +113,9 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5, help="that are timed")
     parser.add_argument(
-        "--save", action="store_true", help="write results/small/benchmarks_peers.csv"
+        "--save",
+        action="store_true",
+        help="write results/benchmarks/benchmarks_peers.csv",
     )
     options = parser.parse_args()
     try:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import models
+from .. import federations, models
 from ..clustering import EMDClustering
 from ..methods import EMDCFL, Oracle
-from ..methods.ownmodels import labels_at
+from ..methods.ownmodels import labels_at, local_models, measure
 from ..metrics import adjusted_rand_index
-from ..results import Job, compute
+from ..rounds import run
 
 Settings = Mapping[str, Any]
 
@@ -28,29 +28,20 @@ TABLE5_DATA = {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}
 """Data beside which Table 5 prints a network, where it is not CIFAR-10."""
 
 
-def timed_pair(
-    federation: Settings, model: str, seed: int = 0, **training: Any
-) -> list[Job]:
-    """Return runs of the oracle and of EMD-CFL that are tested at the end alone.
-
-    So their seconds are those of training. ``training``: options of
-    :func:`fltnb.run`, ``rounds`` among them.
-    """
-    how = training | {"eval_every": training["rounds"], "seed": seed}
-    methods = [Oracle(), EMDCFL(EMDClustering(0.025))]
-    return [Job.training(federation, one.settings(), model, **how) for one in methods]
-
-
 def table4(
     federation: Settings, model: str, seed: int = 0, **training: Any
 ) -> dict[str, Any]:
     """Table 4: hours of the oracle and of EMD-CFL, and how they compare.
 
-    Returns a dict: ``numbers`` with the ``ratio``, ``tables`` with ``printed``. The
-    options are those of :func:`timed_pair`.
+    Both are tested at the end alone, so that their seconds are those of training.
+    ``training``: options of :func:`fltnb.run`, ``rounds`` among them. Returns a dict:
+    ``numbers`` with the ``ratio``, ``tables`` with ``printed``.
     """
-    done = compute(timed_pair(federation, model, seed, **training), progress=False)
-    oracle, emdcfl = (run.numbers["seconds"] for run in done)
+    fed = federations.build(federation)
+    how = {**training, "eval_every": training["rounds"], "seed": seed}
+    oracle = run(Oracle(), fed, model, **how, progress=False).seconds
+    method = EMDCFL(EMDClustering(0.025))
+    emdcfl = run(method, fed, model, **how, progress=False).seconds
     hours = {"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]}
     departs = "small networks and few images, on another machine"
     printed = pd.DataFrame(hours).assign(otherwise=departs)
@@ -88,22 +79,21 @@ def table9(
     model : network
     **training : options of the local training
     """
-    measures = ("EMDClustering", "last layer", "parameters")
-    about = {"federation": federation, "model": model, "seed": seed}
-    jobs = []
-    for name in measures:
-        jobs.append(Job.distances(**about, training=training, measure={"name": name}))
-    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
+    fed = federations.build(federation)
+    trained = local_models(fed, model, training, seed)
+    distances = {}
+    for name in ("EMDClustering", "last layer", "parameters"):
+        distance, _ = measure(fed, *trained, {"name": name}, seed)
+        distances[name] = distance.astype(np.float32)
 
-    clusters = found["clusters"]
+    clusters = np.asarray(fed.clusters)
     references = np.zeros(len(clusters))
-    labels, _ = labels_at(found["distance"], references, 0.025)
+    labels, _ = labels_at(distances["EMDClustering"], references, 0.025)
     scopes = {"clusters": labels, "overall": np.zeros_like(labels), "true": clusters}
     rows = []
-    for name, arrays in {"hypothesis": last, "full_model": whole}.items():
+    for name, of in {"hypothesis": "last layer", "full_model": "parameters"}.items():
         for scope, groups in scopes.items():
-            mean = _mean_inside(arrays["distance"], groups)
-            rows.append((name, scope, mean))
+            rows.append((name, scope, _mean_inside(distances[of], groups)))
 
     numbers = {
         "n_clusters": int(labels.max()) + 1,

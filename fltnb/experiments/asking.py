@@ -1,18 +1,20 @@
-"""From a grid to its results: read by what an experiment is, or computed as well."""
+"""From a grid, or the name of a notebook, to results."""
 
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any
+from pathlib import Path
 
 from .. import paths
-from ..methods.ownmodels import OwnModels
-from ..results.computing import compute as compute_jobs
-from ..results.job import Job, digest
-from ..results.ledger import Ledger
-from ..results.reading import Results
-from .grid import Grid
+from ..errors import FltnbError
+from .computing import compute as compute_rows
+from .finished import Finished
+from .grid import Grid, Row
+from .key import key_of
+from .ledger import Ledger
+from .plan import plan
+from .reading import Results
 
 _collected: list[list[Grid]] = []
 
@@ -20,44 +22,58 @@ _collected: list[list[Grid]] = []
 class Found(Results):
     """Results of a grid, which may lack some."""
 
-    asked = 0
+    asked: Grid = Grid([])
 
     def __repr__(self) -> str:
-        missing = self.asked - len(self)
-        told = f"{len(self)} of {self.asked} runs"
-        return f"{told}; {missing} are not stored" if missing else told
+        told = f"{len(self)} of {len(self.asked)} runs"
+        if len(self) == len(self.asked):
+            return told
+        return f"{told}; {missing_in_words(self.asked)}"
 
 
 def results(
-    jobs: Grid, compute: bool = False, n_jobs: int = 1, device: str = "auto"
+    jobs: Grid | str, compute: bool = False, n_jobs: int = 1, device: str = "auto"
 ) -> Results:
     """Return the results of a grid: what is stored, or with ``compute`` all of it.
 
     Parameters
     ----------
-    jobs : Grid, of :func:`fltnb.grid`
+    jobs : Grid of :func:`fltnb.grid`, or the number or name of a notebook
+        Of a notebook all that its ledger has.
     compute : bool, compute what is not stored
     n_jobs, device : as for :func:`fltnb.compute`
+
+    Raises
+    ------
+    FltnbError
+        A notebook without results, or an experiment that cannot run.
     """
+    if isinstance(jobs, str):
+        return _of_notebook(jobs)
     if _collected:
         _collected[-1].append(jobs)
         return Found([])
-    made = [row.experiment.job(row.axes) for row in jobs]
     if compute:
-        books = [Ledger(profile, name) for profile, name in _books()]
-        own = [job for job in made if _own_networks(job.settings)]
-        there = {job.id: job for job in own if job.id in _stored()}
-        missing = [job for job in made if job.id not in there]
-        done = compute_jobs(
-            missing, n_jobs, progress=False, device=device, ledgers=books
-        )
-        finished = [("", "", one) for one in done]
-        finished += [_read(job) for job in made if job.id in there]
+        books = [Ledger(name) for name in ledger_names()]
+        done = compute_rows(jobs, n_jobs, device=device, ledgers=books)
+        found = Found([("", one) for one in done])
     else:
-        finished = [_read(job) for job in made if job.id in _stored()]
-    found = Found(finished)
-    found.asked = len(made)
+        there = stored()
+        found = Found([_read(row) for row in jobs if row.experiment.id in there])
+    found.asked = jobs
     return found
+
+
+def missing_in_words(jobs: Grid) -> str:
+    """Say how much of a grid is not stored, and what it takes on this machine."""
+    there = stored()
+    every = [done for held in there.values() for _, done in held]
+    planned = plan(jobs, set(there), every)
+    known = [one.seconds for one in planned if one.seconds is not None]
+    told = f"{len(planned)} are not stored"
+    if len(known) < len(planned):
+        return f"{told} (what they take on this machine is not known)"
+    return f"{told} (about {sum(known) / 60:.0f} min on this machine)"
 
 
 @contextmanager
@@ -71,55 +87,54 @@ def collecting() -> Iterator[list[Grid]]:
         _collected.pop()
 
 
-def _books() -> list[tuple[str, str]]:
-    """Return profile and notebook of every ledger, the most trusted first."""
-    found = []
-    for profile in ("paper", "small"):
-        for file in sorted(paths.results(profile).glob("[0-9]*.csv")):
-            found.append((profile, file.stem))
-    return found
+def ledger_names() -> list[str]:
+    """Return the notebooks that have a ledger."""
+    return sorted(file.stem for file in paths.ledgers().glob("[0-9]*.csv"))
 
 
-@functools.cache
-def _stored() -> dict[str, list[tuple[str, str, Any]]]:
-    """Return what is stored, by what the experiment is, the most trusted first."""
-    found: dict[str, list[tuple[str, str, Any]]] = {}
-    for profile, notebook in _books():
-        for done in Ledger(profile, notebook).finished():
-            found.setdefault(_id(done), []).append((notebook, profile, done))
-    return found
+def stored() -> dict[str, list[tuple[str, Finished]]]:
+    """Return all ledgers: id of an experiment -> notebooks and results.
 
-
-def _read(job: Job) -> tuple[str, str, Any]:
-    """Return notebook, profile and result of a job that is stored, under its axes.
-
-    Ledgers keep different arrays of the same result: take one that has the job's.
+    Several notebooks may have the same experiment, with other arrays kept.
     """
-    held = _stored()[job.id]
-    whole = []
-    if job.keep:
-        whole = [one for one in held if set(job.keep) <= set(one[2].arrays)]
-    notebook, profile, done = (whole or held)[0]
+    files = sorted(paths.ledgers().glob("[0-9]*.csv"))
+    return _stored(tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=2)
+def _stored(files: tuple[tuple[Path, int], ...]) -> dict:
+    found: dict[str, list[tuple[str, Finished]]] = {}
+    for file, _ in files:
+        for done in Ledger(file.stem).finished():
+            record = done.record
+            name, data = record["id"], record["provenance"]["data"]
+            # Results of an older version of the numerics are kept, but not shown.
+            if done.key == key_of(name, record["settings"], data):
+                found.setdefault(name, []).append((file.stem, done))
+    return found
+
+
+def _read(row: Row) -> tuple[str, Finished]:
+    """Return notebook and result of an experiment that is stored, under its axes."""
+    held = stored()[row.experiment.id]
+    keep = set(row.experiment.keep)
+    whole = [one for one in held if keep <= set(one[1].arrays)] if keep else []
+    notebook, done = (whole or held)[0]
     done = copy(done)
-    done.axes = dict(job.axes)
-    return notebook, profile, done
+    done.axes = dict(row.axes)
+    return notebook, done
 
 
-def _id(done: Any) -> str:
-    """Return what a stored result is found by.
-
-    Clients' own networks were stored with options that equal a default, which
-    :meth:`fltnb.OwnModels.settings` leaves out.
-    """
-    settings = done.record["settings"]
-    if not _own_networks(settings):
-        return done.record["id"]
-    options = {name: settings["encoder"][name] for name in settings["encoder"]}
-    del options["kind"]
-    encoder = OwnModels(**options).settings()
-    return digest({"kind": done.kind, "settings": settings | {"encoder": encoder}})
-
-
-def _own_networks(settings: dict[str, Any]) -> bool:
-    """Whether a clustering sees samples through every client's own network."""
-    return settings.get("encoder", {}).get("kind") == "own"
+def _of_notebook(name: str) -> Results:
+    """Return all that the ledger of a notebook has."""
+    stem = Path(name).stem
+    known = ledger_names()
+    names = [full for full in known if stem in (full, full.partition("_")[0])]
+    if not names:
+        raise FltnbError(
+            f"Nothing is stored for a notebook {name!r}: choose one of "
+            f"{', '.join(known)}, or run `python -m fltnb compute {stem}`, first with "
+            "--plan to see what it takes."
+        )
+    (full,) = names
+    return Results([(full, done) for done in Ledger(full).finished()])

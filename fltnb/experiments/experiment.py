@@ -1,30 +1,69 @@
-"""What can be computed: a training, a clustering, distances between clients, a study."""
+"""What can be computed: a training, a clustering, distances between clients, a study.
 
+All of it is hashed: an experiment is named by its settings, whoever asks for it.
+"""
+
+import functools
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
-from .. import clustering
+from .. import clustering, encoders, federations, methods
+from ..clustering import ours as _ours  # noqa: F401  clusterers that settings may name
 from ..encoders import EncoderSpec
 from ..federations.recipe import Recipe
 from ..methods import Method
-from ..results import Job
+from ..settings import plain
+from .key import digest, key_of
 
 PIXELS = EncoderSpec(kind="pixels")
 
 
 class Experiment:
-    """What the four kinds share."""
+    """What the four kinds share.
 
-    def job(self, axes: Mapping[str, Any]) -> Job:
-        """Return the job under the values of these axes."""
+    Attributes
+    ----------
+    kind : str
+        "training", "clustering", "distances" or "study".
+    federation : Recipe or None
+        The clients, named without their data.
+    seed : int
+    keep : tuple of str
+        Arrays that are kept besides the labels, such as ``adjacency``.
+    """
+
+    kind: ClassVar[str]
+    federation: Recipe | None
+    seed: int
+    keep: tuple[str, ...]
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the numbers, JSON-able, without what equals a default."""
         raise NotImplementedError
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Hash of kind and settings, whatever the data and the numerics."""
+        return digest({"kind": self.kind, "settings": self.settings})
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Columns that tables show where a grid has no axis of that name."""
+        return {}
+
+    def key(self, data: str) -> str:
+        """Return what names the result on data with this fingerprint, "" for none."""
+        return key_of(self.id, self.settings, data)
 
 
 @dataclass(frozen=True)
 class Training(Experiment):
     """A federated training; the options are those of :func:`fltnb.run`."""
 
+    kind: ClassVar[str] = "training"
     federation: Recipe
     method: Method
     model: str
@@ -39,73 +78,167 @@ class Training(Experiment):
     seed: int = 0
     eval_every: int = 1
     precision: str = "float32"
+    keep: tuple[str, ...] = field(default=(), compare=False)
 
-    def job(self, axes: Mapping[str, Any]) -> Job:
-        """Return the job under the values of these axes."""
-        apart = ("federation", "method")
-        options = {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in apart
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Columns that tables show where a grid has no axis of that name."""
+        return {"model": self.model, "method": self.method.name, "seed": self.seed}
+
+    @functools.cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of :func:`fltnb.run` besides method and federation."""
+        apart = ("federation", "method", "keep")
+        names = [one.name for one in fields(self) if one.name not in apart]
+        return plain({name: getattr(self, name) for name in names})
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the numbers, JSON-able, without what equals a default."""
+        found = {
+            "federation": canonical(self.federation),
+            "method": methods.canonical(self.method),
         }
-        method = self.method.settings()
-        return Job.training(self.federation.settings, method, axes=axes, **options)
+        for name, value in self.arguments.items():
+            if name not in TRAINING or value != TRAINING[name]:
+                found[name] = value
+        return found
+
+
+TRAINING = {
+    one.name: one.default
+    for one in fields(Training)
+    if isinstance(one.default, (int, float, str))
+}
+"""Options of a training and their defaults, which settings leave out."""
 
 
 @dataclass(frozen=True)
 class Clustering(Experiment):
-    """A clustering of the clients of a federation, without a training."""
+    """A clustering of the clients of a federation, without a training.
 
+    ``seed`` is the ``random_state`` of a clusterer that names none, ``noise`` that on
+    what clients send (:mod:`fltnb.clustering.noise`). An encoder that is
+    :class:`fltnb.OwnModels` (every client's own network) is for ``EMDClustering``.
+    """
+
+    kind: ClassVar[str] = "clustering"
     federation: Recipe
     clusterer: Any
     encoder: Any = PIXELS
     noise: float = 0.0
     seed: int = 0
-    keep: tuple[str, ...] = ()
+    keep: tuple[str, ...] = field(default=(), compare=False)
 
-    def job(self, axes: Mapping[str, Any]) -> Job:
-        """Return the job under the values of these axes."""
-        options = {"seed": self.seed, "noise": self.noise, "keep": self.keep}
-        encoder = settings_of(self.encoder)
-        held = self.federation.settings
-        found = clustering.canonical(self.clusterer)
-        return Job.clustering(held, found, encoder, axes=axes, **options)
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Columns that tables show where a grid has no axis of that name."""
+        return {"seed": self.seed}
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the numbers, JSON-able, without what equals a default."""
+        found = {
+            "federation": canonical(self.federation),
+            "clusterer": clustering.canonical(self.clusterer),
+            "encoder": encoder_settings(self.encoder),
+        }
+        return plain(found | _without_zeros(seed=self.seed, noise=self.noise))
 
 
 @dataclass(frozen=True)
 class Distances(Experiment):
-    """Distances between all pairs of clients that have each trained alone, once."""
+    """Distances between all pairs of clients that have each trained alone, once.
 
+    ``training``: options of :class:`fltnb.training.TrainSpec`; ``measure``: what
+    :func:`fltnb.methods.ownmodels.measure` takes.
+    """
+
+    kind: ClassVar[str] = "distances"
     federation: Recipe
     model: str
     training: Mapping[str, Any]
     measure: Mapping[str, Any]
     seed: int = 0
+    keep: ClassVar[tuple[str, ...]] = ()
 
-    def job(self, axes: Mapping[str, Any]) -> Job:
-        """Return the job under the values of these axes."""
-        held = self.federation.settings
-        how = self.training, self.measure
-        return Job.distances(held, self.model, *how, seed=self.seed, axes=axes)
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Columns that tables show where a grid has no axis of that name."""
+        return {"model": self.model, "seed": self.seed}
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the numbers, JSON-able, without what equals a default."""
+        measure = self.measure
+        if measure["name"] in clustering.CLUSTERERS:
+            measure = clustering.canonical(measure)
+        found = {
+            "federation": canonical(self.federation),
+            "model": self.model,
+            "training": dict(self.training),
+            "measure": dict(measure),
+        }
+        return plain(found | _without_zeros(seed=self.seed))
 
 
 @dataclass(frozen=True)
 class Study(Experiment):
-    """Any other computation: a function, called with the options."""
+    """Any other computation: a function, called with the options.
 
+    It returns a dict with any of ``numbers`` (name -> number), ``tables`` (name ->
+    DataFrame) and ``arrays`` (name -> array), and is known by the name of its module
+    and its own.
+    """
+
+    kind: ClassVar[str] = "study"
+    federation: ClassVar[None] = None
+    keep: ClassVar[tuple[str, ...]] = ()
     function: Callable[..., dict[str, Any]]
     options: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
 
-    def job(self, axes: Mapping[str, Any]) -> Job:
-        """Return the job under the values of these axes."""
+    @property
+    def seed(self) -> int:
+        """The seed among the options, or 0."""
+        return self.options.get("seed", 0)
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that decides the numbers, JSON-able."""
         module = self.function.__module__.rpartition(".")[2]
-        name = f"{module}.{self.function.__name__}"
-        return Job.study(name, self.options, axes=axes)
+        found = {"function": f"{module}.{self.function.__name__}", **self.options}
+        found = plain(found)
+        if "federation" in found:
+            found["federation"] = federations.canonical(found["federation"])
+        if "clusterer" in found:
+            found["clusterer"] = clustering.canonical(found["clusterer"])
+        if "encoder" in found:
+            found["encoder"] = encoders.canonical(found["encoder"])
+        if "method" in found:
+            found["method"] = methods.canonical(found["method"])
+        for name in ("seed", "noise"):
+            if name in found and not found[name]:
+                del found[name]
+        return found
 
 
-def settings_of(encoder: Any) -> dict[str, Any]:
-    """Return an encoder's settings."""
+def canonical(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings of a federation without what equals a default."""
+    return _canonical(json.dumps(plain(recipe.settings), sort_keys=True))
+
+
+@functools.cache
+def _canonical(settings: str) -> dict[str, Any]:
+    return federations.canonical(json.loads(settings))
+
+
+def encoder_settings(encoder: Any) -> dict[str, Any]:
+    """Return an encoder's settings without what equals a default."""
     if isinstance(encoder, EncoderSpec):
-        return asdict(encoder)
-    return encoder.settings()
+        return encoders.canonical(asdict(encoder))
+    return encoders.canonical(encoder.settings())
+
+
+def _without_zeros(**options: float) -> dict[str, float]:
+    """Return the options that are not zero, their default."""
+    return {name: value for name, value in options.items() if value}

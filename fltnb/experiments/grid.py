@@ -1,7 +1,7 @@
 """A grid of experiments: what a notebook asks for, one row for each combination."""
 
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
@@ -25,9 +25,30 @@ class Row:
     axes: dict[str, Any]
     experiment: Experiment
 
+    def __str__(self) -> str:
+        shown = [f"{name} {value}" for name, value in self.axes.items() if value != ""]
+        return ", ".join(shown)
+
+    @property
+    def cell(self) -> str:
+        """Name of the row of a table where its seeds stand together."""
+        return cell_of(self.axes)
+
+
+def cell_of(axes: Mapping[str, Any]) -> str:
+    """Name a row of a table, where the seeds stand together: all axes but the seed."""
+    shown = []
+    for name, value in axes.items():
+        if name != "seed" and value != "":
+            shown.append((name, str(value)))
+    return str(sorted(shown))
+
 
 class Grid(Sequence[Row]):
-    """Rows of experiments; two grids can be added. ``tables``: which they belong to."""
+    """Rows of experiments; two grids can be added.
+
+    ``tables``: the printed tables that they belong to, such as ``("T1", "T7")``.
+    """
 
     def __init__(self, rows: Iterable[Row], tables: Sequence[str] = ()):
         self.rows = tuple(rows)
@@ -86,7 +107,7 @@ def grid(run: Callable[..., Experiment | None], **axes: Any) -> Grid:
         at = dict(zip(values, combination, strict=True))
         experiment = _made(run, at)
         if experiment is not None:
-            rows.append(Row(at, experiment))
+            rows.append(Row(experiment.shown | at, experiment))
     return Grid(rows)
 
 

@@ -10,7 +10,6 @@ from .html import html
 from .page import Page
 from .parameters import Picked, of
 from .pictures import agreement, curves, dots, png
-from .profiled import Settings, setup, show_table, to_markdown
 from .scores import printed, score_table, scores, words
 from .tables import axis_table, mean_table, rows_of, switched
 from .verdicts import verdict_table
@@ -18,7 +17,6 @@ from .verdicts import verdict_table
 __all__ = [
     "Page",
     "Picked",
-    "Settings",
     "agreement",
     "axis_table",
     "curves",
@@ -34,12 +32,9 @@ __all__ += [
     "rows_of",
     "score_table",
     "scores",
-    "setup",
 ]
 __all__ += [
-    "show_table",
     "switched",
-    "to_markdown",
     "verdict_table",
     "versions",
     "words",

@@ -3,21 +3,33 @@
 import contextlib
 import io
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import experiments, paths
 from ..errors import FltnbError
+from ..experiments import Grid
 from .parameters import assigned, checked
 
-AS_IT_STANDS = ("", "stored", "paper", "small")
+
+@dataclass(frozen=True)
+class Cell:
+    """Source of a cell, and the printed tables that its tags name, such as T1."""
+
+    source: str
+    tables: tuple[str, ...] = ()
+
+
+AS_IT_STANDS = ("", "paper")
 """Profiles that change no parameter where there is no file for them."""
 
 
 def grids(
     notebook: str, profile: str = "", given: Mapping[str, Any] | None = None
-) -> list[Any]:
+) -> list[Grid]:
     """Return the grids that a notebook passes to :func:`fltnb.results`, in order.
 
     Nothing is read or computed. FltnbError: an unknown notebook, a parameter that it
@@ -31,14 +43,18 @@ def grids(
     given : parameter -> value, changed besides
     """
     cells = code_cells(notebook)
-    own = assigned(cells["parameters"][0])
+    own = assigned(cells["parameters"][0].source)
     namespace = own | checked(own, profile_values(notebook, profile, own))
     namespace |= checked(own, given or {})
     silent = contextlib.redirect_stdout(io.StringIO())
+    found: list[Grid] = []
     with experiments.collecting() as asked, silent:
-        for source in cells["experiment"]:
-            exec(compile(source, f"<notebook {notebook[:2]}>", "exec"), namespace)
-    return asked
+        for cell in cells["experiment"]:
+            source = compile(cell.source, f"<notebook {notebook[:2]}>", "exec")
+            exec(source, namespace)
+            for grid in asked[len(found) :]:
+                found.append(Grid(grid.rows, cell.tables))
+    return found
 
 
 def profile_values(
@@ -61,17 +77,12 @@ def profile_values(
 
 
 def papermill_parameters(notebook: str, profile: str) -> dict[str, Any]:
-    """Return what papermill puts into a notebook for a profile, which computes.
-
-    A notebook of the older form is told the profile itself.
-    """
-    own = assigned(tagged_cells(notebook)["parameters"][0])
-    if "profile" in own:
-        return {"profile": profile}
+    """Return what papermill puts into a notebook for a profile, which computes."""
+    own = assigned(tagged_cells(notebook)["parameters"][0].source)
     return profile_values(notebook, profile, own) | {"compute": True}
 
 
-def code_cells(notebook: str) -> dict[str, list[str]]:
+def code_cells(notebook: str) -> dict[str, list[Cell]]:
     """Return the sources of the cells of a page: one of parameters, some experiments.
 
     FltnbError: the notebook has no such cells.
@@ -85,15 +96,23 @@ def code_cells(notebook: str) -> dict[str, list[str]]:
     return found
 
 
-def tagged_cells(notebook: str) -> dict[str, list[str]]:
-    """Return the sources of a notebook's cells with the tags of a page."""
-    found: dict[str, list[str]] = {"parameters": [], "experiment": []}
+def tagged_cells(notebook: str) -> dict[str, list[Cell]]:
+    """Return a notebook's cells with the tags of a page."""
+    found: dict[str, list[Cell]] = {"parameters": [], "experiment": []}
     written = json.loads(notebook_file(notebook).read_text(encoding="utf-8"))
     for cell in written["cells"]:
-        for tag in cell["metadata"].get("tags", []):
+        tags = cell["metadata"].get("tags", [])
+        tables = tuple(tag for tag in tags if re.fullmatch("T([0-9]+|I+)", tag))
+        for tag in tags:
             if tag in found:
-                found[tag].append("".join(cell["source"]))
+                found[tag].append(Cell("".join(cell["source"]), tables))
     return found
+
+
+def with_experiments() -> list[str]:
+    """Return the names of the notebooks that have cells of experiments."""
+    files = sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    return [file.stem for file in files if tagged_cells(file.stem)["experiment"]]
 
 
 def notebook_file(notebook: str) -> Path:

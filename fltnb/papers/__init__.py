@@ -5,7 +5,6 @@ from two tables that hold the papers' own numbers and claims.
 """
 
 from . import report
-from .checks import check, checked_claims, write
 from .compare import compare
 from .counts import all_measured, committed, counts, nearness, rank_agreement
 from .measured import measured
@@ -16,7 +15,7 @@ from .report import evidence
 from .settings import NOTEBOOKS, departures, in_order
 from .verdicts import judge, outcomes
 
-__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "checked_claims", "claims"]
+__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "claims"]
 __all__ += ["committed", "compare", "counts", "departures", "in_order", "judge"]
 __all__ += ["inconsistencies", "label", "measured", "nearness", "numbers", "outcomes"]
-__all__ += ["agreement", "evidence", "rank_agreement", "report", "scores", "write"]
+__all__ += ["agreement", "evidence", "rank_agreement", "report", "scores"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..results import stored
-from ..studies import jobs
+from ..experiments import results
+from ..experiments.asking import ledger_names
 from .measured import measured
 from .names import label
 from .numbers import claims
@@ -24,8 +24,7 @@ def committed() -> dict[str, Any]:
     names = {book for _, _, book in in_order()}
     for several in claims()["notebook"]:
         names.update(several.split("; "))
-    found = {name: stored(name, jobs) for name in sorted(names)}
-    return {name: results for name, results in found.items() if len(results)}
+    return {name: results(name) for name in ledger_names() if name in names}
 
 
 def all_measured(held: Mapping[str, Any]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..results.job import TRAINING
+from ..experiments.experiment import TRAINING
 from .names import label
 
 Row = Mapping[str, Any]

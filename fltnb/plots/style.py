@@ -213,7 +213,7 @@ def panels(
 
 
 def save(fig: Figure, name: str, profile: str) -> Path:
-    """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, a PDF.
+    """Write ``figures/<profile>/<name>.png`` and, of ``paper``, a PDF.
 
     No date or version is stored, so an unchanged figure is an unchanged file. The PNG
     has 150 dpi; of ``stored`` and ``demo``, which notebooks keep, 100 in 256 colours.
@@ -225,7 +225,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     name : str
         Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_``
         and ``-``.
-    profile : {"stored", "demo", "small", "paper"}
+    profile : {"stored", "demo", "paper"}
         Whose results it shows.
 
     Returns

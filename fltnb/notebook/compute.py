@@ -1,0 +1,93 @@
+"""Compute what a notebook asks for, without Jupyter, into its ledger."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import FltnbError
+from ..experiments import Grid, Ledger, Row, compute, stored
+from ..experiments.asking import ledger_names
+from ..experiments.plan import Planned, plan, within
+from .grids import grids, notebook_file
+
+
+def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
+    """Return the experiments of a notebook, or those of one of its printed tables.
+
+    Parameters
+    ----------
+    notebook : str, number or name
+    profile : str, such as "demo"; by default the parameters as they stand
+    table : str, such as "T1"; by default all experiments
+
+    Raises
+    ------
+    FltnbError
+        An unknown notebook or profile, or a table that the notebook does not have.
+    """
+    rows: list[Row] = []
+    there: dict[str, None] = {}
+    for grid in grids(notebook, profile):
+        for row in grid:
+            own = _tables(row, grid)
+            there |= dict.fromkeys(own)
+            if not table or table in own:
+                rows.append(row)
+    if table and table not in there:
+        known = ", ".join(there) or "none: leave it out"
+        raise FltnbError(
+            f"Notebook {notebook} has no table {table!r}; those it has: {known}."
+        )
+    return Grid(rows)
+
+
+def _tables(row: Row, grid: Grid) -> list[str]:
+    """Return the printed tables of a row: of its axis ``table``, else of its grid."""
+    if "table" in row.axes:
+        return str(row.axes["table"]).split()
+    return list(grid.tables)
+
+
+def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
+    """Return what no ledger has, best value a minute first; ``fresh``: everything."""
+    held = stored()
+    finished = [done for found in held.values() for _, done in found]
+    return plan(rows, set() if fresh else set(held), finished)
+
+
+def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) -> int:
+    """Compute experiments and put them into the notebook's ledger; return how many.
+
+    ``keep``: False leaves them in the local store, as those of the profile ``demo``.
+    ``options``: of :func:`fltnb.compute`.
+    """
+    every = [Ledger(file) for file in _others(notebook)]
+    done = compute(rows, ledgers=every, **options)
+    if keep:
+        _ledger(notebook).merge(done)
+    return len({one.key for one in done})
+
+
+def compute_within(
+    notebook: str, planned: Sequence[Planned], seconds: float, **options: Any
+) -> int:
+    """Compute the best of what is missing within a time; return how many.
+
+    Each result is in the ledger as soon as it is there. ``options``: of
+    :func:`fltnb.compute`. FltnbError: the time is too short for any of them.
+    """
+    ledger = _ledger(notebook)
+
+    def work(rows: list[Row]) -> None:
+        ledger.merge(compute(rows, **options))
+
+    return within(planned, seconds, work)
+
+
+def _ledger(notebook: str) -> Ledger:
+    return Ledger(notebook_file(notebook).stem)
+
+
+def _others(notebook: str) -> list[str]:
+    """Return the names of all ledgers, the notebook's own first."""
+    own = notebook_file(notebook).stem
+    return [own, *(name for name in ledger_names() if name != own)]

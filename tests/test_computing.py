@@ -1,0 +1,604 @@
+"""From experiments to results: keys, store, ledger, reading, plans."""
+
+import json
+import shutil
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import clustering, forked, half, refused
+from toys import training as row_of
+
+import fltnb as fl
+from fltnb import checkpoint as checkpoints
+from fltnb import paths
+from fltnb.experiments import (
+    Finished,
+    Ledger,
+    Results,
+    Row,
+    compute,
+    computing,
+    key,
+    merge_folder,
+    plan,
+    prepare,
+    results,
+    task,
+)
+from fltnb.experiments import train as train_module
+
+FED = {
+    "kind": "label_clusters",
+    "dataset": "digits",
+    "n_clients": 6,
+    "n_clusters": 2,
+    "classes_per_cluster": 2,
+}
+FLT = {
+    "name": "flt_pixels",
+    "kind": "FLT",
+    "clusterer": {"name": "EigenRelevance", "n_clusters": 2},
+}
+EMD = {"name": "emdcfl", "clusterer": {"name": "EMDClustering", "tolerance": 0.025}}
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(paths, "ledgers", lambda: tmp_path / "ledger")
+    return tmp_path
+
+
+def training(method="fedavg", seed=0, rounds=2, axes=None, **options) -> Row:
+    settings = {"name": method} if isinstance(method, str) else method
+    shown = {"dataset": "digits", "variant": "as_written"} | (axes or {})
+    return row_of(FED, settings, "mlp", rounds, seed=seed, axes=shown, **options)
+
+
+def stored(notebook="01") -> Results:
+    return results(notebook)
+
+
+def finished(key="a" * 20, accuracy=50.0, axes=None, **numbers) -> Finished:
+    record = {
+        "id": key,
+        "settings": {"federation": FED, "rounds": 2},
+        "provenance": {"commit": "c", "hardware": "h"},
+    }
+    record["provenance"] |= {
+        "finished": "2026-01-01T00:00:00Z",
+        "seconds": 1.0,
+        "data_origin": "d",
+        "data": "f",
+    }
+    axes = {"dataset": "digits", "method": "fedavg", "seed": 0} | (axes or {})
+    curves = pd.DataFrame(
+        {"round": [0, 1], "split": ["test", "test"], "accuracy": [10.0, accuracy]}
+    )
+    clients = pd.DataFrame({"client": [0, 1], "test": [40.0, 60.0]})
+    numbers = {"accuracy": accuracy, **numbers}
+    return Finished(
+        key,
+        "training",
+        axes,
+        numbers,
+        curves,
+        clients,
+        {"labels": np.arange(2)},
+        record,
+    )
+
+
+def test_settings_that_mean_the_same_have_one_key():
+    plain, full = (
+        training(),
+        training({"name": "fedavg", "rule": "participants"}, lr=0.01, momentum=0.0),
+    )
+    plain_id = plain.experiment.id
+    assert plain_id == full.experiment.id and prepare(plain).key == prepare(full).key
+    assert plain_id != training(lr=0.02).experiment.id
+    assert plain_id != training(rounds=3).experiment.id
+    assert training(axes={"k": 3}).experiment.id == plain_id  # axes are not hashed
+    first, second = training("oracle"), training("oracle", seed=1)
+    assert first.experiment.id != second.experiment.id
+
+
+def test_what_cannot_run_is_refused_before_any_work():
+    wrong = row_of(FED, {"name": "fedavg"}, "mpl", 2)
+    refused("Unknown model 'mpl'", compute, [training(), wrong])
+    assert not list((paths.store() / "jobs").glob("*"))
+
+
+def test_key_and_federation_are_made_once(monkeypatch):
+    row, counted = training(), []
+    for room, name in ((fl.federations, "build"), (computing, "prepare")):
+        counted.append(Mock(wraps=getattr(room, name)))
+        monkeypatch.setattr(room, name, counted[-1])
+    task._federation.cache_clear()
+    found = Results([("", done) for done in compute([row])])
+    found.mean(["method"]), found.curves, found.clients
+    assert [call.call_count for call in counted] == [1, 1]
+
+
+def test_moving_code_about_leaves_keys_alone(tmp_path):
+    """A checkout with a renamed module and other docstrings names a job's result the
+    same.
+    """
+    other = tmp_path / "other"
+    shutil.copytree(
+        Path(fl.__file__).parent,
+        other / "fltnb",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    baselines = other / "fltnb/methods/baselines"
+    (baselines / "ifca.py").rename(baselines / "several_models.py")
+    for file in (other / "fltnb").rglob("*.py"):
+        text = file.read_text().replace(
+            "from .ifca import", "from .several_models import"
+        )
+        file.write_text(
+            '"""Another docstring."""\n' + text.split('"""', 2)[2]
+            if text.startswith('"""')
+            else text
+        )
+
+    def ask():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "fltnb"]:
+            del sys.modules[name]
+        sys.path.insert(0, str(other))
+        import fltnb as other_fl
+        from fltnb.experiments import Row, prepare
+        from fltnb.federations.recipe import Recipe
+
+        ifca = other_fl.methods.build({"name": "ifca", "n_clusters": 2})
+        experiment = other_fl.Training(Recipe(FED), ifca, "mlp", 2)
+        made = prepare(Row({}, experiment))
+        (other / "found").write_text(f"{other_fl.__file__} {made.key}")
+
+    assert forked(ask).exitcode == 0
+    where, key = (other / "found").read_text().split()
+    assert where.startswith(str(other))
+    assert key == prepare(training({"name": "ifca", "n_clusters": 2})).key
+
+
+def test_what_is_stored_is_not_computed_again(monkeypatch):
+    first = compute([training(seed=1)])[0]
+    monkeypatch.setattr(
+        train_module, "run", lambda *a, **k: pytest.fail("computed again")
+    )
+    again = compute([training(seed=1, axes={"k": 7})])[0]
+    assert again.numbers == first.numbers and again.axes["k"] == 7
+    pd.testing.assert_frame_equal(again.curves, first.curves)
+    pd.testing.assert_frame_equal(again.clients, first.clients)
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        compute([training(seed=1)], fresh=True)
+
+
+def test_two_processes_give_the_same():
+    jobs = [
+        training(name, seed=seed) for name in ("fedavg", "oracle") for seed in (0, 1)
+    ]
+    one = [done.numbers["accuracy"] for done in compute(jobs, fresh=True)]
+    assert one == [
+        done.numbers["accuracy"] for done in compute(jobs, n_jobs=2, fresh=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "found", [FLT, EMD], ids=["of embeddings", "of the clients' own networks"]
+)
+def test_the_same_graph_is_trained_once(found):
+    fed = {
+        "kind": "rotated_copies",
+        "dataset": "digits",
+        "n_clients": 6,
+        "angles": [[0], [180]],
+    }
+    how = {"participation": 1.0, "local_epochs": 3, "lr": 0.1}
+    own, oracle = (
+        row_of(fed, method, "mlp32", 3, **how) for method in (found, {"name": "oracle"})
+    )
+    oracle, expected = compute([oracle])[0], compute([own])[0]
+    assert expected.numbers["ari"] == 1
+    alone = compute([own], fresh=True)[0]
+    assert oracle.key != expected.key
+    shared = [
+        "trained_as" in done.record["provenance"] for done in (oracle, expected, alone)
+    ]
+    assert shared == [False, True, False]
+    for name, value in alone.numbers.items():
+        assert name == "seconds" or expected.numbers[name] == value, name
+    pd.testing.assert_frame_equal(
+        expected.curves.drop(columns="seconds"), alone.curves.drop(columns="seconds")
+    )
+    pd.testing.assert_frame_equal(expected.clients, alone.clients)
+    np.testing.assert_equal(expected.arrays, alone.arrays)
+
+
+def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
+    done = compute([training("oracle", keep=("models", "confusion"))])
+    assert done[0].arrays["models"].shape[0] == 2
+
+    def kept(notebook):
+        ledger = Ledger(notebook)
+        return {
+            name.partition("/")[0] for name in ledger.arrays(ledger.lines[0]["record"])
+        }
+
+    Ledger("x").merge(done)
+    unasked = compute([training("oracle")])  # the same, from the store
+    Ledger("y").merge(unasked)
+    Ledger("x").merge(unasked)
+    assert (kept("x"), kept("y")) == (
+        {"labels", "labels_at", "confusion"},
+        {"labels", "labels_at"},
+    )
+
+
+def test_clusterings_share_one_embedding(monkeypatch):
+    calls = []
+    embed = fl.encoders.embed_clients
+    monkeypatch.setattr(
+        fl.encoders, "embed_clients", lambda *a, **k: calls.append(1) or embed(*a, **k)
+    )
+    how = [{"name": "EigenRelevance", "n_clusters": k} for k in (1, 2)]
+    one, two = compute(
+        [clustering(FED, one, {"kind": "pixels"}, keep=("adjacency",)) for one in how]
+    )
+    assert len(calls) == 1 and [
+        one.numbers["n_clusters"],
+        two.numbers["n_clusters"],
+    ] == [1, 2]
+    assert two.arrays["adjacency"].shape == (6, 6) and two.numbers["ari"] == 1
+
+
+def test_a_diverging_run_is_kept_with_its_reason():
+    with pytest.warns(UserWarning, match="not finite"):
+        done = compute([training(lr=1e18, rounds=3)])[0]
+    assert "not finite" in done.numbers["stopped"]
+    assert Results([("", done)]).runs["stopped"][0]
+
+
+def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
+    job = training(
+        {"name": "ifca", "n_clusters": 2}, rounds=20
+    )  # no OpenMP of scikit-learn, which may hang in a fork
+    checkpoint, write = (
+        train_module.checkpoint_path(prepare(job).key),
+        paths.write_atomically,
+    )
+    with (
+        monkeypatch.context() as patch
+    ):  # it is killed when it writes its second checkpoint
+        patch.setattr(checkpoints, "SECONDS", 0.0)
+        patch.setattr(
+            checkpoints,
+            "write_atomically",
+            lambda p, content: write(p, half if checkpoint.exists() else content),
+        )
+        assert forked(compute, [job]).exitcode == -signal.SIGKILL
+    assert checkpoint.exists() and list(checkpoint.parent.glob(".*"))
+    with monkeypatch.context() as patch:  # and again when it saves its result
+        patch.setattr(np, "savez_compressed", lambda file, **columns: half(file))
+        assert forked(compute, [job]).exitcode == -signal.SIGKILL
+    assert checkpoint.exists() and list(checkpoint.parent.glob(".*"))
+    done = compute([job])[0]
+    assert not list(checkpoint.parent.glob(".*")) and not checkpoint.exists()
+    checkpoint.touch()  # and once more when it has just been saved
+    compute([job])
+    assert not checkpoint.exists()
+    again = compute([job], fresh=True)[0]
+    pd.testing.assert_frame_equal(
+        done.curves.drop(columns="seconds"), again.curves.drop(columns="seconds")
+    )
+    pd.testing.assert_frame_equal(done.clients, again.clients)
+
+
+def test_ledgers_of_two_machines_add_up(tmp_path):
+    assert (
+        len(Ledger("01_nb").merge([finished("a" * 20), finished("b" * 20, 60.0)]).lines)
+        == 2
+    )
+    shutil.copytree(paths.ledgers(), tmp_path / "elsewhere/ledger")
+    Ledger("01_nb").merge([finished("c" * 20, 70.0)])
+    assert (
+        len(
+            Ledger("01_nb", tmp_path / "elsewhere/ledger")
+            .merge([finished("d" * 20, 80.0)])
+            .lines
+        )
+        == 3
+    )
+    assert list(merge_folder(tmp_path / "elsewhere")) == [
+        "01_nb: 1 new results, 4 in all."
+    ]
+    found = stored()
+    assert sorted(found.runs["accuracy"]) == [50.0, 60.0, 70.0, 80.0]
+    assert found.curves["accuracy"].tolist().count(10.0) == 4 and found.arrays(
+        "d" * 20
+    )["labels"].tolist() == [0, 1]
+
+
+VALUES = st.one_of(
+    st.booleans(),
+    st.integers(-(10**9), 10**9),
+    st.floats(allow_nan=False),
+    st.text("abcä, \"'", min_size=1),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["k", "rule", "level", "given"]), VALUES),
+    st.floats(allow_nan=False),
+)
+def test_a_ledger_gives_back_what_it_got(tmp_path_factory, axes, accuracy):
+    folder = tmp_path_factory.mktemp("ledger")
+    Ledger("01_nb", folder).merge(
+        [finished(accuracy=accuracy, axes=axes, ari=1.0, stopped="")]
+    )
+    again = next(Ledger("01_nb", folder).finished())
+    assert again.axes == {"dataset": "digits", "method": "fedavg", "seed": 0} | axes
+    assert all(type(again.axes[name]) is type(value) for name, value in axes.items())
+    assert again.numbers == {"accuracy": accuracy, "ari": 1.0, "stopped": ""}
+    assert again.record["settings"] == {"federation": FED, "rounds": 2}
+    assert again.curves.columns.tolist() == [
+        "round",
+        "split",
+        "accuracy",
+    ] and again.curves["round"].tolist() == [0, 1]
+    np.testing.assert_allclose(again.curves["accuracy"], [10.0, accuracy], 1e-6, 1e-6)
+
+
+def test_arrays_of_any_type_come_back_and_those_of_older_ledgers_are_read():
+    arrays = {
+        "labels": np.arange(6).reshape(2, 3),
+        "at/1": np.arange(4),
+        "none": np.zeros((0, 3), bool),
+    }
+    arrays |= {
+        "names": np.array(["a", "bcd"]),
+        "one": np.array(2.5),
+        "last": np.array([[np.nan, 1.0]]),
+    }
+    ledger = Ledger("01_nb").merge([replace(finished(), kind="study", arrays=arrays)])
+    (line,) = ledger.lines
+    own = {f"arrays/{line['record']}/{name}": value for name, value in arrays.items()}
+    for _ in ("as written now", "as written by format 1"):
+        again = Ledger("01_nb").arrays(line["record"])
+        assert list(again) == list(arrays)
+        for name, value in arrays.items():
+            assert (again[name].dtype, again[name].shape) == (value.dtype, value.shape)
+            np.testing.assert_array_equal(again[name], value)
+        np.savez_compressed(
+            ledger.path("npz"), records=np.array([line["record"]]), **own
+        )
+        ledger.path("json").write_text(
+            ledger.path("json").read_text().replace('"format": 2', '"format": 1')
+        )
+
+
+def test_new_names_of_axes_take_the_place_of_old_ones():
+    Ledger("01_nb").merge([finished(axes={"note": "k = 2"})])
+    ledger = Ledger("01_nb").merge([finished(axes={"k": 2})])
+    assert len(ledger.lines) == 1 and ledger.axes == ("k",)
+
+
+def test_two_numbers_for_one_key_are_kept_and_neither_is_used():
+    Ledger("01_nb").merge([finished(), finished("b" * 20)])
+    ledger = Ledger("01_nb").merge([finished(accuracy=51.0)])
+    assert len(ledger.lines) == 3
+    with pytest.warns(
+        UserWarning,
+        match=r"different results for key a+ \(accuracy 50.0 and 51.0\).*until you delete",
+    ):
+        assert [done.key for done in Ledger("01_nb").finished()] == ["b" * 20]
+    path = ledger.path("csv")
+    path.write_text(
+        "".join(
+            line for line in path.read_text().splitlines(True) if ",51.0," not in line
+        )
+    )
+    assert [done.numbers["accuracy"] for done in Ledger("01_nb").finished()] == [
+        50.0,
+        50.0,
+    ]
+
+
+def test_a_killed_merge_loses_nothing(tmp_path):
+    before = Ledger("01_nb", tmp_path / "r").merge([finished()])
+    write = paths.write_atomically
+
+    def merge(ending):
+        paths.write_atomically = lambda p, content: write(
+            p, half if p.suffix == ending else content
+        )
+        Ledger("01_nb", tmp_path / "r").merge([finished("b" * 20, 60.0)])
+
+    for ending in (".npz", ".json", ".csv"):
+        assert forked(merge, ending).exitcode == -signal.SIGKILL
+        again = Ledger("01_nb", tmp_path / "r")
+        assert [done.numbers["accuracy"] for done in again.finished()] == [50.0]
+        assert len(next(again.finished()).curves) == 2
+    assert len(before.merge([finished("b" * 20, 60.0)]).lines) == 2 and not list(
+        (tmp_path / "r").glob(".*")
+    )
+
+
+def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
+    ledger = Ledger("01_nb").merge([finished()])
+    ledger.path("npz").write_bytes(b"no")
+    refused(r"is damaged.*restore it", stored().arrays, "a" * 20)
+    assert stored().runs["accuracy"].tolist() == [50.0]  # the numbers are not affected
+    book = json.loads(ledger.path("json").read_text())
+    ledger.path("json").write_text(json.dumps(book | {"format": 99}))
+    refused("newer fltnb", stored)
+    for damage in ("{", json.dumps(book)):
+        ledger.path("json").write_text(damage)
+        ledger.path("csv").write_text("<<<<<<< here\n" + ledger.path("csv").read_text())
+        refused(r"is damaged.*restore it with .git checkout", stored)
+
+
+def table() -> Results:
+    rows = [
+        ("fedavg", 0, 50.0, 2),
+        ("fedavg", 1, 54.0, 2),
+        ("fedavg", 0, 60.0, 3),
+        ("oracle", 0, 90.0, 2),
+    ]
+    return Results(
+        (
+            "",
+            finished(
+                str(i),
+                score,
+                {"method": name, "seed": seed, "k": k, "variant": "as_run"},
+                variance=1.0,
+            ),
+        )
+        for i, (name, seed, score, k) in enumerate(rows)
+    )
+
+
+def test_mean_and_where():
+    assert table().where(k=2).mean(["method"], "accuracy").to_dict("list") == {
+        "method": ["fedavg", "oracle"],
+        "accuracy": [52.0, 90.0],
+        "accuracy_spread": [
+            pytest.approx(8**0.5),
+            pytest.approx(float("nan"), nan_ok=True),
+        ],
+        "seeds": [2, 1],
+    }
+    assert (
+        len(
+            table().where(
+                variant="as run", method=["oracle", "fedavg"], accuracy=lambda a: a > 52
+            )
+        )
+        == 3
+    )
+    assert len(table() + table()) == 4
+    assert (len(table().plain()), len(table().plain("k"))) == (0, 4)
+    assert (
+        table().shared_seeds().runs["seed"].unique().tolist() == [0]
+        and len(table().shared_seeds("seed")) == 0
+    )
+    refused(
+        "Seed 0 occurs twice where method is fedavg: keep k apart",
+        table().mean,
+        ["method"],
+    )
+    refused(
+        "No result has method 'flt': there is fedavg, oracle",
+        table().where,
+        method="flt",
+    )
+    refused("Unknown column of the results 'metod'", table().where, metod="flt")
+    refused(
+        "No result has variant 'published': there is as_run, as_written",
+        table().where,
+        variant="published",
+    )
+    refused("no job", table().arrays, "nothing")
+
+
+def test_nothing_stored_says_what_to_run():
+    how = "Nothing is stored for a notebook '01'.*run `python -m fltnb compute 01`"
+    refused(how, fl.results, "01")
+
+
+def test_an_axis_may_be_called_like_a_clients_own_number():
+    Ledger("01_nb").merge([finished(axes={"test": 7})])
+    assert stored().runs["test"].tolist() == [7] and stored().clients[
+        "test"
+    ].tolist() == [40.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("published", "papers"), ("store", "experiments"), ("Job", "Training")],
+)
+def test_old_names_say_the_new_one(old, new):
+    with pytest.raises(AttributeError, match=f"use fltnb.{new}"):
+        getattr(fl, old)
+
+
+def test_a_number_may_have_the_name_of_another_experiments_axis():
+    one = finished("a" * 20, axes={"n_clients": 5}, n_clients=5)
+    Ledger("01_nb").merge([one, finished("b" * 20, n_clients=7)])
+    first, second = Ledger("01_nb").finished()
+    assert (first.axes["n_clients"], first.numbers["n_clients"]) == (5, 5)
+    assert "n_clients" not in second.axes and second.numbers["n_clients"] == 7
+
+
+def test_results_of_older_numerics_are_kept_but_not_shown(monkeypatch):
+    rows = fl.grid(lambda seed: training(seed=seed).experiment, seed=[0, 1])
+    Ledger("01_nb").merge(compute(rows))
+    assert repr(fl.results(rows)) == "2 of 2 runs"
+    fl.experiments.asking._stored.cache_clear()
+    monkeypatch.setitem(key.NUMERICS, "fedavg", 2)
+    assert len(fl.results(rows)) == 0 and len(list(Ledger("01_nb").finished())) == 2
+    fl.experiments.asking._stored.cache_clear()
+
+
+def test_equal_settings_are_planned_once_under_all_their_axes():
+    rows = [training(axes={"part": name}) for name in ("table", "sweep")]
+    (one,) = plan.plan(rows, set(), [])
+    assert one.rows == rows and one.seconds is None
+    assert plan.plan(rows, {rows[0].experiment.id}, []) == []
+
+
+def test_first_seeds_come_first_and_what_is_not_known_last():
+    rows = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
+    rows.append(training(rounds=5, lr=0.1, axes={"dataset": "other"}, batch_size=7))
+    timed = compute([training(seed=5)])
+    planned = plan.plan(rows, set(), timed)
+    shown = [
+        (one.rows[0].axes["method"], one.rows[0].experiment.seed) for one in planned
+    ]
+    assert shown[:2] == [("fedavg", 0), ("oracle", 0)]
+    assert planned[-1].seconds is None and planned[-1].rows[0] is rows[-1]
+    twice = plan.Costs(timed).seconds(
+        "training", training(rounds=4).experiment.settings
+    )
+    assert twice == pytest.approx(2 * timed[0].numbers["seconds"])
+    there = {rows[0].experiment.id}
+    assert [one.worth for one in plan.plan(rows[:3], there, timed)] == [1 / 4, 1 / 9]
+
+
+def test_costs_are_those_of_this_machine():
+    done = compute([training()])
+    done[0].record["provenance"]["hardware"] = "another one"
+    assert plan.Costs(done).seconds("training", training().experiment.settings) is None
+
+
+def test_a_budget_is_kept(monkeypatch):
+    rows = [training(seed=seed) for seed in range(4)]
+    planned = [plan.Planned([row], 100.0, 1.0) for row in rows]
+    done = []
+    refused("too small for any missing", plan.within, planned, 60, done.extend)
+    clock = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(plan, "monotonic", lambda: next(clock))
+    assert plan.within(planned, 350, done.extend) == 2 == len(done)
+
+
+def test_a_plan_needs_no_data(monkeypatch):
+    task._federation.cache_clear()
+    refuse = lambda *given: pytest.fail("built a federation")  # noqa: E731
+    monkeypatch.setattr(fl.federations, "build", refuse)
+    assert len(plan.plan([training(seed=seed) for seed in (0, 1)], set(), [])) == 2
+
+
+def test_budgets_are_times():
+    assert [plan.minutes(text) for text in ("150m", "2.5h", "90s")] == [150, 150, 1.5]
+    for text in ("", "150", "m", "-3m", "soon"):
+        refused("is no time", plan.minutes, text)
