@@ -1,10 +1,12 @@
-"""Analyses of EMD-CFL's notebooks 11 to 13 on small cases, and what their grids ask."""
+"""Grids and studies of EMD-CFL's notebooks 11 to 13, on cases small enough to check by
+eye; digits in four styles."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pytest
 from toys import rebuilt, refused
 
 import fltnb as fl
@@ -15,9 +17,12 @@ from fltnb.federations.domains import STYLES, render
 from fltnb.metrics import adjusted_rand_index
 from fltnb.notebook.grids import grids
 
-ATTACKED = {"kind": "backdoor_colours", "dataset": "digits", "n_clients": 6}
-ATTACKED |= {"variant": "as_run", "samples_per_client": 150, "test_per_client": 80}
-ATTACKED |= {"val_fraction": 0.2, "intensity": 4.0, "test": "both"}
+METHODS = ["oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca"]
+METHODS += ["fesem", "fedem", "fedsoft", "fedrc", "fedce"]
+METHODS += ["fedavg", "fedprox", "pfedgraph", "fedsac"]
+SHADES = {"n_clients": 6, "samples_per_client": 150, "test_per_client": 80, "seed": 0}
+SHADES |= {"val_fraction": 0.2, "intensity": 4.0, "variant": "as_run", "test": "both"}
+ATTACKED = fl.recipe("backdoor_colours", "digits", **SHADES).settings
 
 
 def test_rendering_by_hand_and_what_cannot_be_rendered(digits):
@@ -64,7 +69,7 @@ def test_renderings_part_the_digits_over_four_domains(digits):
 
 
 def test_versions_are_what_the_federation_holds():
-    """The pictures of the notebook come from the code that paints the clients' images."""
+    """The pictures of the notebook come from the code that paints images."""
     found = emdcfl_backdoor.versions("digits", ATTACKED["intensity"])
     assert found["tables"]["classes"]["class"].tolist() == [str(c) for c in range(10)]
     whole = fl.federations.build(
@@ -103,12 +108,13 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
         "run",
         lambda *_, **__: SimpleNamespace(theta=always, rows=np.zeros(6, dtype=int)),
     )
-    training = {"rounds": 3, "participation": 1.0}
-    names = ["fedavg", "oracle"]
-    made = [{"name": name} for name in names]
-    found = emdcfl_backdoor.by_class(ATTACKED, "mlp_plain", training, made)
+    training = {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02}
+    embedded = {"name": "EMDClustering", "tolerance": 0.025}
+    trained = [{"name": "fedavg"}, {"name": "oracle"}]
+    trained.append({"name": "emdcfl", "clusterer": embedded})
+    found = emdcfl_backdoor.by_class(ATTACKED, "mlp_plain", training, trained)
     table = found["tables"]["classes"]
-    assert table["method"].unique().tolist() == names
+    assert table["method"].unique().tolist() == ["fedavg", "oracle", "emdcfl"]
     table = table[table["method"] == "fedavg"]
     assert table["class"].tolist() == [str(c) for c in range(10)]
     assert table["clean"].tolist() == [0.0] * 9 + [100.0] == table["triggered"].tolist()
@@ -163,12 +169,10 @@ def test_one_round_decides_what_emdcfl_and_fedclust_find():
     found = pd.concat([made["printed"], made["told"]])
     assert set(found["seed"]) == {1}
     whole = fl.federations.build(fed)
-    emd = fl.methods.EMDCFL(fl.EMDClustering(0.025))
-    ways = {("emdcfl", "as_written"): emd}
-    ways["fedclust", "as_written"] = fl.methods.FedClust(n_clusters=2)
-    ways["fedclust", "as_run"] = fl.methods.FedClustAsRun(n_clusters=2)
     for row in found.itertuples():
-        method = ways[row.method, row.variant]
+        told = {} if row.method == "emdcfl" else {"n_clusters": 2}
+        told |= {"variant": "as_run"} if row.variant == "as_run" else {}
+        method = fl.methods.build({"name": row.method} | told)
         run = fl.run(
             method,
             whole,
@@ -182,22 +186,87 @@ def test_one_round_decides_what_emdcfl_and_fedclust_find():
         assert row.value == adjusted_rand_index(whole.clusters, run.labels)
 
 
-def test_pages_have_the_rows_of_the_tables_in_the_printed_setting():
-    for table, notebook in {"T1": "11", "T7": "12", "T8": "13"}.items():
-        printed = set(papers.numbers("emdcfl", table)["method"])
-        assert len(printed) == 17
-        rows = [row for grid in grids(notebook) for row in grid]
-        trained = [row for row in rows if row.experiment.kind == "training"]
-        assert {row.axes["method"] for row in trained} >= printed
+PAGES = ["11", "12", "13"]
 
-    rows = [row for grid in grids("11") for row in grid]
-    published = [
-        row.experiment for row in rows if row.axes.get("model") == "emdcfl_cnn"
-    ]
-    trained = [made for made in published if made.kind == "training"]
-    assert trained
-    for made in trained:
-        how = made.rounds, made.local_epochs, made.participation, made.batch_size
-        assert how == (10, 10, 1.0, 64)
-        assert (made.lr, made.momentum, made.weight_decay) == (0.01, 0.9, 1e-6)
-        assert made.federation.settings["n_clients"] == 40
+
+def trainings(page, profile, given=None):
+    """Return the rows of a page's grids that are federated trainings."""
+    rows = [row for grid in grids(page, profile, given) for row in grid]
+    return [row for row in rows if isinstance(row.experiment, fl.Training)]
+
+
+def test_tables_have_the_rows_of_the_pages():
+    assert len(METHODS) == 17
+    for table in ("T1", "T7", "T8", "T10", "T11"):
+        assert set(papers.numbers("emdcfl", table)["method"]) == set(METHODS)
+
+
+def test_the_numbers_of_clusters_that_methods_are_told():
+    """The true one; 2 where that is 1, but for those that cut a dendrogram there."""
+    names = {"rotated_mnist": 4, "rotated_mnist_min": 1}
+    names |= {"rotated_mnist_two": 2, "rotated_mnist_base": 1}
+    told = set()
+    for row in trainings("11", ""):
+        dataset, method = row.axes["dataset"], row.axes["method"]
+        settings = row.experiment.method.settings()
+        if dataset not in names:
+            continue
+        if "n_clusters" in settings:
+            told.add(method)
+            cut = method in ("pacfl", "fedclust")
+            true = names[dataset]
+            assert settings["n_clusters"] == (true if cut else max(true, 2))
+        elif method == "pacfl":
+            assert settings["clusterer"]["n_clusters"] == names[dataset]
+    given = {"flexcfl", "cflgp", "ifca", "fesem", "fedem", "fedsoft", "fedrc", "fedce"}
+    assert told == given | {"fedclust"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("profile", ["", "demo"])
+def test_the_rows_of_a_page(page, profile):
+    rows = trainings(page, profile)
+    shown = [str(sorted(row.axes.items())) for row in rows]
+    assert len(set(shown)) == len(shown)
+
+    dataset = rows[0].axes["dataset"]
+    first = {row.axes["method"] for row in rows if row.axes["dataset"] == dataset}
+    assert first == set(METHODS)
+    for row in rows:
+        assert fl.federations.complete(row.experiment.federation.settings)
+
+
+@pytest.mark.parametrize(
+    ("page", "given"),
+    [
+        ("11", {}),
+        ("12", {"datasets": ["pacs_features"]}),
+        ("13", {"datasets": ["mnist"], "batch_size": 64}),
+    ],
+)
+def test_the_published_settings(page, given):
+    rows = trainings(page, "", given)
+    usual = {"dataset", "model", "method", "variant", "seed"}
+    plain = [row.experiment for row in rows if set(row.axes) <= usual]
+    assert len(plain) >= 17
+    for run in plain:
+        assert (run.rounds, run.local_epochs, run.batch_size) == (10, 10, 64)
+        assert run.federation.settings.get("intensity", 1.0) == 1.0
+
+
+@pytest.mark.parametrize("page", ["11", "13"])
+def test_the_papers_own_network_sees_images_scaled_as_in_the_public_code(page):
+    seen = []
+    for row in [row for grid in grids(page) for row in grid]:
+        if isinstance(row.experiment, fl.Training):
+            model = row.experiment.model
+            held = row.experiment.federation.settings
+        elif isinstance(row.experiment, fl.Study):
+            model = row.experiment.options.get("model")
+            held = row.experiment.options.get("federation")
+        else:
+            continue
+        if model == "emdcfl_cnn":
+            grey = held["kind"] == "rotated_copies" and held["dataset"] == "mnist"
+            seen.append(held["scaling"] == ("mnist" if grey else "imagenet"))
+    assert seen and all(seen)

@@ -1,11 +1,12 @@
-"""What notebook 08 measures beside accuracies, on numbers small enough to check."""
+"""What notebook 08 measures beside accuracies, on numbers small enough to check by
+eye; and its grids."""
 
 import numpy as np
 import pytest
-from fltnb.studies import fesem as plan
 
 import fltnb as fl
 from fltnb.analyses import fesem_models as study
+from fltnb.notebook.grids import grids
 
 QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 3, "participation": 1.0}
 QUICK |= {"batch_size": 20, "lr": 0.1, "seed": 0}
@@ -21,6 +22,20 @@ def inner(points):
     points = np.asarray(points, dtype=float)
     centred = points - points.mean(axis=0)
     return centred @ centred.T
+
+
+@pytest.mark.parametrize("profile", ["", "demo"])
+def test_rows_of_the_tables_in_the_page(profile):
+    rows, *_ = grids("08", profile)
+    first = [row.axes for row in rows if row.axes["dataset"] == rows[0].axes["dataset"]]
+    written = {row["method"] for row in first if row["variant"] == "as_written"}
+    run = {row["method"] for row in first if row["variant"] == "as_run"}
+    assert written >= {*TABLES, "flt", "transport", "pacfl", "emdcfl"}
+    assert run == {"fesem_2", "fesem_3", "fesem_4"} <= written
+
+    of = {row.axes["method"]: row.experiment for row in reversed(rows)}
+    passes = of["fedavg"].rounds * of["fedavg"].local_epochs
+    assert of["fedsgd"].rounds == passes  # over the data
 
 
 def test_planes_and_distances_inside_clusters():

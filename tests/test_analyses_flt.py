@@ -1,11 +1,14 @@
-"""Analyses of notebooks 01 to 05 whose answers are known, and what their grids ask."""
+"""Analyses and grids of notebooks 01 to 05 whose answers are known."""
 
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
+from toys import label_clusters
 
+import fltnb as fl
 from fltnb import federations
 from fltnb.analyses import centroids, scenario2, scenario3, scenario4
 from fltnb.analyses.scenario4 import ways_to_cut
@@ -13,11 +16,8 @@ from fltnb.experiments.measure import link_shares
 from fltnb.metrics import adjusted_rand_index
 from fltnb.notebook.grids import grids
 
-
-def federation(shared_classes=0, n_clients=25, **more):
-    size = {"n_clients": n_clients, "n_clusters": 5, "shared_classes": shared_classes}
-    size["classes_per_cluster"] = 2 + shared_classes
-    return {"kind": "label_clusters", "dataset": "digits", **size, **more}
+FCR = {"name": "FCR", "k": 2, "distance": "min", "threshold": 1.0}
+FCR |= {"random_state": 42, "n_neighbors": 5}
 
 
 def test_link_shares_by_hand():
@@ -28,33 +28,77 @@ def test_link_shares_by_hand():
     assert np.isnan(inside) and across == 0
 
 
-def test_every_switch_of_scenario_2_changes_one_thing():
-    rows = [row for grid in grids("02") for row in grid]
-    rows = [row for row in rows if row.experiment.kind == "training"]
-    common = ("dataset", "method", "variant", "model", "seed")
-    plain, alone = {}, []
+USUAL = ("dataset", "model", "method", "variant", "seed")
+
+
+APART = ("dataset", "model")
+
+
+def trainings(page, profile="", first_seed=False):
+    """Return the rows of a page's grids that are trainings."""
+    rows = [row for grid in grids(page, profile) for row in grid]
+    rows = [row for row in rows if isinstance(row.experiment, fl.Training)]
+    return [row for row in rows if not first_seed or row.axes["seed"] == 0]
+
+
+def parts(run):
+    """Return what a training is made of, by name."""
+    made = {one.name: getattr(run, one.name) for one in fields(run)}
+    return made | {"method": run.method.settings()}
+
+
+def test_every_switch_changes_one_thing():
+    rows = trainings("02", first_seed=True)
+    plain = {}
+    alone = []
     for row in rows:
-        name = tuple(row.axes.get(one) for one in common)
-        switch = {one: row.axes[one] for one in row.axes if one not in common}
-        if not switch:
-            plain[name] = row
-        elif len(switch) == 1:
-            alone.append((name, *switch, row))
+        at = tuple(row.axes[name] for name in USUAL)
+        switches = [name for name in row.axes if name not in USUAL]
+        if not switches:
+            plain[at] = parts(row.experiment)
+        elif len(switches) == 1:
+            alone.append((at, *switches, parts(row.experiment)))
+
     assert len(alone) > 12
-    for name, switch, row in alone:
-        if name not in plain:
-            continue
-        one, other = plain[name].experiment.settings, row.experiment.settings
-        different = {key for key in one | other if one.get(key) != other.get(key)}
-        where = {"momentum": "momentum", "partition": "federation"}
-        assert different <= {where.get(switch, "method")}, (name, switch)
+    parted = {"momentum": "momentum", "partition": "federation"}
+    for at, switch, made in alone:
+        different = [name for name in made if made[name] != plain[at][name]]
+        assert different == [parted.get(switch, "method")]
+
+
+def test_from_as_written_to_as_run_each_run_has_one_thing_more():
+    rows = trainings("02", first_seed=True)
+    rows = [row for row in rows if row.axes["dataset"] == "mnist"]
+    by_axes = {}
+    for row in rows:
+        own = {name: row.axes[name] for name in row.axes if name not in APART}
+        by_axes[frozenset(own.items())] = parts(row.experiment)
+
+    found = {"k": 3, "distance": "matching"}
+    over = found | {"graph": "full"}
+    for method, more in (("fedavg", []), ("fedsem", []), ("flt_enc1", [found, over])):
+        text = [{}, *more, (more[-1] if more else {}) | {"momentum": 0.5}]
+        stages = [{"variant": "as_written"} | switch for switch in text]
+        stages += [{"variant": "as_run", "rule": "participants"}]
+        stages += [{"variant": "as_run"}]
+        about = {"method": method, "seed": 0}
+        runs = [by_axes[frozenset((about | stage).items())] for stage in stages]
+        assert all(one not in runs[:i] for i, one in enumerate(runs))
+        assert len(runs) == {"flt_enc1": 6}.get(method, 4)
+        assert runs[-2] | {"method": 0} == runs[-1] | {"method": 0}
 
 
 def test_a_sampler_deals_as_many_images_whatever_the_number_of_clients():
+    held = {"classes_per_cluster": 3, "shared_classes": 1}
     more = {"samples_per_client": 90, "overlap": True}
-    feds = [federations.build(federation(1, n) | more) for n in (10, 50)]
+    feds = [
+        federations.build(label_clusters(n_clients=n, **held, **more)) for n in (10, 50)
+    ]
     assert all((fed.sizes == 90).all() for fed in feds)
     assert all(len(np.unique(own)) == 90 for fed in feds for own in fed.train)
+    _, others = grids("05")
+    other = {row.axes["variant"]: row.axes["sampler"] for row in others}
+    assert other == {"as_written": "per class", "as_run": "dealt once"}
 
 
 def test_levelled_clusters_have_sizes_as_their_numbers_of_classes():
@@ -69,29 +113,35 @@ def test_levelled_clusters_have_sizes_as_their_numbers_of_classes():
     )
 
 
-FCR = {"name": "FCR", "k": 2, "n_neighbors": 5}
-
-
 def test_a_group_of_centroids_is_scored_without_labels():
-    how = federation(), {"kind": "pca", "pretrain": "digits", "latent": 16}, FCR
-    found = centroids.sweep(*how, ks=[1, 2], starts=[42, 43])["tables"]
-    # the digits are easy, with any k and distance
-    assert found["found"].query("cut == 'C given'")["ari"].eq(1).all()
-    scores = found["scores"]
-    assert set(scores["k"]) == {1, 2}
-    assert scores.query("k == 1")["silhouette"].eq(0).all()
-    assert scores["clique"].between(0.8, 1).all()
-    assert scores["stability"].between(-1, 1).all()
-    again = centroids.transformed(*how)["numbers"]
-    assert again["ari_fitted"] == 1 and again["ari_transformed"] > 0.8
-    assert again["links_moved"] < 0.1
+    axes = {"kind": "pca", "pretrain": "digits", "latent": 16}
+    about = {"federation": label_clusters(), "encoder": axes, "clusterer": FCR}
+    found = centroids.sweep(**about, ks=[1, 2], starts=[42, 43])["tables"]
+    assert (
+        found["found"].query("cut == 'C given'")["ari"].eq(1).all()
+    )  # the digits are easy, with any k and distance
+    assert (
+        set(found["scores"]["k"]) == {1, 2}
+        and found["scores"].query("k == 1")["silhouette"].eq(0).all()
+    )
+    assert (
+        found["scores"]["clique"].between(0.8, 1).all()
+        and found["scores"]["stability"].between(-1, 1).all()
+    )
+    again = centroids.transformed(**about)["numbers"]
+    assert (
+        again["ari_fitted"] == 1
+        and again["ari_transformed"] > 0.8
+        and again["links_moved"] < 0.1
+    )
 
 
 @pytest.mark.parametrize(
     ("variant", "twice"), [("as_written", False), ("as_run", True)]
 )
 def test_neighbouring_clusters_share_images_only_as_run(variant, twice):
-    found = scenario2.holdings(federation(1, variant=variant))
+    held = {"classes_per_cluster": 3, "shared_classes": 1, "variant": variant}
+    found = scenario2.holdings(label_clusters(**held))
     counts, clusters = found["arrays"]["label_counts"], found["arrays"]["clusters"]
     assert counts.shape == (25, 10) and len(clusters) == 25
     assert ((counts > 0).sum(axis=1) == 3).all()  # three labels each
@@ -105,7 +155,9 @@ TRUTH = np.repeat(np.arange(3), 4)
 
 @pytest.fixture
 def fitted():
-    """Three clusters that the graph glues into two (0 with 1), while the distances keep them apart."""
+    """Three clusters that the graph glues into two (0 with 1), while the distances keep
+    them apart.
+    """
     place = np.array([0.0, 1.0, 10.0])[TRUTH] + np.tile([0.0, 0.1, 0.2, 0.3], 3)
     adjacency = (np.abs(place[:, None] - place) < 2).astype(np.uint8)
     two = (TRUTH == 2).astype(int)
@@ -129,11 +181,10 @@ def test_four_ways_to_cut(fitted):
 
 
 def test_the_study_of_cuts_says_what_each_way_finds():
-    fed = {"kind": "structured", "dataset": "digits", "n_clients": 40}
-    fed |= {"test": "clean", "classes_per_cluster": 2, "seed": 0}
-    distances = {"as_written": "min", "as_run": "matching"}
-    made = {name: FCR | {"distance": one} for name, one in distances.items()}
-    found = scenario4.cuts(fed, made, {"kind": "pixels"})
+    held = {"n_clients": 40, "classes_per_cluster": 2, "test": "clean", "seed": 0}
+    fed = fl.recipe("structured", "digits", **held).settings
+    both = {"as_written": FCR, "as_run": FCR | {"distance": "matching"}}
+    found = scenario4.cuts(fed, both, {"kind": "pixels"})
     table = found["tables"]["cuts"].set_index(["variant", "cut"])
     assert table.loc[("as_written", "C given"), "n_clusters"] == 5
     assert table.loc["as_written", "ari"].eq(1).all()
@@ -141,7 +192,9 @@ def test_the_study_of_cuts_says_what_each_way_finds():
 
 
 def test_the_smallest_clients_at_the_official_sizes():
-    """26 images in the clusters of 12,000 and 11 in the one of 4,800; the paper says 20 (FLT, Section 4.6)."""
+    """26 images in the clusters of 12,000 and 11 in the one of 4,800; the paper says 20
+    (FLT, Section 4.6).
+    """
     assert [federations.power_law_sizes(n, 240).min() for n in (12000, 4800)] == [
         26,
         11,
@@ -149,17 +202,21 @@ def test_the_smallest_clients_at_the_official_sizes():
 
 
 def test_handwriting_is_the_clients_own():
-    settings = {"kind": "pseudo_writers", "dataset": "digits", "n_clients": 30}
+    settings = fl.recipe("pseudo_writers", "digits", n_clients=30, seed=0).settings
     images = scenario3.handwriting(settings, writers=2, each=3)["arrays"]["images"]
     fed = federations.build(settings)
     assert np.array_equal(images[1], fed.images[fed.train[1][:3]])
 
 
-def test_the_ablation_asks_for_eight_settings():
-    rows = [row for grid in grids("05") for row in grid]
-    settings = set()
+@pytest.mark.parametrize(("profile", "count"), [("", 60 + 28), ("demo", 24 + 16)])
+def test_the_ablation_asks_for_its_settings(profile, count):
+    rows = trainings("05", profile)
+    assert len(rows) == count
+    if not profile:
+        about = ("n_clients", "participation", "local_epochs")
+        assert len({tuple(row.axes[name] for name in about) for row in rows}) == 8
     for row in rows:
         made = row.experiment
-        clients = made.federation.settings["n_clients"]
-        settings.add((clients, made.participation, made.local_epochs))
-    assert len(settings) == 8
+        assert made.federation.settings["n_clients"] == row.axes["n_clients"]
+        assert made.participation == row.axes["participation"]
+        assert made.local_epochs == row.axes["local_epochs"]

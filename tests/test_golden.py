@@ -258,7 +258,7 @@ def test_numbers_are_those_stored(case, tmp_path, monkeypatch):
     version = f"NUMERICS[{component.split('.')[-1]!r}]"
     assert not moved, (
         f"The numbers of {component} moved (case {case}, {moved}): raise {version} in "
-        "fltnb/results/numerics.py and run `python -m tests.golden` to store the new "
+        "fltnb/experiments/key.py and run `python -m tests.golden` to store the new "
         "outcome, or restore its numbers."
     )
 

@@ -20,7 +20,7 @@ def test_twenty_rounds_are_those_stored(name, tmp_path, monkeypatch):
     for what, values in STORED[name].items():
         assert found[what] == pytest.approx(values, rel=tolerance), (
             f"The {what} of {name} moved: raise the version of its part in "
-            "fltnb/results/numerics.py, compute its results again and run "
+            "fltnb/experiments/key.py, compute its results again and run "
             "`python -m tests.golden long`, or restore its numbers."
         )
 

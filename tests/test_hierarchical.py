@@ -356,14 +356,15 @@ def test_bad_options_are_refused(fed, options, clusters, says):
 
 
 def test_curves_end_where_the_run_does_and_users_see_their_own_server():
-    """Round by round the same run; on a user's own mixture the model counts that it was put with, not its task's."""
-    tasks = {"kind": "tasks", "dataset": "digits"}
-    tasks |= {"tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]], "minority": 0.1}
-    tasks |= {"users_per_task": [5, 3, 2], "samples_per_user": [100, 60, 40]}
-    method = {"kind": "MTHFL", "name": "mthfl_random", "local_rounds": 2}
-    method |= {"encoder": {"kind": "pixels"}, "clusterer": "random", "view": "task"}
-    settings = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "rounds": 6, "seed": 0}
-    settings |= {"federation": tasks, "method": method}
+    """Round by round the same run; on a user's own mixture the model counts that it was
+    put with, not its task's.
+    """
+    users = {"users_per_task": [5, 3, 2], "samples_per_user": [100, 60, 40]}
+    users |= {"tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]], "minority": 0.1}
+    settings = {"federation": fl.recipe("tasks", "digits", seed=0, **users).settings}
+    settings |= {"model": "mlp32", "rounds": 6, "batch_size": 10, "lr": 0.1, "seed": 0}
+    blind = {"clusterer": "random", "local_rounds": 2, "view": "task"}
+    settings["method"] = {"kind": "MTHFL", "name": "mthfl_random"} | blind
     found = study.curves(**settings)
     fed = fl.federations.build(settings["federation"])
     quick = {

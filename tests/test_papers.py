@@ -53,7 +53,7 @@ COMMON |= {
 
 
 class Fake:
-    """The shape of fltnb.results.Results, of rows given by hand; ``settings`` and
+    """The shape of fltnb.experiments.Results, of rows given by hand; ``settings`` and
     ``about`` belong to the record.
     """
 

@@ -246,10 +246,8 @@ def test_the_budget_and_the_sensitivity():
 
 
 def test_digits_and_flt_on_the_clusters():
-    other, fed = (
-        fl.federations.label_clusters(fl.load("digits"), 25, 5, 2, seed=seed)
-        for seed in (5, 0)
-    )
+    fed = fl.federations.build(label_clusters())
+    other = fl.federations.build(label_clusters(seed=5))
     encoder = EncoderSpec("pca", "digits", latent=16)
     found = TransportSignatures().fit(embed_clients(other, encoder))
     assert (
