@@ -1,4 +1,4 @@
-"""A finished job, its file in the local store, and the tables that many of them make."""
+"""A finished job, its file in the local store, and its tables as arrays."""
 
 import fcntl
 import io
@@ -64,7 +64,7 @@ def alone(key: str) -> Iterator[None]:
 
 
 def save(done: Finished) -> Finished:
-    """Write a finished job to the local store: one file, which is there whole or not at all."""
+    """Write a finished job to the local store: one file, there whole or not at all."""
     meta = {
         "format": 1,
         "key": done.key,
@@ -72,53 +72,56 @@ def save(done: Finished) -> Finished:
         "numbers": done.numbers,
         "record": done.record,
     }
-    columns = {"meta": np.array(json.dumps(meta))} | {
-        f"arrays/{name}": value for name, value in done.arrays.items()
-    }
-    columns |= columns_of("curves", done.curves) | columns_of("clients", done.clients)
-    paths.write_atomically(
-        store_path(done.key), lambda file: np.savez_compressed(file, **columns)
-    )
+    columns = {"meta": np.array(json.dumps(meta))}
+    for name, value in done.arrays.items():
+        columns[f"arrays/{name}"] = value
+    columns |= columns_of("curves", done.curves)
+    columns |= columns_of("clients", done.clients)
+
+    path = store_path(done.key)
+    paths.write_atomically(path, lambda file: np.savez_compressed(file, **columns))
     return done
 
 
 def load(key: str, since: float = 0.0) -> Finished | None:
     """Return a finished job from the local store, without axes.
 
-    None if it is not there, from before ``since`` (seconds of Unix time) or, with a warning, damaged.
+    None if it is not there, from before ``since`` (seconds of Unix time) or, with a
+    warning, damaged.
     """
     path = store_path(key)
     if not path.exists() or path.stat().st_mtime < since:
         return None
     try:
-        held = read_arrays(path.read_bytes())
-        meta = json.loads(str(held["meta"]))
-        tables = [
-            table_of(held, name) if below(name, held) else None for name in TABLES
-        ]
-        return Finished(
-            key,
-            meta["kind"],
-            {},
-            meta["numbers"],
-            *tables,
-            below("arrays", held),
-            meta["record"],
-        )
-    except (
-        Exception
-    ) as error:  # damage shows in many ways; whatever it is, the remedy is the same
-        warnings.warn(
-            f"Store entry {path} is damaged ({error!r}): only this job is computed again.",
-            stacklevel=2,
-        )
+        return _from_store(key, read_arrays(path.read_bytes()))
+    # Damage shows in many ways; whatever it is, the remedy is the same.
+    except Exception as error:
+        told = f"Store entry {path} is damaged ({error!r}): "
+        warnings.warn(told + "only this job is computed again.", stacklevel=2)
         return None
 
 
+def _from_store(key: str, held: dict[str, np.ndarray]) -> Finished:
+    meta = json.loads(str(held["meta"]))
+    tables = {}
+    for which in TABLES:
+        table = table_of(held, which)
+        tables[which] = None if table.columns.empty else table
+    return Finished(
+        key=key,
+        kind=meta["kind"],
+        axes={},
+        numbers=meta["numbers"],
+        arrays=below("arrays", held),
+        record=meta["record"],
+        **tables,
+    )
+
+
 def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a file's content; a damaged one raises exceptions of many types."""
+    """Return the arrays of a file; a damaged one raises exceptions of many types."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+        arrays = dict(file)
     if not arrays:
         raise ValueError("it is empty")
     return arrays
@@ -126,24 +129,24 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
 
 def columns_of(start: str, table: pd.DataFrame | None) -> dict[str, np.ndarray]:
     """Return a table's columns as arrays ``<start>/<column>`` that need no pickle."""
-    columns = (
-        {}
-        if table is None
-        else {f"{start}/{name}": np.asarray(table[name]) for name in table}
-    )
-    return {
-        name: values.astype(str) if values.dtype == object else values
-        for name, values in columns.items()
-    }
+    arrays = {}
+    if table is None:
+        return arrays
+    for name in table:
+        values = np.asarray(table[name])
+        if values.dtype == object:
+            values = values.astype(str)
+        arrays[f"{start}/{name}"] = values
+    return arrays
 
 
 def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays ``<start>/<name>`` by name."""
-    return {
-        name[len(start) + 1 :]: value
-        for name, value in arrays.items()
-        if name.startswith(f"{start}/")
-    }
+    found = {}
+    for name, value in arrays.items():
+        if name.startswith(f"{start}/"):
+            found[name.removeprefix(f"{start}/")] = value
+    return found
 
 
 def table_of(arrays: Mapping[str, np.ndarray], start: str) -> pd.DataFrame:
