@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import experiments, paths
 from ..errors import FltnbError
-from ..experiments import Grid
+from ..experiments import Grid, Row
 from .parameters import assigned, checked
 
 
@@ -53,8 +53,19 @@ def grids(
             source = compile(cell.source, f"<notebook {notebook[:2]}>", "exec")
             exec(source, namespace)
             for grid in asked[len(found) :]:
-                found.append(Grid(grid.rows, cell.tables))
+                rows = [_with_tables(row, cell.tables) for row in grid]
+                found.append(Grid(rows, cell.tables))
     return found
+
+
+def _with_tables(row: Row, tables: tuple[str, ...]) -> Row:
+    """Name the printed tables beside which a study's numbers stand.
+
+    So the report finds them in the ledger; a grid may have an axis ``table`` itself.
+    """
+    if row.experiment.kind != "study" or not tables or "table" in row.axes:
+        return row
+    return Row(row.axes | {"table": " ".join(tables)}, row.experiment)
 
 
 def profile_values(
