@@ -1,7 +1,8 @@
 """Runs on more than one machine with dask.distributed: see docs/cluster.md.
 
-Tasks go to the scheduler directly: joblib's Dask backend hands large arguments to single workers, and they are lost
-with a worker. What a task depends on is a task here, so Dask makes it again.
+Tasks go to the scheduler directly: joblib's Dask backend hands large arguments to
+single workers, and they are lost with a worker. What a task depends on is a task here,
+so Dask makes it again.
 """
 
 from __future__ import annotations
@@ -28,27 +29,31 @@ _CLIENTS: dict[str, Client] = {}
 
 
 def active() -> Client | None:
-    """Return the Dask client that runs go to: of ``joblib.parallel_config(backend="dask")``, else of ``$FLTNB_DASK``.
+    """Return the Dask client that runs go to.
 
+    It is that of ``joblib.parallel_config(backend="dask")``, else of ``$FLTNB_DASK``.
     FltnbError: ``FLTNB_DASK`` is no address, or nobody answers there.
     """
     from joblib.parallel import get_active_backend
 
     client = getattr(get_active_backend()[0], "client", None)
-    if client is None and (address := os.environ.get("FLTNB_DASK", "").strip()):
-        client = connect(address)
+    address = os.environ.get("FLTNB_DASK", "").strip()
+    if client is None and address:
+        return connect(address)
     return client
 
 
 def connect(address: str) -> Client:
-    """Return the client of a scheduler at ``tcp://host:port`` or, encrypted, ``tls://``; a process connects once.
+    """Return the client of a scheduler at ``tcp://host:port``; a process connects once.
 
-    FltnbError: not such an address, no Dask here, or no answer within 10 s.
+    ``tls://`` is encrypted. FltnbError: not such an address, no Dask here, or no answer
+    within 10 s.
     """
     port = _ADDRESS.fullmatch(address)
     if port is None or not 0 < int(port[1]) < 65536:
         raise FltnbError(
-            f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as it prints."
+            f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as "
+            "it prints."
         )
     known = _CLIENTS.get(address)
     if known is not None and known.status == "running":
@@ -63,52 +68,71 @@ def connect(address: str) -> Client:
         _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
         raise FltnbError(
-            f"No Dask scheduler answers at {address}: run `dask scheduler`, or leave DASK out."
+            f"No Dask scheduler answers at {address}: run `dask scheduler`, or leave "
+            "DASK out."
         ) from error
     return _CLIENTS[address]
 
 
 def about() -> dict[str, Any]:
-    """Return what decides whether a machine computes the same: Python, packages, code, hardware."""
+    """Return what decides whether a machine computes the same.
+
+    That is Python, packages, code and hardware.
+    """
     return environment() | {"code": code_digest()}
 
 
 def check(client: Client) -> dict[str, dict[str, Any]]:
-    """Refuse workers that would compute something else; return what :func:`about` says at each worker's address.
+    """Refuse workers that would compute something else.
 
-    FltnbError: a worker has another Python or other code, or cannot import this package. UserWarning: a worker has
-    another version of a package, or there is no worker yet.
+    Returns what :func:`about` says at each worker's address. FltnbError: a worker has
+    another Python or other code, or cannot import this package. UserWarning: a worker
+    has another version of a package, or there is no worker yet.
     """
     scheduler = client.scheduler.address
     try:
         workers = client.run(about)
     except Exception as error:  # whatever a foreign environment raises
-        found = f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: {error})"
-        raise FltnbError(f"{found}: install the same commit and lock there.") from error
+        raise FltnbError(
+            f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: "
+            f"{error}): install the same commit and lock there."
+        ) from error
     here = about()
     for worker, there in workers.items():
-        python = (about["python"].rpartition(".")[0] for about in (there, here))
-        for what, their, ours in (
-            ("Python", *python),
-            ("fltnb code", there["code"], here["code"]),
-        ):
-            if their != ours:
-                raise FltnbError(
-                    f"The Dask worker {worker} has {what} {their}, this process {ours}: make them equal."
-                )
-        for name in sorted(there["packages"].keys() & here["packages"].keys()):
-            if there["packages"][name] != here["packages"][name]:
-                found = f"{name} {there['packages'][name]}, this process {here['packages'][name]}"
-                why = "numbers may differ in the last digits; install the same lock."
-                warnings.warn(
-                    f"The Dask worker {worker} has {found}: {why}", stacklevel=2
-                )
+        _refuse_other(worker, "Python", _minor(there), _minor(here))
+        _refuse_other(worker, "fltnb code", there["code"], here["code"])
+        _warn_of_packages(worker, there["packages"], here["packages"])
     if not workers:
         warnings.warn(
-            f"The Dask scheduler {scheduler} has no workers yet: runs start when one joins it.",
+            f"The Dask scheduler {scheduler} has no workers yet: runs start when one "
+            "joins it.",
             stacklevel=2,
         )
     return workers
+
+
+def _minor(machine: dict[str, Any]) -> str:
+    """Return a machine's Python without the last number of its version."""
+    return machine["python"].rpartition(".")[0]
+
+
+def _refuse_other(worker: str, what: str, theirs: str, ours: str) -> None:
+    if theirs != ours:
+        raise FltnbError(
+            f"The Dask worker {worker} has {what} {theirs}, this process {ours}: make "
+            "them equal."
+        )
+
+
+def _warn_of_packages(worker: str, theirs: dict[str, str], ours: dict[str, str]):
+    for name in sorted(theirs.keys() & ours.keys()):
+        if theirs[name] != ours[name]:
+            warnings.warn(
+                f"The Dask worker {worker} has {name} {theirs[name]}, this process "
+                f"{ours[name]}: numbers may differ in the last digits; install the "
+                "same lock.",
+                stacklevel=3,
+            )
 
 
 def gather(
@@ -118,50 +142,55 @@ def gather(
     files: dict[str, bytes],
     needs: dict[str, list[str]],
 ) -> Iterator[tuple[str, Any]]:
-    """Run ``work(*arguments, contents)`` for every task on the cluster; yield names and results as they come.
+    """Run ``work(*arguments, contents)`` for every task on the cluster.
 
-    FltnbError: a task was lost with four workers in a row, or the scheduler is gone. After that, or whatever ``work``
-    raises, what has not begun is called off.
+    Yields names and results as they come. FltnbError: a task was lost with four workers
+    in a row, or the scheduler is gone. After that, or whatever ``work`` raises, what
+    has not begun is called off.
 
     Parameters
     ----------
     client : Client
-    work : callable, a function of an importable module; may run twice for a task whose worker was lost
+    work : callable, a function of an importable module
+        May run twice for a task whose worker was lost.
     tasks : dict, name to arguments
     files : dict, name to content; each is sent to the cluster once
-    needs : dict, task name to the names of the files that its ``contents``, a dict, shall have
+    needs : dict, task name to the names of the files that its ``contents`` shall have
     """
     from distributed import KilledWorker, as_completed
 
     call = uuid.uuid4().hex[:8]
     with warnings.catch_warnings():
-        # megabytes of clusterings inside the scheduler are the price of surviving any worker
+        # Megabytes of clusterings inside the scheduler are the price of surviving any
+        # worker.
         warnings.filterwarnings("ignore", message="Sending large graph")
-        sent, futures = {}, {}
+        sent = {}
         for name, content in files.items():
             sent[name] = client.submit(
                 bytes, content, key=f"file-{name}-{call}", pure=False
             )
+        futures = {}
         for name, arguments in tasks.items():
             contents = {file: sent[file] for file in needs[name]}
-            futures[
-                client.submit(
-                    work, *arguments, contents, key=f"run-{name}-{call}", pure=False
-                )
-            ] = name
+            future = client.submit(
+                work, *arguments, contents, key=f"run-{name}-{call}", pure=False
+            )
+            futures[future] = name
     left = set(futures)
     try:
         for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
                 raise FltnbError(
-                    f"The connection to the Dask scheduler at {client.scheduler.address} was lost; {KEPT}"
+                    "The connection to the Dask scheduler at "
+                    f"{client.scheduler.address} was lost; {KEPT}"
                 )
             try:
                 result = future.result()
             except KilledWorker as error:
                 raise FltnbError(
-                    f"Run {futures[future]} lost worker after worker: give them memory, {KEPT}"
+                    f"Run {futures[future]} lost worker after worker: give them "
+                    f"memory, {KEPT}"
                 ) from error
             yield futures[future], result
     finally:
