@@ -452,6 +452,23 @@ def test_mnist_by_its_writers(tmp_path, no_network):
     assert not no_network
 
 
+def test_writers_with_few_images_are_left_out(tmp_path):
+    np.savez(tmp_path / "mnist_writers.npz", **written())
+    images = data.load("mnist_writers", tmp_path)
+    # Person 3 has 10 images and person 7 has 12.
+    fed = federations.writers(images, 1, min_images=11)
+    assert set(images.writers[fed.train[0]]) == {7}
+    assert set(images.writers[fed.test[0]]) == {7}
+    assert fed.origin.startswith("people with 11 images or more, 1 left out; ")
+    assert federations.writers(images, 2).origin == images.origin
+    message = "has 1 people with images of both parts and at least 11 in all"
+    refused(message, federations.writers, images, 2, min_images=11)
+    # The minimum that everybody meets names the same federation as none.
+    settings = {"kind": "writers", "dataset": "mnist_writers", "n_clients": 2}
+    more = federations.canonical(settings | {"min_images": 2})
+    assert more == federations.canonical(settings)
+
+
 def test_writers_are_recognised_by_content(tmp_path, monkeypatch):
     arrays = written()
     known = data.array_digest(arrays["writers"])

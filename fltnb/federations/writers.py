@@ -23,15 +23,22 @@ REFERENCE = 28
 
 @kind
 def writers(
-    images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = None
+    images: ImageSet,
+    /,
+    n_clients: Count = 200,
+    seed: Natural | None = None,
+    min_images: Count = 2,
 ) -> Federation:
     """Make every writer a client, with the training and test images that the image set gives that person.
 
     In CelebA (FeSEM, arXiv 2108.08647, Section 6.1) the "writer" of an image is the person it shows. The division of
     each person's images is the image set's own (LEAF's FEMNIST: 90 % for training); :func:`~fltnb.federations.divided`
-    makes another. Writers who lack a training or a test image are passed over. Without a seed the writers are the first
-    ones, as FLT does with 200 of them; with one they are drawn. True clusters are unknown. Raises FltnbError for a set
-    without ``writers``, unlike ``fl.load("femnist")`` and ``fl.load("celeba")``, or with too few of them.
+    makes another. Writers who lack a training or a test image are passed over, and so
+    are those with fewer than ``min_images`` of both together: the federation's origin
+    says how many. Without a seed the writers are the first ones, as FLT does with 200
+    of them; with one they are drawn. True clusters are unknown. Raises FltnbError for
+    a set without ``writers``, unlike ``fl.load("femnist")``, ``fl.load("celeba")`` and
+    ``fl.load("mnist_writers")``, or with too few of them.
     """
     if images.writers is None:
         raise FltnbError(
@@ -45,14 +52,27 @@ def writers(
     usable = np.array(
         sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64
     )
+    counts = np.array(
+        [len(held["train"][one]) + len(held["test"][one]) for one in usable],
+        dtype=np.int64,
+    )
+    enough = counts >= min_images
+    n_few = len(usable) - enough.sum()
+    usable = usable[enough]
+    origin = images.origin
+    having = "images of both parts"
+    if min_images > 2:
+        origin = f"people with {min_images} images or more, {n_few} left out; {origin}"
+        having += f" and at least {min_images} in all"
     if n_clients > len(usable):
         raise FltnbError(
-            f"{images.name} has {len(usable)} people with images of both parts: ask for fewer clients."
+            f"{images.name} has {len(usable)} people with {having}: ask for fewer clients."
         )
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)
     chosen = sorted(chosen[:n_clients].tolist())
     return Federation.of(
         images,
+        origin=origin,
         **{split: [of[writer] for writer in chosen] for split, of in held.items()},
     )
 
