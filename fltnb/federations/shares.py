@@ -34,6 +34,11 @@ def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
     return np.sort(np.arange(n_clients) % n_clusters)
 
 
+def place_in_cluster(clusters: np.ndarray) -> np.ndarray:
+    """Return each client's place in its cluster, from 0; ``clusters`` are ascending."""
+    return np.arange(len(clusters)) - np.searchsorted(clusters, clusters)
+
+
 def level(total: int, caps: np.ndarray) -> np.ndarray:
     """Divide ``total`` over bins as evenly as their capacities ``caps`` (K,) allow, int64 (K,).
 
@@ -91,19 +96,21 @@ def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
 
 def hand_out(
     seed: int, *parts: tuple[list[np.ndarray], np.ndarray]
-) -> list[list[tuple[np.ndarray, ...]]]:
-    """Deal the shuffled images of every class to clients, none twice; returns pieces[client][class] of each part.
+) -> list[list[list[np.ndarray]]]:
+    """Deal the shuffled images of every class to clients, none twice.
 
-    A part, of training or of test images, is the positions of each class and how many of them clients get (M, K).
+    A part, of training or of test images, is the positions of each class and how many
+    of them each client gets, (M, K). Returns pieces[client][class] of each part.
     """
-    dealt = [[] for _ in parts]
+    dealt = [[[] for _ in wanted] for _, wanted in parts]
     for c in range(len(parts[0][0])):
         rng = stream(seed, "partition", 1 + c)
-        for pieces, (by_class, wanted) in zip(dealt, parts, strict=True):
-            pieces.append(
-                np.split(rng.permutation(by_class[c]), np.cumsum(wanted[:, c]))[:-1]
-            )
-    return [list(zip(*pieces, strict=True)) for pieces in dealt]
+        for clients, (by_class, wanted) in zip(dealt, parts, strict=True):
+            cuts = np.cumsum(wanted[:, c])
+            pieces = np.split(rng.permutation(by_class[c]), cuts)[:-1]
+            for held, piece in zip(clients, pieces, strict=True):
+                held.append(piece)
+    return dealt
 
 
 def deal(
