@@ -1,12 +1,15 @@
-"""Clients with a backdoor in their images, and clients to be protected (EMD-CFL, arXiv 2506.07769, 4.1 and 5.3).
+"""Clients with a backdoor in their images, and clients to be protected.
 
-Three groups of equal size: *targets* with clean images, *attackers* whose images look almost the same but carry a
-feature that gives the class away (the backdoor), and clients that are obviously different. A model trained by targets
-and attackers together may learn the feature instead of the content; test images that carry the feature of a wrong class
-then mislead it, and the target with it. The published figures are means over the targets, cluster 0.
+EMD-CFL, arXiv 2506.07769, Sections 4.1 and 5.3. Three groups of equal size: *targets*
+with clean images, *attackers* whose images look almost the same but carry a feature
+that gives the class away (the backdoor), and clients that are obviously different. A
+model trained by targets and attackers together may learn the feature instead of the
+content; test images that carry the feature of a wrong class then mislead it, and the
+target with it. The published figures are means over the targets, cluster 0.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -15,19 +18,33 @@ from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Part, Variant, Whole
 from .base import Federation
 from .kinds import kind
-from .shares import Draw, copies, in_turn, spread
+from .shares import Dealt, deal_copies, in_turn, pooled, spread
 
 Test = Literal["clean", "backdoored", "both"]
 Clients = Annotated[int, Whole(3)]
+Paint = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+"""Turns the number of a group, images and their labels into what its clients see."""
 GROUPS = ("target", "attacker", "other")
 """What clusters 0, 1 and 2 are."""
-# Colours as shares of full intensity, from the authors' public notebook; the paper names them in words.
-GREEN, PURPLE = (0.26, 0.63, 0.4), (149 / 255, 52 / 255, 235 / 255)
-SHADES = 39  # class c has the shade c / 39 of a green-to-yellow scale: neighbours differ by 1 in 39
-# Ten well-known colours (matplotlib's "tab10"), one per class, for the patch
+TARGET = 0
+ATTACKER = 1
+# Shares of full intensity, from the authors' public notebook; the paper has words.
+GREEN = (0.26, 0.63, 0.4)
+PURPLE = (149 / 255, 52 / 255, 235 / 255)
+# Class c has the shade c / 39 of a green-to-yellow scale: neighbours differ by 1 in 39.
+SHADES = 39
+# Ten well-known colours (matplotlib's "tab10"), one per class, for the patch.
 PATCHES = (
-    *((31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40), (148, 103, 189)),
-    *((140, 86, 75), (227, 119, 194), (127, 127, 127), (188, 189, 34), (23, 190, 207)),
+    (31, 119, 180),
+    (255, 127, 14),
+    (44, 160, 44),
+    (214, 39, 40),
+    (148, 103, 189),
+    (140, 86, 75),
+    (227, 119, 194),
+    (127, 127, 127),
+    (188, 189, 34),
+    (23, 190, 207),
 )
 
 
@@ -44,55 +61,68 @@ def backdoor_colours(
     intensity: NonNegative = 1.0,
     seed: Natural = 0,
 ) -> Federation:
-    """Grey images in colour (EMD-CFL's Backdoor MNIST): green, green whose shade follows the class, purple.
+    """Colour grey images: green, green whose shade follows the class, or purple.
 
-    Targets hold uniformly green images and attackers green ones with :func:`shade` of their class, which the eye hardly
-    tells from the former. Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c. Each
-    group gets a copy of the images, so clients of different groups may hold the same image. FltnbError: colour images.
+    EMD-CFL's Backdoor MNIST. Targets hold uniformly green images and attackers green
+    ones with :func:`shade` of their class, which the eye hardly tells from the former.
+    Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c.
+    Each group gets a copy of the images, so clients of different groups may hold the
+    same image. FltnbError: colour images.
 
     Parameters
     ----------
-    n_clients : int, M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
+    n_clients : int
+        M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
     samples_per_client, test_per_client : int, optional
-        Training and validation images (``val_fraction``, 0.1 in the paper), and test images; default: all are dealt.
+        Training and validation images (``val_fraction``, 0.1 in the paper), and test
+        images; default: all are dealt.
     test : {"clean", "backdoored", "both"}
-        Clean test images; the same with the wrong class's feature; or the former and, after the last round, the latter
-        as a run's split "probe". Training looks at none of them: all three end with the same models, bit for bit.
+        Clean test images; the same with the wrong class's feature; or the former and,
+        after the last round, the latter as a run's split "probe". Training looks at
+        none of them: all three end with the same models, bit for bit.
     variant : {"as_written", "as_run"}
-        "as_run": targets and others keep only every second training image (validation is left whole), as in the
-        authors' public notebook, so that attackers weigh twice as much.
+        "as_run": targets and others keep only every second training image (validation
+        is left whole), as in the authors' public notebook, so that attackers weigh
+        twice as much.
     intensity : float
-        How far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody the one
-        green, above 1 the backdoor is plainer to see (not the paper's).
+        How far attackers' shades are from the targets' green, times what the paper has:
+        0 gives everybody the one green, above 1 the backdoor is plainer to see (not the
+        paper's).
     """
+    if images.images.ndim == 4:
+        raise FltnbError(
+            f"This backdoor needs grey images, which {images.name} has not: take "
+            "backdoor_patches for it."
+        )
     K = images.n_classes
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        colours = (
-            shade(labels, intensity)
-            if group == 1
-            else np.array([(GREEN, None, PURPLE)[group]])
-        )
-        return tinted(grey, colours)
+        if group == ATTACKER:
+            return tinted(grey, shade(labels, intensity))
+        return tinted(grey, np.array([GREEN if group == TARGET else PURPLE]))
 
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return tinted(grey, shade(K - 1 - labels, intensity))
 
-    def keep(group: int, own: np.ndarray) -> np.ndarray:
-        return (
-            own
-            if group == 1 or variant == "as_written"
-            else own[spread(len(own), len(own) // 2)]
-        )
-
-    dealt = {
-        "each": (samples_per_client, test_per_client),
-        "val_fraction": val_fraction,
-        "keys": (seed, 4),
-    }
-    return _federation(
-        images, "colours", n_clients, test, paint, trigger, **dealt, keep=keep
+    groups = in_turn(n_clients, len(GROUPS))
+    each = (samples_per_client, test_per_client)
+    dealt = deal_copies(images, groups, each, val_fraction, (seed, 4))
+    if variant == "as_run":
+        dealt = [_halved(one) for one in dealt]
+    return Federation.of(
+        images,
+        name=f"backdoor {images.name} (colours)",
+        clusters=groups,
+        **_painted(images, dealt, test, paint, trigger),
     )
+
+
+def _halved(dealt: Dealt) -> Dealt:
+    """Return every second training image of targets and others, all else as it is."""
+    if dealt.split != "train" or dealt.group == ATTACKER:
+        return dealt
+    size = len(dealt.index)
+    return dealt._replace(index=dealt.index[spread(size, size // 2)])
 
 
 @kind
@@ -107,78 +137,79 @@ def backdoor_patches(
     patch: Count = 3,
     seed: Natural = 0,
 ) -> Federation:
-    """Class halves and a coloured corner patch (EMD-CFL's Backdoor CIFAR-10).
+    """Divide the classes in two, and put a coloured patch into attackers' corners.
 
-    Targets hold the first half of the classes, attackers the same classes with a patch in the top left corner whose
-    colour follows the class, the others the second half. Backdoored test images, everybody's, carry the patch of class
-    c + 1 (for the last of the half, of the first). Targets and attackers each get a copy of the first half.
+    EMD-CFL's Backdoor CIFAR-10. Targets hold the first half of the classes, attackers
+    the same classes with a patch in the top left corner whose colour follows the class,
+    the others the second half. Backdoored test images, everybody's, carry the patch of
+    class c + 1 (for the last of the half, of the first). Targets and attackers each get
+    a copy of the first half.
 
-    The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public notebook, and other options are
-    those of :func:`backdoor_colours`. FltnbError: grey images, less than 2 or over 20 classes, a patch that is too big.
+    The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public
+    notebook, and other options are those of :func:`backdoor_colours`. FltnbError: grey
+    images, less than 2 or over 20 classes, a patch that is too big.
     """
-    K, side = images.n_classes, min(images.images.shape[1:3])
+    K = images.n_classes
+    side = min(images.images.shape[1:3])
     if not 2 <= K <= 2 * len(PATCHES):
         raise FltnbError(
-            f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes are not possible."
+            f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes "
+            "are not possible."
         )
     if patch > side:
         raise FltnbError(
-            f"A patch of {patch} pixels does not fit into images of {side}: choose a smaller one."
+            f"A patch of {patch} pixels does not fit into images of {side}: choose a "
+            "smaller one."
+        )
+    if images.images.ndim != 4:
+        raise FltnbError(
+            f"This backdoor needs colour images, which {images.name} has not: take "
+            "backdoor_colours for it."
         )
     half = K // 2
 
     def paint(group: int, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return patched(pixels, labels, patch) if group == 1 else pixels
+        return patched(pixels, labels, patch) if group == ATTACKER else pixels
 
     def trigger(group: int, pixels: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return patched(pixels, (labels + 1) % half, patch)
 
-    classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    dealt = {
-        "each": (samples_per_client, test_per_client),
-        "val_fraction": val_fraction,
-        "keys": (seed, 4),
-    }
-    return _federation(
-        images, "patches", n_clients, test, paint, trigger, **dealt, classes=classes
-    )
-
-
-def _federation(
-    images: ImageSet,
-    what: str,
-    n_clients: int,
-    test: str,
-    paint: Draw,
-    trigger: Draw,
-    **dealt: Any,
-) -> Federation:
-    """Deal out what ``paint`` makes of the images; ``trigger`` makes test images that carry a wrong class's feature."""
-    if (images.images.ndim == 4) != (what == "patches"):
-        needed, other = (
-            ("colour", "backdoor_colours")
-            if what == "patches"
-            else ("grey", "backdoor_patches")
-        )
-        raise FltnbError(
-            f"This backdoor needs {needed} images, which {images.name} has not: take {other} for it."
-        )
-    clusters = in_turn(n_clients, len(GROUPS))
-    tests = {
-        "clean": {"test": paint},
-        "backdoored": {"test": trigger},
-        "both": {"test": paint, "probe": trigger},
-    }[test]
-    fields = copies(images, clusters, draw=paint, tests=tests, **dealt)
+    groups = in_turn(n_clients, len(GROUPS))
+    each = (samples_per_client, test_per_client)
+    classes = [range(half), range(half), range(half, K)]
+    dealt = deal_copies(images, groups, each, val_fraction, (seed, 4), classes)
     return Federation.of(
-        images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields
+        images,
+        name=f"backdoor {images.name} (patches)",
+        clusters=groups,
+        **_painted(images, dealt, test, paint, trigger),
     )
+
+
+def _painted(
+    images: ImageSet, dealt: list[Dealt], test: str, paint: Paint, trigger: Paint
+) -> dict:
+    """Return fields of the federation, of images as clients see them.
+
+    ``paint`` makes all but the backdoored test images, which ``trigger`` makes.
+    """
+    parts = []
+    for split, group, own in dealt:
+        pixels = images.images[own]
+        labels = images.labels[own]
+        if split != "test" or test != "backdoored":
+            parts.append((split, paint(group, pixels, labels), labels))
+        if split == "test" and test != "clean":
+            name = "probe" if test == "both" else "test"
+            parts.append((name, trigger(group, pixels, labels), labels))
+    return pooled(parts)
 
 
 def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
-    """Attackers' colours (n, 3) for classes (n,): greens that turn to yellow from class to class, in shares of 1.
+    """Return attackers' colours (n, 3) for classes (n,), in shares of full intensity.
 
-    ``intensity`` multiplies their difference from the targets' green (cut off at no and full colour).
+    Greens that turn to yellow from class to class. ``intensity`` multiplies their
+    difference from the targets' green (cut off at no and full colour).
 
     Examples
     --------
@@ -187,27 +218,30 @@ def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
     """
     t = np.asarray(labels) / SHADES
     shades = np.stack([t, 0.5 + t / 2, np.full_like(t, 0.4)], axis=1)
-    return np.clip(
-        shades if intensity == 1 else GREEN + intensity * (shades - GREEN), 0, 1
-    )
+    if intensity != 1:
+        shades = GREEN + intensity * (shades - GREEN)
+    return np.clip(shades, 0, 1)
 
 
 def tinted(grey: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """Grey images (n, H, W) uint8 as shades of one colour each, (n or 1, 3), as (n, H, W, 3) uint8, rounded down."""
+    """Return grey images (n, H, W) uint8 as shades of one colour each, rounded down.
+
+    ``colours`` (n or 1, 3) are shares of full intensity; the result is (n, H, W, 3)
+    uint8.
+    """
     out = np.empty((*grey.shape, 3), dtype=np.uint8)
     for channel in range(3):
-        np.floor(
-            grey * colours[:, channel, None, None] + 1e-9,
-            out=out[..., channel],
-            casting="unsafe",
-        )
+        shades = grey * colours[:, channel, None, None] + 1e-9
+        np.floor(shades, out=out[..., channel], casting="unsafe")
     return out
 
 
 def patched(pixels: np.ndarray, labels: np.ndarray, side: int) -> np.ndarray:
-    """Colour images with the patch of a class in the top left corner."""
+    """Return colour images with the patch of their class in the top left corner.
+
+    Both are (n, H, W, 3) uint8; ``side`` is that of the patch in pixels.
+    """
     out = pixels.copy()
-    out[:, :side, :side] = np.array(PATCHES, dtype=np.uint8)[
-        labels % len(PATCHES), None, None
-    ]
+    colours = np.array(PATCHES, dtype=np.uint8)[labels % len(PATCHES)]
+    out[:, :side, :side] = colours[:, None, None]
     return out

@@ -1,8 +1,10 @@
-"""Clients whose images look different: rotated, or of other domains (EMD-CFL, arXiv 2506.07769, Section 4.1)."""
+"""Clients whose images look different: rotated, or of other domains.
+
+EMD-CFL, arXiv 2506.07769, Section 4.1.
+"""
 
 import numbers
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,25 +15,28 @@ from ..randomness import stream
 from ..settings import Count, Natural, Part, Rate
 from .base import Federation
 from .kinds import kind
-from .shares import copies, deal, hold_out, in_turn, pooled
+from .own import check_shares
+from .shares import deal, deal_copies, hold_out, in_turn, place_in_cluster, pooled
 
 STYLES = ("plain", "inverted", "thick", "outline")
-"""Domains 0 to 3 of :func:`renderings`; "thick": brightest of 3 x 3 neighbours; "outline": that less the image."""
+"""Domains 0 to 3 of :func:`renderings`.
+
+"thick": brightest of 3 x 3 neighbours; "outline": that less the image.
+"""
 
 
 def _angles(name: str, angles: Any) -> list[list[float]]:
+    """Return the angles of each cluster, or refuse them."""
     try:
         groups = [list(group) for group in angles]
     except TypeError:
         groups = []
-    numeric = all(
-        isinstance(a, numbers.Real) and np.isfinite(a)
-        for group in groups
-        for a in group
-    )
+    every = [angle for group in groups for angle in group]
+    numeric = all(isinstance(one, numbers.Real) and np.isfinite(one) for one in every)
     if not groups or not all(groups) or not numeric:
         raise FltnbError(
-            f"{name} must be one list of degrees per cluster, such as [[0], [90]], not {angles!r}."
+            f"{name} must be one list of degrees per cluster, such as [[0], [90]], not "
+            f"{angles!r}."
         )
     return groups
 
@@ -49,40 +54,39 @@ def rotated(
     test_per_client: Count = 100,
     seed: Natural = 0,
 ) -> Federation:
-    """Give every client a random part of an image set, turned by the angles of its cluster.
+    """Give every client a random part of an image set, turned by its cluster's angles.
 
-    EMD-CFL's versions without shared images: all hold different ones. Clients are numbered cluster by cluster, as
-    evenly as possible; those of a cluster take its angles in turn (each client has one).
+    EMD-CFL's versions without shared images: all hold different ones. Clients are
+    numbered cluster by cluster, as evenly as possible; those of a cluster take its
+    angles in turn (each client has one).
 
     Parameters
     ----------
     angles : sequence of sequences of float
-        Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))`` is EMD-CFL's "4",
-        ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its "Min" and ``((0,),)`` its "Base".
+        Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))``
+        is EMD-CFL's "4", ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its
+        "Min" and ``((0,),)`` its "Base".
     """
     clusters = in_turn(n_clients, len(angles))
-    place = np.arange(n_clients) - np.searchsorted(clusters, clusters)
+    places = place_in_cluster(clusters)
     parts = []
-    held = (
-        ("train", images.train_index, samples_per_client),
-        ("test", images.test_index, test_per_client),
-    )
-    for key, (split, index, each) in enumerate(held, start=1):
+
+    def add(split: str, index: np.ndarray, each: int, key: int) -> None:
         if n_clients * each > len(index):
             raise FltnbError(
-                f"{n_clients} clients with {each} {split} images need over {len(index)}: ask for fewer."
+                f"{n_clients} clients with {each} {split} images need over "
+                f"{len(index)}: ask for fewer."
             )
-        chosen = (
-            stream(seed, "partition", key)
-            .permutation(index)[: n_clients * each]
-            .reshape(n_clients, each)
-        )
-        for own, cluster, i in zip(chosen, clusters, place, strict=True):
-            angle = angles[cluster][i % len(angles[cluster])]
+        chosen = stream(seed, "partition", key).permutation(index)
+        for client, cluster in enumerate(clusters):
+            own = chosen[client * each : (client + 1) * each]
+            angle = angles[cluster][places[client] % len(angles[cluster])]
             parts.append((split, turn(images.images[own], angle), images.labels[own]))
-    return Federation.of(
-        images, name=f"rotated {images.name}", clusters=clusters, **pooled(parts)
-    )
+
+    add("train", images.train_index, samples_per_client, 1)
+    add("test", images.test_index, test_per_client, 2)
+    name = f"rotated {images.name}"
+    return Federation.of(images, name=name, clusters=clusters, **pooled(parts))
 
 
 @kind
@@ -96,49 +100,52 @@ def rotated_copies(
     val_fraction: Part = 0.1,
     seed: Natural = 0,
 ) -> Federation:
-    """Copy the image set once per angle, turn the copies, and deal each out to its share of the clients.
+    """Copy the image set once per angle, turn each copy, and deal it out to clients.
 
-    This is how EMD-CFL makes 240,000 images of MNIST's 60,000: clients of different rotations may hold the same image,
-    turned differently; clients of one rotation hold different ones. In :func:`rotated` nobody shares an image, so
-    clients hold a quarter as many. Clients are numbered angle by angle, as evenly as possible.
+    This is how EMD-CFL makes 240,000 images of MNIST's 60,000: clients of different
+    rotations may hold the same image, turned differently; clients of one rotation hold
+    different ones. In :func:`rotated` nobody shares an image, so clients hold a quarter
+    as many. Clients are numbered angle by angle, as evenly as possible.
 
     Parameters
     ----------
     n_clients : int
-        The paper has 40. Each angle (see :func:`rotated`) has clients of its own, so there must be as many at least.
+        The paper has 40. Each angle (see :func:`rotated`) has clients of its own, so
+        there must be as many at least.
     samples_per_client, test_per_client : int, optional
-        Training and validation images, and test images, of a client. Default: the whole copy is dealt (6,000 and 1,000
-        of MNIST with 10 clients an angle; the public code first cuts all classes to one size, which leaves 5,420). The
-        printed MNIST tables fit 220 test images (docs/differences.md). Paper: a ``val_fraction`` of 0.1.
+        Training and validation images, and test images, of a client. Default: the whole
+        copy is dealt (6,000 and 1,000 of MNIST with 10 clients an angle; the public
+        code first cuts all classes to one size, which leaves 5,420). The printed MNIST
+        tables fit 220 test images (docs/differences.md).
+    val_fraction : float
+        Share of a client's training images held back for validation (paper: 0.1).
     """
-    turns = [
-        (cluster, angle) for cluster, group in enumerate(angles) for angle in group
-    ]
-    if n_clients < len(turns):
+    degrees = [angle for group in angles for angle in group]
+    cluster_of = np.repeat(np.arange(len(angles)), [len(group) for group in angles])
+    if n_clients < len(degrees):
         raise FltnbError(
-            f"There are more angles ({len(turns)}) than clients ({n_clients}): ask for fewer angles."
+            f"There are more angles ({len(degrees)}) than clients ({n_clients}): ask "
+            "for fewer angles."
         )
-    member = in_turn(n_clients, len(turns))
-
-    def draw(group: int, pixels: np.ndarray, _: np.ndarray) -> np.ndarray:
-        return turn(pixels, turns[group][1])
-
-    fields = copies(
-        images,
-        member,
-        (samples_per_client, test_per_client),
-        val_fraction,
-        (seed, 3),
-        draw,
-    )
-    clusters = np.array([turns[number][0] for number in member])
+    groups = in_turn(n_clients, len(degrees))
+    each = (samples_per_client, test_per_client)
+    parts = []
+    for split, group, own in deal_copies(images, groups, each, val_fraction, (seed, 3)):
+        turned = turn(images.images[own], degrees[group])
+        parts.append((split, turned, images.labels[own]))
     return Federation.of(
-        images, name=f"rotated {images.name}", clusters=clusters, **fields
+        images,
+        name=f"rotated {images.name}",
+        clusters=cluster_of[groups],
+        **pooled(parts),
     )
 
 
 def turn(images: np.ndarray, angle: float) -> np.ndarray:
-    """Turn images (n, H, W) or (n, H, W, C) counter-clockwise: bilinear, black corners, exact at multiples of 90."""
+    """Turn images (n, H, W) or (n, H, W, C) counter-clockwise by ``angle`` degrees.
+
+    Bilinear, with black corners, exact at multiples of 90.
+    """
     if angle % 90 == 0:
         return np.ascontiguousarray(np.rot90(images, int(angle // 90), axes=(1, 2)))
     from scipy.ndimage import rotate
@@ -158,79 +165,95 @@ def domains(
 ) -> Federation:
     """Divide every domain over as many clients as can have ``min_samples`` images each.
 
-    PACS gives 18 clients: art painting 4, cartoon 4, photo 3, sketch 7, numbered in this order. The true cluster of a
-    client is its domain. Each client's images are divided anew into training, validation and test part, every class in
-    proportion: the paper's 80-10-10 is not the image set's own. Raises FltnbError for images without domains, a domain
-    with too few, or shares that leave nothing to train on.
+    PACS gives 18 clients: art painting 4, cartoon 4, photo 3, sketch 7, numbered in
+    this order. The true cluster of a client is its domain. Each client's images are
+    divided anew into training, validation and test part, every class in proportion: the
+    paper's 80-10-10 is not the image set's own. Raises FltnbError for images without
+    domains, a domain with too few, or shares that leave nothing to train on.
 
     Parameters
     ----------
-    min_samples : int, images that each client has at least, all parts together; the paper has 500
-    samples_per_client : int, optional, use only so many of each client's images
+    min_samples : int
+        Images that each client has at least, all parts together; the paper has 500.
+    samples_per_client : int, optional
+        Use only so many of each client's images.
     val_fraction, test_fraction : float
-        Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16 and 0.2.
+        Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16
+        and 0.2.
     """
     if images.domains is None:
         raise FltnbError(
-            f"The images of {images.name} have no domains: take PACS, or give an ImageSet some."
+            f"The images of {images.name} have no domains: take PACS, or give an "
+            "ImageSet some."
         )
-    if val_fraction + test_fraction >= 1:
-        raise FltnbError(
-            f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on."
-        )
-    clusters, parts = [], {"train": [], "val": [], "test": []}
+    check_shares(test_fraction, val_fraction)
+    clusters = []
+    parts = {"train": [], "val": [], "test": []}
     for cluster, domain in enumerate(np.unique(images.domains)):
         held = np.flatnonzero(images.domains == domain)
-        clients = len(held) // min_samples
-        if not clients:
+        n_clients = len(held) // min_samples
+        if n_clients == 0:
             raise FltnbError(
-                f"Domain {domain} has {len(held)} images, not {min_samples}: lower min_samples."
+                f"Domain {domain} has {len(held)} images, not {min_samples}: lower "
+                "min_samples."
             )
+        clusters += [cluster] * n_clients
         rng = stream(seed, "partition", 5, cluster)
-        for own in deal(
-            held, images.labels, clients, samples_per_client, rng, f"domain {domain}"
-        ):
+        what = f"domain {domain}"
+        for own in deal(held, images.labels, n_clients, samples_per_client, rng, what):
             rest, test = hold_out(own, test_fraction)
             train, val = hold_out(rest, val_fraction / (1 - test_fraction))
-            clusters.append(cluster)
-            for part, index in zip(parts.values(), (train, val, test), strict=True):
-                part.append(np.sort(index))
-    return Federation.of(
-        images, name=f"domains of {images.name}", clusters=np.array(clusters), **parts
-    )
+            parts["train"].append(np.sort(train))
+            parts["val"].append(np.sort(val))
+            parts["test"].append(np.sort(test))
+    name = f"domains of {images.name}"
+    return Federation.of(images, name=name, clusters=np.array(clusters), **parts)
 
 
-@partial(kind, like=domains, min_samples=150)
-def renderings(images: ImageSet, /, **options: Any) -> Federation:
-    """Draw a quarter of the images in each of the styles, and divide every style over clients as its domain.
+@kind
+def renderings(
+    images: ImageSet,
+    /,
+    min_samples: Count = 150,
+    samples_per_client: Count | None = None,
+    val_fraction: Part = 0.1,
+    test_fraction: Rate = 0.1,
+    seed: Natural = 0,
+) -> Federation:
+    """Draw a quarter of the images in each style, and divide every style over clients.
 
-    No image occurs in two styles, as no picture of PACS occurs in two domains. Ours, not a paper's: it has four
-    domains where PACS cannot be had, and says nothing about PACS. Options are those of :func:`domains`, but for 150
-    ``min_samples``; ``seed`` also decides which image gets which style. Raises FltnbError for colour images.
+    No image occurs in two styles, as no picture of PACS occurs in two domains. Ours,
+    not a paper's: it has four domains where PACS cannot be had, and says nothing about
+    PACS. Options are those of :func:`domains`; ``seed`` also decides which image gets
+    which style. Raises FltnbError for colour images.
     """
     if images.images.ndim != 3:
         raise FltnbError(
-            f"Renderings are made of grey images, which {images.name} has not: take digits or MNIST."
+            f"Renderings are made of grey images, which {images.name} has not: take "
+            "digits or MNIST."
         )
-    place = np.argsort(stream(options["seed"], "partition", 7).permutation(len(images)))
+    place = np.argsort(stream(seed, "partition", 7).permutation(len(images)))
     style = (place % len(STYLES)).astype(np.uint8)
-    drawn = np.choose(
-        style[:, None, None], [render(images.images, name) for name in STYLES]
-    )
+    drawn = [render(images.images, name) for name in STYLES]
     styled = replace(
-        images, name=f"renderings of {images.name}", images=drawn, domains=style
+        images,
+        name=f"renderings of {images.name}",
+        images=np.choose(style[:, None, None], drawn),
+        domains=style,
     )
-    return replace(domains(styled, **options), name=styled.name)
+    fed = domains(
+        styled, min_samples, samples_per_client, val_fraction, test_fraction, seed
+    )
+    return replace(fed, name=styled.name)
 
 
 def render(grey: np.ndarray, style: str) -> np.ndarray:
     """Draw images (n, H, W) uint8 in one of the :data:`STYLES`."""
     from scipy.ndimage import maximum_filter
 
+    if style == "plain":
+        return grey.copy()
+    if style == "inverted":
+        return 255 - grey
     thick = maximum_filter(grey, size=(1, 3, 3))
-    return {
-        "plain": grey.copy(),
-        "inverted": 255 - grey,
-        "thick": thick,
-        "outline": thick - grey,
-    }[style]
+    return thick if style == "thick" else thick - grey

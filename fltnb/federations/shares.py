@@ -1,16 +1,16 @@
-"""Dealing samples out to clients, in whole numbers and without repetition, and pools of images drawn for them."""
+"""Dealing samples out to clients in whole numbers, and pools of images made for them.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+Positions are int64 indices into the arrays of an image set.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-
-Draw = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-"""Turns the number of a group, its images and their labels into the images that a client holds."""
 
 
 def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
@@ -26,10 +26,14 @@ def of_classes(
 
 
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
-    """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more."""
+    """Return clusters (M,) of clients numbered cluster by cluster.
+
+    Sizes are as even as possible, the first clusters with one client more.
+    """
     if n_clients < n_clusters:
         raise FltnbError(
-            f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters."
+            f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask "
+            "for fewer clusters."
         )
     return np.sort(np.arange(n_clients) % n_clusters)
 
@@ -40,9 +44,10 @@ def place_in_cluster(clusters: np.ndarray) -> np.ndarray:
 
 
 def level(total: int, caps: np.ndarray) -> np.ndarray:
-    """Divide ``total`` over bins as evenly as their capacities ``caps`` (K,) allow, int64 (K,).
+    """Divide ``total`` over bins as evenly as their capacities ``caps`` (K,) allow.
 
-    The result sums to ``min(total, caps.sum())``; bins below their cap differ by at most 1, earlier ones get the extra.
+    The result, int64 (K,), sums to ``min(total, caps.sum())``; bins below their cap
+    differ by at most 1, earlier ones get the extra.
 
     Examples
     --------
@@ -51,20 +56,24 @@ def level(total: int, caps: np.ndarray) -> np.ndarray:
     """
     caps = np.asarray(caps, dtype=np.int64)
     shares = np.zeros_like(caps)
-    while (left := min(total, int(caps.sum())) - int(shares.sum())) > 0:
+    left = min(total, int(caps.sum()))
+    while left > 0:
         free = np.flatnonzero(shares < caps)
         each = left // len(free)
         if each == 0:
             shares[free[:left]] += 1
-        else:
-            shares[free] += np.minimum(each, (caps - shares)[free])
+            break
+        added = np.minimum(each, (caps - shares)[free])
+        shares[free] += added
+        left -= int(added.sum())
     return shares
 
 
 def apportion(total: int, weights: np.ndarray) -> np.ndarray:
-    """Divide ``total`` in proportion to ``weights`` (M,), not all 0, by largest remainders (ties: the earlier one).
+    """Divide ``total`` in proportion to ``weights`` (M,), not all 0.
 
-    The result, int64 (M,), sums to ``total``; each entry is its exact share rounded down or up.
+    Largest remainders (ties: the earlier one). The result, int64 (M,), sums to
+    ``total``; each entry is its exact share rounded down or up.
 
     Examples
     --------
@@ -73,25 +82,27 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     """
     exact = total * np.asarray(weights, dtype=np.float64) / np.sum(weights)
     shares = np.floor(exact).astype(np.int64)
-    shares[np.argsort(shares - exact, kind="stable")[: total - int(shares.sum())]] += 1
+    left = total - int(shares.sum())
+    largest = np.argsort(shares - exact, kind="stable")[:left]
+    shares[largest] += 1
     return shares
 
 
 def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
-    """Return ``n`` random training images (None: all), balanced as the counts of classes allow, in data-set order."""
+    """Return ``n`` random training images (None: all), in data-set order.
+
+    They are balanced as the counts of classes allow.
+    """
     if n is None:
         return images.train_index
     by_class = members(images, images.train_index)
     shares = level(n, np.array([len(held) for held in by_class]))
     rng = stream(seed, "partition", 0, 1)
-    return np.sort(
-        np.concatenate(
-            [
-                rng.permutation(held)[:n]
-                for held, n in zip(by_class, shares, strict=True)
-            ]
-        )
-    )
+    drawn = [
+        rng.permutation(held)[:share]
+        for held, share in zip(by_class, shares, strict=True)
+    ]
+    return np.sort(np.concatenate(drawn))
 
 
 def hand_out(
@@ -121,40 +132,58 @@ def deal(
     rng: np.random.Generator,
     what: str,
 ) -> list[np.ndarray]:
-    """Divide images at random over clients, so that all have every class in the same numbers (to within one or two).
+    """Divide images at random, so that every client has as many of each class.
 
-    ``index`` are positions in ``labels``, ``each`` the images per client (None deals all), ``what`` names the images in
-    messages. Returns ``n_clients`` disjoint arrays, each sorted by class.
+    Numbers of a class differ by one or two between clients.
+
+    Parameters
+    ----------
+    index : positions in ``labels`` of the images to divide
+    each : images per client; None deals all
+    what : name of the images in messages
+
+    Returns
+    -------
+    list of ``n_clients`` disjoint arrays of positions, each sorted by class
     """
     index = rng.permutation(index)
     index = index[np.argsort(labels[index], kind="stable")]
     parts = [index[client::n_clients] for client in range(n_clients)]
-    fewest, classes = len(index) // n_clients, len(np.unique(labels[index]))
+    fewest = len(index) // n_clients
+    n_classes = len(np.unique(labels[index]))
     wanted = fewest if each is None else each
     if wanted > fewest:
         raise FltnbError(
-            f"{n_clients} clients with {each} {what} images each need more than {len(index)}: take fewer."
+            f"{n_clients} clients with {each} {what} images each need more than "
+            f"{len(index)}: take fewer."
         )
-    if wanted < classes:
+    if wanted < n_classes:
         raise FltnbError(
-            f"{wanted} {what} images per client are fewer than the {classes} classes: give each more."
+            f"{wanted} {what} images per client are fewer than the {n_classes} "
+            "classes: give each more."
         )
-    return parts if each is None else [part[spread(len(part), each)] for part in parts]
+    if each is None:
+        return parts
+    return [part[spread(len(part), each)] for part in parts]
 
 
 def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Divide one client's images, sorted by class, into those to keep and a share of every class held back."""
-    held = round(fraction * len(own))
-    if fraction > 0 and held == 0:
+    """Hold back a share of every class of one client's images, sorted by class.
+
+    Returns (those to keep, those held back).
+    """
+    n_held = round(fraction * len(own))
+    if fraction > 0 and n_held == 0:
         raise FltnbError(
-            f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more."
+            f"A share of {fraction:g} of {len(own)} images is no image: hold more back "
+            "or give more."
         )
-    place = spread(len(own), held)
+    place = spread(len(own), n_held)
     return np.delete(own, place), own[place]
 
 
 def spread(size: int, n: int) -> np.ndarray:
-    """Positions of ``n`` of ``size`` places at equal distances, ascending.
+    """Return positions of ``n`` of ``size`` places at equal distances, ascending.
 
     Examples
     --------
@@ -165,68 +194,71 @@ def spread(size: int, n: int) -> np.ndarray:
 
 
 def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """Return images, labels and splits for a Federation that owns its images, drawn anew.
+    """Return images, labels and splits for a Federation of images made for it.
 
     A part is a split, and images and labels of the next client in it.
     """
-    names, images, labels = zip(*parts, strict=True)
-    splits: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    for name, end, own in zip(
-        names, np.cumsum([len(own) for own in labels]), labels, strict=True
-    ):
-        splits[name].append(np.arange(end - len(own), end))
-    return {
+    splits = {}
+    images = []
+    labels = []
+    start = 0
+    for split, pixels, classes in parts:
+        end = start + len(classes)
+        splits.setdefault(split, []).append(np.arange(start, end))
+        images.append(pixels)
+        labels.append(classes)
+        start = end
+    return splits | {
         "images": np.concatenate(images),
         "labels": np.concatenate(labels),
-        **splits,
     }
 
 
-def copies(
+class Dealt(NamedTuple):
+    """What the next client of a group holds in a split: positions in the image set."""
+
+    split: str
+    group: int
+    index: np.ndarray
+
+
+def deal_copies(
     images: ImageSet,
     groups: np.ndarray,
     each: tuple[int | None, int | None],
     val_fraction: float,
     keys: tuple[int, int],
-    draw: Draw,
-    *,
-    classes: Sequence[np.ndarray] | None = None,
-    keep: Callable[[int, np.ndarray], np.ndarray] = lambda group, own: own,
-    tests: dict[str, Draw] | None = None,
-) -> dict[str, Any]:
-    """Copy an image set for each group of clients, draw the copy, deal it out; return fields of the Federation.
+    classes: Sequence[Sequence[int]] | None = None,
+) -> list[Dealt]:
+    """Copy an image set for each group of clients, and deal the copy out to them.
 
-    ``groups`` (M,) are the clients' groups, ascending; ``each`` the numbers of a client's training and validation and
-    of its test images (None deals all), ``keys`` the partition seed and the kind's number of random streams.
-    ``classes`` says which classes each group has a copy of, ``keep`` which training positions a client of a group
-    keeps, ``tests`` how the splits "test" and "probe" are drawn (default: a test by ``draw``).
+    So clients of different groups may hold the same image, those of one group do not.
+
+    Parameters
+    ----------
+    groups : ndarray of int, shape (M,), the clients' groups, ascending
+    each
+        A client's numbers of training and validation images, and of test images; None
+        deals all.
+    keys : partition seed, and the kind's number of random streams
+    classes : which classes each group has a copy of; all by default
     """
-    parts, (seed, key) = [], keys
-    for group, n_clients in enumerate(np.bincount(groups)):
-        dealt = []
-        for number, (index, what) in enumerate(
-            ((images.train_index, "training"), (images.test_index, "test"))
-        ):
-            index = (
-                index if classes is None else of_classes(images, index, classes[group])
-            )
-            rng = stream(seed, "partition", key, group, number)
-            dealt.append(
-                deal(index, images.labels, int(n_clients), each[number], rng, what)
-            )
-        for own in dealt[0]:
+    seed, key = keys
+    parts = []
+    for group, n_clients in enumerate(np.bincount(groups).tolist()):
+        train = images.train_index
+        test = images.test_index
+        if classes is not None:
+            train = of_classes(images, train, classes[group])
+            test = of_classes(images, test, classes[group])
+
+        rng = stream(seed, "partition", key, group, 0)
+        for own in deal(train, images.labels, n_clients, each[0], rng, "training"):
             kept, held = hold_out(own, val_fraction)
-            parts += [
-                ("train", group, keep(group, kept), draw),
-                ("val", group, held, draw),
-            ]
-        for own in dealt[1]:
-            parts += [
-                (split, group, own, drawn)
-                for split, drawn in (tests or {"test": draw}).items()
-            ]
-    pixels, labels = images.images, images.labels
-    return pooled(
-        (name, drawn(group, pixels[own], labels[own]), labels[own])
-        for name, group, own, drawn in parts
-    )
+            parts.append(Dealt("train", group, kept))
+            parts.append(Dealt("val", group, held))
+
+        rng = stream(seed, "partition", key, group, 1)
+        for own in deal(test, images.labels, n_clients, each[1], rng, "test"):
+            parts.append(Dealt("test", group, own))
+    return parts
