@@ -1,4 +1,4 @@
-"""Federations: how the samples of an image set, or a user's own, are spread over clients."""
+"""Federations: how samples, of an image set or your own, are spread over clients."""
 
 from .backdoor import backdoor_colours, backdoor_patches
 from .base import SPLITS, Federation

@@ -1,4 +1,4 @@
-"""Users that learn different tasks: MT-HFL's federations (arXiv 2410.02733, Section III)."""
+"""Users that learn different tasks: MT-HFL, arXiv 2410.02733, Section III."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,22 @@ from .kinds import kind
 from .shares import hand_out, level, members, of_classes, pooled
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
-"""Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
+"""MT-HFL's two tasks on CIFAR-10: vehicles and animals.
+
+The vehicles are airplane, automobile, ship and truck.
+"""
 FASHION_TASKS = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
-"""Clothes, shoes, bags: MT-HFL's three tasks on Fashion-MNIST (the paper names the themes, not the labels)."""
+"""MT-HFL's three tasks on Fashion-MNIST: clothes, shoes, bags.
+
+The paper names the themes, not the labels.
+"""
 DIGITS_TASKS = ((0, 1, 2, 3, 4), (5, 6, 7), (8, 9))
 """Three tasks of our own for the embedded digits."""
 CIFAR100_VEHICLES = (8, 13, 41, 48, 58, 69, 81, 85, 89, 90)
-"""CIFAR-100's two superclasses of vehicles: bicycle to train, lawn mower to tractor (Table II)."""
+"""CIFAR-100's two superclasses of vehicles (Table II).
+
+Bicycle to train, lawn mower to tractor.
+"""
 
 
 @kind
@@ -34,46 +43,56 @@ def tasks(
 ) -> Federation:
     """Give every user the labels of one task, and a few samples of other tasks' labels.
 
-    Users are numbered task by task; their true cluster is their task. A user of task t holds n_t training images:
-    ``round(minority * n_t)`` spread over the labels of all other tasks, the rest over its own task's labels, both as
-    evenly as possible. Nobody holds an image twice and no two users hold the same one. All users of a task are tested
-    on the same images, the test images of the task's own labels: the paper shows the accuracy of each task's server,
-    and a task is to learn its labels. Raises FltnbError for tasks that overlap or lack images.
+    Users are numbered task by task; their true cluster is their task. A user of task t
+    holds n_t training images: ``round(minority * n_t)`` spread over the labels of all
+    other tasks, the rest over its own task's labels, both as evenly as possible. Nobody
+    holds an image twice and no two users hold the same one. All users of a task are
+    tested on the same images, the test images of the task's own labels: the paper shows
+    the accuracy of each task's server, and a task is to learn its labels. Raises
+    FltnbError for tasks that overlap or lack images.
 
     Parameters
     ----------
-    tasks : sequence of sequences of int, labels of each task. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
-    users_per_task : sequence of int, (5, 5) for CIFAR-10, (5, 3, 2) for Fashion-MNIST; (2, 3) is Table I
-    samples_per_user : int or sequence of int, n_t, for all tasks or one per task (Figure 3); the paper has no numbers
-    minority : float, 0: pure users (Table I); 0.1 for CIFAR-10 ("10 % labels from the other task"), else not stated
+    tasks : sequence of sequences of int
+        Labels of each task. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
+    users_per_task : sequence of int
+        (5, 5) for CIFAR-10, (5, 3, 2) for Fashion-MNIST; (2, 3) is Table I.
+    samples_per_user : int or sequence of int
+        n_t, for all tasks or one per task (Figure 3); the paper has no numbers.
+    minority : float
+        0: pure users (Table I); 0.1 for CIFAR-10 ("10 % labels from the other task"),
+        else not stated.
     """
     lists = _labels(images, tasks)
-    users = _one_per_task(users_per_task, "users_per_task", len(lists))
-    each = (
-        [samples_per_user] * len(lists)
-        if np.ndim(samples_per_user) == 0
-        else samples_per_user
-    )
-    sizes = _one_per_task(each, "samples_per_user", len(lists))
-    if minority > 0 and len(lists) == 1:
+    n_tasks = len(lists)
+    users = _one_per_task(users_per_task, "users_per_task", n_tasks)
+    if np.ndim(samples_per_user) == 0:
+        samples_per_user = [samples_per_user] * n_tasks
+    sizes = _one_per_task(samples_per_user, "samples_per_user", n_tasks)
+    if minority > 0 and n_tasks == 1:
         raise FltnbError(
             "A single task has no other tasks' labels to mix in: give minority=0."
         )
-    wanted = np.array(
-        [_wanted(lists, t, n, minority, images.n_classes) for t, n in enumerate(sizes)]
-    )
-    clusters = np.repeat(np.arange(len(lists)), users)
+    wanted = np.zeros((n_tasks, images.n_classes), dtype=np.int64)
+    for task, size in enumerate(sizes):
+        wanted[task] = _wanted(lists, task, size, minority, images.n_classes)
+
+    clusters = np.repeat(np.arange(n_tasks), users)
     by_class = members(images, images.train_index)
     for label, needed in enumerate(wanted[clusters].sum(axis=0)):
-        if needed > (there := len(by_class[label])):
-            found = f"Users need {needed:,} images of {images.class_names[label]!r}, {images.name} has {there:,}"
-            raise FltnbError(f"{found}: lower samples_per_user.")
+        available = len(by_class[label])
+        if needed > available:
+            raise FltnbError(
+                f"Users need {needed:,} images of {images.class_names[label]!r}, "
+                f"{images.name} has {available:,}: lower samples_per_user."
+            )
+    (held,) = hand_out(seed, (by_class, wanted[clusters]))
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
-    train = [
-        np.concatenate(own) for own in hand_out(seed, (by_class, wanted[clusters]))[0]
-    ]
     return Federation.of(
-        images, train=train, test=[tests[t] for t in clusters], clusters=clusters
+        images,
+        train=[np.concatenate(pieces) for pieces in held],
+        test=[tests[task] for task in clusters],
+        clusters=clusters,
     )
 
 
@@ -87,64 +106,67 @@ def cross_tasks(
     samples_per_user: Count = 1000,
     seed: Natural = 0,
 ) -> Federation:
-    """Make the three users of Table II: one theme in two data sets, and the rest of the second one.
+    """Make the three users of Table II: one theme in two data sets, and the rest.
 
-    User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2 all remaining labels of
-    ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1. Labels of the second set come
-    after those of the first. ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images have
-    the same shape; the paper says "vehicles" and lists no CIFAR-100 classes. FltnbError: other shapes, unknown labels.
+    User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2
+    all remaining labels of ``other``, each in equal parts as far as that goes; the true
+    clusters are 0, 0, 1. Labels of the second set come after those of the first.
+    ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images
+    have the same shape; the paper says "vehicles" and lists no CIFAR-100 classes.
+    FltnbError: other shapes, unknown labels.
     """
-    first, second = images, load(other)
-    labels, other_labels = (
-        _labels(first, [labels])[0],
-        _labels(second, [other_labels])[0],
-    )
-    if first.images.shape[1:] != second.images.shape[1:]:
-        shapes = f"{first.images.shape[1:]} and {second.images.shape[1:]}"
+    first = images
+    second = load(other)
+    labels = _labels(first, [labels])[0]
+    other_labels = _labels(second, [other_labels])[0]
+    shapes = first.images.shape[1:], second.images.shape[1:]
+    if shapes[0] != shapes[1]:
         raise FltnbError(
-            f"Images of {first.name} and {second.name} have shapes {shapes}: resize one set."
+            f"Images of {first.name} and {second.name} have shapes {shapes[0]} and "
+            f"{shapes[1]}: resize one set."
         )
     rest = [c for c in range(second.n_classes) if c not in other_labels]
-    parts = []
-    for user, (held, own) in enumerate(
-        [(first, labels), (second, other_labels), (second, rest)]
-    ):
-        by_class = members(held, of_classes(held, held.train_index, own))
-        tested = of_classes(held, held.test_index, own)
-        available = np.array([len(index) for index in by_class])
-        shares = level(samples_per_user, available)
-        if shares.sum() < samples_per_user or not len(tested):
-            raise FltnbError(
-                f"User {user} finds {available.sum()} training, {len(tested)} test images: ask for fewer."
-            )
-        drawn = [
-            stream(seed, "partition", 1 + user, c).permutation(by_class[c])[: shares[c]]
-            for c in own
-        ]
-        for split, index in (("train", np.concatenate(drawn)), ("test", tested)):
-            parts.append(
-                (
-                    split,
-                    held.images[index],
-                    held.labels[index] + (first.n_classes if user else 0),
-                )
-            )
-    names = [
-        f"{held.name}: {name}" for held in (first, second) for name in held.class_names
+    users = [
+        (first, labels, 0),
+        (second, other_labels, first.n_classes),
+        (second, rest, first.n_classes),
     ]
-    origin = f"{first.name}: {first.origin}; {second.name}: {second.origin}"
-    about = {
-        "name": f"{first.name} and {second.name}",
-        "origin": origin,
-        "class_names": names,
-    }
+    parts = []
+    for user, (held, own, offset) in enumerate(users):
+        train, test = _drawn(held, own, samples_per_user, seed, user)
+        for split, index in (("train", train), ("test", test)):
+            parts.append((split, held.images[index], held.labels[index] + offset))
+    class_names = [f"{first.name}: {name}" for name in first.class_names]
+    class_names += [f"{second.name}: {name}" for name in second.class_names]
     return Federation.of(
         first,
-        n_classes=len(names),
+        n_classes=len(class_names),
+        class_names=class_names,
         clusters=np.array([0, 0, 1]),
-        **about,
+        name=f"{first.name} and {second.name}",
+        origin=f"{first.name}: {first.origin}; {second.name}: {second.origin}",
         **pooled(parts),
     )
+
+
+def _drawn(
+    images: ImageSet, labels: list[int], size: int, seed: int, user: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a user's training images, evenly of its labels, and all test images."""
+    by_class = members(images, of_classes(images, images.train_index, labels))
+    test = of_classes(images, images.test_index, labels)
+    available = np.array([len(index) for index in by_class])
+    if available.sum() < size or not len(test):
+        raise FltnbError(
+            f"User {user} finds {available.sum()} training, {len(test)} test images: "
+            "ask for fewer."
+        )
+    shares = level(size, available)
+    drawn = []
+    for c in labels:
+        order = stream(seed, "partition", 1 + user, c).permutation(by_class[c])
+        drawn.append(order[: shares[c]])
+    return np.concatenate(drawn), test
 
 
 def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -155,29 +177,33 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
         lists = []
     if not lists or not all(lists):
         raise FltnbError(
-            f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}."
+            "tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not "
+            f"{tasks!r}."
         )
     every = [c for labels in lists for c in labels]
     if max(every) >= images.n_classes:
         raise FltnbError(
-            f"There is no label {max(every)} in {images.name}: it has 0 to {images.n_classes - 1}."
+            f"There is no label {max(every)} in {images.name}: it has 0 to "
+            f"{images.n_classes - 1}."
         )
-    if twice := [c for c in every if every.count(c) > 1]:
-        raise FltnbError(
-            f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels."
-        )
+    for label in every:
+        if every.count(label) > 1:
+            raise FltnbError(
+                f"Label {label} ({images.class_names[label]}) is named twice: tasks "
+                "share no labels."
+            )
     return lists
 
 
 def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
-    numbers = (
-        [check(what, value, Count) for value in values]
-        if isinstance(values, Sequence | np.ndarray)
-        else []
-    )
+    """Return a whole number for each task, or refuse ``values``."""
+    numbers = []
+    if isinstance(values, Sequence | np.ndarray):
+        numbers = [check(what, value, Count) for value in values]
     if len(numbers) != n_tasks:
         raise FltnbError(
-            f"{what} must have one number for each of the {n_tasks} tasks, not {values!r}."
+            f"{what} must have one number for each of the {n_tasks} tasks, not "
+            f"{values!r}."
         )
     return numbers
 
@@ -185,14 +211,18 @@ def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
 def _wanted(
     lists: list[list[int]], task: int, size: int, minority: float, n_classes: int
 ) -> np.ndarray:
-    """Images of each label (K,) that a user of one task holds."""
-    others = [c for t, labels in enumerate(lists) if t != task for c in labels]
-    strange = round(minority * size)
-    out = np.zeros(n_classes, dtype=np.int64)
-    for labels, n in ((lists[task], size - strange), (others, strange)):
-        out[labels] = level(n, np.full(len(labels), n)) if labels else 0
-    if out[lists[task]].sum() == 0:
+    """Return images of each label, int64 (K,), that a user of one task holds."""
+    own = lists[task]
+    others = [c for labels in lists for c in labels if labels is not own]
+    n_others = round(minority * size)
+    n_own = size - n_others
+    if n_own == 0:
         raise FltnbError(
-            f"minority={minority} of {size} samples leaves none of the own task: lower it."
+            f"minority={minority} of {size} samples leaves none of the own task: "
+            "lower it."
         )
-    return out
+    wanted = np.zeros(n_classes, dtype=np.int64)
+    wanted[own] = level(n_own, np.full(len(own), n_own))
+    if others:
+        wanted[others] = level(n_others, np.full(len(others), n_others))
+    return wanted
