@@ -89,7 +89,7 @@ def write(table, path) -> None:
 
 
 def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
-    """Write results/benchmarks/<name>: the table, every row with what it was measured on."""
+    """Write results/benchmarks/<name>: the table, and what every row was measured on."""
     import pandas as pd
 
     from fltnb import paths

@@ -396,10 +396,8 @@ def test_two_numbers_for_one_key_are_kept_and_neither_is_used():
     Ledger("01_nb").merge([finished(), finished("b" * 20)])
     ledger = Ledger("01_nb").merge([finished(accuracy=51.0)])
     assert len(ledger.lines) == 3
-    with pytest.warns(
-        UserWarning,
-        match=r"different results for key a+ \(accuracy 50.0 and 51.0\).*until you delete",
-    ):
+    told = r"different results for key a+ \(accuracy 50.0 and 51.0\).*until you delete"
+    with pytest.warns(UserWarning, match=told):
         assert [done.key for done in Ledger("01_nb").finished()] == ["b" * 20]
     path = ledger.path("csv")
     path.write_text(

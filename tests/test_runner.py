@@ -250,7 +250,8 @@ def test_notebook_command_tells_start_end_failure_and_interrupt(
 
 EXPERIMENT = """import fltnb as fl
 def run(dataset, seed):
-    fed = fl.recipe("label_clusters", dataset, n_clients=6, n_clusters=2, classes_per_cluster=2)
+    sizes = {"n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
+    fed = fl.recipe("label_clusters", dataset, **sizes)
     return fl.Training(fed, fl.methods.FedAvg(), "mlp", rounds=n, seed=seed)
 found = fl.results(fl.grid(run, dataset="digits", seed=[0, 1]), compute=compute)"""
 
