@@ -201,10 +201,10 @@ refresh: $(READY)
 	@$(PY) -m fltnb report
 
 lock: $(READY)
-	$(UV) pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(UV) pip compile pyproject.toml --extra notebooks --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
 	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o requirements.lock
 	sed -n '/^packaging==/d;/^rich==/d;s/^\([a-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > .venv/flower.txt
-	$(UV) pip compile pyproject.toml --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(UV) pip compile pyproject.toml --extra notebooks --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
 	  -c .venv/flower.txt $$(sed 's/==.*//;s/^/--no-emit-package /' .venv/flower.txt) \
 	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o examples/flower/requirements.lock
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."

@@ -89,7 +89,7 @@ def write(table, path) -> None:
 
 
 def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
-    """Write results/benchmarks/<name>: the table, and what every row was measured on."""
+    """Write results/benchmarks/<name>: a table, and what each row was measured on."""
     import pandas as pd
 
     from fltnb import paths

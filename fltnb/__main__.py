@@ -24,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (FltnbError, OSError) as error:  # such as a folder that cannot be written
         print(error, file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:  # commands for notebooks need more packages
+        print(f"{error}: pip install 'fltnb[notebooks]'.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         # The event loop's remarks on what was under way would bury the sentence.
         logging.disable()

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-def run(
+def run(  # noqa: PLR0913
     method: Method,
     fed: Federation,
     model: str = "mlp",

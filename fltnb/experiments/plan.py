@@ -95,7 +95,7 @@ class Costs:
             self.like.setdefault(name, []).append(seconds / passes(settings))
 
     def seconds(self, kind: str, settings: Mapping[str, Any]) -> float | None:
-        """Return what an experiment takes, or None if nothing like it was timed here."""
+        """Return what an experiment takes; None if nothing like it was timed here."""
         found = self.like.get(workload(kind, settings))
         if not found:
             return None
