@@ -8,7 +8,7 @@ import pytest
 from toys import refused
 
 from fltnb import notebook as page
-from fltnb.notebook.grids import code_cells, notebook_file, profile_values
+from fltnb.notebook.grids import code_cells, grids, notebook_file, profile_values
 from fltnb.notebook.parameters import checked, injected
 
 OWN = {
@@ -225,6 +225,17 @@ def test_the_first_screen_is_filled_where_it_was_reserved(monkeypatch):
     first.fill(table="new")
     assert places["01-table"] == "new"
     assert "stand here once" in places["01-picture"].data
+
+
+@pytest.mark.parametrize("number", ["11", "12", "13", "14"])
+def test_the_printed_setting_is_a_file_where_the_cells_are_reduced(number):
+    runs = [row.experiment for one in grids(number, "paper") for row in one]
+    trainings = [one for one in runs if one.kind == "training"]
+    assert len(runs) > 40
+    for one in trainings:
+        held = one.settings["federation"]
+        assert held.get("samples_per_client") is None
+        assert one.model in ("emdcfl_cnn", "resnet18")
 
 
 def test_unknown_notebooks_and_profiles_are_refused():
