@@ -84,7 +84,7 @@ def write(table, path) -> None:
     from fltnb import paths
 
     text = table.to_csv(index=False, float_format="%.5g")
-    path = paths.write_atomically(path, lambda file: file.write(text.encode()))
+    path = paths.write_text(path, text)
     print(f"\nSaved {path.relative_to(paths.ROOT)}")
 
 

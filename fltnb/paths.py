@@ -79,6 +79,11 @@ def lives(pid: int) -> bool:
     return True
 
 
+def write_text(path: Path | str, text: str) -> Path:
+    """Write a text in UTF-8 as :func:`write_atomically` does."""
+    return write_atomically(path, lambda file: file.write(text.encode()))
+
+
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
     """Write a file so that readers see the old one or the whole new one, never half.
 

@@ -140,7 +140,7 @@ def _without_times(output: Path) -> None:
         part.metadata.pop("execution", None)
 
     text = nbformat.writes(notebook) + "\n"
-    paths.write_atomically(output, lambda file: file.write(text.encode()))
+    paths.write_text(output, text)
 
 
 def sources_hash(source: Path) -> str:
@@ -156,9 +156,7 @@ def _stamp(name: str, profile: str) -> Path:
 
 def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
     text = json.dumps(stamp, indent=1, default=repr) + "\n"
-    paths.write_atomically(
-        _stamp(name, profile), lambda file: file.write(text.encode())
-    )
+    paths.write_text(_stamp(name, profile), text)
 
 
 def status(profile: str = "demo") -> list[dict[str, Any]]:

@@ -276,7 +276,7 @@ def test_workers_with_other_code_or_data_are_refused_and_other_packages_named():
         machines.check,
         workers(error=none),
     )
-    rest = "another key", "auto", "auto", 0.0, {}
+    rest = "another key", computing.How(), {}
     refused(
         "its code or its data are not the caller's", computing._remote, quick(1), *rest
     )

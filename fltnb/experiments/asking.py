@@ -1,4 +1,7 @@
-"""From a grid, or the name of a notebook, to results."""
+"""From a grid, or the name of a notebook, to results.
+
+An experiment is found by its settings, in whichever notebook's ledger it is.
+"""
 
 import functools
 from collections.abc import Iterator
@@ -20,7 +23,13 @@ _collected: list[list[Grid]] = []
 
 
 class Found(Results):
-    """Results of a grid, which may lack some."""
+    """Results of a grid, which may lack some.
+
+    Attributes
+    ----------
+    asked : Grid
+        All that was asked for.
+    """
 
     asked: Grid = Grid([])
 
@@ -56,29 +65,38 @@ def results(
     if compute:
         books = [Ledger(name) for name in ledger_names()]
         done = compute_rows(jobs, n_jobs, device=device, ledgers=books)
-        found = Found([("", one) for one in done])
+        found = Found(("", one) for one in done)
     else:
         there = stored()
-        found = Found([_read(row) for row in jobs if row.experiment.id in there])
+        found = Found(_read(row) for row in jobs if row.experiment.id in there)
     found.asked = jobs
     return found
 
 
 def missing_in_words(jobs: Grid) -> str:
-    """Say how much of a grid is not stored, and what it takes on this machine."""
+    """Say how much of a grid is not stored, and what it takes on this machine.
+
+    Without an earlier run of the same kind here, that is not known.
+    """
     there = stored()
     every = [done for held in there.values() for _, done in held]
     planned = plan(jobs, set(there), every)
-    known = [one.seconds for one in planned if one.seconds is not None]
     told = f"{len(planned)} are not stored"
-    if len(known) < len(planned):
-        return f"{told} (what they take on this machine is not known)"
-    return f"{told} (about {sum(known) / 60:.0f} min on this machine)"
+    seconds = 0.0
+    for one in planned:
+        if one.seconds is None:
+            return f"{told} (what they take on this machine is not known)"
+        seconds += one.seconds
+    return f"{told} (about {seconds / 60:.0f} min on this machine)"
 
 
 @contextmanager
 def collecting() -> Iterator[list[Grid]]:
-    """Note the grids that :func:`results` is asked for, in place of reading them."""
+    """Note the grids that :func:`results` is asked for, in place of reading them.
+
+    Yields a list that grows with every call. So the grids of a notebook can be had from
+    its cells without results.
+    """
     asked: list[Grid] = []
     _collected.append(asked)
     try:
@@ -87,54 +105,77 @@ def collecting() -> Iterator[list[Grid]]:
         _collected.pop()
 
 
+def _files() -> list[Path]:
+    return sorted(paths.ledgers().glob("[0-9]*.csv"))
+
+
 def ledger_names() -> list[str]:
     """Return the notebooks that have a ledger."""
-    return sorted(file.stem for file in paths.ledgers().glob("[0-9]*.csv"))
+    return [file.stem for file in _files()]
 
 
-def stored() -> dict[str, list[tuple[str, Finished]]]:
-    """Return all ledgers: id of an experiment -> notebooks and results.
+Stored = dict[str, list[tuple[str, Finished]]]
+"""Id of an experiment -> notebooks and results."""
 
-    Several notebooks may have the same experiment, with other arrays kept.
+
+def stored() -> Stored:
+    """Return what all ledgers have; they are read again when a file has changed.
+
+    Results of an older version of the numerics are kept in the files, but not shown.
+
+    Returns
+    -------
+    dict
+        Id of an experiment -> pairs of the notebook and the result. Several notebooks
+        may have the same experiment, with other arrays kept.
     """
-    files = sorted(paths.ledgers().glob("[0-9]*.csv"))
-    return _stored(tuple((file, file.stat().st_mtime_ns) for file in files))
+    files = [(file, file.stat().st_mtime_ns) for file in _files()]
+    return _stored(tuple(files))
 
 
 @functools.lru_cache(maxsize=2)
-def _stored(files: tuple[tuple[Path, int], ...]) -> dict:
-    found: dict[str, list[tuple[str, Finished]]] = {}
+def _stored(files: tuple[tuple[Path, int], ...]) -> Stored:
+    """Read the ledgers of some files, given with the times of their last change."""
+    found: Stored = {}
     for file, _ in files:
         for done in Ledger(file.stem).finished():
             record = done.record
-            name, data = record["id"], record["provenance"]["data"]
-            # Results of an older version of the numerics are kept, but not shown.
-            if done.key == key_of(name, record["settings"], data):
-                found.setdefault(name, []).append((file.stem, done))
+            data = record["provenance"]["data"]
+            current = key_of(record["id"], record["settings"], data)
+            if done.key == current:
+                held = found.setdefault(record["id"], [])
+                held.append((file.stem, done))
     return found
 
 
 def _read(row: Row) -> tuple[str, Finished]:
-    """Return notebook and result of an experiment that is stored, under its axes."""
+    """Return notebook and result of an experiment that is stored, under its axes.
+
+    A result that has all arrays that the experiment asks for goes first.
+    """
     held = stored()[row.experiment.id]
-    keep = set(row.experiment.keep)
-    whole = [one for one in held if keep <= set(one[1].arrays)] if keep else []
-    notebook, done = (whole or held)[0]
+    wanted = set(row.experiment.keep)
+    notebook, done = held[0]
+    if wanted:
+        for where, one in held:
+            if wanted <= set(one.arrays):
+                notebook, done = where, one
+                break
     done = copy(done)
     done.axes = dict(row.axes)
     return notebook, done
 
 
 def _of_notebook(name: str) -> Results:
-    """Return all that the ledger of a notebook has."""
+    """Return all that the ledger of a notebook has, given its number or its name."""
     stem = Path(name).stem
     known = ledger_names()
-    names = [full for full in known if stem in (full, full.partition("_")[0])]
-    if not names:
-        raise FltnbError(
-            f"Nothing is stored for a notebook {name!r}: choose one of "
-            f"{', '.join(known)}, or run `python -m fltnb compute {stem}`, first with "
-            "--plan to see what it takes."
-        )
-    (full,) = names
-    return Results([(full, done) for done in Ledger(full).finished()])
+    for notebook in known:
+        number, _, _ = notebook.partition("_")
+        if stem in (notebook, number):
+            return Results((notebook, done) for done in Ledger(notebook).finished())
+    raise FltnbError(
+        f"Nothing is stored for a notebook {name!r}: choose one of "
+        f"{', '.join(known)}, or run `python -m fltnb compute {stem}`, first with "
+        "--plan to see what it takes."
+    )

@@ -4,84 +4,131 @@ What many records share, such as a federation or a machine, stands once in the J
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
 from ..settings import plain
-from .finished import Finished
+from .finished import Finished, Jobs, Values
 from .grid import COMMON
 
 FORMAT = 2
-FOUND = " found"  # ends the name of a number that is the name of an axis, too
+FOUND = " found"
+"""Ends the name of a number that is the name of an axis, too."""
 TYPES = ("bool", "int", "float", "text")
+"""Types of columns of the CSV."""
 _LAST = ("stopped", "key", "record")
 _PARTS = ("federation", "method", "clusterer", "encoder", "training", "measure")
+"""Settings that many records share."""
 _OWN = ("data", "seconds", "finished", "formerly", "graph", "trained_as")
+"""What the provenance says of one record; the rest is its machine's."""
+
+
+Places = dict[str, int]
+"""Lines of a list of the JSON, and their numbers."""
 
 
 def own_axes(jobs: Iterable[Finished]) -> list[str]:
     """Return the names of a notebook's own axes, in order."""
-    names: dict[str, None] = {}
+    names = []
     for done in jobs:
-        names |= dict.fromkeys(done.axes)
-    return [name for name in names if name not in COMMON]
+        for name in done.axes:
+            if name not in COMMON and name not in names:
+                names.append(name)
+    return names
 
 
-def table_text(
-    notebook: str, jobs: Mapping[str, Finished]
-) -> tuple[str, dict[str, str]]:
-    """Return the CSV, one line a job, and the type of each column."""
+def table_text(notebook: str, jobs: Jobs) -> tuple[str, dict[str, str]]:
+    """Return the CSV and the type of each of its columns.
+
+    Parameters
+    ----------
+    notebook : str
+    jobs : dict
+        Name of the record -> its job: one line each.
+
+    Returns
+    -------
+    text : str
+        Columns: those that all notebooks have, the notebook's own axes, numbers, then
+        ``stopped``, ``key`` and ``record``. NaN and what a job lacks are empty.
+    types : dict
+        Column -> one of :data:`TYPES`, in the order of the columns.
+    """
     axes = own_axes(jobs.values())
     lines = []
     types: dict[str, str] = {}
     for record, done in jobs.items():
-        line = {"notebook": notebook, "kind": done.kind}
-        line |= plain(done.axes)
-        for name, value in plain(done.numbers).items():
-            if pd.notna(value):
-                line[name + FOUND if name in axes else name] = value
-        line |= {"key": done.key, "record": record}
+        line = _line(notebook, record, done, axes)
+        lines.append(line)
         for name, value in line.items():
             types[name] = _common_type(types.get(name), value)
-        lines.append(line)
 
     front = [*COMMON, *axes]
     numbers = [name for name in types if name not in (*front, *_LAST)]
     order = [name for name in (*front, *numbers, *_LAST) if name in types]
-    text = pd.DataFrame(lines, columns=order, dtype=object).to_csv(index=False)
-    return text, {name: types[name] for name in order}
+    table = pd.DataFrame(lines, columns=order, dtype=object)
+    return table.to_csv(index=False), {name: types[name] for name in order}
+
+
+def _line(notebook: str, record: str, done: Finished, axes: list[str]) -> Values:
+    """Return a line of the CSV: column -> value, without what is missing.
+
+    A number with the name of an axis has :data:`FOUND` behind it.
+    """
+    line = {"notebook": notebook, "kind": done.kind}
+    line |= plain(done.axes)
+    for name, value in plain(done.numbers).items():
+        if pd.isna(value):
+            continue
+        if name in axes:
+            name += FOUND
+        line[name] = value
+    line["key"] = done.key
+    line["record"] = record
+    return line
 
 
 def _common_type(known: str | None, value: Any) -> str:
-    """Return the type that holds what a column has so far and one more value."""
+    """Return the type that holds what a column has so far and one more value.
+
+    ``known``: its type so far, None of a new column.
+    """
     kind = type(value).__name__
     if kind not in TYPES:
         kind = "text"
-    if known in (None, kind):
+    if known is None or known == kind:
         return kind
-    return "float" if {known, kind} == {"int", "float"} else "text"
+    if {known, kind} == {"int", "float"}:
+        return "float"
+    return "text"
 
 
-def book_text(jobs: Mapping[str, Finished], types: dict[str, str]) -> str:
-    """Return the JSON: every record, machine and part of settings is one line."""
-    machines: dict[str, int] = {}
-    parts: dict[str, int] = {}
+def book_text(jobs: Jobs, types: dict[str, str]) -> str:
+    """Return the JSON: every record, machine and part of settings is one line.
+
+    Parameters
+    ----------
+    jobs : dict
+        Name of the record -> its job.
+    types : dict
+        Types of the columns of the CSV, from :func:`table_text`.
+
+    Returns
+    -------
+    str
+        ``format``, ``axes`` (the notebook's own), ``columns`` (their types),
+        ``machines`` and ``parts`` (lists), and ``records``: name -> ``id``,
+        ``settings`` (a number stands for an entry of ``parts``), ``machine`` (its place
+        in the list) and what is the record's own.
+    """
+    machines: Places = {}
+    parts: Places = {}
     records = []
     for name, done in jobs.items():
-        settings = dict(done.record["settings"])
-        for word in _PARTS:
-            if isinstance(settings.get(word), dict):
-                settings[word] = _place(parts, settings[word])
-        about = dict(done.record["provenance"])
-        own = {word: about.pop(word) for word in _OWN if word in about}
-        record = {
-            "id": done.record["id"],
-            "settings": settings,
-            "machine": _place(machines, about),
-        }
-        records.append(f"{json.dumps(name)}: {json.dumps(record | own)}")
+        record = _record(done, machines, parts)
+        records.append(f"{json.dumps(name)}: {json.dumps(record)}")
 
     blocks = [
         f'"format": {FORMAT}',
@@ -94,18 +141,49 @@ def book_text(jobs: Mapping[str, Finished], types: dict[str, str]) -> str:
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
-def _place(lines: dict[str, int], what: dict[str, Any]) -> int:
-    """Return the number of a line, which is added if it is new."""
-    return lines.setdefault(json.dumps(what, sort_keys=True), len(lines))
+def _record(done: Finished, machines: Places, parts: Places) -> Values:
+    """Return a record of the JSON.
+
+    Its machine and its parts are added to ``machines`` and ``parts`` if they are new.
+    """
+    settings = dict(done.record["settings"])
+    for word in _PARTS:
+        part = settings.get(word)
+        if isinstance(part, dict):
+            settings[word] = _place(parts, part)
+
+    about = dict(done.record["provenance"])
+    own = {word: about.pop(word) for word in _OWN if word in about}
+    record = {
+        "id": done.record["id"],
+        "settings": settings,
+        "machine": _place(machines, about),
+    }
+    return record | own
 
 
-def record_of(book: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return ``id``, ``settings`` and ``provenance`` of a record."""
+def _place(lines: Places, what: Values) -> int:
+    """Return the number of a line, which is added if it is new.
+
+    The line is what is given, as JSON with sorted names.
+    """
+    line = json.dumps(what, sort_keys=True)
+    return lines.setdefault(line, len(lines))
+
+
+def record_of(book: Values, name: str) -> Values:
+    """Return what a record of the JSON says, as it was before :func:`book_text`.
+
+    Returns
+    -------
+    dict
+        ``id``, ``settings`` and ``provenance`` of the job.
+    """
     own = dict(book["records"][name])
     settings = dict(own.pop("settings"))
     for word in _PARTS:
-        if isinstance(settings.get(word), int):
-            settings[word] = book["parts"][settings[word]]
-    name = own.pop("id")
+        place = settings.get(word)
+        if isinstance(place, int):
+            settings[word] = book["parts"][place]
     machine = book["machines"][own.pop("machine")]
-    return {"id": name, "settings": settings, "provenance": machine | own}
+    return {"id": own.pop("id"), "settings": settings, "provenance": machine | own}

@@ -1,6 +1,8 @@
 """The one way from experiments to results: look up, resume or compute.
 
-Here, in processes or on a Dask cluster.
+Everything that can be wrong is found first, before a minute is spent. What is missing
+is computed here, in processes or on a Dask cluster: clusterings, distances and studies,
+then the clusterings that trainings share, then the trainings.
 """
 
 import functools
@@ -11,9 +13,11 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -24,14 +28,16 @@ from ..methods import Context
 from ..progress import bar as progress_bar
 from ..settings import Count, check
 from . import machines, measure
-from .finished import Finished, load, read_arrays, save
+from .finished import Arrays, Finished, Values, load, read_arrays, save
 from .grid import Row
 from .ledger import Ledger
 from .saving import arrays_path, cached_arrays
 from .task import Task, prepare
-from .train import checkpoint_path, train
+from .train import Cache, How, checkpoint_path, train
 
 _BEGUN = time.time()
+Files = dict[str, list[Path]]
+"""Key of a training -> files of the clusterings that it uses."""
 
 
 def compute(
@@ -49,7 +55,8 @@ def compute(
 
     Parameters
     ----------
-    rows : sequence of Row, such as a grid
+    rows : sequence of Row
+        Such as a grid of :func:`fltnb.grid`.
     n_jobs : int
         Experiments at a time, in processes of their own. A Dask cluster takes their
         place (:mod:`fltnb.experiments.machines`).
@@ -57,8 +64,16 @@ def compute(
         Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides.
         What this process stored counts.
     progress : bool
-    device, backend : str, as for :func:`fltnb.training.make_engine`
-    ledgers : iterable of Ledger, where to look before anything is computed
+        Show a bar of experiments, and one of rounds where one runs at a time.
+    device, backend : str
+        As for :func:`fltnb.training.make_engine`.
+    ledgers : iterable of Ledger
+        Where to look before anything is computed, unless ``fresh``.
+
+    Returns
+    -------
+    list of Finished
+        One per row, under the row's axes. Equal experiments are computed once.
 
     Raises
     ------
@@ -82,7 +97,8 @@ def compute(
         if task.experiment.kind == "clustering":
             measure.check_clustering(task)
 
-    done = _done(list(missing.values()), n_jobs, progress, device, backend, since)
+    how = How(device, backend, since, progress)
+    done = _done(list(missing.values()), n_jobs, how)
     for one in progress_bar(done, progress, total=len(missing), desc="experiments"):
         known[one.key] = one
 
@@ -100,7 +116,16 @@ def compute(
 def look_up(
     tasks: Sequence[Task], since: float = 0.0, ledgers: Iterable[Ledger] = ()
 ) -> dict[str, Finished]:
-    """Return what is there already, by key: from the store, else from a ledger."""
+    """Return what is there already, by key: from the store, else from a ledger.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+    since : float
+        Files of the store from before this time (seconds of Unix time) are ignored.
+    ledgers : iterable of Ledger
+        The first one that has a result of a key counts.
+    """
     known: dict[str, Finished] = {}
     wanted = {task.key for task in tasks}
     for key in wanted:
@@ -118,7 +143,11 @@ def look_up(
 def ignored_before(fresh: bool | None) -> float:
     """Return the time before which stored files are ignored: 0 for none.
 
-    With ``FLTNB_FRESH`` it is the start of this process.
+    Parameters
+    ----------
+    fresh : bool or None
+        True: what was stored before this call; None: with ``FLTNB_FRESH`` in the
+        environment what was stored before this process began.
     """
     if fresh is None:
         wished = os.environ.get("FLTNB_FRESH", "") not in ("", "0")
@@ -126,35 +155,30 @@ def ignored_before(fresh: bool | None) -> float:
     return time.time() if fresh else 0.0
 
 
-def _done(
-    missing: list[Task],
-    n_jobs: int,
-    progress: bool,
-    device: str,
-    backend: str,
-    since: float,
-) -> Iterator[Finished]:
-    """Compute what is missing: the trainings last."""
+def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
+    """Compute what is missing, and yield each result as soon as it is stored.
+
+    Trainings come last, since a study may have computed one of them. FltnbError: the
+    Dask cluster cannot be used; raised before anything is computed.
+    """
     trainings = [task for task in missing if task.experiment.kind == "training"]
     cluster = machines.active() if trainings else None
     if cluster is not None:
         machines.check(cluster)
     yield from _without_training(missing, n_jobs)
 
-    used = _clusterings(trainings, progress, since, cluster)
-    calls = {
-        task.key: (task.row, task.key, device, backend, since) for task in trainings
-    }
+    used = _clusterings(trainings, how, cluster)
     if cluster is not None:
-        yield from _on_cluster(cluster, calls, used, since)
+        yield from _on_cluster(cluster, trainings, used, how)
     elif n_jobs == 1 or len(trainings) < 2:
-        cache = functools.partial(cached_arrays, since=since)
+        cache = functools.partial(cached_arrays, since=how.since)
         for task in trainings:
-            known = load(task.key, since)  # a study may have computed it
-            yield known or train(task, cache, device, backend, None, progress, since)
+            known = load(task.key, how.since)  # a study may have computed it
+            yield known or train(task, cache, how)
     else:
-        delayed = (joblib.delayed(_one)(*call) for call in calls.values())
-        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(delayed)
+        one = joblib.delayed(_one)
+        calls = (one(task.row, task.key, how) for task in trainings)
+        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
 
 
 _SHARED = {
@@ -164,56 +188,71 @@ _SHARED = {
 """Kind -> settings whose embedding or local models several experiments share."""
 
 
-def _without_training(missing: list[Task], n_jobs: int) -> Iterator[Finished]:
-    """Yield clusterings, distances and studies; shared work is done once."""
-    groups: dict[str, dict[str, list[Task]]] = {"clustering": {}, "distances": {}}
-    for task in missing:
-        kind = task.experiment.kind
-        if kind in groups:
-            settings = task.experiment.settings
-            same = json.dumps([settings.get(name) for name in _SHARED[kind]])
-            groups[kind].setdefault(same, []).append(task)
+def _alike(missing: list[Task], kind: str) -> list[list[Task]]:
+    """Return the experiments of a kind in groups that share work.
 
-    clusterings = list(groups["clustering"].values())
+    Clusterings share the embedding of the data, distances the models that clients
+    trained alone.
+    """
+    groups: dict[str, list[Task]] = {}
+    for task in missing:
+        if task.experiment.kind == kind:
+            settings = task.experiment.settings
+            shared = json.dumps([settings.get(name) for name in _SHARED[kind]])
+            groups.setdefault(shared, []).append(task)
+    return list(groups.values())
+
+
+def _without_training(missing: list[Task], n_jobs: int) -> Iterator[Finished]:
+    """Yield clusterings, distances and studies; shared work is done once.
+
+    Several groups of clusterings run in processes of their own. One alone takes all
+    processes for its embedding, as each group of distances does.
+    """
+    clusterings = _alike(missing, "clustering")
     at_a_time = n_jobs if len(clusterings) > 1 else 1
-    each = n_jobs // at_a_time
-    calls = (joblib.delayed(measure.cluster)(group, each) for group in clusterings)
+    cluster = joblib.delayed(measure.cluster)
+    calls = (cluster(group, n_jobs // at_a_time) for group in clusterings)
     for done in joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls):
         yield from done
-    for group in groups["distances"].values():
+    for group in _alike(missing, "distances"):
         yield from measure.distances(group, n_jobs)
     for task in missing:
         if task.experiment.kind == "study":
             yield measure.study(task)
 
 
-def _clusterings(
-    trainings: list[Task], progress: bool, since: float, cluster: Any
-) -> dict[str, list]:
+def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:
     """Make the clusterings that many runs share, each once and with all cores.
 
-    Return the files that each run uses.
+    They are made here even where a Dask cluster trains. Methods ask for them through
+    the cache of their context, so the files that a training uses are those asked for.
     """
-    used: dict[str, list] = {task.key: [] for task in trainings}
+    used: Files = {}
     here = nullcontext()
     if cluster is not None:
         here = joblib.parallel_config(backend="loky")
     with here:
         for task in trainings:
+            files = used[task.key] = []
 
-            def cache(key, make, files=used[task.key]):
+            def cache(key, make, files=files):
                 files.append(arrays_path(key))
-                return cached_arrays(key, make, since)
+                return cached_arrays(key, make, how.since)
 
-            context = Context(task.experiment.seed, cache, progress)
+            context = Context(task.experiment.seed, cache, how.progress)
             task.experiment.method.prepare(task.fed, context)
     return used
 
 
 def _on_cluster(
-    cluster: Any, calls: dict[str, tuple], used: dict[str, list], since: float
+    cluster: Any, trainings: list[Task], used: Files, how: How
 ) -> Iterator[Finished]:
-    """Compute trainings on a Dask cluster, which gets the clusterings that they use."""
+    """Compute trainings on a Dask cluster, which gets the clusterings that they use.
+
+    Each file goes to the cluster once, however many trainings use it.
+    """
+    calls = {task.key: (task.row, task.key, how) for task in trainings}
     files = {}
     needs = {}
     for key, paths in used.items():
@@ -222,15 +261,14 @@ def _on_cluster(
             files[path.name] = path.read_bytes()
     for key, done in machines.gather(cluster, _remote, calls, files, needs):
         # Without a common file system the worker's store is not this one.
-        yield load(key, since) or save(done)
+        yield load(key, how.since) or save(done)
 
 
-def _one(
-    row: Row, key: str, device: str, backend: str, since: float, cache: Any = None
-) -> Finished:
+def _one(row: Row, key: str, how: How, cache: Cache | None = None) -> Finished:
     """Compute one training in a process of its own.
 
-    What another process has just computed is not computed again.
+    What another process has just computed is not computed again. FltnbError: this
+    machine's code or data give the training another key.
     """
     task = prepare(row)
     if task.key != key:
@@ -238,31 +276,33 @@ def _one(
             f"{row}: its code or its data are not the caller's; give every machine "
             "the same."
         )
-    known = load(key, since)
+    known = load(key, how.since)
     if known is not None:
         return known
-    cache = cache or functools.partial(cached_arrays, since=since)
-    return train(task, cache, device, backend, 1, False, since)
+    if cache is None:
+        cache = functools.partial(cached_arrays, since=how.since)
+    return train(task, cache, replace(how, progress=False, n_workers=1))
 
 
 # Two runs in one process would undo each other's limits on threads.
 _ALONE = threading.Lock()
 
 
-def _remote(
-    row: Row,
-    key: str,
-    device: str,
-    backend: str,
-    since: float,
-    clusterings: dict[str, bytes],
-) -> Finished:
-    """Compute one training on a Dask worker, with the clusterings of the caller."""
+def _remote(row: Row, key: str, how: How, clusterings: dict[str, bytes]) -> Finished:
+    """Compute one training on a Dask worker.
 
-    def cache(arrays_key: dict[str, Any], make):
+    Parameters
+    ----------
+    row, key, how
+        The training, its key on the caller's machine, and how it is computed.
+    clusterings : dict
+        Name of a file -> the content that it has on the caller's machine.
+    """
+
+    def cache(arrays_key: Values, make: Callable[[], Arrays]) -> Arrays:
         content = clusterings.get(arrays_path(arrays_key).name)
         if content is None:
-            return cached_arrays(arrays_key, make, since)
+            return cached_arrays(arrays_key, make, how.since)
         return read_arrays(content)
 
     # A daemonic process may have no processes of its own: it would train with another
@@ -271,7 +311,7 @@ def _remote(
     config = getattr(multiprocessing.current_process(), "_config", {})
     with _ALONE, patch.dict(config, daemon=False):
         try:
-            return _one(row, key, device, backend, since, cache)
+            return _one(row, key, how, cache)
         except FltnbError as error:
             where = socket.gethostname()
             raise FltnbError(

@@ -15,6 +15,7 @@ from ..encoders import EncoderSpec
 from ..federations.recipe import Recipe
 from ..methods import Method
 from ..settings import plain
+from .finished import Values
 from .key import digest, key_of
 
 PIXELS = EncoderSpec(kind="pixels")
@@ -31,7 +32,10 @@ class Experiment:
         The clients, named without their data.
     seed : int
     keep : tuple of str
-        Arrays that are kept besides the labels, such as ``adjacency``.
+        Arrays that are kept besides the labels, such as ``adjacency``. They do not
+        decide the numbers, so they are no part of the settings.
+    settings : dict
+        All that decides the numbers, JSON-able, without what equals a default.
     """
 
     kind: ClassVar[str]
@@ -40,7 +44,7 @@ class Experiment:
     keep: tuple[str, ...]
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Values:
         """All that decides the numbers, JSON-able, without what equals a default."""
         raise NotImplementedError
 
@@ -49,10 +53,12 @@ class Experiment:
         """Hash of kind and settings, whatever the data and the numerics."""
         return digest({"kind": self.kind, "settings": self.settings})
 
+    _columns: ClassVar[tuple[str, ...]] = ()
+
     @property
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> Values:
         """Columns that tables show where a grid has no axis of that name."""
-        return {}
+        return {name: getattr(self, name) for name in self._columns}
 
     def key(self, data: str) -> str:
         """Return what names the result on data with this fingerprint, "" for none."""
@@ -61,7 +67,11 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Training(Experiment):
-    """A federated training; the options are those of :func:`fltnb.run`."""
+    """A federated training; the options are those of :func:`fltnb.run`.
+
+    ``keep``: "models" keeps the models and which client has which, besides the labels
+    that every training keeps.
+    """
 
     kind: ClassVar[str] = "training"
     federation: Recipe
@@ -81,19 +91,19 @@ class Training(Experiment):
     keep: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> Values:
         """Columns that tables show where a grid has no axis of that name."""
         return {"model": self.model, "method": self.method.name, "seed": self.seed}
 
     @functools.cached_property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Values:
         """The arguments of :func:`fltnb.run` besides method and federation."""
         apart = ("federation", "method", "keep")
         names = [one.name for one in fields(self) if one.name not in apart]
         return plain({name: getattr(self, name) for name in names})
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Values:
         """All that decides the numbers, JSON-able, without what equals a default."""
         found = {
             "federation": canonical(self.federation),
@@ -117,12 +127,21 @@ TRAINING = {
 class Clustering(Experiment):
     """A clustering of the clients of a federation, without a training.
 
-    ``seed`` is the ``random_state`` of a clusterer that names none, ``noise`` that on
-    what clients send (:mod:`fltnb.clustering.noise`). An encoder that is
-    :class:`fltnb.OwnModels` (every client's own network) is for ``EMDClustering``.
+    Attributes
+    ----------
+    clusterer : estimator or dict
+        One of :mod:`fltnb.clustering`, or its settings.
+    encoder : EncoderSpec or OwnModels
+        What embeds the data. :class:`fltnb.OwnModels` (every client's own network) is
+        for ``EMDClustering``.
+    noise : float
+        That on what clients send (:mod:`fltnb.clustering.noise`).
+    seed : int
+        The ``random_state`` of a clusterer that names none.
     """
 
     kind: ClassVar[str] = "clustering"
+    _columns: ClassVar[tuple[str, ...]] = ("seed",)
     federation: Recipe
     clusterer: Any
     encoder: Any = PIXELS
@@ -130,31 +149,33 @@ class Clustering(Experiment):
     seed: int = 0
     keep: tuple[str, ...] = field(default=(), compare=False)
 
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Columns that tables show where a grid has no axis of that name."""
-        return {"seed": self.seed}
-
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Values:
         """All that decides the numbers, JSON-able, without what equals a default."""
         found = {
             "federation": canonical(self.federation),
             "clusterer": clustering.canonical(self.clusterer),
             "encoder": encoder_settings(self.encoder),
+            "seed": self.seed,
+            "noise": self.noise,
         }
-        return plain(found | _without_zeros(seed=self.seed, noise=self.noise))
+        return _without_zeros(plain(found))
 
 
 @dataclass(frozen=True)
 class Distances(Experiment):
     """Distances between all pairs of clients that have each trained alone, once.
 
-    ``training``: options of :class:`fltnb.training.TrainSpec`; ``measure``: what
-    :func:`fltnb.methods.ownmodels.measure` takes.
+    Attributes
+    ----------
+    training : dict
+        Options of :class:`fltnb.training.TrainSpec`.
+    measure : dict
+        What :func:`fltnb.methods.ownmodels.measure` takes.
     """
 
     kind: ClassVar[str] = "distances"
+    _columns: ClassVar[tuple[str, ...]] = ("model", "seed")
     federation: Recipe
     model: str
     training: Mapping[str, Any]
@@ -162,13 +183,8 @@ class Distances(Experiment):
     seed: int = 0
     keep: ClassVar[tuple[str, ...]] = ()
 
-    @property
-    def shown(self) -> dict[str, Any]:
-        """Columns that tables show where a grid has no axis of that name."""
-        return {"model": self.model, "seed": self.seed}
-
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Values:
         """All that decides the numbers, JSON-able, without what equals a default."""
         measure = self.measure
         if measure["name"] in clustering.CLUSTERERS:
@@ -178,23 +194,29 @@ class Distances(Experiment):
             "model": self.model,
             "training": dict(self.training),
             "measure": dict(measure),
+            "seed": self.seed,
         }
-        return plain(found | _without_zeros(seed=self.seed))
+        return _without_zeros(plain(found))
 
 
 @dataclass(frozen=True)
 class Study(Experiment):
     """Any other computation: a function, called with the options.
 
-    It returns a dict with any of ``numbers`` (name -> number), ``tables`` (name ->
-    DataFrame) and ``arrays`` (name -> array), and is known by the name of its module
-    and its own.
+    Attributes
+    ----------
+    function : callable
+        It returns a dict with any of ``numbers`` (name -> number), ``tables`` (name ->
+        DataFrame) and ``arrays`` (name -> array), and is known by the name of its
+        module and its own.
+    options : dict
+        Its arguments, JSON-able.
     """
 
     kind: ClassVar[str] = "study"
     federation: ClassVar[None] = None
     keep: ClassVar[tuple[str, ...]] = ()
-    function: Callable[..., dict[str, Any]]
+    function: Callable[..., Values]
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -203,42 +225,47 @@ class Study(Experiment):
         return self.options.get("seed", 0)
 
     @functools.cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Values:
         """All that decides the numbers, JSON-able."""
         module = self.function.__module__.rpartition(".")[2]
-        found = {"function": f"{module}.{self.function.__name__}", **self.options}
-        found = plain(found)
-        if "federation" in found:
-            found["federation"] = federations.canonical(found["federation"])
-        if "clusterer" in found:
-            found["clusterer"] = clustering.canonical(found["clusterer"])
-        if "encoder" in found:
-            found["encoder"] = encoders.canonical(found["encoder"])
-        if "method" in found:
-            found["method"] = methods.canonical(found["method"])
-        for name in ("seed", "noise"):
-            if name in found and not found[name]:
-                del found[name]
-        return found
+        name = f"{module}.{self.function.__name__}"
+        found = plain({"function": name, **self.options})
+        for name, canonical in _CANONICAL.items():
+            if name in found:
+                found[name] = canonical(found[name])
+        return _without_zeros(found)
 
 
-def canonical(recipe: Recipe) -> dict[str, Any]:
+_CANONICAL = {
+    "federation": federations.canonical,
+    "clusterer": clustering.canonical,
+    "encoder": encoders.canonical,
+    "method": methods.canonical,
+}
+"""Options of a study whose settings leave out what equals a default."""
+
+
+def canonical(recipe: Recipe) -> Values:
     """Return the settings of a federation without what equals a default."""
     return _canonical(json.dumps(plain(recipe.settings), sort_keys=True))
 
 
 @functools.cache
-def _canonical(settings: str) -> dict[str, Any]:
+def _canonical(settings: str) -> Values:
     return federations.canonical(json.loads(settings))
 
 
-def encoder_settings(encoder: Any) -> dict[str, Any]:
+def encoder_settings(encoder: Any) -> Values:
     """Return an encoder's settings without what equals a default."""
     if isinstance(encoder, EncoderSpec):
         return encoders.canonical(asdict(encoder))
     return encoders.canonical(encoder.settings())
 
 
-def _without_zeros(**options: float) -> dict[str, float]:
-    """Return the options that are not zero, their default."""
-    return {name: value for name, value in options.items() if value}
+def _without_zeros(settings: Values) -> Values:
+    """Return settings without a seed and a noise of zero, their default."""
+    kept = dict(settings)
+    for name in ("seed", "noise"):
+        if not kept.get(name):
+            kept.pop(name, None)
+    return kept

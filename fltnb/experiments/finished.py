@@ -4,7 +4,7 @@ import fcntl
 import io
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,12 @@ import pandas as pd
 
 from .. import paths
 
+Arrays = dict[str, np.ndarray]
+"""Arrays by name."""
+Values = dict[str, Any]
+"""Numbers, axes or settings by name, JSON-able."""
 TABLES = ("curves", "clients")
+"""Tables of a job: round by round, and client by client."""
 
 
 @dataclass
@@ -35,13 +40,17 @@ class Finished:
 
     key: str
     kind: str
-    axes: dict[str, Any]
-    numbers: dict[str, Any]
+    axes: Values
+    numbers: Values
     curves: pd.DataFrame | None = None
     clients: pd.DataFrame | None = None
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    record: dict[str, Any] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    record: Values = field(default_factory=dict)
     keep: tuple[str, ...] = ()
+
+
+Jobs = dict[str, Finished]
+"""Jobs of a ledger by the name of their record."""
 
 
 def store_path(key: str) -> Path:
@@ -101,7 +110,7 @@ def load(key: str, since: float = 0.0) -> Finished | None:
         return None
 
 
-def _from_store(key: str, held: dict[str, np.ndarray]) -> Finished:
+def _from_store(key: str, held: Arrays) -> Finished:
     meta = json.loads(str(held["meta"]))
     tables = {}
     for which in TABLES:
@@ -118,7 +127,7 @@ def _from_store(key: str, held: dict[str, np.ndarray]) -> Finished:
     )
 
 
-def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+def read_arrays(content: bytes) -> Arrays:
     """Return the arrays of a file; a damaged one raises exceptions of many types."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = dict(file)
@@ -127,7 +136,7 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
     return arrays
 
 
-def columns_of(start: str, table: pd.DataFrame | None) -> dict[str, np.ndarray]:
+def columns_of(start: str, table: pd.DataFrame | None) -> Arrays:
     """Return a table's columns as arrays ``<start>/<column>`` that need no pickle."""
     arrays = {}
     if table is None:
@@ -140,7 +149,7 @@ def columns_of(start: str, table: pd.DataFrame | None) -> dict[str, np.ndarray]:
     return arrays
 
 
-def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def below(start: str, arrays: Arrays) -> Arrays:
     """Return the arrays ``<start>/<name>`` by name."""
     found = {}
     for name, value in arrays.items():
@@ -149,6 +158,6 @@ def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     return found
 
 
-def table_of(arrays: Mapping[str, np.ndarray], start: str) -> pd.DataFrame:
+def table_of(arrays: Arrays, start: str) -> pd.DataFrame:
     """Return a table that :func:`columns_of` took apart; empty if it is not there."""
     return pd.DataFrame(below(start, arrays))

@@ -1,7 +1,7 @@
 """A grid of experiments: what a notebook asks for, one row for each combination."""
 
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
@@ -20,7 +20,15 @@ RESERVED = (
 
 @dataclass(frozen=True)
 class Row:
-    """One experiment and the values of the axes under which tables show it."""
+    """One experiment and the values of the axes under which tables show it.
+
+    Attributes
+    ----------
+    axes : dict
+        Name of an axis -> value. Besides those of the grid also what tables of results
+        always show, such as the model.
+    experiment : Experiment
+    """
 
     axes: dict[str, Any]
     experiment: Experiment
@@ -31,23 +39,25 @@ class Row:
 
     @property
     def cell(self) -> str:
-        """Name of the row of a table where its seeds stand together."""
-        return cell_of(self.axes)
+        """Name of the row of a table where its seeds stand together.
 
-
-def cell_of(axes: Mapping[str, Any]) -> str:
-    """Name a row of a table, where the seeds stand together: all axes but the seed."""
-    shown = []
-    for name, value in axes.items():
-        if name != "seed" and value != "":
-            shown.append((name, str(value)))
-    return str(sorted(shown))
+        These are all axes but the seed.
+        """
+        shown = []
+        for name, value in self.axes.items():
+            if name != "seed" and value != "":
+                shown.append((name, str(value)))
+        return str(sorted(shown))
 
 
 class Grid(Sequence[Row]):
     """Rows of experiments; two grids can be added.
 
-    ``tables``: the printed tables that they belong to, such as ``("T1", "T7")``.
+    Parameters
+    ----------
+    rows : iterable of Row
+    tables : sequence of str
+        The printed tables that they belong to, such as ``("T1", "T7")``.
     """
 
     def __init__(self, rows: Iterable[Row], tables: Sequence[str] = ()):
@@ -112,7 +122,10 @@ def grid(run: Callable[..., Experiment | None], **axes: Any) -> Grid:
 
 
 def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
-    """Call ``run``; refuse what is no experiment."""
+    """Return what ``run`` makes of one combination of the axes.
+
+    FltnbError: it is no experiment, or ``run`` looks up what is not there.
+    """
     try:
         experiment = run(**at)
     except KeyError as error:
@@ -130,7 +143,11 @@ def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
 
 
 def _values(name: str, given: Any) -> list[Any]:
-    """Return an axis as a list of different plain values."""
+    """Return an axis as a list of different plain values.
+
+    FltnbError: it has a name of :data:`RESERVED`, no value, one twice, or one that no
+    table can show.
+    """
     if name in RESERVED:
         raise FltnbError(f"An axis cannot be called {name!r}: results have that name.")
     values = list(given) if isinstance(given, (list, tuple, range)) else [given]

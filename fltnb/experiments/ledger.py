@@ -24,7 +24,17 @@ import pandas as pd
 from .. import paths
 from ..errors import FltnbError
 from .book import FORMAT, FOUND, book_text, record_of, table_text
-from .finished import TABLES, Finished, below, columns_of, read_arrays, table_of
+from .finished import (
+    TABLES,
+    Arrays,
+    Finished,
+    Jobs,
+    Values,
+    below,
+    columns_of,
+    read_arrays,
+    table_of,
+)
 from .grid import COMMON
 from .key import digest
 from .pack import compact, pack, unpack
@@ -35,15 +45,25 @@ _SAME = 1e-9
 
 @dataclass(frozen=True)
 class Ledger:
-    """The files of one notebook; nothing is read before it is asked for."""
+    """The files of one notebook; nothing is read before it is asked for.
+
+    Attributes
+    ----------
+    notebook : str
+        Name of the notebook, without its ending.
+    folder : Path or None
+        Where the files are; None for the project's own.
+    """
 
     notebook: str
     folder: Path | None = None
 
     def path(self, ending: str) -> Path:
-        """Return one of the three files."""
-        where = paths.ledgers() if self.folder is None else self.folder
-        return where / f"{self.notebook}.{ending}"
+        """Return one of the three files: ``csv``, ``json`` or ``npz``."""
+        folder = self.folder
+        if folder is None:
+            folder = paths.ledgers()
+        return folder / f"{self.notebook}.{ending}"
 
     @property
     def exists(self) -> bool:
@@ -51,36 +71,35 @@ class Ledger:
         return self.path("csv").exists()
 
     @functools.cached_property
-    def lines(self) -> list[dict[str, Any]]:
-        """Lines of the CSV with typed values; missing ones are left out."""
+    def lines(self) -> list[Values]:
+        """Lines of the CSV with typed values; missing ones are left out.
+
+        FltnbError: the file is damaged.
+        """
         if not self.exists:
             return []
         types = self._book["columns"]
-        lines = []
+        path = self.path("csv")
         try:
-            with self.path("csv").open(encoding="utf-8", newline="") as file:
+            with path.open(encoding="utf-8", newline="") as file:
                 names, *texts = csv.reader(file)
-            for text in texts:
-                line = {}
-                for name, value in zip(names, text, strict=True):
-                    if value != "":
-                        line[name] = _typed(value, types[name])
-                lines.append(line)
+            return [_typed_line(names, text, types) for text in texts]
         # Such as what git puts where two branches differ.
         except (ValueError, KeyError) as error:
-            raise _damaged(self.path("csv"), error) from error
-        return lines
+            raise _damaged(path, error) from error
 
-    @functools.cached_property
+    @property
     def axes(self) -> tuple[str, ...]:
         """Names of this notebook's own axes, in order."""
         return tuple(self._book["axes"]) if self.exists else ()
 
     @functools.cached_property
-    def _book(self) -> dict[str, Any]:
+    def _book(self) -> Values:
+        """The JSON, see :func:`fltnb.experiments.book.book_text`."""
         path = self.path("json")
         try:
-            book = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            book = json.loads(text)
             newer = book["format"] > FORMAT
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
@@ -91,50 +110,79 @@ class Ledger:
             )
         return book
 
-    def record(self, name: str) -> dict[str, Any]:
+    def record(self, name: str) -> Values:
         """Return settings and provenance of a record."""
         return record_of(self._book, name)
 
     @functools.cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def _arrays(self) -> Arrays:
+        """All arrays of the archive: see :func:`_arrays_of`."""
         path = self.path("npz")
         try:
-            return unpack(read_arrays(path.read_bytes()))
+            content = path.read_bytes()
+            return unpack(read_arrays(content))
         except Exception as error:
             rest = f"; the numbers in {self.path('csv').name} are not affected"
             raise _damaged(path, error, rest) from error
 
     @functools.cached_property
-    def _kept(self) -> dict[str, dict[str, np.ndarray]]:
-        found: dict[str, dict] = {}
+    def _kept(self) -> dict[str, Arrays]:
+        """Kept arrays by record and by their own names."""
+        kept: dict[str, dict] = {}
         for name, value in below("arrays", self._arrays).items():
             record, _, own = name.partition("/")
-            found.setdefault(record, {})[own] = value
-        return found
+            arrays = kept.setdefault(record, {})
+            arrays[own] = value
+        return kept
 
-    def arrays(self, record: str) -> dict[str, np.ndarray]:
-        """Return the kept arrays of one job."""
-        return dict(self._kept.get(record, {}))
+    def arrays(self, record: str) -> Arrays:
+        """Return the kept arrays of one job.
 
-    def _job(self, line: dict[str, Any]) -> "_Held":
-        """Return the job of a line."""
-        axes = {}
-        for name in (*COMMON[2:], *self.axes):
-            if name in line:
-                axes[name] = line[name]
+        FltnbError: the archive is damaged.
+        """
+        kept = self._kept.get(record, {})
+        return dict(kept)
+
+    def jobs(self) -> Jobs:
+        """Return the job of every line by its record, whether disputed or not."""
+        return {line["record"]: self._job(line) for line in self.lines}
+
+    def _job(self, line: Values) -> "_Held":
+        """Tell the axes in a line from the numbers."""
+        own = self._book["axes"]
+        axes = {name: line[name] for name in (*COMMON[2:], *own) if name in line}
+
+        no_numbers = (*COMMON, *own, "key", "record")
         numbers = {"stopped": ""}
         for name, value in line.items():
-            if name not in (*COMMON, *self.axes, "key", "record"):
+            if name not in no_numbers:
                 numbers[name.removesuffix(FOUND)] = value
-        return _Held(line["key"], line["kind"], axes, numbers, self, line["record"])
+
+        return _Held(
+            key=line["key"],
+            kind=line["kind"],
+            axes=axes,
+            numbers=numbers,
+            ledger=self,
+            name=line["record"],
+        )
 
     def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
-        """Yield the jobs, or those with the given keys, with all that is stored.
+        """Yield the jobs with all that is stored of them.
 
-        Those whose key stands here with different numbers are left out, and a warning
-        names them.
+        Tables, arrays and records are read when they are asked for.
+
+        Parameters
+        ----------
+        keys : collection of str, optional
+            Only the jobs with these keys.
+
+        Warns
+        -----
+        UserWarning
+            A key stands here with different numbers: its jobs are left out.
         """
-        jobs = [self._job(line) for line in self.lines]
+        jobs = list(self.jobs().values())
         disputed = _disputed(jobs)
         for key, how in disputed.items():
             warnings.warn(
@@ -143,44 +191,73 @@ class Ledger:
                 stacklevel=3,
             )
         for done in jobs:
-            if done.key not in disputed and (keys is None or done.key in keys):
+            if done.key in disputed:
+                continue
+            if keys is None or done.key in keys:
                 yield done
 
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
+        """Curves and clients of all jobs; the column ``record`` says whose."""
         names = self._arrays["records"]
         tables = {}
         for which in TABLES:
             table = table_of(self._arrays, which)
-            if len(table):
-                places = table.pop("job")
-                tables[which] = table.assign(record=names[places])
+            if table.empty:
+                continue
+            places = table.pop("job")
+            tables[which] = table.assign(record=names[places])
         return tables
 
     def rows(self, which: str, places: Mapping[int, str]) -> pd.DataFrame:
-        """Return the curves or the clients of jobs, given as place -> record.
+        """Return the curves or the clients of some jobs.
 
-        The place is the column ``job``. Columns that none of them has are left out.
+        Parameters
+        ----------
+        which : str
+            "curves" or "clients".
+        places : dict
+            Place of a job among those asked for -> its record.
+
+        Returns
+        -------
+        DataFrame
+            The place is the column ``job``. Columns that none of them has are left out.
         """
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
             return wanted[:0]
         found = wanted.merge(self._tables[which], on="record")
-        return found.drop(columns="record").dropna(axis=1, how="all")
+        found = found.drop(columns="record")
+        return found.dropna(axis=1, how="all")
 
     def merge(self, found: Sequence[Finished]) -> Self:
         """Add finished jobs, or refresh the axes of those that are there.
 
-        Returns the new ledger. A job that is there with other numbers is added beside
-        the old one: see :meth:`finished`. FltnbError: the folder cannot be written, or
-        a file of the old ledger is damaged.
+        One process at a time writes; others wait.
+
+        Parameters
+        ----------
+        found : sequence of Finished
+            One that is there with other numbers is added beside the old one, and
+            neither is used: see :meth:`finished`.
+
+        Returns
+        -------
+        Ledger
+            The new one; this one still has what it has read.
+
+        Raises
+        ------
+        FltnbError
+            The folder cannot be written, or a file of the old ledger is damaged.
         """
         lock = paths.store() / "ledger.lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.notebook, self.folder)
-            jobs = {line["record"]: before._job(line) for line in before.lines}
+            jobs = before.jobs()
             _add(jobs, found)
             _write(before, jobs)
         return Ledger(self.notebook, self.folder)
@@ -189,29 +266,51 @@ class Ledger:
 def merge_folder(folder: str | Path) -> Iterator[str]:
     """Add all ledgers of another ``results`` folder to these.
 
-    Yields a sentence for each. FltnbError: there is no ledger in the folder, or one of
-    them cannot be read.
+    Parameters
+    ----------
+    folder : str or Path
+        A folder ``results`` of another machine, or the ``ledger`` inside it.
+
+    Yields
+    ------
+    str
+        For each notebook a sentence: how many results are new.
+
+    Raises
+    ------
+    FltnbError
+        There is no ledger in the folder, or one of them cannot be read.
     """
     folder = Path(folder)
-    if (folder / "ledger").is_dir():
-        folder = folder / "ledger"
+    inner = folder / "ledger"
+    if inner.is_dir():
+        folder = inner
     files = sorted(folder.glob("[0-9]*.json"))
     if not files:
         raise FltnbError(
             f"There is no ledger in {folder}: give the results folder that the other "
             "machine wrote."
         )
+
     for file in files:
         other = Ledger(file.stem, folder)
+        found = list(other.finished())
         here = Ledger(file.stem)
         before = len(here.lines)
-        after = here.merge(list(other.finished()))
-        new = len(after.lines) - before
-        yield f"{file.stem}: {new} new results, {len(after.lines)} in all."
+        all_of_them = len(here.merge(found).lines)
+        new = all_of_them - before
+        yield f"{file.stem}: {new} new results, {all_of_them} in all."
 
 
 class _Held(Finished):
-    """A job of a ledger, which reads tables, arrays and record when asked for them."""
+    """A job of a ledger, which reads tables, arrays and record when asked for them.
+
+    Attributes
+    ----------
+    ledger : Ledger
+    name : str
+        That of its record in the ledger.
+    """
 
     def __init__(
         self, key: str, kind: str, axes: dict, numbers: dict, ledger: Ledger, name: str
@@ -225,7 +324,9 @@ class _Held(Finished):
 
     def _table(self, which: str) -> pd.DataFrame | None:
         found = self.ledger.rows(which, {0: self.name})
-        return found.drop(columns="job") if len(found) else None
+        if found.empty:
+            return None
+        return found.drop(columns="job")
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame | None:
@@ -236,56 +337,87 @@ class _Held(Finished):
         return self._table("clients")
 
     @functools.cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> Arrays:
         return self.ledger.arrays(self.name)
 
     @functools.cached_property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Values:
         return self.ledger.record(self.name)
 
 
 def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
-    """Stack curves or clients of jobs, with the job's place as first column ``job``."""
-    held: dict[int, dict[int, str]] = {}
-    ledgers: dict[int, Ledger] = {}
+    """Stack curves or clients of jobs.
+
+    A ledger has the tables of all its jobs in one piece, so jobs of one ledger are
+    looked up together.
+
+    Parameters
+    ----------
+    finished : iterable of Finished
+    which : str
+        "curves" or "clients".
+
+    Returns
+    -------
+    DataFrame
+        The first column, ``job``, is the job's place in ``finished``. Rows of a job
+        keep their order.
+    """
+    held: dict[int, tuple[Ledger, dict[int, str]]] = {}
     fresh = []
     for place, done in enumerate(finished):
         if isinstance(done, _Held):
-            ledgers[id(done.ledger)] = done.ledger
-            held.setdefault(id(done.ledger), {})[place] = done.name
+            ledger = done.ledger
+            _, places = held.setdefault(id(ledger), (ledger, {}))
+            places[place] = done.name
             continue
         table = getattr(done, which)
         if table is not None:
             fresh.append(table.assign(job=place))
 
-    # A ledger has the tables of all its jobs in one piece.
-    read = [ledgers[name].rows(which, places) for name, places in held.items()]
-    parts = [part for part in (*read, *fresh) if len(part)]
+    read = [ledger.rows(which, places) for ledger, places in held.values()]
+    parts = [part for part in read + fresh if len(part)]
     if not parts:
-        return pd.DataFrame({"job": pd.Series(dtype=np.int64)})
-    whole = pd.concat(parts).sort_values("job", kind="stable", ignore_index=True)
-    return whole[["job", *whole.columns.drop("job")]]
+        nothing = pd.Series(dtype=np.int64)
+        return pd.DataFrame({"job": nothing})
+    whole = pd.concat(parts)
+    whole = whole.sort_values("job", kind="stable", ignore_index=True)
+    others = whole.columns.drop("job")
+    return whole[["job", *others]]
 
 
 def _damaged(path: Path, error: Exception, rest: str = "") -> FltnbError:
+    """Return the error for a file that cannot be read; ``rest`` ends its sentence."""
     mend = f"restore it with `git checkout -- {path}`{rest}."
     return FltnbError(f"{path} is damaged ({error!r}): {mend}")
 
 
+def _typed_line(names: list[str], texts: list[str], types: Mapping[str, str]) -> Values:
+    """Return a line of the CSV by column, without what is missing.
+
+    ValueError or KeyError: the line does not fit the columns or their types.
+    """
+    line = {}
+    for name, text in zip(names, texts, strict=True):
+        if text != "":
+            line[name] = _typed(text, types[name])
+    return line
+
+
 def _typed(text: str, kind: str) -> Any:
-    """Return a value of the CSV."""
+    """Return a value of the CSV; ``kind`` is one of ``book.TYPES``."""
     if kind == "bool":
         return text == "True"
-    if kind == "int":
-        return int(text)
-    if kind == "float":
-        return float(text)
-    return text
+    read = {"int": int, "float": float, "text": str}[kind]
+    return read(text)
 
 
 def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
-    """Return the keys that have different numbers, and what differs."""
-    first: dict[str, dict[str, Any]] = {}
+    """Return the keys that have different numbers, and what differs.
+
+    The words are for people, such as "accuracy 50.0 and 51.0".
+    """
+    first: dict[str, Values] = {}
     disputed: dict[str, str] = {}
     for done in jobs:
         # A text that is not in the CSV says nothing.
@@ -298,38 +430,56 @@ def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
     return disputed
 
 
-def _differing(one: dict[str, Any], other: dict[str, Any]) -> str:
+def _differing(one: Values, other: Values) -> str:
     """Name the first number that two results do not share; seconds may differ."""
-    for name, a in one.items():
-        if name in other and "seconds" not in name and not _equal(a, other[name]):
+    for name, value in one.items():
+        if name not in other or "seconds" in name:
+            continue
+        if not _equal(value, other[name]):
             return name
     return ""
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are the same, floats but for rounding; NaN equals NaN."""
     if isinstance(a, float) and isinstance(b, float):
-        return bool(np.isclose(a, b, _SAME, 0, equal_nan=True))
+        return bool(np.isclose(a, b, rtol=_SAME, atol=0, equal_nan=True))
     return a == b
 
 
-def _add(jobs: dict[str, Finished], found: Sequence[Finished]) -> None:
-    """Put finished jobs to those of a ledger, given by record."""
+def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
+    """Put finished jobs to those of a ledger.
+
+    One with the key and the numbers of a job that is there gives it its axes and its
+    arrays.
+    """
     for done in found:
         name = _record_of_twin(jobs, done, found)
         if name is None:
-            jobs[_new_record(done)] = done
-        else:
-            jobs[name].axes = dict(done.axes)
-            jobs[name].arrays |= _for_ledger(done)
+            new = _new_record(done)
+            jobs[new] = done
+            continue
+        twin = jobs[name]
+        twin.axes = dict(done.axes)
+        twin.arrays |= _for_ledger(done)
 
 
 def _record_of_twin(
-    jobs: dict[str, Finished], done: Finished, found: Sequence[Finished]
+    jobs: Jobs, done: Finished, found: Sequence[Finished]
 ) -> str | None:
     """Return the record that a job with the same key and numbers takes the place of.
 
     First choice is one with the same axes; then one whose axes nobody asks for now,
     since its axes have new names.
+
+    Parameters
+    ----------
+    jobs : dict
+        Those of the ledger, by record.
+    done : Finished
+        The job that is added.
+    found : sequence of Finished
+        All jobs that are added.
     """
     # Equal settings may be asked for under several names.
     wanted = [one.axes for one in found if one.key == done.key]
@@ -345,45 +495,64 @@ def _record_of_twin(
 
 
 def _new_record(done: Finished) -> str:
+    """Name a record by 12 hexadecimal digits.
+
+    Equal jobs of different times, machines or axes are different records.
+    """
     about = done.record["provenance"]
-    axes = sorted(done.axes.items())
-    own = [about.get("finished", ""), about.get("hardware", ""), axes]
+    finished = about.get("finished", "")
+    hardware = about.get("hardware", "")
+    own = [finished, hardware, sorted(done.axes.items())]
     numbers = sorted(done.numbers.items())
     return digest([done.key, str(own), str(numbers)])[:12]
 
 
-def _for_ledger(done: Finished) -> dict[str, np.ndarray]:
+def _for_ledger(done: Finished) -> Arrays:
     """Return the arrays that the ledger keeps.
 
     Of a new training: its labels and what its job asks for, but never the models.
     """
     if isinstance(done, _Held) or done.kind != "training":
         return done.arrays
-    names = {"labels", "labels_at", *done.keep} - {"models", "rows"}
+    wanted = {"labels", "labels_at", *done.keep} - {"models", "rows"}
     kept = {}
     for name, value in done.arrays.items():
-        if name.partition("/")[0] in names:
+        start = name.partition("/")[0]
+        if start in wanted:
             kept[name] = value
     return kept
 
 
-def _write(ledger: Ledger, jobs: dict[str, Finished]) -> None:
-    """Write the three files, the CSV last; jobs are given by record."""
+def _arrays_of(jobs: Jobs) -> Arrays:
+    """Return what the archive holds, jobs given by record.
+
+    ``records`` are the names, ``curves/<column>`` and ``clients/<column>`` the tables
+    of all jobs, and ``arrays/<record>/<name>`` what each of them keeps.
+    """
     arrays = {"records": np.array(list(jobs))}
     for which in TABLES:
-        table = stacked(jobs.values(), which).drop(columns="seconds", errors="ignore")
+        table = stacked(jobs.values(), which)
+        table = table.drop(columns="seconds", errors="ignore")
         for name, column in columns_of(which, table).items():
             if len(column):
                 arrays[name] = compact(column)
+
     for record, done in jobs.items():
         for name, value in _for_ledger(done).items():
             arrays[f"arrays/{record}/{name}"] = value
-    packed = pack(arrays)
+    return arrays
 
-    text, types = table_text(ledger.notebook, jobs)
+
+def _write(ledger: Ledger, jobs: Jobs) -> None:
+    """Write the three files, the CSV last.
+
+    All texts are made before the first file is written.
+    """
+    packed = pack(_arrays_of(jobs))
+    table, types = table_text(ledger.notebook, jobs)
     book = book_text(jobs, types)
-    paths.write_atomically(
-        ledger.path("npz"), lambda file: np.savez_compressed(file, **packed)
-    )
-    paths.write_atomically(ledger.path("json"), lambda file: file.write(book.encode()))
-    paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.encode()))
+
+    archive = ledger.path("npz")
+    paths.write_atomically(archive, lambda file: np.savez_compressed(file, **packed))
+    paths.write_text(ledger.path("json"), book)
+    paths.write_text(ledger.path("csv"), table)

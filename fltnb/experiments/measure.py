@@ -3,7 +3,7 @@
 import functools
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,35 @@ from .. import clustering, encoders, metrics
 from ..clustering.noise import noisy
 from ..encoders import EncoderSpec
 from ..errors import FltnbError, choose
+from ..federations import Federation
 from ..methods import ownmodels
 from ..methods.ownmodels import OwnModels
 from ..settings import plain
 from .experiment import Clustering, Distances, Study
-from .finished import Finished, columns_of
-from .saving import saved
+from .finished import Arrays, Finished, Values, columns_of
+from .saving import saved, small
 from .task import Task
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a function gives, and the seconds that it took."""
+    begun = time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - begun
+    return result, round(seconds, 3)
 
 
 def cluster(group: Sequence[Task], n_jobs: int = 1) -> list[Finished]:
     """Embed one federation once and fit the clusterers of all tasks on it.
 
     Each result is saved as soon as it is there.
+
+    Parameters
+    ----------
+    group : sequence of Task
+        Clusterings with one federation and one encoder.
+    n_jobs : int
+        Processes that embed clients; no influence on the numbers.
     """
     fed = group[0].fed
     encoder = group[0].experiment.encoder
@@ -39,22 +55,27 @@ def cluster(group: Sequence[Task], n_jobs: int = 1) -> list[Finished]:
     for task in group:
         clusterer = clusterer_of(task.experiment)
         second = classes if clusterer.labelled else validation
-        begun = time.perf_counter()
         with warnings.catch_warnings():  # the table says how many clusters were found
             warnings.filterwarnings("ignore", message=".*clusters were asked for but")
-            clusterer.fit(embeddings, second)
-        seconds = round(time.perf_counter() - begun, 3)
-        numbers = clustering_numbers(clusterer, fed.clusters) | {"seconds": seconds}
-        done.append(saved(task, numbers, _arrays_of(clusterer, task)))
+            fit = functools.partial(clusterer.fit, embeddings, second)
+            _, seconds = timed(fit)
+        numbers = clustering_numbers(clusterer, fed.clusters)
+        numbers["seconds"] = seconds
+        arrays = _arrays_of(clusterer, task)
+        done.append(saved(task, numbers, arrays))
     return done
 
 
-def _arrays_of(clusterer: Any, task: Task) -> dict[str, np.ndarray]:
-    """Return the labels and what the experiment asks to keep."""
+def _arrays_of(clusterer: Any, task: Task) -> Arrays:
+    """Return the labels, and the attributes that the experiment asks to keep.
+
+    The name of a kept array is that of the attribute without its underscore, such as
+    ``adjacency``. True clusters go with it.
+    """
     keep = task.experiment.keep
-    arrays = {"labels": np.asarray(clusterer.labels_, dtype=np.int32)}
+    arrays = {"labels": small(clusterer.labels_)}
     if keep and task.fed.clusters is not None:
-        arrays["clusters"] = np.asarray(task.fed.clusters, dtype=np.int32)
+        arrays["clusters"] = small(task.fed.clusters)
     for name in keep:
         value = np.asarray(getattr(clusterer, f"{name}_"))
         if value.dtype == np.float64:
@@ -64,46 +85,60 @@ def _arrays_of(clusterer: Any, task: Task) -> dict[str, np.ndarray]:
 
 
 def check_clustering(task: Task) -> None:
-    """Refuse a clustering that cannot work, before any is computed."""
-    clusterer = clusterer_of(task.experiment)
+    """Refuse a clustering that cannot work, before any is computed.
+
+    A clusterer may have a method ``check``, which gets the clients' numbers of samples.
+
+    Raises
+    ------
+    FltnbError
+        The encoder is none, or clients' own networks are given to a clusterer that
+        compares embeddings; whatever else the clusterer itself refuses.
+    """
     encoder = task.experiment.encoder
     name = task.experiment.settings["clusterer"]["name"]
-    if isinstance(encoder, OwnModels):
-        if name != "EMDClustering":
-            raise FltnbError(
-                "Every client's own network has other axes: the encoder OwnModels is "
-                "for EMDClustering alone."
-            )
-    elif not isinstance(encoder, EncoderSpec):
+    own_models = isinstance(encoder, OwnModels)
+    if own_models and name != "EMDClustering":
+        raise FltnbError(
+            "Every client's own network has other axes: the encoder OwnModels is "
+            "for EMDClustering alone."
+        )
+    if not own_models and not isinstance(encoder, EncoderSpec):
         raise FltnbError(
             f"{encoder!r} is no encoder: give fl.encoders.EncoderSpec(...) or "
             "fl.OwnModels(...)."
         )
+    clusterer = clusterer_of(task.experiment)
     if hasattr(clusterer, "check"):
         clusterer.check(task.fed.sizes.tolist())
 
 
 def clusterer_of(experiment: Clustering) -> Any:
-    """Return the clusterer, unfitted, with the experiment's seed and noise."""
+    """Return the clusterer, unfitted, with the experiment's seed and noise.
+
+    The seed is for a clusterer that draws and whose settings name none.
+    """
     settings = experiment.settings["clusterer"]
     made = clustering.build(settings)
-    if "random_state" in made.get_params() and "random_state" not in settings:
+    takes_seed = "random_state" in made.get_params()
+    if takes_seed and "random_state" not in settings:
         made.set_params(random_state=experiment.seed)
     if experiment.noise:
         return noisy(made, experiment.noise, experiment.seed)
     return made
 
 
-def clustering_numbers(
-    clusterer: Any, clusters: np.ndarray | None
-) -> dict[str, float | int]:
+def clustering_numbers(clusterer: Any, clusters: np.ndarray | None) -> Values:
     """Compare a fitted clusterer with the true clusters (M,), or None if not known.
 
-    Returns a dict: ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters``
-    found; ``ari``; ``undecided`` (clients for which the estimator says that their data
-    do not tell) and ``ari_decided``, over the others; ``links_inside`` and
-    ``links_across``, see :func:`link_shares`; ``floats_up``, numbers that a client
-    sends on average. What is not known is left out.
+    Returns
+    -------
+    dict
+        ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``;
+        ``undecided`` (clients for which the estimator says that their data do not tell)
+        and ``ari_decided``, over the others; ``links_inside`` and ``links_across``, see
+        :func:`link_shares`; ``floats_up``, numbers that a client sends on average. What
+        is not known is left out.
     """
     labels = np.asarray(clusterer.labels_)
     nobody = np.zeros(len(labels), dtype=bool)
@@ -116,23 +151,31 @@ def clustering_numbers(
         "floats_up": float(np.mean(clusterer.sent_)),
     }
     if clusters is not None:
+        ari = metrics.adjusted_rand_index
         inside, across = link_shares(clusterer.adjacency_, clusters)
         numbers["true_clusters"] = len(np.unique(clusters))
-        numbers["ari"] = float(metrics.adjusted_rand_index(clusters, labels))
+        numbers["ari"] = float(ari(clusters, labels))
         numbers["links_inside"] = inside
         numbers["links_across"] = across
-        sure = ~undecided
-        if sure.any():
-            decided = metrics.adjusted_rand_index(clusters[sure], labels[sure])
-            numbers["ari_decided"] = decided
-    return {name: value for name, value in numbers.items() if value == value}
+        decided = ~undecided
+        if decided.any():
+            numbers["ari_decided"] = ari(clusters[decided], labels[decided])
+    return {name: value for name, value in numbers.items() if not np.isnan(value)}
 
 
 def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """Share of client pairs that are linked, inside and across the true clusters.
 
-    ``adjacency`` (M, M) holds 0 and 1, and its diagonal does not count; ``clusters``
-    (M,). NaN where there is no such pair.
+    Parameters
+    ----------
+    adjacency : array (M, M)
+        0 and 1; its diagonal does not count.
+    clusters : array (M,)
+
+    Returns
+    -------
+    (float, float)
+        In [0, 1]; NaN where there is no such pair.
     """
     same = clusters[:, None] == clusters
     others = ~np.eye(len(clusters), dtype=bool)
@@ -141,61 +184,101 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
 
 
 def _mean(linked: np.ndarray) -> float:
-    return float(linked.mean()) if linked.size else float("nan")
+    """Return the share of true values, NaN where there is none at all."""
+    if not linked.size:
+        return float("nan")
+    return float(linked.mean())
 
 
 def distances(group: Sequence[Task], n_jobs: int = 1) -> Iterator[Finished]:
     """Train the clients of one federation once, each alone, and measure distances.
 
-    That is every distance that the tasks ask for.
+    Parameters
+    ----------
+    group : sequence of Task
+        Distances that share federation, model, training and seed.
+    n_jobs : int
+        Processes that measure; no influence on the numbers.
     """
     fed = group[0].fed
     first: Distances = group[0].experiment
-    begun = time.perf_counter()
-    training = dict(first.training)
-    trained = ownmodels.local_models(fed, first.model, training, first.seed)
-    training_seconds = round(time.perf_counter() - begun, 3)
+    trained, training_seconds = timed(
+        lambda: ownmodels.local_models(
+            fed, first.model, dict(first.training), first.seed
+        )
+    )
 
     net, _, theta = trained
     seen = None
     names = [task.experiment.measure["name"] for task in group]
     if names.count("EMDClustering") > 1:
         train, held = ownmodels.embedded(fed, net, theta)
-        seen = train, functools.cache(held)
+        seen = (train, functools.cache(held))
+
     for task in group:
-        experiment = task.experiment
-        measure = dict(experiment.measure)
-        begun = time.perf_counter()
-        distance, reference = ownmodels.measure(
-            fed, *trained, measure, experiment.seed, n_jobs, seen
+        measure = functools.partial(
+            ownmodels.measure,
+            fed,
+            *trained,
+            how=dict(task.experiment.measure),
+            seed=task.experiment.seed,
+            n_jobs=n_jobs,
+            seen=seen,
         )
-        seconds = round(time.perf_counter() - begun, 3)
-        arrays = {
-            "distance": distance.astype(np.float32),
-            "clusters": np.asarray(fed.clusters, dtype=np.int32),
-        }
-        if np.isfinite(reference).any():
-            arrays["reference"] = reference
-            arrays["ari_at"] = ownmodels.ari_at(distance, reference, fed.clusters)
+        (distance, reference), seconds = timed(measure)
         numbers = {"n_clients": fed.n_clients}
         numbers |= ownmodels.pair_numbers(distance, reference, fed.clusters)
         numbers["training_seconds"] = training_seconds
         numbers["seconds"] = seconds
-        yield saved(task, numbers, arrays)
+        yield saved(task, numbers, _distance_arrays(fed, distance, reference))
+
+
+def _distance_arrays(
+    fed: Federation, distance: np.ndarray, reference: np.ndarray
+) -> Arrays:
+    """Return what is kept of distances and EMD-CFL's references.
+
+    Parameters
+    ----------
+    fed : Federation
+    distance : array (M, M)
+    reference : array (M,)
+        NaN for other distances than EMD-CFL's.
+    """
+    arrays = {
+        "distance": distance.astype(np.float32),
+        "clusters": small(fed.clusters),
+    }
+    if np.isfinite(reference).any():
+        arrays["reference"] = reference
+        arrays["ari_at"] = ownmodels.ari_at(distance, reference, fed.clusters)
+    return arrays
 
 
 def study(task: Task) -> Finished:
-    """Call the function of a study and save what it returns."""
+    """Call the function of a study and save what it returns.
+
+    A column of a table is kept as the array ``table/<name of the table>/<column>``.
+
+    Raises
+    ------
+    FltnbError
+        It returns something else than numbers, tables and arrays.
+    """
     experiment: Study = task.experiment
-    begun = time.perf_counter()
-    found = experiment.function(**plain(experiment.options))
-    seconds = round(time.perf_counter() - begun, 3)
-    name = experiment.function.__name__
+    function = experiment.function
+    options = plain(experiment.options)
+    found, seconds = timed(lambda: function(**options))
     for part in found:
-        parts = ("numbers", "tables", "arrays")
-        choose(part, parts, f"part of what the study {name} returns")
+        choose(
+            part,
+            ("numbers", "tables", "arrays"),
+            f"part of what the study {function.__name__} returns",
+        )
+
     arrays = dict(found.get("arrays", {}))
     for table, frame in found.get("tables", {}).items():
         arrays |= columns_of(f"table/{table}", frame)
-    numbers = plain(found.get("numbers", {})) | {"seconds": seconds}
+    numbers = plain(found.get("numbers", {}))
+    numbers["seconds"] = seconds
     return saved(task, numbers, arrays)

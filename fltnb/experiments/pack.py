@@ -1,18 +1,31 @@
 """How the ledger packs arrays: those of one type stand end to end.
 
-In an archive each file costs as much as a hundred labels.
+In an archive each file costs as much as a hundred labels, and a ledger has thousands of
+small arrays.
 """
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
 
 import numpy as np
 
+from .finished import Arrays
 
-def pack(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Put arrays of one type end to end; ``layout`` says what stood where."""
+_INT32 = 2**31
+_WHOLE = 2**53
+"""Up to here a float holds every whole number."""
+
+
+def pack(arrays: Arrays) -> Arrays:
+    """Put arrays of one type end to end.
+
+    Returns
+    -------
+    dict
+        Type, such as ``<f4`` -> all values of this type, (n,); and ``layout``: a JSON
+        list of name, type and shape of each array, in the order in which they stand.
+    """
     layout = []
     flat = defaultdict(list)
     for name, value in arrays.items():
@@ -26,16 +39,21 @@ def pack(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return packed
 
 
-def unpack(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Undo :func:`pack`; ledgers of format 1 are not packed."""
+def unpack(packed: Arrays) -> Arrays:
+    """Undo :func:`pack`; ledgers of format 1 are not packed.
+
+    Raises what NumPy and JSON raise where the layout does not fit the values.
+    """
     if "layout" not in packed:
         return dict(packed)
+    layout = json.loads(str(packed["layout"]))
     arrays = {}
     starts = dict.fromkeys(packed, 0)
-    for name, kind, shape in json.loads(str(packed["layout"])):
+    for name, kind, shape in layout:
         start = starts[kind]
         end = start + math.prod(shape)
-        arrays[name] = packed[kind][start:end].reshape(shape)
+        values = packed[kind][start:end]
+        arrays[name] = values.reshape(shape)
         starts[kind] = end
     return arrays
 
@@ -43,17 +61,30 @@ def unpack(packed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def compact(values: np.ndarray) -> np.ndarray:
     """Shorten a column of curves or clients.
 
-    These need no more than seven digits; whole numbers stay whole.
+    These need no more than seven digits: fractions become float32. Whole numbers, those
+    of floats too, stay whole, as int32 where they fit.
+
+    Examples
+    --------
+    >>> compact(np.array([1.0, 2.0])).dtype
+    dtype('int32')
+    >>> compact(np.array([0.5, np.nan])).dtype
+    dtype('float32')
     """
     if values.dtype.kind == "f":
         finite = values[np.isfinite(values)]
-        if np.mod(finite, 1).any():
+        fractions = np.mod(finite, 1)
+        if fractions.any():
             with np.errstate(over="ignore"):
                 return values.astype(np.float32)
         complete = len(finite) == len(values)
-        # Up to 2^53 a float holds every whole number.
-        if complete and np.abs(values).max(initial=0) < 2**53:
+        if complete and _largest(values) < _WHOLE:
             values = values.astype(np.int64)
-    if values.dtype.kind == "i" and np.abs(values).max(initial=0) < 2**31:
+    if values.dtype.kind == "i" and _largest(values) < _INT32:
         return values.astype(np.int32)
     return values
+
+
+def _largest(values: np.ndarray) -> float:
+    """Return the largest absolute value, 0 of none."""
+    return np.abs(values).max(initial=0)

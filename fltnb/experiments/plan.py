@@ -4,15 +4,14 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 from ..errors import FltnbError
 from ..provenance import environment
 from .experiment import TRAINING
-from .finished import Finished
+from .finished import Finished, Values
 from .grid import Row
 
 
@@ -79,6 +78,12 @@ class Costs:
 
     The workload of a training is its federation (kind, data set, clients and samples),
     its model and its batches; its time grows with rounds, participation and epochs.
+
+    Parameters
+    ----------
+    finished : iterable of Finished
+        Those of other hardware, and those that another run was stored for, are left
+        out.
     """
 
     def __init__(self, finished: Iterable[Finished]):
@@ -94,7 +99,7 @@ class Costs:
             name = workload(done.kind, settings)
             self.like.setdefault(name, []).append(seconds / passes(settings))
 
-    def seconds(self, kind: str, settings: Mapping[str, Any]) -> float | None:
+    def seconds(self, kind: str, settings: Values) -> float | None:
         """Return what an experiment takes; None if nothing like it was timed here."""
         found = self.like.get(workload(kind, settings))
         if not found:
@@ -102,23 +107,29 @@ class Costs:
         return statistics.median(found) * passes(settings)
 
 
-def workload(kind: str, settings: Mapping[str, Any]) -> str:
-    """Name what experiments that cost alike have in common."""
-    federation = settings.get("federation") or {}
-    while "base" in federation:
-        federation = federation["base"] | federation
-        del federation["base"]
+def workload(kind: str, settings: Values) -> str:
+    """Name what experiments that cost alike have in common.
+
+    These are the kind, the clients of the federation, what is done with them (any
+    method trains as long as another), the model and its batches.
+    """
+    federation: Values = {}
+    part = settings.get("federation")
+    while part:
+        federation = part | federation
+        part = part.get("base")
     names = ("kind", "dataset", "n_clients", "samples_per_client")
     clients = [federation.get(name) for name in names]
     what = settings.get("function")
-    for part in ("method", "clusterer", "measure"):
-        if part in settings and kind != "training":
-            what = settings[part].get("name")
+    if kind != "training":
+        for part in ("method", "clusterer", "measure"):
+            if part in settings:
+                what = settings[part].get("name")
     how = [settings.get(name) for name in ("model", "batch_size", "precision")]
     return str([kind, clients, what, how])
 
 
-def passes(settings: Mapping[str, Any]) -> float:
+def passes(settings: Values) -> float:
     """How often a training sees a client's samples; 1 for anything else."""
     if "rounds" not in settings:
         return 1.0
@@ -170,9 +181,11 @@ def minutes(text: str) -> float:
         The text is no such time.
     """
     found = re.fullmatch(r"(\d+\.?\d*)([smh])", text)
-    if found is None or float(found[1]) == 0:
+    number = float(found[1]) if found else 0.0
+    if number == 0:
         raise FltnbError(
             f"The budget {text!r} is no time: give minutes or hours, such as 150m or "
             "2.5h."
         )
-    return float(found[1]) * {"s": 1 / 60, "m": 1.0, "h": 60.0}[found[2]]
+    unit = {"s": 1 / 60, "m": 1.0, "h": 60.0}
+    return number * unit[found[2]]

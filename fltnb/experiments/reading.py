@@ -11,7 +11,8 @@ import pandas as pd
 
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
-from .finished import Finished, table_of
+from .book import own_axes
+from .finished import Arrays, Finished, Values, table_of
 from .grid import COMMON
 from .ledger import stacked
 
@@ -21,29 +22,43 @@ KINDS = ("training", "clustering", "distances", "study")
 
 
 class Results:
-    """Finished jobs: ``runs``, ``curves``, ``clients``, and what each job kept."""
+    """Finished jobs: ``runs``, ``curves``, ``clients``, and what each job kept.
+
+    :func:`fltnb.results` makes them. They are never changed: :meth:`where`,
+    :meth:`plain`, :meth:`shared_seeds` and ``+`` return others.
+
+    Parameters
+    ----------
+    finished : iterable of (str, Finished)
+        Each job with the notebook whose ledger has it, "" for none.
+    """
 
     def __init__(self, finished: Iterable[tuple[str, Finished]]):
-        self._finished = list(finished)  # notebook and result
+        self._finished = list(finished)
 
     def __len__(self) -> int:
         return len(self._finished)
 
     def __repr__(self) -> str:
-        names = sorted({notebook for notebook, _ in self._finished if notebook})
-        return f"Results({len(self)} jobs of {', '.join(names) or 'no notebook'})"
+        notebooks = {notebook for notebook, _ in self._finished}
+        names = ", ".join(sorted(notebooks - {""}))
+        return f"Results({len(self)} jobs of {names or 'no notebook'})"
 
     def __add__(self, other: Self) -> Self:
         every = {}
         for notebook, done in self._finished + other._finished:
-            every[done.key, str(sorted(done.axes.items()))] = (notebook, done)
+            axes = str(sorted(done.axes.items()))
+            every[done.key, axes] = (notebook, done)
         return Results(every.values())
+
+    @property
+    def _jobs(self) -> list[Finished]:
+        return [done for _, done in self._finished]
 
     @functools.cached_property
     def axes(self) -> tuple[str, ...]:
         """Names of the notebooks' own axes, in order."""
-        every = (name for _, done in self._finished for name in done.axes)
-        return tuple(name for name in dict.fromkeys(every) if name not in COMMON)
+        return tuple(own_axes(self._jobs))
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
@@ -59,13 +74,21 @@ class Results:
         """
         rows = []
         for notebook, done in self._finished:
-            row = {"notebook": notebook, "kind": done.kind, **done.axes}
-            rows.append(row | {"stopped": ""} | done.numbers | {"key": done.key})
+            row = {
+                "notebook": notebook,
+                "kind": done.kind,
+                "stopped": "",
+                "key": done.key,
+            }
+            rows.append(row | done.axes | done.numbers)
         table = pd.DataFrame(rows)
         for name in (*COMMON, *_END):
             if name not in table:
-                table[name] = "" if name != "seed" else pd.Series(dtype="Int64")
+                table[name] = ""
+                if name == "seed":
+                    table[name] = pd.Series(dtype="Int64")
 
+        # Axes are typed; numbers stay as they are, but whole ones may be missing.
         front = [*COMMON, *self.axes]
         numbers = [name for name in table if name not in (*front, *_END)]
         table = table[[*front, *numbers, *_END]].copy()
@@ -75,29 +98,40 @@ class Results:
         return table
 
     def _joined(self, which: str) -> pd.DataFrame:
+        """Return the curves or the clients of all jobs with the axes in front.
+
+        ``which``: "curves" or "clients".
+        """
         about = [name for name in COMMON if name != "kind"]
         front = ["key", *about, *self.axes]
-        whole = stacked((done for _, done in self._finished), which)
+        whole = stacked(self._jobs, which)
         if whole.empty:
             return pd.DataFrame(columns=front)
         # An axis may have the name of a client's own number.
         front = [name for name in front if name not in whole]
-        joined = self.runs[front].join(whole.set_index("job"), how="right")
+        by_job = whole.set_index("job")
+        joined = self.runs[front].join(by_job, how="right")
         return joined.reset_index(drop=True)
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame:
-        """One row per job, round and split, with the axes of the job in front."""
+        """One row per job, round and split, with the axes of the job in front.
+
+        Columns: as of ``history`` in :class:`fltnb.Run`.
+        """
         return self._joined("curves")
 
     @functools.cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per job and client, with the axes of the job in front."""
+        """One row per job and client, with the axes of the job in front.
+
+        Columns: as of ``clients`` in :class:`fltnb.Run`.
+        """
         return self._joined("clients")
 
     @functools.cached_property
     def _by_key(self) -> dict[str, Finished]:
-        return {done.key: done for _, done in self._finished}
+        return {done.key: done for done in self._jobs}
 
     def _get(self, key: str) -> Finished:
         if key not in self._by_key:
@@ -107,48 +141,77 @@ class Results:
             )
         return self._by_key[key]
 
-    def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """Return the arrays that a job kept: labels, adjacency, linkage and so on."""
+    def arrays(self, key: str) -> Arrays:
+        """Return the arrays that a job kept: labels, adjacency, linkage and so on.
+
+        Parameters
+        ----------
+        key : str
+            From the column ``key`` of ``runs``.
+
+        Raises
+        ------
+        FltnbError
+            No job here has this key.
+        """
         return self._get(key).arrays
 
     def table(self, key: str, name: str) -> pd.DataFrame:
-        """Return a table of a study."""
+        """Return a table of a study; FltnbError: no job here has this key."""
         return table_of(self._get(key).arrays, f"table/{name}")
 
-    def record(self, key: str) -> dict[str, Any]:
-        """Return what a job was: ``id``, ``settings`` and ``provenance``."""
+    def record(self, key: str) -> Values:
+        """Return what a job was: ``id``, ``settings`` and ``provenance``.
+
+        FltnbError: no job here has this key.
+        """
         return self._get(key).record
 
     def where(self, **values: Any) -> Self:
         """Return the jobs whose columns of ``runs`` have these values.
 
-        Each may be a value, a list of values, or a function of the column that returns
-        truth values. FltnbError: an unknown column, or a value that occurs nowhere in
-        it.
+        Parameters
+        ----------
+        **values
+            Column -> a value, a list of values, or a function of the column (a Series)
+            that returns truth values.
+
+        Raises
+        ------
+        FltnbError
+            An unknown column, or a value that occurs nowhere in it.
         """
         keep = np.ones(len(self), dtype=bool)
         for name, wanted in values.items():
             choose(name, self.runs.columns, "column of the results")
-            column = self.runs[name]
-            if callable(wanted):
-                keep &= np.asarray(wanted(column), dtype=bool)
-            else:
-                keep &= column.isin(_known(column, wanted)).to_numpy()
+            keep &= _fitting(self.runs[name], wanted)
         return Results(itertools.compress(self._finished, keep))
 
     def plain(self, *but: str) -> Self:
-        """Return the jobs that have none of the notebooks' own axes, or ``but`` these.
+        """Return the jobs that have none of the notebooks' own axes.
 
         These are the jobs without a switch.
+
+        Parameters
+        ----------
+        *but : str
+            Axes that they may have.
         """
-        own = self.runs[[name for name in self.axes if name not in but]]
-        without = (own.isna() | own.eq("")).all(axis=1)
+        names = [name for name in self.axes if name not in but]
+        own = self.runs[names]
+        empty = own.isna() | own.eq("")
+        without = empty.all(axis=1)
         return self.where(key=lambda keys: without)
 
     def shared_seeds(self, by: str = "method") -> Self:
         """Return the jobs of the seeds that all values of a column have.
 
         Their means can be compared.
+
+        Parameters
+        ----------
+        by : str
+            A column of ``runs``, such as "method".
         """
         seeds = self.runs.groupby(by)["seed"].agg(set)
         shared = set.intersection(*seeds)
@@ -161,18 +224,34 @@ class Results:
     ) -> pd.DataFrame:
         """Mean over seeds of the numbers ``of``, apart for the columns ``by``.
 
-        Returns a DataFrame: ``by``, then for each number its mean and
-        ``<number>_spread`` (sample standard deviation over seeds, NaN for one), then
-        ``seeds``. FltnbError: an unknown column, or a seed that occurs twice in a
-        group, so that two different things would be averaged.
+        Parameters
+        ----------
+        by : sequence of str
+            Columns of ``runs`` that tell the groups.
+        of : str or sequence of str
+            Columns of numbers.
+
+        Returns
+        -------
+        DataFrame
+            ``by``, then for each number its mean and ``<number>_spread`` (sample
+            standard deviation over seeds, NaN for one), then ``seeds``.
+
+        Raises
+        ------
+        FltnbError
+            An unknown column, or a seed that occurs twice in a group, so that two
+            different things would be averaged.
         """
         by = list(by)
-        of = [of] if isinstance(of, str) else list(of)
+        if isinstance(of, str):
+            of = [of]
         for name in (*by, *of):
             choose(name, self.runs.columns, "column of the results")
         columns = list(by)
         for name in of:
             columns += [name, f"{name}_spread"]
+        columns.append("seeds")
 
         rows = []
         for values, group in self.runs.groupby(by, sort=False, dropna=False):
@@ -184,27 +263,41 @@ class Results:
                 row[f"{name}_spread"] = seed_spread(held)
             row["seeds"] = len(group)
             rows.append(row)
-        return pd.DataFrame(rows, columns=[*columns, "seeds"])
+        return pd.DataFrame(rows, columns=columns)
 
-    def _refuse_twins(self, group: pd.DataFrame, row: dict[str, Any]) -> None:
-        """Raise FltnbError if a seed occurs twice in a group of :meth:`mean`."""
+    def _refuse_twins(self, group: pd.DataFrame, row: Values) -> None:
+        """Raise FltnbError if a seed occurs twice in a group of :meth:`mean`.
+
+        ``row`` says what the jobs of the group have in common. The message names the
+        axes in which they differ.
+        """
         twice = group["seed"][group["seed"].duplicated()]
         if twice.empty:
             return
-        several = group[[*COMMON, *self.axes]].nunique(dropna=False) > 1
-        apart = [name for name in several.index[several] if name != "seed"]
+        several = []
+        for name in (*COMMON, *self.axes):
+            if name != "seed" and group[name].nunique(dropna=False) > 1:
+                several.append(name)
+        apart = ", ".join(several) or "the jobs"
         where = ", ".join(f"{name} is {value}" for name, value in row.items())
         raise FltnbError(
-            f"Seed {twice.iloc[0]} occurs twice where {where}: keep "
-            f"{', '.join(apart) or 'the jobs'} apart with by=, or select one with "
-            "where()."
+            f"Seed {twice.iloc[0]} occurs twice where {where}: keep {apart} apart with "
+            "by=, or select one with where()."
         )
 
     def provenance(self) -> pd.DataFrame:
-        """One line per data set: jobs, seeds, minutes, where and when computed."""
+        """One line per data set: where and when its numbers were computed.
+
+        Returns
+        -------
+        DataFrame
+            ``dataset, jobs, seeds`` (how many), ``minutes`` of computing, ``commits``,
+            ``hardware`` and ``data`` (each different word once), ``last day``.
+        """
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]
+            last = max(about["finished"] for about in where)
             row = {
                 "dataset": dataset,
                 "jobs": len(group),
@@ -213,29 +306,58 @@ class Results:
                 "commits": _words(where, "commit"),
                 "hardware": _words(where, "hardware"),
                 "data": _words(where, "data_origin"),
-                "last day": max(about["finished"] for about in where)[:10],
+                "last day": last[:10],
             }
             rows.append(row)
         return pd.DataFrame(rows)
 
 
-def _minutes(group: pd.DataFrame, where: list[dict[str, Any]]) -> float:
-    """Return the minutes of computing; several distances share one training."""
+def _minutes(group: pd.DataFrame, where: list[Values]) -> float:
+    """Return the minutes of computing.
+
+    Parameters
+    ----------
+    group : DataFrame
+        Rows of ``runs``. Several distances share one training, with one time.
+    where : list of dict
+        Their provenance. A job that another one was stored for took no time.
+    """
     seconds = [one.get("seconds", 0.0) for one in where if "trained_as" not in one]
     if "training_seconds" in group:
         seconds += set(group["training_seconds"].dropna())
     return math.fsum(seconds) / 60  # the same in any order
 
 
-def _words(where: list[dict[str, Any]], name: str) -> str:
+def _words(where: list[Values], name: str) -> str:
     """Join what the provenance of jobs says under a name."""
-    return ", ".join(sorted({about.get(name, "") for about in where} - {""}))
+    words = {about.get(name, "") for about in where}
+    return ", ".join(sorted(words - {""}))
 
 
-def _known(column: pd.Series, wanted: Any) -> list:
-    """Return the values wanted of a column as a list; refuse those that nothing has."""
+def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
+    """Say of each job whether its value is wanted.
+
+    Parameters
+    ----------
+    column : Series (n,)
+        A column of ``runs``.
+    wanted : value, list of values, or callable
+        As of :meth:`Results.where`.
+
+    Returns
+    -------
+    array (n,) of bool
+
+    Raises
+    ------
+    FltnbError
+        No job has such a value.
+    """
+    if callable(wanted):
+        return np.asarray(wanted(column), dtype=bool)
     if not isinstance(wanted, (list, tuple, set)):
         wanted = [wanted]
+    wanted = list(wanted)
     there = column.dropna().unique().tolist()
     # Known words may be asked for whether a job here has them or not.
     if column.name == "kind":
@@ -243,32 +365,37 @@ def _known(column: pd.Series, wanted: Any) -> list:
     if column.name == "variant":
         wanted = [_WORDS.get(word, word) for word in wanted]
         there += _WORDS.values()
-    wanted = list(wanted)
     if not any(value in there for value in wanted):
         shown = ", ".join(map(str, there[:12])) or "nothing"
         raise FltnbError(
             f"No result has {column.name} {wanted[0]!r}: there is {shown}."
         )
-    return wanted
+    return column.isin(wanted).to_numpy()
 
 
 def _counts(values: pd.Series) -> bool:
-    """Whether a column has whole numbers or nothing."""
-    return all(isinstance(value, int) or value != value for value in values)
+    """Whether a column has whole numbers or nothing: missing ones make it floats."""
+    return all(isinstance(value, int) for value in values.dropna())
 
 
 def _column(values: pd.Series) -> pd.Series:
-    """Type an axis: whole numbers, truth values or floats, which may be missing.
+    """Return an axis with a type that may be missing.
 
-    Else it is text, "" where missing.
+    Returns
+    -------
+    Series
+        Whole numbers (Int64), truth values (boolean) or floats; else text, "" where
+        missing.
     """
     kinds = {type(value) for value in values.dropna()}
     if not kinds and values.dtype == "Int64":
         return values
     if not kinds or str in kinds:
-        return values.astype(object).where(values.notna(), "").map(str)
+        texts = values.astype(object).where(values.notna(), "")
+        return texts.map(str)
     if kinds == {bool}:
         return values.astype("boolean")
-    if bool not in kinds and all(issubclass(one, (int, np.integer)) for one in kinds):
-        return values.astype("Int64")
-    return values.astype(float)
+    if bool in kinds:
+        return values.astype(float)
+    whole = all(issubclass(kind, (int, np.integer)) for kind in kinds)
+    return values.astype("Int64" if whole else float)

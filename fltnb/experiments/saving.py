@@ -12,24 +12,39 @@ import pandas as pd
 from .. import paths
 from ..provenance import environment
 from ..settings import plain
-from .finished import Finished, read_arrays, save
+from .finished import Arrays, Finished, Values, read_arrays, save
 from .key import digest, names_in, versions
 from .task import Task
 
 
+def small(labels: np.ndarray) -> np.ndarray:
+    """Return whole numbers as they are stored, in 32 bits."""
+    return np.asarray(labels, dtype=np.int32)
+
+
 def saved(
     task: Task,
-    numbers: dict[str, Any],
-    arrays: dict[str, np.ndarray],
+    numbers: Values,
+    arrays: Arrays,
     curves: pd.DataFrame | None = None,
     clients: pd.DataFrame | None = None,
     key: str | None = None,
-    settings: dict[str, Any] | None = None,
+    settings: Values | None = None,
     **about: Any,
 ) -> Finished:
     """Save what an experiment gave, with its settings and where the numbers come from.
 
-    ``key`` and ``settings`` are the experiment's own unless others are given.
+    Parameters
+    ----------
+    task : Task
+    numbers : dict
+        Final numbers, ``seconds`` among them.
+    arrays : dict
+    curves, clients : DataFrame, optional
+    key, settings : optional
+        The experiment's own unless others are given.
+    **about
+        More for the provenance.
     """
     about |= {"data_origin": "", "data": "", "seconds": numbers["seconds"]}
     if task.fed is not None:
@@ -43,19 +58,22 @@ def saved(
         settings = experiment.settings
     elif settings != experiment.settings:
         name = digest({"kind": experiment.kind, "settings": settings})
-    record = {"id": name, "settings": settings, "provenance": environment() | about}
-    return save(
-        Finished(
-            key=key or task.key,
-            kind=experiment.kind,
-            axes=task.row.axes,
-            numbers=numbers,
-            curves=curves,
-            clients=clients,
-            arrays=arrays,
-            record=record,
-        )
+    record = {
+        "id": name,
+        "settings": settings,
+        "provenance": environment() | about,
+    }
+    done = Finished(
+        key=key or task.key,
+        kind=experiment.kind,
+        axes=task.row.axes,
+        numbers=numbers,
+        curves=curves,
+        clients=clients,
+        arrays=arrays,
+        record=record,
     )
+    return save(done)
 
 
 def arrays_path(key: Mapping[str, Any]) -> Path:
@@ -63,16 +81,29 @@ def arrays_path(key: Mapping[str, Any]) -> Path:
 
     Versions of the numerics of what it names enter its name.
     """
-    about = {"key": plain(key), "numerics": versions(names_in(key))}
-    return paths.store() / "arrays" / f"{digest(about)}.npz"
+    numerics = versions(names_in(key))
+    name = digest({"key": plain(key), "numerics": numerics})
+    return paths.store() / "arrays" / f"{name}.npz"
 
 
 def cached_arrays(
-    key: Mapping[str, Any], compute: Callable[[], dict], since: float = 0.0
-) -> dict[str, np.ndarray]:
+    key: Mapping[str, Any], compute: Callable[[], Arrays], since: float = 0.0
+) -> Arrays:
     """Keep the arrays of a one-off computation in the store.
 
-    Files from before ``since`` (seconds of Unix time) are ignored.
+    Parameters
+    ----------
+    key : dict
+        What names the computation, JSON-able.
+    compute : callable
+        Makes the arrays where they are not there.
+    since : float
+        Files from before this time (seconds of Unix time) are ignored.
+
+    Warns
+    -----
+    UserWarning
+        The file is damaged: it is computed and written again.
     """
     path = arrays_path(key)
     if path.exists() and path.stat().st_mtime >= since:

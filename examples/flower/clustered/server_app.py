@@ -8,7 +8,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fltnb.flower import ClusteredFedAvg
-from fltnb.paths import write_atomically
+from fltnb.paths import write_text
 
 from .task import clusterers, network
 
@@ -45,7 +45,4 @@ def main(grid: Grid, context: Context) -> None:
                 "history": strategy.history,
                 "left_out": strategy.left_out,
             }
-            text = json.dumps(outcome).encode()
-            write_atomically(
-                folder / f"{name}.json", lambda file, text=text: file.write(text)
-            )
+            write_text(folder / f"{name}.json", json.dumps(outcome))
