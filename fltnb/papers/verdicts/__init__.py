@@ -14,11 +14,11 @@ from . import (
     flt_theory,
     mthfl,
 )
-from .claim import CLAIMS, OUTCOMES, Claim, Finding, claim, not_tested
+from .claim import CLAIMS, OUTCOMES, Claim, Finding, NotTestedError, claim, needed
 from .judging import claims_of, judge, judge_all, outcomes
 from .numbers import Numbers, Print, ahead
 
-__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Finding", "Numbers", "Print", "ahead"]
-__all__ += ["claim", "claims_of", "judge", "judge_all", "not_tested", "outcomes"]
+__all__ = ["CLAIMS", "OUTCOMES", "Claim", "Finding", "NotTestedError", "Numbers"]
+__all__ += ["Print", "ahead", "claim", "claims_of", "judge", "judge_all", "needed"]
 __all__ += ["emdcfl", "emdcfl_robustness", "emdcfl_theory", "fesem", "flt"]
-__all__ += ["flt_scenarios", "flt_theory", "mthfl"]
+__all__ += ["flt_scenarios", "flt_theory", "mthfl", "outcomes"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ...errors import FltnbError
 from ..numbers import claims
@@ -45,9 +46,21 @@ class Finding:
         return "partly" if parts.any() else "disagrees"
 
 
-def not_tested(why: str) -> Finding:
-    """Return the finding of a claim for which something is missing; ``why``: what."""
-    return Finding(np.nan, why=why)
+class NotTestedError(Exception):
+    """A test of a claim lacks something; the message says what."""
+
+
+def needed(found: pd.DataFrame, why: str) -> pd.DataFrame:
+    """Return numbers that a test needs; the claim is not tested if there are none.
+
+    Parameters
+    ----------
+    found : DataFrame, what was asked for
+    why : str, what to say where it is empty
+    """
+    if found.empty:
+        raise NotTestedError(why)
+    return found
 
 
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
@@ -86,16 +99,25 @@ class Claim:
 
         "" is a data set that stands for all, and a network that print does not name.
         """
-        data = self.data.get(table, ()) if isinstance(self.data, Mapping) else self.data
-        nets = self.models
-        nets = nets.get(table, ()) if isinstance(nets, Mapping) else nets
-        return (not data or dataset in ("", *data)) and (
-            not nets or model in ("", *nets)
-        )
+        data = _for_table(self.data, table)
+        networks = _for_table(self.models, table)
+        on_data = not data or dataset in ("", *data)
+        on_network = not networks or model in ("", *networks)
+        return on_data and on_network
 
     def __call__(self, numbers: Any) -> Finding:
         """Test the claim on numbers (:class:`Numbers`)."""
-        return self.function(numbers)
+        try:
+            return self.function(numbers)
+        except NotTestedError as missing:
+            return Finding(np.nan, why=str(missing))
+
+
+def _for_table(words: Words, table: str) -> tuple[str, ...]:
+    """Return the words that hold for a table."""
+    if isinstance(words, Mapping):
+        return words.get(table, ())
+    return words
 
 
 CLAIMS: dict[str, Claim] = {}
@@ -105,8 +127,10 @@ CLAIMS: dict[str, Claim] = {}
 def claim(id: str, **how: Any) -> Callable:
     """Register a function as the test of a claim: :class:`Numbers` to :class:`Finding`.
 
-    Its docstring is the claim in a short sentence, as tables show it. FltnbError:
-    ``claims.csv`` does not have the id, or it is registered twice.
+    The first line of its docstring is the claim in a short sentence, as tables show it;
+    further ones say by which rule it is judged. What it lacks it says by
+    :func:`needed` or :class:`NotTestedError`. FltnbError: ``claims.csv`` does not have
+    the id, or it is registered twice.
 
     Parameters
     ----------
@@ -127,7 +151,8 @@ def claim(id: str, **how: Any) -> Callable:
         raise FltnbError(f"The claim {id!r} has a test already: write one only.")
 
     def register(function: Callable[[Any], Finding]) -> Claim:
-        short = (function.__doc__ or "").strip().rstrip(".")
+        first_line, *_ = (function.__doc__ or "").strip().splitlines()
+        short = first_line.rstrip(".")
         CLAIMS[id] = Claim(id, function, short, **how)
         return CLAIMS[id]
 

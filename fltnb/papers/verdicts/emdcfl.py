@@ -4,23 +4,25 @@ Many of its methods have a form of their own in the code; where they have none, 
 follows the text stands for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from ...rounds import participants
 from ..names import label
-from .claim import Finding, claim, not_tested
-from .numbers import Numbers, ahead
+from .claim import Finding, NotTestedError, claim, needed
+from .numbers import Numbers
+from .words import joined, listed
 
 HARD = ("emdcfl", "cfl", "pacfl", "fedclust", "ifca", "flexcfl", "fesem", "cflgp")
 """Methods with hard clusters, EMD-CFL first."""
 SOFT = ("fedem", "fedsoft", "fedrc", "fedce")
 UNCLUSTERED = ("fedavg", "pfedgraph", "fedsac")
+UNPROTECTED = (*SOFT, *UNCLUSTERED, "fedprox")
+"""Methods that Table 8 compares with EMD-CFL under the trigger."""
 OWN_NETWORKS = ("emdcfl_cnn", "resnet18")
 """The paper's networks: ARIs in its own setting stand in studies of these."""
-MNIST, CIFAR = ("rotated_mnist",), ("rotated_cifar10",)
 ARI = {"unit": "ARI", "show": "{:.2f}"}
 
 
@@ -37,19 +39,41 @@ def scores(t: Numbers, methods: Sequence[str], measure="accuracy", **axes) -> pd
     return pd.Series({name: score(t, name, measure, **axes) for name in methods})
 
 
+# ---------------------------------------------------------------- clusters
+
+
 def aris(t: Numbers, method: str) -> list[float]:
     """Return a method's ARIs by seed: of the paper's own setting if there are any."""
-    for name in ("printed", "told") if t.model in OWN_NETWORKS else ():
-        studied = t.study(name)
-        if studied.empty or "metric" not in studied:
-            continue
-        own = studied[(studied["metric"] == "ari") & (studied["method"] == method)]
-        own = own[own["variant"].isin([t.variant, ""])]
-        if len(own):
-            return own["value"].tolist()
+    if t.model in OWN_NETWORKS:
+        for table in ("printed", "told"):
+            studied = _studied_aris(t, method, table)
+            if studied:
+                return studied
+
     found = t.seeds(method, "ari").tolist()
     if not found and t.variant == "as_run":
         found = t.text().seeds(method, "ari").tolist()
+    return found
+
+
+def _studied_aris(t: Numbers, method: str, table: str) -> list[float]:
+    """Return a method's ARIs that studies have in a table of theirs."""
+    studied = t.study(table)
+    if "metric" not in studied:
+        return []
+    about_it = studied["metric"] == "ari"
+    about_it &= studied["method"] == method
+    about_it &= studied["variant"].isin([t.variant, ""])
+    return studied["value"][about_it].tolist()
+
+
+def all_aris(t: Numbers, methods: Sequence[str]) -> dict[str, list[float]]:
+    """Return method -> ARIs by seed, of the methods that were run."""
+    found = {}
+    for name in methods:
+        by_seed = aris(t, name)
+        if by_seed:
+            found[name] = by_seed
     return found
 
 
@@ -57,176 +81,211 @@ def _right(ari: float) -> bool:
     return bool(np.isclose(ari, 1))
 
 
-def _told(found: dict[str, list[float]]) -> str:
+def _means(found: dict[str, list[float]]) -> str:
     """Write ARIs by method, means over seeds."""
     return listed({name: float(np.mean(each)) for name, each in found.items()})
 
 
-def listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
-    """Write numbers by method."""
-    return ", ".join(
-        f"{label(name)} {form.format(one)}" for name, one in values.items()
-    )
+def _refuse_gaps(found: dict, methods: Sequence[str], holds: Sequence[bool]) -> None:
+    """Refuse to confirm while methods are missing: one that was run can only refute."""
+    if len(found) < len(methods) and all(holds):
+        raise NotTestedError(f"{len(found)} of {len(methods)} methods were run")
 
 
 def find_clusters(t: Numbers, methods: Sequence[str]) -> Finding:
-    """Judge that methods find the clusters in every seed.
+    """Judge that methods find the clusters in every seed; the number is the lowest ARI.
 
     One that does not speaks against it; if some were not run it is not tested further.
     """
-    found = {name: aris(t, name) for name in methods}
-    found = {name: each for name, each in found.items() if each}
-    holds = [_right(ari) for each in found.values() for ari in each]
-    if not found or (len(found) < len(methods) and all(holds)):
-        return not_tested(f"{len(found)} of {len(methods)} methods were run")
-    lowest = min(min(each) for each in found.values())
-    return Finding(lowest, holds, _told(found))
+    found = all_aris(t, methods)
+    every = [ari for by_seed in found.values() for ari in by_seed]
+    holds = [_right(ari) for ari in every]
+    _refuse_gaps(found, methods, holds)
+    return Finding(min(every), holds, _means(found))
 
 
 def alone_finds_clusters(t: Numbers) -> Finding:
-    """Judge that EMD-CFL finds the clusters and no other method with hard ones does."""
-    found = {name: aris(t, name) for name in HARD}
-    found = {name: each for name, each in found.items() if each}
+    """Judge that EMD-CFL finds the clusters and no other method with hard ones does.
+
+    It has to find them in every seed; another finds them if it does so in every seed.
+    """
+    found = all_aris(t, HARD)
     if "emdcfl" not in found:
-        return not_tested("EMD-CFL was not run")
-    own = [_right(ari) for ari in found["emdcfl"]]
-    others = [all(map(_right, found[name])) for name in HARD[1:] if name in found]
-    if len(found) < len(HARD) and all(own) and not any(others):
-        return not_tested(f"{len(found)} of {len(HARD)} methods were run")
-    holds = all(own) and not any(others)
-    return Finding(np.mean(found["emdcfl"]), holds, _told(found))
+        raise NotTestedError("EMD-CFL was not run")
+    able = [name for name, by_seed in found.items() if all(map(_right, by_seed))]
+    alone = able == ["emdcfl"]
+    _refuse_gaps(found, HARD, [alone])
+    return Finding(np.mean(found["emdcfl"]), alone, _means(found))
+
+
+# ---------------------------------------------------------------- accuracies
+
+
+def behind_oracle(t: Numbers) -> dict[str, float]:
+    """Return by how much EMD-CFL is ahead of the oracle: ``average`` and ``worst``."""
+    average = t.lead("emdcfl", "oracle")
+    worst = t.lead("emdcfl", "oracle", measure="worst")
+    return {"average": average, "worst": worst}
+
+
+def soft_are_below(t: Numbers, *measures: str) -> Finding:
+    """Judge EMD-CFL against soft clusters, at the best of their learning rates.
+
+    The number is its least lead of all measures.
+    """
+    leads = {}
+    for measure in measures:
+        others = [_best_of_rates(t, name, measure) for name in SOFT]
+        leads[measure] = score(t, "emdcfl", measure) - np.max(others)
+    least = np.min(list(leads.values()))
+    holds = [lead > 0 for lead in leads.values()]
+    return Finding(least, holds, listed(leads, "{:+.2f}"))
+
+
+def _best_of_rates(t: Numbers, method: str, measure: str) -> float:
+    """Return the better of the usual and another rate; NaN without the usual one."""
+    usual = score(t, method, measure)
+    other = t.mean(method, measure, lr=pd.notna)
+    if np.isnan(usual):
+        return usual
+    return float(np.fmax(usual, other))
 
 
 # ---------------------------------------------------------------- rotated sets
 
+ON_MNIST = {"data": ("rotated_mnist",), "tables": ("T1",)}
+ON_CIFAR = {"data": ("rotated_cifar10",), "tables": ("T1",)}
+BOTH = ("rotated_mnist", "rotated_cifar10")
 
-@claim("emdcfl-t1-1", data=MNIST, tables=("T1",), **ARI)
+
+@claim("emdcfl-t1-1", **ON_MNIST, **ARI)
 def five_find_the_rotations(t: Numbers) -> Finding:
     """EMD-CFL, PACFL, FedClust, FlexCFL and CFLGP find the clusters (Rotated MNIST)."""
     return find_clusters(t, ("emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp"))
 
 
-@claim("emdcfl-t1-2", data=MNIST, tables=("T1",), show="{:+.2f}")
+@claim("emdcfl-t1-2", **ON_MNIST, show="{:+.2f}")
 def accurate_from_the_first_round(t: Numbers) -> Finding:
-    """EMD-CFL and PACFL alone equal the oracle from round 1; others stay below it."""
+    """EMD-CFL and PACFL alone equal the oracle from round 1; others stay below it.
+
+    At the end two of the late methods are 0.1 below the oracle or more. In round 1, if
+    there are curves, EMD-CFL and PACFL are within 0.1 of it and nobody else is.
+    """
     late = scores(t, ("fedclust", "flexcfl", "cflgp")) - score(t, "oracle")
     if late.isna().any():
-        return not_tested("not all methods were run")
-    holds = [(late <= -0.1).sum() >= 2]
-    text = listed(late.to_dict(), "{:+.2f}")
+        raise NotTestedError("not all methods were run")
+    below = late <= -0.1
+    holds = [below.sum() >= 2]
+    text = listed(late, "{:+.2f}")
 
-    first = t.curves("oracle", *HARD)
-    if len(first):
-        gap = first.iloc[0] - first.iloc[0]["oracle"]
-        others = gap[[name for name in HARD if name not in ("emdcfl", "pacfl")]]
-        holds += [(gap[["emdcfl", "pacfl"]] >= -0.1).all(), (others < -0.1).all()]
+    curves = t.curves("oracle", *HARD)
+    if len(curves):
+        first = curves.iloc[0]
+        gap = first - first["oracle"]
+        early = gap[["emdcfl", "pacfl"]]
+        others = gap[list(HARD)].drop(early.index)
+        holds.append((early >= -0.1).all())
+        holds.append((others < -0.1).all())
         best = others.idxmax()
-        text += (
-            f", in round 1 EMD-CFL {gap['emdcfl']:+.2f}, PACFL {gap['pacfl']:+.2f}, "
-        )
+        text += f", in round 1 {listed(early, '{:+.2f}')}, "
         text += f"next {label(best)} {others[best]:+.2f}"
     return Finding(late.max(), holds, text)
 
 
-@claim("emdcfl-t1-3", data=MNIST + CIFAR, tables=("T1",), show="{:+.2f}")
+@claim("emdcfl-t1-3", data=BOTH, tables=("T1",), show="{:+.2f}")
 def as_accurate_as_the_oracle(t: Numbers) -> Finding:
     """EMD-CFL is within 0.1 of the oracle, on average and at the worst client."""
-    gaps = [
-        ahead(t.means("emdcfl", "oracle", measure=m)) for m in ("accuracy", "worst")
-    ]
-    text = f"average {gaps[0]:+.2f}, worst {gaps[1]:+.2f}"
-    return Finding(np.min(gaps), [gap >= -0.1 for gap in gaps], text)
+    gaps = behind_oracle(t)
+    least = np.min(list(gaps.values()))
+    near = [gap >= -0.1 for gap in gaps.values()]
+    return Finding(least, near, listed(gaps, "{:+.2f}"))
 
 
-def _soft_are_below(t: Numbers, measures: Sequence[str]) -> Finding:
-    """Judge EMD-CFL against soft clusters, at the best of their learning rates."""
-    leads = []
-    for measure in measures:
-        others = []
-        for name in SOFT:
-            tried = [score(t, name, measure), t.mean(name, measure, lr=pd.notna)]
-            others.append(np.nanmax(tried) if tried[0] == tried[0] else np.nan)
-        leads.append(score(t, "emdcfl", measure) - np.max(others))
-    text = ", ".join(
-        f"{name} {lead:+.2f}" for name, lead in zip(measures, leads, strict=True)
-    )
-    return Finding(np.min(leads), [lead > 0 for lead in leads], text)
-
-
-@claim("emdcfl-t1-4", data=MNIST, tables=("T1",), show="{:+.2f}")
+@claim("emdcfl-t1-4", **ON_MNIST, show="{:+.2f}")
 def soft_clusters_are_below(t: Numbers) -> Finding:
     """Soft clusters are below EMD-CFL on average and at the worst client."""
-    return _soft_are_below(t, ("accuracy", "worst"))
+    return soft_are_below(t, "accuracy", "worst")
 
 
-@claim("emdcfl-t1-5", data=CIFAR, tables=("T1",), **ARI)
+@claim("emdcfl-t1-5", **ON_CIFAR, **ARI)
 def alone_on_rotated_cifar(t: Numbers) -> Finding:
     """EMD-CFL alone finds the clusters of Rotated CIFAR-10."""
     return alone_finds_clusters(t)
 
 
-@claim("emdcfl-t1-6", data=CIFAR, tables=("T1",))
+@claim("emdcfl-t1-6", **ON_CIFAR)
 def pacfl_fails_its_worst_client(t: Numbers) -> Finding:
     """PACFL misses the clusters, its worst client is 5 below, its average within 1."""
     ari = score(t, "pacfl", "ari")
     worst = score(t, "pacfl", "worst") - score(t, "emdcfl", "worst")
     average = score(t, "pacfl") - score(t, "emdcfl")
-    text = f"worst {worst:+.1f}, average {average:+.1f}, ARI {ari:.2f}"
-    return Finding(worst, [worst <= -5, ari < 1, abs(average) <= 1], text)
+    return Finding(
+        number=worst,
+        holds=[worst <= -5, ari < 1, abs(average) <= 1],
+        text=f"worst {worst:+.1f}, average {average:+.1f}, ARI {ari:.2f}",
+    )
 
 
-@claim("emdcfl-t1-7", data=CIFAR, tables=("T1",), **ARI)
+@claim("emdcfl-t1-7", **ON_CIFAR, **ARI)
 def parameters_find_nothing(t: Numbers) -> Finding:
     """Methods that compare parameters or gradients find nothing (ARI below 0.1)."""
     found = scores(t, ("cfl", "fedclust", "flexcfl", "cflgp", "fesem"), "ari")
     most = np.max(found.to_numpy())
-    return Finding(most, most < 0.1, listed(found.to_dict()))
+    return Finding(most, most < 0.1, listed(found))
 
 
-@claim("emdcfl-t6-1", data=MNIST, tables=("T6",), show="{:+.2f}")
+@claim("emdcfl-t6-1", data=("rotated_mnist",), tables=("T6",), show="{:+.2f}")
 def few_participants(t: Numbers) -> Finding:
-    """With 10, 20, 30 of 40 clients EMD-CFL equals the oracle (0.5, clients drawn)."""
-    gaps = {}
-    for level in (0.25, 0.5, 0.75):
-        if t.printed:
-            pair = t.means("emdcfl", "oracle", participation=level)
-            gaps[level] = ahead(pair)
-        else:
-            drawn = [_of_drawn(t, name, level) for name in ("emdcfl", "oracle")]
-            gaps[level] = drawn[0] - drawn[1]
-    there = [gap for gap in gaps.values() if gap == gap]
-    if not there:
-        return not_tested("everybody took part in all runs")
-    text = ", ".join(f"{gap:+.2f}" for gap in there)
-    most = max(there, key=abs)
-    return Finding(most, [abs(gap) <= 0.5 for gap in there], text)
+    """With 10, 20, 30 of 40 clients EMD-CFL equals the oracle (0.5, clients drawn).
+
+    The number is the gap farthest from 0.
+    """
+    gaps = [_gap_with_some(t, share) for share in (0.25, 0.5, 0.75)]
+    gaps = [gap for gap in gaps if not np.isnan(gap)]
+    if not gaps:
+        raise NotTestedError("everybody took part in all runs")
+    farthest = max(gaps, key=abs)
+    near = [abs(gap) <= 0.5 for gap in gaps]
+    return Finding(farthest, near, joined(gaps, "{:+.2f}"))
+
+
+def _gap_with_some(t: Numbers, participation: float) -> float:
+    """Return EMD-CFL's lead over the oracle where a share of the clients takes part."""
+    if t.printed:
+        return t.lead("emdcfl", "oracle", participation=participation)
+    emdcfl = _of_drawn(t, "emdcfl", participation)
+    return emdcfl - _of_drawn(t, "oracle", participation)
 
 
 def _of_drawn(t: Numbers, method: str, participation: float) -> float:
-    """Return the mean accuracy of clients that some round drew."""
+    """Return the mean accuracy of clients that some round drew; NaN without runs."""
     runs = t.trainings(method, participation=participation)
     clients = t.clients(method, participation=participation)
     means = []
     for run in runs.itertuples():
         own = clients[clients["key"] == run.key].sort_values("client")
-        rounds = range(1, t.record(run.key)["settings"]["rounds"] + 1)
-        drawn = [participants(len(own), participation, run.seed, r) for r in rounds]
-        seen = np.isin(np.arange(len(own)), np.concatenate(drawn))
-        means.append(own["test"].to_numpy()[seen].mean())
+        seen = set()
+        for round in range(1, t.record(run.key)["settings"]["rounds"] + 1):
+            seen.update(participants(len(own), participation, run.seed, round))
+        accuracy = own["test"].to_numpy()[sorted(seen)]
+        means.append(accuracy.mean())
     return float(np.mean(means)) if means else np.nan
 
 
-ON_MNIST = tuple(f"rotated_mnist_{version}" for version in ("min", "two", "base"))
-ON_CIFAR = tuple(f"rotated_cifar10_{version}" for version in ("min", "two", "base"))
+VERSIONS_OF_MNIST = tuple(f"rotated_mnist_{one}" for one in ("min", "two", "base"))
+VERSIONS_OF_CIFAR = tuple(f"rotated_cifar10_{one}" for one in ("min", "two", "base"))
+ONE_ON_MNIST = ("rotated_mnist_min", "rotated_mnist_base")
+"""Versions whose clients are a single cluster."""
+ONE_ON_CIFAR = ("rotated_cifar10_min", "rotated_cifar10_base")
 
 
-@claim("emdcfl-t10-1", data=ON_MNIST, tables=("T10",), **ARI)
+@claim("emdcfl-t10-1", data=VERSIONS_OF_MNIST, tables=("T10",), **ARI)
 def versions_of_mnist(t: Numbers) -> Finding:
     """EMD-CFL finds the clusters of Min, Two and Base on MNIST, in every seed."""
     return find_clusters(t, ("emdcfl",))
 
 
-@claim("emdcfl-t11-1", data=ON_CIFAR, tables=("T11",), **ARI)
+@claim("emdcfl-t11-1", data=VERSIONS_OF_CIFAR, tables=("T11",), **ARI)
 def versions_of_cifar(t: Numbers) -> Finding:
     """EMD-CFL finds the clusters of Min, Two and Base on CIFAR-10, in every seed."""
     return find_clusters(t, ("emdcfl",))
@@ -239,42 +298,49 @@ def alone_on_two(t: Numbers) -> Finding:
 
 
 def _split(t: Numbers, expected: bool) -> Finding:
-    """Judge whether IFCA and FeSEM, which may leave a model unused, split a cluster."""
-    found = {name: aris(t, name) for name in ("ifca", "fesem")}
-    each = [ari for own in found.values() for ari in own]
-    if not all(found.values()):
-        return not_tested("IFCA and FeSEM were not both run")
-    holds = [_right(ari) != expected for ari in each]
-    return Finding(np.mean(each), holds, _told(found))
+    """Judge whether IFCA and FeSEM, which may leave a model unused, split a cluster.
+
+    By every seed; the number is the mean ARI.
+    """
+    found = all_aris(t, ("ifca", "fesem"))
+    if len(found) < 2:
+        raise NotTestedError("IFCA and FeSEM were not both run")
+    every = found["ifca"] + found["fesem"]
+    holds = [_right(ari) != expected for ari in every]
+    return Finding(np.mean(every), holds, _means(found))
 
 
-@claim("emdcfl-t10-2", data=(ON_MNIST[0], ON_MNIST[2]), tables=("T10",), **ARI)
+@claim("emdcfl-t10-2", data=ONE_ON_MNIST, tables=("T10",), **ARI)
 def told_two_they_split(t: Numbers) -> Finding:
     """On MNIST IFCA and FeSEM, told K = 2, split the single cluster."""
     return _split(t, expected=True)
 
 
-@claim("emdcfl-t11-3", data=(ON_CIFAR[0], ON_CIFAR[2]), tables=("T11",), **ARI)
+@claim("emdcfl-t11-3", data=ONE_ON_CIFAR, tables=("T11",), **ARI)
 def told_two_they_do_not_split(t: Numbers) -> Finding:
     """On CIFAR-10 IFCA and FeSEM, told K = 2, do not split the single cluster."""
     return _split(t, expected=False)
 
 
-@claim("emdcfl-t10-3", data=(ON_MNIST[0], ON_MNIST[2]), tables=("T10",), show="{:+.2f}")
+@claim("emdcfl-t10-3", data=ONE_ON_MNIST, tables=("T10",), show="{:+.2f}")
 def splitting_costs_little(t: Numbers) -> Finding:
-    """On MNIST splitting the single cluster costs less than 2 points."""
+    """On MNIST splitting the single cluster costs less than 2 points.
+
+    The number is that of the method that loses most against EMD-CFL.
+    """
     others = ("flexcfl", "fesem", "cflgp", "ifca", "cfl")
-    found = pd.DataFrame({m: scores(t, others, m) for m in ("accuracy", "ari")})
-    found = found[found["ari"] < 1]
-    cost = found["accuracy"] - score(t, "emdcfl")
+    accuracy = scores(t, others)
+    ari = scores(t, others, "ari")
+    cost = accuracy[ari < 1] - score(t, "emdcfl")
     if cost.dropna().empty:
-        return not_tested("no method split the cluster, or EMD-CFL was not run")
+        raise NotTestedError("no method split the cluster, or EMD-CFL was not run")
     return Finding(cost.min(), cost.min() > -2)
 
 
 # ---------------------------------------------------------------- PACS
 
 PACS = {"data": ("pacs",), "tables": ("T7", "T2")}
+DISTANCES = {"data": ("pacs",), "tables": ("T7",), "unit": "distance"}
 
 
 @claim("emdcfl-t2-1", **PACS, **ARI)
@@ -286,12 +352,11 @@ def four_find_the_domains(t: Numbers) -> Finding:
 @claim("emdcfl-t2-2", **PACS, show="{:+.2f}")
 def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
     """EMD-CFL is within 0.5 points of the oracle, mean and worst (print: 1)."""
-    gaps = [
-        ahead(t.means("emdcfl", "oracle", measure=m)) for m in ("accuracy", "worst")
-    ]
-    text = f"average {gaps[0]:+.2f}, worst {gaps[1]:+.2f}"
-    near = 1 if t.printed else 0.5
-    return Finding(max(gaps, key=abs), [abs(gap) <= near for gap in gaps], text)
+    gaps = behind_oracle(t)
+    most = 1 if t.printed else 0.5
+    near = [abs(gap) <= most for gap in gaps.values()]
+    farthest = max(gaps.values(), key=abs)
+    return Finding(farthest, near, listed(gaps, "{:+.2f}"))
 
 
 @claim("emdcfl-t2-3", **PACS, variants=("as_written",), unit="of the oracle's")
@@ -299,8 +364,8 @@ def pacfl_mixes_domains(t: Numbers) -> Finding:
     """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy."""
     ari = score(t, "pacfl", "ari")
     share = score(t, "pacfl", "worst") / score(t, "oracle", "worst")
-    text = f"{share:.0%} of the oracle's worst, ARI {ari:.2f}"
-    return Finding(share, bool(ari < 1 and share < 0.6), text)
+    both = bool(ari < 1 and share < 0.6)
+    return Finding(share, both, f"{share:.0%} of the oracle's worst, ARI {ari:.2f}")
 
 
 @claim("emdcfl-t2-4", **PACS, **ARI)
@@ -308,81 +373,90 @@ def one_cluster_for_all(t: Numbers) -> Finding:
     """FeSEM and CFL leave everybody in one cluster (ARI 0)."""
     found = scores(t, ("fesem", "cfl"), "ari")
     most = np.max(found.abs().to_numpy())
-    return Finding(most, most < 0.005, listed(found.to_dict()))
+    return Finding(most, most < 0.005, listed(found))
 
 
 @claim("emdcfl-t7-1", **PACS, show="{:+.2f}")
 def soft_clusters_are_below_on_pacs(t: Numbers) -> Finding:
     """Soft clusters are below EMD-CFL on PACS."""
-    return _soft_are_below(t, ("accuracy",))
+    return soft_are_below(t, "accuracy")
 
 
-def _domains(t: Numbers) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the distances between PACS' clients and their domains."""
-    found = t.distances()
-    if found.empty:
-        return None
+def _domains(t: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distances (M, M) between PACS' clients, and their domains (M,).
+
+    A row is what one client's network sees; its distance to itself is NaN.
+    """
+    found = needed(t.distances(), "no distances between clients")
     kept = t.arrays(found["key"].iloc[0])
     distance = kept["distance"].astype(float)
     np.fill_diagonal(distance, np.nan)
     return distance, kept["clusters"].astype(int)
 
 
-@claim("emdcfl-fig2-1", data=("pacs",), tables=("T7",), unit="distance", show="{:+.3f}")
+@claim("emdcfl-fig2-1", **DISTANCES, show="{:+.3f}")
 def blocks_by_domain(t: Numbers) -> Finding:
-    """Two clients of one domain are always nearer than two of different ones."""
-    found = _domains(t)
-    if found is None:
-        return not_tested("no distances between clients")
-    distance, clusters = found
+    """Two clients of one domain are always nearer than two of different ones.
+
+    A pair is as far apart as the farther of its two distances.
+    """
+    distance, clusters = _domains(t)
     far = np.fmax(distance, distance.T)
     same = np.equal.outer(clusters, clusters)
-    inside, across = np.nanmax(far[same]), far[~same].min()
-    text = f"at most {inside:.3f} inside, at least {across:.3f} across"
-    return Finding(across - inside, bool(inside < across), text)
+    inside = np.nanmax(far[same])
+    across = far[~same].min()
+    return Finding(
+        number=across - inside,
+        holds=bool(inside < across),
+        text=f"at most {inside:.3f} inside, at least {across:.3f} across",
+    )
 
 
-@claim("emdcfl-fig2-2", data=("pacs",), tables=("T7",), unit="distance", show="{:+.3f}")
+@claim("emdcfl-fig2-2", **DISTANCES, show="{:+.3f}")
 def art_sees_others_near(t: Numbers) -> Finding:
-    """Networks of art see other domains nearer than these see art, most of all."""
-    found = _domains(t)
-    if found is None:
-        return not_tested("no distances between clients")
-    distance, clusters = found
+    """Networks of art see other domains nearer than these see art, most of all.
+
+    The number is the difference of the two means; art is the first domain.
+    """
+    distance, clusters = _domains(t)
     gaps = []
     for domain in np.unique(clusters):
         own = clusters == domain
-        looks = distance[np.ix_(own, ~own)].mean()
-        gaps.append(looks - distance[np.ix_(~own, own)].mean())
-    holds = [gaps[0] < 0, gaps[0] == min(gaps)] if gaps[0] < 0 else False
-    return Finding(gaps[0], holds, ", ".join(f"{gap:+.3f}" for gap in gaps))
+        sees = distance[np.ix_(own, ~own)].mean()
+        is_seen = distance[np.ix_(~own, own)].mean()
+        gaps.append(sees - is_seen)
+    art = gaps[0]
+    holds = [True, art == min(gaps)] if art < 0 else False
+    return Finding(art, holds, joined(gaps, "{:+.3f}"))
 
 
 # ---------------------------------------------------------------- backdoors
 
 ON_DIGITS = {"data": ("backdoor_mnist",), "tables": ("T8", "T3")}
 ON_PICTURES = {"data": ("backdoor_cifar10",), "tables": ("T8", "T3")}
-CLEAN, TRIGGER = "clean_accuracy", "backdoor_accuracy"
+CLEAN = "clean_accuracy"
+TRIGGER = "backdoor_accuracy"
 
 
 def lost(t: Numbers, methods: Sequence[str]) -> pd.Series:
-    """Return how many points the targets lose under the trigger."""
+    """Return how many points the targets lose under the trigger, by method."""
     return scores(t, methods, CLEAN) - scores(t, methods, TRIGGER)
 
 
 @claim("emdcfl-t3-1", **ON_DIGITS, **ARI)
 def three_isolate_attackers(t: Numbers) -> Finding:
-    """EMD-CFL, FlexCFL, CFLGP isolate the attackers, no other hard method does."""
-    found = {name: aris(t, name) for name in HARD}
-    found = {name: each for name, each in found.items() if each}
-    able = ("emdcfl", "flexcfl", "cflgp")
+    """EMD-CFL, FlexCFL, CFLGP isolate the attackers, no other hard method does.
+
+    In every seed of every method; the number is EMD-CFL's mean ARI.
+    """
+    found = all_aris(t, HARD)
     holds = []
-    for name, each in found.items():
-        holds += [_right(ari) == (name in able) for ari in each]
-    if not found or (len(found) < len(HARD) and all(holds)):
-        return not_tested(f"{len(found)} of {len(HARD)} methods were run")
+    for name, by_seed in found.items():
+        able = name in ("emdcfl", "flexcfl", "cflgp")
+        holds += [_right(ari) == able for ari in by_seed]
+    _refuse_gaps(found, HARD, holds)
     own = found.get("emdcfl", [np.nan])
-    return Finding(np.mean(own), holds, _told(found))
+    return Finding(np.mean(own), holds, _means(found))
 
 
 @claim("emdcfl-t3-2", **ON_DIGITS, variants=("as_run",))
@@ -399,10 +473,14 @@ def alone_isolates_attackers(t: Numbers) -> Finding:
 
 
 def _keeps_targets_safe(t: Numbers) -> Finding:
+    """Judge what EMD-CFL's targets lose, and how far they end below the oracle's."""
     loss = lost(t, ("emdcfl",))["emdcfl"]
     behind = score(t, "oracle", TRIGGER) - score(t, "emdcfl", TRIGGER)
-    text = f"lose {loss:.2f}, {behind:+.2f} to the oracle's under the trigger"
-    return Finding(loss, [loss <= 0.5, behind <= 0.5], text)
+    return Finding(
+        number=loss,
+        holds=[loss <= 0.5, behind <= 0.5],
+        text=f"lose {loss:.2f}, {behind:+.2f} to the oracle's under the trigger",
+    )
 
 
 @claim("emdcfl-t3-4", **ON_DIGITS, show="{:+.2f}")
@@ -419,18 +497,24 @@ def targets_of_cifar_are_safe(t: Numbers) -> Finding:
 
 @claim("emdcfl-t8-1", **ON_PICTURES, variants=("as_written",))
 def others_lose_under_the_trigger(t: Numbers) -> Finding:
-    """Soft, unclustered methods lose 15 or more, FedProx half of FedAvg's or less."""
-    loss = lost(t, (*SOFT, *UNCLUSTERED, "fedprox"))
+    """Soft, unclustered methods lose 15 or more, FedProx half of FedAvg's or less.
+
+    The number is the least loss; 14.5 counts as 15.
+    """
+    loss = lost(t, UNPROTECTED)
+    fedprox = loss["fedprox"]
+    fedavg = loss["fedavg"]
     least = np.min(loss.drop("fedprox").to_numpy())
-    text = f"at least {least:.1f}, FedProx {loss['fedprox']:.1f}, "
-    text += f"FedAvg {loss['fedavg']:.1f}"
-    holds = [least >= 14.5, loss["fedprox"] < loss["fedavg"] / 2]
-    return Finding(least, holds, text)
+    return Finding(
+        number=least,
+        holds=[least >= 14.5, fedprox < fedavg / 2],
+        text=f"at least {least:.1f}, FedProx {fedprox:.1f}, FedAvg {fedavg:.1f}",
+    )
 
 
 @claim("emdcfl-t8-2", **ON_DIGITS, show="{:+.2f}")
 def others_do_not_protect(t: Numbers) -> Finding:
     """EMD-CFL's targets beat all soft and unclustered ones under the trigger."""
-    others = scores(t, (*SOFT, *UNCLUSTERED, "fedprox"), TRIGGER)
+    others = scores(t, UNPROTECTED, TRIGGER)
     lead = score(t, "emdcfl", TRIGGER) - np.max(others.to_numpy())
     return Finding(lead, lead > 0)

@@ -3,23 +3,32 @@
 They need a study with the tables ``inequalities`` and ``projection``.
 """
 
-from .claim import Finding, claim, not_tested
+from .claim import Finding, claim, needed
 from .numbers import Numbers
+from .words import so_many
 
 PAIRS = {"whole": True, "unit": "share of pairs", "show": "{:.0%}"}
 
 
 def on_all_pairs(t: Numbers, statement: str, error: bool = False) -> Finding:
-    """Judge an inequality by all pairs; ``error``: its right side should be below 1."""
-    found = t.study("inequalities")
-    if found.empty:
-        return not_tested("the inequalities were not computed")
-    own = found[found["statement"] == statement]
-    holds = own["left"] <= own["right"] * (1 + 1e-9)
-    times = (own["right"] / own["left"]).median()
-    text = f"{holds.sum()} of {len(own)} pairs, right side {times:.0f} times the left"
+    """Judge that an inequality holds for all pairs; the number is their share.
+
+    Parameters
+    ----------
+    t : Numbers
+    statement : str, such as "Lemma 2.1"
+    error : bool, its sides are errors: a right side above 1 says nothing
+    """
+    found = needed(t.study("inequalities"), "the inequalities were not computed")
+    pairs = found[found["statement"] == statement]
+    left = pairs["left"]
+    right = pairs["right"]
+    holds = left <= right * (1 + 1e-9)
+    times = (right / left).median()
+    text = f"{so_many(holds, 'pairs')}, right side {times:.0f} times the left"
     if error:
-        text += f", below 1 for {(own['right'] < 1).sum()}"
+        says_something = right < 1
+        text += f", below 1 for {says_something.sum()}"
     return Finding(holds.mean(), holds.all(), text)
 
 
@@ -51,20 +60,20 @@ def gradients_are_near(t: Numbers) -> Finding:
 def parameters_are_near(t: Numbers) -> Finding:
     """Corollary 2.5: so do parameters, after one step and after a round of many."""
     one = on_all_pairs(t, "Corollary 2.5")
-    if one.outcome == "not tested":
-        return one
     many = on_all_pairs(t, "Corollary 2.5, several steps")
-    text = f"one step {one.number:.0%}, a round of steps {many.number:.0%} of the pairs"
+    text = f"one step {one.number:.0%}, "
+    text += f"a round of steps {many.number:.0%} of the pairs"
     return Finding(many.number, [one.holds, many.holds], text)
 
 
 @claim("emdcfl-text-jl", whole=True, unit="relative change", show="{:.0%}")
 def projections_keep_distances(t: Numbers) -> Finding:
-    """Nine tenths of the dimensions keep every distance within a tenth."""
-    found = t.study("projection")
-    if found.empty:
-        return not_tested("nothing was projected")
-    off = found[found["share"] == 0.9]["off"].mean()
-    # a tenth of a distance is a fifth of its square
-    text = f"squared distances change by up to {off:.0%}"
-    return Finding(off, off <= 0.2, text)
+    """Nine tenths of the dimensions keep every distance within a tenth.
+
+    The number is the largest change of a squared distance: a tenth of a distance is a
+    fifth of its square.
+    """
+    found = needed(t.study("projection"), "nothing was projected")
+    kept = found["share"] == 0.9
+    off = found["off"][kept].mean()
+    return Finding(off, off <= 0.2, f"squared distances change by up to {off:.0%}")

@@ -125,6 +125,13 @@ class Numbers:
         """Return the mean over a method's seeds."""
         return float(self.means(method, measure=measure, **axes)[method])
 
+    def lead(self, first: str, *others: str, measure="accuracy", **axes: Any) -> float:
+        """Return how far the first method's mean is above the highest of the others.
+
+        Over the seeds that all have; NaN if one method is missing.
+        """
+        return ahead(self.means(first, *others, measure=measure, **axes))
+
     def seeds(self, method: str, measure="accuracy", **axes: Any) -> pd.Series:
         """Return seed -> number of a method."""
         return self.by_seed(method, measure=measure, **axes)[method]
@@ -249,6 +256,15 @@ class Numbers:
             return {}
         self.used[key] = self.results
         return self.results.arrays(key)
+
+    def labels_by_round(self, key: str) -> dict[int, np.ndarray]:
+        """Return round -> clusters (M,) that a run kept after it, in order."""
+        found = {}
+        for name, labels in self.arrays(key).items():
+            if name.startswith("labels_at/"):
+                _, round = name.split("/")
+                found[int(round)] = labels
+        return dict(sorted(found.items()))
 
     # ---------------------------------------------------------------- selection
 

@@ -1,0 +1,44 @@
+"""How findings are put into words."""
+
+from collections.abc import Iterable, Mapping, Sized
+
+import numpy as np
+
+from ..names import label
+
+
+def joined(values: Iterable[float], form: str) -> str:
+    """Write numbers in one format.
+
+    Examples
+    --------
+    >>> joined([1.25, -3], "{:+.1f}")
+    '+1.2, -3.0'
+    """
+    return ", ".join(form.format(value) for value in values)
+
+
+def listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
+    """Write numbers in one format, each behind what it is called.
+
+    Examples
+    --------
+    >>> listed({"emdcfl": 1.0, "worst": 0.5})
+    'EMD-CFL 1.00, worst 0.50'
+    """
+    said = []
+    for name, value in values.items():
+        number = form.format(value)
+        said.append(f"{label(name)} {number}")
+    return ", ".join(said)
+
+
+def so_many(holds: Sized, what: str) -> str:
+    """Write how many of some things hold.
+
+    Examples
+    --------
+    >>> so_many([True, False, True], "seeds")
+    '2 of 3 seeds'
+    """
+    return f"{np.sum(holds)} of {len(holds)} {what}"
