@@ -107,8 +107,7 @@ def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys)
     )
     refused("option of from_folder 'gray'", fed.from_folder, "photos", gray=True)
     for line, says in (
-        ("ann,0,", "gaps in age .lines 3"),
-        ("ann,0,old", "age of t.csv hold text"),
+        ("ann,0,old", "Column age holds text among numbers, such as 'old'"),
         ("ann,0,inf", "NaN or infinite"),
         ("ann,0.5,2", "Classes in outcome of t.csv are decimal numbers"),
     ):

@@ -722,7 +722,7 @@ REFUSED = [
             ({"labels": [0, 1]}, "Labels must be 6 integers"),
             ({"clusters": [0]}, "clusters must be 2 integers"),
             ({"class_names": ["a"]}, "1 class names for 2 classes"),
-            ({"images": np.zeros((6, 2), dtype=np.int64)}, "Samples of type int64"),
+            ({"images": np.zeros((6, 2, 2), np.int64)}, "Samples of type int64"),
             ({"images": np.zeros(6)}, "Samples must have shape"),
             ({"images": np.full((6, 2), np.nan)}, "NaN or infinite"),
             ({"images": np.full((6, 2), 1e300)}, "NaN or infinite"),

@@ -185,13 +185,16 @@ def fixed_split(groups: np.ndarray, parts: int, *keys: int) -> np.ndarray:
     return split
 
 
-def read_picture(path: Path, size: int, how: str, mode: str = "RGB") -> np.ndarray:
-    """Return a picture squeezed to a square, uint8.
+def read_picture(
+    path: Path, size: int, how: str, mode: str = "RGB", background: str = "white"
+) -> np.ndarray:
+    """Return a picture squeezed to a square, uint8, as a viewer shows it.
 
-    It is (size, size, 3), or (size, size) in mode "L"; ``how`` names Pillow's
+    It is turned as its EXIF data say, and what is transparent shows the background. The
+    array is (size, size, 3), or (size, size) in mode "L"; ``how`` names Pillow's
     resampling.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(path) as image:
@@ -200,9 +203,48 @@ def read_picture(path: Path, size: int, how: str, mode: str = "RGB") -> np.ndarr
                 raise FltnbError(
                     f"{path} has pixels of more than 8 bits: scale them to 8 first."
                 )
+            frames = getattr(image, "n_frames", 1)
+            # of a camera's MPO every viewer shows the first picture
+            if frames > 1 and image.format != "MPO":
+                raise FltnbError(
+                    f"{path} holds {frames} pictures: save the one that is meant."
+                )
+            shown = ImageOps.exif_transpose(image)
+            if shown.has_transparency_data:
+                shown = _on_background(shown, background)
             resampling = Image.Resampling[how]
-            return np.asarray(image.convert(mode).resize((size, size), resampling))
-    except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
+            return np.asarray(shown.convert(mode).resize((size, size), resampling))
+    except FltnbError:
+        raise
+    except (MemoryError, KeyboardInterrupt):  # the file may be sound
+        raise
+    except Image.DecompressionBombError as error:
         raise FltnbError(
-            f"{path} cannot be read as a picture ({error}): copy it again."
+            f"{path} is too large a picture ({error}): make it smaller."
         ) from error
+    except OSError as error:
+        if error.errno is not None:  # of the disk, not of the picture
+            raise FltnbError(
+                f"{path} cannot be read ({error.strerror}): mend that, or leave it out."
+            ) from error
+        raise _broken(path, error) from error
+    except Exception as error:  # a damaged file raises many types
+        raise _broken(path, error) from error
+
+
+def _on_background(image: Any, colour: str) -> Any:
+    """Return a picture with what lies behind its transparent parts."""
+    from PIL import Image
+
+    over = image.convert("RGBA")
+    try:
+        below = Image.new("RGBA", over.size, colour)
+    except ValueError as error:
+        raise FltnbError(
+            f"Unknown background {colour!r}: name a colour, such as white or #808080."
+        ) from error
+    return Image.alpha_composite(below, over)
+
+
+def _broken(path: Path, error: Exception) -> FltnbError:
+    return FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.")

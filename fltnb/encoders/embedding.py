@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from ..errors import FltnbError
 from ..federations import Federation, to_inputs
 from ..randomness import stream
 from .pretraining import EncoderSpec, pretrain
@@ -63,6 +64,11 @@ def embed_clients(
 
 
 def _pixels(fed: Federation) -> Iterator[np.ndarray]:
+    if fed.layout == "tokens":
+        raise FltnbError(
+            "Tokens are numbers of words, which have no distance: embed each client's "
+            "samples yourself and fit the clusterer on the list."
+        )
     for index in fed.train:
         yield to_inputs(fed.images[index]).reshape(len(index), -1)
 

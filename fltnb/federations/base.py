@@ -1,23 +1,36 @@
 """Federation: who holds which samples, and the true clusters of the clients."""
 
 import json
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
+from ..arrays import as_array, as_float32
 from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
 from ..settings import Count, check
-from .own import OwnSamples, integers
-from .pixels import SCALINGS, Scale, as_samples, pixel_scaling, to_inputs
+from .own import OwnSamples, integers, some
+from .pixels import (
+    SCALINGS,
+    Layout,
+    Scale,
+    as_samples,
+    layout_of,
+    pixel_scaling,
+    to_inputs,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .preprocessing import Preprocessing
+
 SPLITS = ("train", "val", "test", "probe")
+Targets = Literal["classes", "values"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -30,15 +43,17 @@ class Federation(OwnSamples):
     Parameters
     ----------
     images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
-        Pool of samples, uint8 or floating point (stored as float32).
+        Pool of samples, uint8 or floating point (stored as float32). Tokens are whole
+        numbers (N, L), sequences are floats (N, L, D) with ``layout="sequences"``.
     labels : ndarray of int, shape (N,), classes of the samples, 0 to K-1
+        Of ``targets="values"``: the numbers to predict, stored as float32.
     train, val, test, probe : sequences of M integer arrays
         Positions in the pool, one array per client. ``val`` and ``probe`` may hold
         empty arrays or be left out. Clients with a common test set should be given the
         same array object: evaluation then computes it once. ``probe`` is a second test
         set, such as the test images with a backdoor's trigger, looked at after the last
         round only.
-    n_classes : int, K, the number of outputs of a model
+    n_classes : int, K, the number of outputs of a model; 1 of ``targets="values"``
     name, origin : str
         What the samples are and where they come from; stored with every result.
     settings : dict
@@ -48,6 +63,16 @@ class Federation(OwnSamples):
     mean, std : float or C floats
         Pixel scaling of uint8 samples, see :func:`to_inputs`; :meth:`scaled` sets them
         by a name.
+    owners : sequence of M str, optional
+        Names of the clients, each once; :attr:`names` has "0", "1", ... without them.
+    targets : {"classes", "values"}
+        What is predicted: classes, or numbers (regression).
+    layout : {"pictures", "tokens", "sequences"}, optional
+        By default integers (N, L) are tokens, everything else pictures or vectors.
+    preprocessing : Preprocessing, optional
+        What turned the rows of a table into samples, for newcomers' rows.
+    notes : sequence of str
+        What was left out on the way to this federation, in sentences.
     """
 
     images: np.ndarray
@@ -64,32 +89,26 @@ class Federation(OwnSamples):
     clusters: np.ndarray | None = None
     mean: Scale = 0.0
     std: Scale = 1.0
+    owners: Sequence[str] | None = None
+    targets: Targets = "classes"
+    layout: Layout | None = None
+    preprocessing: "Preprocessing | None" = None
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        images = as_samples(self.images)
-        n_classes = check("n_classes", self.n_classes, Count)
-        labels = integers("Labels", self.labels, len(images), "sample")
-        lowest = labels.min()
-        highest = labels.max()
-        if lowest < 0 or highest >= n_classes:
-            raise FltnbError(
-                f"Labels run from {lowest} to {highest} but n_classes is {n_classes}: "
-                "number them with np.unique(labels, return_inverse=True)[1], or name "
-                "all classes by class_names."
-            )
-        names = range(n_classes) if self.class_names is None else self.class_names
-        names = tuple(map(str, names))
-        if len(names) != n_classes:
-            raise FltnbError(
-                f"There are {len(names)} class names for {n_classes} classes: give one "
-                "per class."
-            )
+        images = as_samples(self.images, self.layout)
+        choose(self.targets, get_args(Targets), "kind of targets")
         values = {
             "images": images,
-            "labels": labels,
-            "n_classes": n_classes,
-            "class_names": names,
+            "layout": layout_of(images, self.layout),
+            "n_classes": check("n_classes", self.n_classes, Count),
+            "owners": self._checked_owners(),
+            "notes": tuple(self.notes),
         }
+        if self.targets == "classes":
+            values |= self._checked_classes(len(images), values["n_classes"])
+        else:
+            values |= self._checked_values(len(images), values["n_classes"])
         values |= self._checked_scaling(images)
         try:
             json.dumps(self.settings)
@@ -105,6 +124,64 @@ class Federation(OwnSamples):
         # The dataclass is frozen; this is its own initialisation.
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def _checked_classes(self, size: int, n_classes: int) -> dict[str, Any]:
+        """Return labels of ``size`` samples and the classes' names, or refuse them."""
+        labels = integers("Labels", self.labels, size, "sample")
+        lowest = labels.min()
+        highest = labels.max()
+        if lowest < 0 or highest >= n_classes:
+            raise FltnbError(
+                f"Labels run from {lowest} to {highest} but n_classes is {n_classes}: "
+                "number them with np.unique(labels, return_inverse=True)[1], or name "
+                "all classes by class_names."
+            )
+        names = range(n_classes) if self.class_names is None else self.class_names
+        names = tuple(map(str, names))
+        if len(names) != n_classes:
+            raise FltnbError(
+                f"There are {len(names)} class names for {n_classes} classes: give one "
+                "per class."
+            )
+        return {"labels": labels, "class_names": names}
+
+    def _checked_values(self, size: int, n_outputs: int) -> dict[str, Any]:
+        """Return the numbers to predict of ``size`` samples, or refuse them."""
+        values = as_array(self.labels, "The values to predict")
+        if values.shape != (size,) or values.dtype.kind not in "fiub":
+            raise FltnbError(
+                f"The values to predict must be {size} numbers, one per sample, not "
+                f"{values.dtype} of shape {values.shape}."
+            )
+        values = as_float32(values, "The values to predict")
+        if not np.isfinite(values).all():
+            raise FltnbError(
+                "The values to predict hold NaN or infinite ones: leave these samples "
+                "out."
+            )
+        if n_outputs != 1 or self.class_names:
+            raise FltnbError(
+                'With targets="values" a model has one output and there are no '
+                "classes: give n_classes=1 and no class_names."
+            )
+        return {"labels": values.astype(np.float32), "class_names": ()}
+
+    def _checked_owners(self) -> tuple[str, ...] | None:
+        """Return the clients' names as text, or refuse them."""
+        if self.owners is None:
+            return None
+        names = tuple(map(str, self.owners))
+        if len(names) != len(self.train):
+            raise FltnbError(
+                f"There are {len(names)} names for {len(self.train)} clients: give one "
+                "per client."
+            )
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FltnbError(
+                f"Two clients are called {twice!r}: give each a name of its own."
+            )
+        return names
 
     def _checked_scaling(self, images: np.ndarray) -> dict[str, Scale]:
         """Return mean and std, a number or one for each channel, or refuse them."""
@@ -174,6 +251,29 @@ class Federation(OwnSamples):
         return len(self.train)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the clients, "0", "1", ... where they have none."""
+        if self.owners is None:
+            return tuple(map(str, range(self.n_clients)))
+        return self.owners
+
+    def place(self, client: str | int) -> int:
+        """Return the number of a client, given by name or number.
+
+        Raises FltnbError for an unknown one.
+        """
+        if isinstance(client, str):
+            if client in self.names:
+                return self.names.index(client)
+            known = some(self.names)
+        else:
+            whole = isinstance(client, numbers.Integral)
+            if whole and not isinstance(client, bool) and 0 <= client < self.n_clients:
+                return int(client)
+            known = f"clients 0 to {self.n_clients - 1}"
+        raise FltnbError(f"There is no client {client!r}: this federation has {known}.")
+
+    @property
     def n_clusters(self) -> int | None:
         """Number of true clusters, or None where they are not known."""
         return None if self.clusters is None else len(np.unique(self.clusters))
@@ -189,9 +289,12 @@ class Federation(OwnSamples):
         return np.array([len(index) for index in self.train], dtype=np.int64)
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """Shape (C, H, W) of one model input; (1, 1, d) for vectors."""
-        return to_inputs(self.images[:1]).shape[1:]
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape (C, H, W) of one model input; (1, 1, d) for vectors.
+
+        Of tokens (L,), of sequences (L, D).
+        """
+        return self.inputs(np.arange(1)).shape[1:]
 
     def scaled(self, scaling: str) -> Self:
         """Return the federation with its pixels scaled in another way.
@@ -208,29 +311,36 @@ class Federation(OwnSamples):
         return replace(self, mean=mean, std=std, settings=settings)
 
     def inputs(self, index: np.ndarray) -> np.ndarray:
-        """Return samples of the pool as model inputs, float32 (n, C, H, W)."""
+        """Return samples of the pool as model inputs, float32 (n, C, H, W).
+
+        Tokens, int64 (n, L), and sequences, float32 (n, L, D), as they are.
+        """
+        if self.layout != "pictures":
+            return self.images[index]
         return to_inputs(self.images[index], self.mean, self.std)
 
-    def client(self, i: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
+    def client(
+        self, client: int | str, split: str = "train"
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client.
 
-        Raises FltnbError for an unknown client or split.
+        It is given by number or name. Raises FltnbError for an unknown client or split.
         """
         choose(split, SPLITS, "split")
-        if not 0 <= i < self.n_clients:
-            raise FltnbError(
-                f"There is no client {i}: this federation has clients 0 to "
-                f"{self.n_clients - 1}."
-            )
-        index = getattr(self, split)[i]
+        index = getattr(self, split)[self.place(client)]
         return self.inputs(index), self.labels[index]
 
     def label_counts(self, split: str = "train") -> np.ndarray:
         """Return how many samples of each class every client holds, int64 (M, K).
 
-        Repeated samples count each time.
+        Repeated samples count each time. Raises FltnbError where there are no classes.
         """
         choose(split, SPLITS, "split")
+        if self.targets == "values":
+            raise FltnbError(
+                f"{self.name} has numbers to predict, not classes: there is nothing to "
+                "count."
+            )
         counts = [
             np.bincount(self.labels[index], minlength=self.n_classes)
             for index in getattr(self, split)
@@ -240,20 +350,30 @@ class Federation(OwnSamples):
     def summary(self) -> "pd.DataFrame":
         """Return a table with one row per client.
 
-        Columns: client; cluster (where known); train, val, test (numbers of samples);
-        of the training samples repeated (copies after the first), classes (their
-        number), holds (the five most frequent), largest_share (of one class).
+        Columns: client; name (where they have names); cluster (where known); train,
+        val, test (numbers of samples); of the training samples repeated (copies after
+        the first) and classes (their number), holds (the five most frequent),
+        largest_share (of one class), or mean and deviation of the values to predict.
+        What was left out is in ``attrs["notes"]``.
         """
         import pandas as pd
 
-        counts = self.label_counts("train")
         table = pd.DataFrame({"client": np.arange(self.n_clients)})
+        table.attrs["notes"] = list(self.notes)
+        if self.owners is not None:
+            table["name"] = self.owners
         if self.clusters is not None:
             table["cluster"] = self.clusters
         for split in ("train", "val", "test"):
             table[split] = [len(index) for index in getattr(self, split)]
         different = [len(np.unique(index)) for index in self.train]
         table["repeated"] = self.sizes - different
+        if self.targets == "values":
+            table["mean"] = [self.labels[index].mean() for index in self.train]
+            table["deviation"] = [self.labels[index].std() for index in self.train]
+            return table
+
+        counts = self.label_counts("train")
         table["classes"] = np.sum(counts > 0, axis=1)
         table["holds"] = [self._most_frequent(row) for row in counts]
         table["largest_share"] = counts.max(axis=1) / self.sizes
@@ -302,10 +422,14 @@ class Federation(OwnSamples):
         if self.clusters is not None:
             clusters = f"{self.n_clusters} true clusters"
         inputs = "x".join(map(str, self.input_shape))
-        return (
+        predicted = f"{self.n_classes} classes"
+        if self.targets == "values":
+            predicted = "values to predict"
+        text = (
             f"Federation {self.name}: {self.n_clients:,} clients with {each} training "
-            f"samples each, {clusters}, {self.n_classes} classes, inputs {inputs}"
+            f"samples each, {clusters}, {predicted}, inputs {inputs}"
         )
+        return "\n".join([text, *self.notes])
 
 
 def _positions(split: str, client: int, part: Any, size: int) -> np.ndarray:

@@ -1,36 +1,50 @@
-"""Your own clients: samples, classes and owners from arrays, a table or pictures."""
+"""Your own clients: samples, classes and owners from arrays, tables or pictures."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
+from ..arrays import as_array, as_float32
 from ..data import array_digest
-from ..data.images import read_picture
 from ..errors import FltnbError, choose
 from ..randomness import stream
-from ..settings import Count, Natural, Part, Rate, check
-from .pixels import as_samples, pixel_scaling
+from ..settings import Count, Natural, Part, Rate, Whole, check
+from . import folders, partitions, preprocessing, tables
+from .pixels import Layout, as_samples, pixel_scaling
+from .preprocessing import some
 from .shares import apportion
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PICTURES = (
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".pgm",
-    ".ppm",
-)
-OPTIONS = ("test_fraction", "val_fraction", "clusters", "seed", "name")
-SHOWN = 8  # names in a sentence; a table may have thousands of columns
+OPTIONS = ("test_fraction", "val_fraction", "clusters", "seed", "name", "min_samples")
+TABLE_OPTIONS = ("features", "preprocess", "targets", "numeric_names", *OPTIONS)
+
+
+Enough = Annotated[int, Whole(2)] | None
+
+
+class Options(NamedTuple):
+    """How samples are divided; see :meth:`OwnSamples.from_arrays`."""
+
+    test_fraction: float = 0.2
+    val_fraction: float = 0.0
+    clusters: Sequence | Mapping[str, Any] | None = None
+    seed: int = 0
+    name: str = "own data"
+    min_samples: int | None = None
+
+
+class Owners(NamedTuple):
+    """The clients, and who holds each sample."""
+
+    names: list[str]  # M names
+    place: np.ndarray  # (N,), positions among these; -1: nobody's
+    clusters: np.ndarray | None = None  # (M,)
+    notes: tuple[str, ...] = ()
 
 
 class OwnSamples:
@@ -43,11 +57,14 @@ class OwnSamples:
         y: np.ndarray,
         client_ids: Sequence,
         test_fraction: float = 0.2,
-        clusters: Sequence | None = None,
+        clusters: Sequence | Mapping[str, Any] | None = None,
         seed: int = 0,
         val_fraction: float = 0.0,
         class_names: Sequence[str] | None = None,
         name: str = "own data",
+        targets: str = "classes",
+        layout: Layout | None = None,
+        min_samples: int | None = None,
     ) -> Self:
         """Make a federation of your own samples.
 
@@ -59,86 +76,152 @@ class OwnSamples:
         Parameters
         ----------
         x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
-            uint8 pixels (the federation scales them) or finite floats.
+            uint8 pixels (the federation scales them) or finite floats. Integers (N, L)
+            are tokens; floats (N, L, D) with ``layout="sequences"`` sequences.
         y : array of int, shape (N,), classes 0 to K-1
+            With ``targets="values"`` the numbers to predict.
         client_ids : sequence of length N
             Who holds each sample; numbers or strings. Client i of the federation is
             ``np.unique(client_ids)[i]``.
         test_fraction, val_fraction : float
             Parts of a client's samples for testing, above 0, and for validation.
-        clusters : sequence of length M, optional
-            True clusters in the order of ``np.unique(client_ids)``; any values,
-            numbered 0, 1, ... by sorted value.
+        clusters : sequence of length M or dict, optional
+            True clusters in the order of ``np.unique(client_ids)``, or by name; any
+            values, numbered 0, 1, ... by sorted value.
         class_names : sequence of str, optional
             Needed when some class number below the highest has no sample.
+        targets : {"classes", "values"}
+        min_samples : int, optional
+            Clients with fewer samples, 2 or more, are left out, with a warning. Without
+            it a client of a single sample is refused.
 
         Examples
         --------
         >>> from fltnb import Federation
         >>> owners = ["ann", "bob", "ann", "bob"]
         >>> fed = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], owners, 0.5)
-        >>> fed.n_clients, fed.sizes.tolist()
-        (2, [1, 1])
+        >>> fed.n_clients, fed.sizes.tolist(), fed.names
+        (2, [1, 1], ('ann', 'bob'))
         """
-        x = as_samples(x)
-        y = np.asarray(y)
-        seed = check("seed", seed, Natural)
-        test_fraction = check("test_fraction", test_fraction, Rate)
-        val_fraction = check("val_fraction", val_fraction, Part)
-        check_shares(test_fraction, val_fraction)
-        shapes = x.shape, y.shape, np.shape(client_ids)
-        if shapes[1:] != ((len(x),), (len(x),)):
+        x = as_samples(x, layout)
+        y = as_array(y, "Labels")
+        ids = as_array(client_ids, "client_ids")
+        if (y.shape, ids.shape) != ((len(x),), (len(x),)):
             raise FltnbError(
                 "x, y and client_ids need one entry per sample, not "
-                f"{', '.join(map(str, shapes))}."
+                f"{x.shape}, {y.shape}, {ids.shape}."
             )
-
-        labels = integers("Labels", y, len(x), "sample")
-        # Where a class has no sample, labels exceed their count: Federation says so.
-        n_classes = len(np.unique(labels) if class_names is None else class_names)
-        names, owner = _numbered(client_ids)
-        if clusters is not None:
-            clusters = np.unique(clusters, return_inverse=True)[1]
-
-        parts = {"train": [], "val": [], "test": []}
-        for i, client in enumerate(names):
-            held = np.flatnonzero(owner == i)
-            if len(held) < 2:
-                raise FltnbError(
-                    f"Client {client} has a single sample: it needs one to train on "
-                    "and one to test on."
-                )
-            n_test = min(max(round(test_fraction * len(held)), 1), len(held) - 1)
-            n_val = min(round(val_fraction * len(held)), len(held) - n_test - 1)
-            shuffled = stream(seed, "split", 1 + i).permutation(held)
-            test, rest = _take(shuffled, y, n_test)
-            val, train = _take(rest, y, n_val)
-            parts["train"].append(np.sort(train))
-            parts["val"].append(np.sort(val))
-            parts["test"].append(np.sort(test))
-
-        known = np.array([]) if clusters is None else clusters
-        content = array_digest(x, y, owner, known)
-        settings = {
-            "kind": "from_arrays",
-            "content": content,
-            "test_fraction": float(test_fraction),
-            "val_fraction": float(val_fraction),
-            "n_classes": n_classes,
-            "seed": seed,
-        }
-        return cls(
-            images=x,
-            labels=y,
-            n_classes=n_classes,
-            class_names=class_names,
-            clusters=clusters,
-            settings=settings,
-            name=name,
-            origin=f"own arrays (sha256 {content})",
-            **parts,
-            **pixel_scaling(x),
+        options = _checked(
+            Options(test_fraction, val_fraction, clusters, seed, name, min_samples)
         )
+        owners = _owners(client_ids, clusters)
+        return cls._divided(x, y, owners, options, class_names, targets, layout)
+
+    @classmethod
+    def from_clients(
+        cls,
+        clients: Iterable | Mapping[str, Any] | Any,
+        names: Sequence[str] | None = None,
+        n_clients: int | None = None,
+        x: str | Sequence[str] | None = None,
+        y: str = "label",
+        targets: str = "classes",
+        layout: Layout | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make a federation of one data set per client, in the order given.
+
+        FltnbError: a client's data do not fit the others', or an option is unknown.
+
+        Parameters
+        ----------
+        clients : sequence or dict of data sets, or Flower Datasets' federated one
+            A data set is a pair ``(x, y)`` of arrays or tensors, or has ``len`` and
+            gives a pair ``(x, y)`` for each number, as torch's map-style data sets do;
+            pictures of these are tensors (C, H, W), which are turned to (H, W, C). An
+            object with ``load_partition(i)`` gives one table of columns for each i.
+            Classes are whole numbers from 0, or text.
+        names : sequence of M str, optional
+            Names of the clients; a dict has them as its keys.
+        n_clients : int, optional
+            How many partitions to load, where the object does not say it.
+        x, y : str
+            Columns of a partition: what to learn from (by default all others) and what
+            to predict.
+        targets, layout : see :meth:`from_arrays`
+        **options
+            ``test_fraction``, ``val_fraction``, ``clusters``, ``seed``, ``name``,
+            ``min_samples`` of :meth:`from_arrays`.
+
+        Examples
+        --------
+        >>> from fltnb import Federation
+        >>> wards = {"north": (np.eye(3), [0, 1, 0]), "south": (np.eye(3), [1, 1, 0])}
+        >>> Federation.from_clients(wards, test_fraction=0.34).names
+        ('north', 'south')
+        """
+        _check_known(options, OPTIONS, "from_clients")
+        given = partitions.read(clients, names, n_clients, x, y)
+        place = np.repeat(np.arange(len(given.names)), given.sizes)
+        options = _checked(Options(**options))
+        clusters = clusters_of(options.clusters, given.names)
+        owners = Owners(list(given.names), place, clusters)
+        labels, class_names = given.y, given.class_names
+        if targets == "classes" and labels.dtype.kind not in "iu":
+            class_names, labels = tables.classes_of(labels)
+        x = as_samples(given.x, layout)
+        return cls._divided(x, labels, owners, options, class_names, targets, layout)
+
+    @classmethod
+    def from_frame(
+        cls,
+        table: "pd.DataFrame",
+        owner: str = "owner",
+        label: str = "label",
+        features: Sequence[str] | None = None,
+        preprocess: Any = "standard",
+        targets: str = "classes",
+        numeric_names: bool = False,
+        **options: Any,
+    ) -> Self:
+        """Make a federation of a DataFrame with one row, owner and label per sample.
+
+        Client i is the i-th owner in sorted order. FltnbError: no such column, a column
+        twice, gaps in owner or label, columns that are neither numbers nor categories.
+
+        Parameters
+        ----------
+        owner, label : str
+            Names of these columns. Their values are text: ``007`` and ``7`` are two.
+        features : sequence of str, optional
+            The columns to learn from; by default all others.
+        preprocess : {"standard"} or None or transformer
+            "standard", fitted on the training rows alone: gaps of numbers are filled
+            with the median, numbers standardised; text becomes one 0 or 1 for each
+            category, a gap is a category. None: numbers as they are, gaps and text
+            refused. A transformer of scikit-learn's kind, or ``preprocessing`` of
+            another federation. What was fitted is :attr:`preprocessing`, for newcomers.
+        targets : {"classes", "values"}
+            "values": the label is a number to predict.
+        numeric_names : bool
+            Owners and classes are numbers: ``007`` and ``7`` are one.
+        **options
+            ``test_fraction``, ``val_fraction``, ``clusters``, ``seed``, ``name``,
+            ``min_samples`` of :meth:`from_arrays`.
+        """
+        import pandas as pd
+
+        _check_known(options, OPTIONS, "from_frame")
+        if not isinstance(table, pd.DataFrame):
+            raise FltnbError(
+                f"from_frame takes a pandas DataFrame, not {type(table).__name__}: "
+                "from_arrays takes arrays, from_csv a file."
+            )
+        keys = (str(owner), str(label))
+        values = _are_values(targets)
+        numeric = check("numeric_names", numeric_names, bool)
+        rows = tables.rows_of(table, keys, features, values, numeric, "The table")
+        return cls._of_rows(rows, keys, preprocess, targets, options)
 
     @classmethod
     def from_csv(
@@ -146,115 +229,225 @@ class OwnSamples:
         file: Path | str,
         owner: str = "owner",
         label: str = "label",
-        features: Sequence[str] | None = None,
-        standardise: bool = True,
         **options: Any,
     ) -> Self:
-        """Make a federation of a table with one row, owner and class per sample.
-
-        Client i is the i-th owner in sorted order. FltnbError: no such file or column,
-        text among the features, gaps.
+        """Make a federation of a CSV file with one row, owner and label per sample.
 
         Parameters
         ----------
         owner, label : str
-            Names of these columns; their values may be numbers or text.
-        features : sequence of str, optional
-            The columns to learn from; by default all others.
-        standardise : bool
-            Take each feature less its mean over all rows, divided by its standard
-            deviation: features in different units would else drown each other. In a
-            real federation clients would send two sums per column for that.
+            Names of these columns, whose values are read as text: ``NA`` is a name.
         **options
-            What :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed``
-            or ``name``.
+            Those of :meth:`from_frame`, and those of ``pandas.read_csv``, such as
+            ``sep``, ``decimal``, ``encoding``, ``index_col`` or ``na_values``.
         """
-        file = Path(file)
-        standardise = check("standardise", standardise, bool)
-        for given in options:
-            choose(given, OPTIONS, "option of from_csv")
-        if file.is_dir():
-            raise FltnbError(f"{file} is a folder: use from_folder.")
-        if not file.is_file():
-            raise FltnbError(f"There is no file {file}.")
-        if isinstance(features, str):
-            raise FltnbError(f'features must be a list: ["{features}"].')
-
-        table = _read_table(file)
-        _check_header(table, file.name, named=features is not None)
-        if features is None:
-            features = [name for name in table if name not in (owner, label)]
-        features = list(features)
-        _check_columns(table, file.name, [owner, label], features)
-        labels = table[label].to_numpy()
-        if labels.dtype.kind == "f" and (labels % 1 != 0).any():
+        if "standardise" in options:
             raise FltnbError(
-                f"Classes in {label} of {file.name} are decimal numbers: give whole "
-                "numbers or text."
+                "standardise has become preprocess: give preprocess=None in place of "
+                "standardise=False, and nothing in place of True."
             )
-        x = table[features].to_numpy(dtype=np.float64)
-        if standardise:
-            # Infinite values are refused with all other checks of samples.
-            with np.errstate(invalid="ignore"):
-                spread = x.std(axis=0)
-                x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
-        return cls._of_named(x, labels, table[owner].to_numpy(), options)
+        pandas_options = tables.pandas_options()
+        for name in options:
+            if name not in TABLE_OPTIONS and name not in pandas_options:
+                raise FltnbError(
+                    f"Unknown option of from_csv {name!r}: choose one of "
+                    f"{', '.join(OPTIONS + TABLE_OPTIONS[:4])}, or one of "
+                    "pandas.read_csv."
+                )
+        of_pandas = {
+            name: value for name, value in options.items() if name not in TABLE_OPTIONS
+        }
+        options = {name: options[name] for name in options if name in TABLE_OPTIONS}
+        file = tables.existing(file)
+        if file.suffix.lower() in (".parquet", ".pq"):
+            raise FltnbError(f"{file.name} is a Parquet file: use from_parquet.")
+
+        features = options.pop("features", None)
+        preprocess = options.pop("preprocess", "standard")
+        targets = options.pop("targets", "classes")
+        numeric = check("numeric_names", options.pop("numeric_names", False), bool)
+        keys = (str(owner), str(label))
+        values = _are_values(targets)
+        texts = () if numeric else keys[:1] if values else keys
+        table = tables.read_csv(file, texts, of_pandas)
+        lines = tables.Lines.of(file, of_pandas, len(table))
+        rows = tables.rows_of(table, keys, features, values, numeric, file.name, lines)
+        return cls._of_rows(rows, keys, preprocess, targets, options)
+
+    @classmethod
+    def from_parquet(
+        cls,
+        file: Path | str,
+        owner: str = "owner",
+        label: str = "label",
+        **options: Any,
+    ) -> Self:
+        """Make a federation of a Parquet file; options are those of `from_frame`.
+
+        FltnbError also where the package is missing that pandas reads Parquet with.
+        """
+        table = tables.read_parquet(tables.existing(file))
+        return cls.from_frame(table, owner, label, **options)
 
     @classmethod
     def from_folder(
-        cls, folder: Path | str, size: Count = 32, grey: bool = False, **options: Any
+        cls,
+        folder: Path | str,
+        size: Count = 32,
+        grey: bool = False,
+        background: str = "white",
+        **options: Any,
     ) -> Self:
         """Make a federation of pictures in ``<folder>/<owner>/<class>/<picture>``.
 
-        PNG, JPEG and other usual formats. Client i is the i-th owner in sorted order.
+        PNG, JPEG and other usual formats, as a viewer shows them: turned as their EXIF
+        data say. Client i is the i-th owner in sorted order. Hidden and system folders
+        and files that are no pictures are left out, with a warning that names them.
         FltnbError: no folder, no picture, one elsewhere or not readable.
 
         Parameters
         ----------
         size : int, pixels a side that every picture is squeezed to
         grey : bool, one channel in place of red, green and blue
+        background : str, colour behind what is transparent, as Pillow names it
         **options
             What :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed``
             or ``name``.
         """
-        for given in options:
-            choose(given, OPTIONS, "option of from_folder")
-        folder = Path(folder)
+        _check_known(options, OPTIONS, "from_folder")
         size = check("size", size, Count)
         mode = "L" if check("grey", grey, bool) else "RGB"
-        if not folder.is_dir():
-            raise FltnbError(
-                f"There is no folder {folder}: give the one that holds a folder for "
-                "each owner."
-            )
-
-        layout = f"{folder.name}/OWNER/CLASS/PICTURE"
-        files = sorted(file for file in folder.rglob("*") if _is_picture(file))
-        if not files:
-            raise FltnbError(
-                f"There is no picture in {folder}: lay them out as {layout}, endings "
-                f"{PICTURES}."
-            )
-        inside = [file.relative_to(folder).parts for file in files]
-        odd = [parts for parts in inside if len(parts) != 3]
-        if odd:
-            where = "/".join((folder.name, *odd[0]))
-            raise FltnbError(
-                f"{where} is not where its owner and class can be read ({len(odd)} "
-                f"such): use {layout}."
-            )
-        x = np.stack([read_picture(file, size, "BILINEAR", mode) for file in files])
-        owners, labels, _ = np.array(inside).T
-        return cls._of_named(x, labels, owners, options)
+        options = _checked(Options(**options))
+        found = folders.find(Path(folder).expanduser())
+        x = folders.read(found, size, mode, background)
+        class_names, y = np.unique(found.classes, return_inverse=True)
+        names, place = np.unique(found.owners, return_inverse=True)
+        names = names.tolist()
+        clusters = clusters_of(options.clusters, names)
+        owners = Owners(names, place, clusters, found.notes)
+        return cls._divided(x, y, owners, options, class_names.tolist(), "classes")
 
     @classmethod
-    def _of_named(
-        cls, x: np.ndarray, labels: np.ndarray, owners: np.ndarray, options: dict
+    def _of_rows(
+        cls,
+        rows: tables.Rows,
+        keys: tuple[str, str],
+        preprocess: Any,
+        targets: str,
+        options: dict[str, Any],
     ) -> Self:
-        """Make a federation of samples whose classes ``labels`` (N,) are any values."""
-        names, y = np.unique(labels, return_inverse=True)
-        class_names = [str(name) for name in names]
-        return cls.from_arrays(x, y, owners, class_names=class_names, **options)
+        """Divide a table's rows, fit the preprocessing, and make the federation."""
+        options = _checked(Options(**options))
+        if preprocess is None:
+            rows.check_gaps()
+        names, place = tables.numbered(rows.owners)
+        clusters = clusters_of(options.clusters, names)
+        owners = _with_enough(Owners(names, place, clusters), options.min_samples)
+        class_names, y = None, rows.labels
+        if targets == "classes":
+            class_names, y = tables.numbered(rows.labels)
+
+        parts = divide(y, owners, options, stratify=targets == "classes")
+        train = np.sort(np.concatenate(parts["train"]))
+        fitted = preprocessing.fit(preprocess, rows.table[rows.features], train, keys)
+        x = fitted.values(fitted.table(rows.table[rows.features]))
+        x = as_samples(as_float32(x, "The table"))
+        return cls._made(
+            x, y, owners, parts, options, class_names, targets, preprocessing=fitted
+        )
+
+    @classmethod
+    def _divided(
+        cls,
+        x: np.ndarray,
+        y: np.ndarray,
+        owners: Owners,
+        options: Options,
+        class_names: Sequence[str] | None,
+        targets: str,
+        layout: Layout | None = None,
+    ) -> Self:
+        """Divide samples and make the federation of them."""
+        values = _are_values(targets)
+        if not values:
+            y = integers("Labels", y, len(x), "sample")
+        owners = _with_enough(owners, options.min_samples)
+        parts = divide(y, owners, options, stratify=not values)
+        return cls._made(
+            x, y, owners, parts, options, class_names, targets, layout=layout
+        )
+
+    @classmethod
+    def _made(
+        cls,
+        x: np.ndarray,
+        y: np.ndarray,
+        owners: Owners,
+        parts: dict[str, list[np.ndarray]],
+        options: Options,
+        class_names: Sequence[str] | None,
+        targets: str,
+        **more: Any,
+    ) -> Self:
+        """Make the federation of samples that are divided already."""
+        n_classes = 1
+        if targets == "classes":
+            # Where a class has no sample, labels exceed their count, and Federation
+            # says so.
+            n_classes = len(np.unique(y) if class_names is None else class_names)
+        for note in owners.notes:
+            warnings.warn(note, stacklevel=4)
+        known = np.array([]) if owners.clusters is None else owners.clusters
+        content = array_digest(x, y, owners.place, known)
+        settings = {
+            "kind": "from_arrays",
+            "content": content,
+            "test_fraction": float(options.test_fraction),
+            "val_fraction": float(options.val_fraction),
+            "n_classes": n_classes,
+            "seed": options.seed,
+        }
+        if targets == "values":
+            settings["targets"] = targets
+        return cls(
+            images=x,
+            labels=y,
+            n_classes=n_classes,
+            class_names=class_names,
+            clusters=owners.clusters,
+            settings=settings,
+            name=options.name,
+            origin=f"own arrays (sha256 {content})",
+            owners=owners.names,
+            targets=targets,
+            notes=owners.notes,
+            **parts,
+            **pixel_scaling(x),
+            **more,
+        )
+
+
+def divide(
+    y: np.ndarray, owners: Owners, options: Options, stratify: bool
+) -> dict[str, list[np.ndarray]]:
+    """Divide every client's samples into training, validation and test part.
+
+    ``stratify``: each class of ``y`` (N,) in proportion.
+    """
+    parts = {"train": [], "val": [], "test": []}
+    for i in range(len(owners.names)):
+        held = np.flatnonzero(owners.place == i)
+        size = len(held)
+        n_test = min(max(round(options.test_fraction * size), 1), size - 1)
+        n_val = min(round(options.val_fraction * size), size - n_test - 1)
+        shuffled = stream(options.seed, "split", 1 + i).permutation(held)
+        kinds = y if stratify else np.zeros(len(y), dtype=np.int64)
+        test, rest = _take(shuffled, kinds, n_test)
+        val, train = _take(rest, kinds, n_val)
+        parts["train"].append(np.sort(train))
+        parts["val"].append(np.sort(val))
+        parts["test"].append(np.sort(test))
+    return parts
 
 
 def check_shares(test_fraction: float, val_fraction: float) -> None:
@@ -268,7 +461,7 @@ def check_shares(test_fraction: float, val_fraction: float) -> None:
 
 def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     """Return whole numbers int64 (n,), one per ``of``, or refuse them."""
-    values = np.asarray(values)
+    values = as_array(values, name)
     if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
         raise FltnbError(
             f"{name} must be {n} integers, one per {of}, not {values.dtype} of shape "
@@ -278,19 +471,106 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     return values.astype(np.int64, copy=False)
 
 
-def _numbered(client_ids: Sequence) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different ids, sorted, and the place of each sample's among them."""
+def _check_known(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for given in options:
+        choose(given, known, f"option of {what}")
+
+
+def _are_values(targets: str) -> bool:
+    return choose(targets, ("classes", "values"), "kind of targets") == "values"
+
+
+def _checked(options: Options) -> Options:
+    """Return options whose numbers are in range, or refuse them."""
+    checked = options._replace(
+        seed=check("seed", options.seed, Natural),
+        test_fraction=check("test_fraction", options.test_fraction, Rate),
+        val_fraction=check("val_fraction", options.val_fraction, Part),
+        min_samples=check("min_samples", options.min_samples, Enough),
+    )
+    check_shares(checked.test_fraction, checked.val_fraction)
+    return checked
+
+
+def _owners(client_ids: Sequence, clusters: Any) -> Owners:
+    """Return the different ids, sorted, and the place of each sample's among them.
+
+    Text loses the blanks around it.
+    """
     import pandas as pd
 
-    if pd.isna(np.asarray(client_ids, dtype=object)).any():
+    ids = np.asarray(client_ids)
+    if ids.dtype.kind not in "iu":
+        ids = np.asarray(client_ids, dtype=object)
+        texts = [isinstance(one, str) for one in ids]
+        if pd.isna(ids).any():
+            raise FltnbError("Some client_ids are missing: say who holds each sample.")
+        if any(texts) and not all(texts):
+            raise FltnbError(
+                "client_ids mix values that do not sort: make them all text or all "
+                "integers."
+            )
+        ids = np.array([tables.text_of(one) if texts[0] else one for one in ids])
+    names, place = np.unique(ids, return_inverse=True)
+    names = [tables.text_of(name) for name in names.tolist()]
+    if "" in names:
         raise FltnbError("Some client_ids are missing: say who holds each sample.")
-    try:
-        return np.unique(np.asarray(client_ids), return_inverse=True)
-    except TypeError as error:
+    return Owners(names, place, clusters_of(clusters, names))
+
+
+def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
+    """Return true clusters (M,), numbered by sorted value, or None where none are."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        by_name = {str(name): cluster for name, cluster in given.items()}
+        missing = [name for name in names if name not in by_name]
+        if missing:
+            raise FltnbError(
+                f"clusters has none of the client(s) {some(missing)}: give all."
+            )
+        given = [by_name[name] for name in names]
+    clusters = np.unique(given, return_inverse=True)[1]
+    if clusters.shape != (len(names),):
         raise FltnbError(
-            "client_ids mix values that do not sort: make them all text or all "
-            "integers."
-        ) from error
+            f"clusters must be {len(names)} values, one per client, not of shape "
+            f"{clusters.shape}."
+        )
+    return clusters
+
+
+def _with_enough(owners: Owners, least: int | None) -> Owners:
+    """Leave out clients of fewer than ``least`` samples, in words.
+
+    Without ``least`` a client of a single sample is refused.
+    """
+    sizes = np.bincount(owners.place, minlength=len(owners.names))
+    few = sizes < (least or 2)
+    names = [owners.names[i] for i in np.flatnonzero(few)]
+    if not names:
+        return owners
+    if least is None:
+        raise FltnbError(
+            f"Client {names[0]} has a single sample: it needs one to train on and one "
+            f"to test on; min_samples=2 leaves such clients out ({len(names)})."
+        )
+    if few.all():
+        raise FltnbError(
+            f"No client has {least} samples, the most {sizes.max()}: lower min_samples."
+        )
+    note = f"Left out, with fewer than {least} samples: {some(names)}."
+    kept = np.flatnonzero(~few)
+    number = np.full(len(few), -1)
+    number[kept] = np.arange(len(kept))
+    clusters = owners.clusters
+    if clusters is not None:
+        clusters = np.unique(clusters[kept], return_inverse=True)[1]
+    return Owners(
+        [owners.names[i] for i in kept],
+        number[owners.place],
+        clusters,
+        (*owners.notes, note),
+    )
 
 
 def _take(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -303,75 +583,3 @@ def _take(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarr
     places = [np.flatnonzero(code == k)[:share] for k, share in enumerate(shares)]
     place = np.concatenate(places)
     return held[place], np.delete(held, place)
-
-
-def _is_picture(file: Path) -> bool:
-    return file.suffix.lower() in PICTURES and not file.name.startswith(".")
-
-
-def _some(names: Sequence) -> str:
-    """Return the first names, and how many more there are, for a sentence."""
-    text = ", ".join(map(str, names[:SHOWN]))
-    more = len(names) - SHOWN
-    return f"{text} and {more} more" if more > 0 else text
-
-
-def _read_table(file: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(file)
-    except (OSError, ValueError) as error:  # pandas' own and wrong encodings, too
-        raise FltnbError(
-            f"{file} cannot be read as CSV ({error}): save it as UTF-8 with commas."
-        ) from error
-    if len(table.columns) == 1:
-        raise FltnbError(
-            f"{file.name} has one column, {table.columns[0]}: save it with commas."
-        )
-    return table
-
-
-def _check_header(table: "pd.DataFrame", file: str, named: bool) -> None:
-    """Refuse columns without a name, which only ``named`` features can leave out."""
-    import pandas as pd
-
-    bare = any(name.startswith("Unnamed: ") for name in table)
-    # Where rows have more values than the header has names, pandas makes an index.
-    longer = not isinstance(table.index, pd.RangeIndex)
-    if longer or (bare and not named):
-        raise FltnbError(
-            f"{file} has columns without a name in its header: name or drop them."
-        )
-
-
-def _check_columns(
-    table: "pd.DataFrame", file: str, keys: list[str], features: list[str]
-) -> None:
-    """Refuse columns that are not there, features that are not numbers, and gaps."""
-    columns = keys + features
-    unknown = [name for name in columns if name not in table]
-    if unknown:
-        raise FltnbError(
-            f"{file} has no column {_some(unknown)}; it has {_some(table.columns)}: "
-            "name the right ones with owner=, label= and features=."
-        )
-    if not len(table) or not features:
-        raise FltnbError(
-            f"{file} has {len(table)} rows and {len(features)} feature columns: "
-            "give some."
-        )
-    text = [name for name in features if table[name].dtype.kind not in "fiub"]
-    if text:
-        raise FltnbError(
-            f"Features {_some(text)} of {file} hold text: name those of numbers, "
-            "features=[...]."
-        )
-    gaps = table[columns].isna()
-    if gaps.any(axis=None):
-        # As a text editor counts: line 1 is the header.
-        lines = np.flatnonzero(gaps.any(axis=1)) + 2
-        raise FltnbError(
-            f"{file} has gaps in {_some(gaps.columns[gaps.any()])} (lines "
-            f"{_some(lines)}): fill them or remove these lines."
-        )

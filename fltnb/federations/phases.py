@@ -147,11 +147,12 @@ def with_events(
 
     settings = _settings(fed.settings) | {"events": events, "seed": seed}
     # Client i holds what client source[i] of the given federation had.
-    source = np.concatenate([first, *joiners])
+    members = np.concatenate([first, *joiners])
+    source = members.copy()
     n = len(first)
     may_drift = np.arange(len(source)) < n
     unchanged = np.zeros(n, dtype=bool)
-    found = [Phase(1, _clients(fed, first, settings), unchanged)]
+    found = [Phase(1, _clients(fed, first, first, settings), unchanged)]
     for event, joining in zip(events, joiners, strict=True):
         rng = stream(seed, "partition", event["round"], 1)
         n_drifting = event.get("drift", 0)
@@ -163,7 +164,7 @@ def with_events(
         changed = np.arange(n + len(joining)) >= n
         changed[ring] = True
         n = len(changed)
-        now = _clients(fed, source[:n], settings)
+        now = _clients(fed, members[:n], source[:n], settings)
         found.append(Phase(event["round"], now, changed))
     last = found[-1].fed
     values = {field.name: getattr(last, field.name) for field in fields(last)}
@@ -193,14 +194,22 @@ def _settings(fed: dict[str, Any]) -> dict[str, Any]:
     return settings | {"kind": "changing", "base": base}
 
 
-def _clients(fed: Federation, source: np.ndarray, settings: dict) -> Federation:
-    """Return a federation whose client i holds what client ``source[i]`` has."""
+def _clients(
+    fed: Federation, members: np.ndarray, source: np.ndarray, settings: dict
+) -> Federation:
+    """Return a federation of clients of another one.
+
+    Client i is its client ``members[i]`` and holds what client ``source[i]`` has.
+    """
     parts = {}
     for split in SPLITS:
         held = getattr(fed, split)
         parts[split] = [held[i] for i in source]
     clusters = None if fed.clusters is None else fed.clusters[source]
-    return replace(fed, **parts, clusters=clusters, settings=settings)
+    owners = fed.owners
+    if owners is not None:
+        owners = [owners[i] for i in members]
+    return replace(fed, **parts, clusters=clusters, owners=owners, settings=settings)
 
 
 def _event(

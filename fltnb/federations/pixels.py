@@ -2,12 +2,21 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..errors import FltnbError
+from ..arrays import as_array, as_float32
+from ..errors import FltnbError, choose
 
 Scale = float | Sequence[float]
+Layout = Literal["pictures", "tokens", "sequences"]
+LAYOUTS = get_args(Layout)
+"""How samples are laid out.
+
+Pictures and vectors become inputs (n, C, H, W); tokens, int64 (N, L), and sequences,
+float32 (N, L, D), are inputs as they are.
+"""
 
 SCALINGS: dict[str, tuple[Scale, Scale]] = {
     "unit": (0.0, 1.0),
@@ -56,39 +65,26 @@ def pixel_scaling(images: np.ndarray) -> dict[str, float]:
     return {"mean": mean, "std": std}
 
 
-def as_samples(images: np.ndarray) -> np.ndarray:
-    """Return samples as uint8 or float32.
+def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
+    """Return samples as uint8, float32, or int64 where they are tokens.
 
-    Raises FltnbError for another type, a shape without meaning, or NaN.
+    Raises FltnbError for another type, a shape without meaning, NaN, masked values, or
+    values that float32 would make equal.
     """
-    try:
-        images = np.asarray(images)
-    except ValueError as error:
+    images = as_array(images, "Samples")
+    if layout_of(images, layout) == "tokens":
+        return _as_tokens(images)
+    if layout == "sequences" and images.ndim != 3:
         raise FltnbError(
-            "Samples must all have the same shape: resize or pad them first."
-        ) from error
-    shape = images.shape
-    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
-        raise FltnbError(
-            f"Samples of type {images.dtype} are not understood: give uint8 pixels or "
-            "floats."
+            f"Sequences must have shape (N, L, D), not {images.shape}: pad them to one "
+            "length L, with D numbers a step."
         )
-    if images.ndim not in (2, 3, 4) or 0 in shape:
-        raise FltnbError(
-            "Samples must have shape (N, d), (N, H, W), (N, H, W, C), N at least 1, "
-            f"not {shape}."
-        )
-    if images.ndim == 4 and shape[1] in (1, 3) and shape[2] == shape[3] > 4:
-        raise FltnbError(
-            f"Samples of {shape} look channels first: give (N, H, W, C), "
-            "x.transpose(0, 2, 3, 1)."
-        )
+    _check_pictures(images, layout)
     if images.dtype == np.uint8:
         return images
 
     # A number beyond float32 becomes inf and is refused as such.
-    with np.errstate(over="ignore"):
-        images = images.astype(np.float32, copy=False)
+    images = as_float32(images, "Samples")
     if not np.isfinite(images).all():
         raise FltnbError(
             "The samples hold NaN or infinite values: remove or replace them first."
@@ -100,3 +96,46 @@ def as_samples(images: np.ndarray) -> np.ndarray:
             stacklevel=3,
         )
     return images
+
+
+def layout_of(images: np.ndarray, layout: Layout | None) -> Layout:
+    """Return how samples are laid out: as said, else by their type."""
+    if layout is not None:
+        return choose(layout, LAYOUTS, "layout")
+    whole = images.dtype.kind in "iu" and images.dtype != np.uint8
+    return "tokens" if whole and images.ndim == 2 else "pictures"
+
+
+def _check_pictures(images: np.ndarray, layout: Layout | None) -> None:
+    """Refuse a type or shape that neither pictures nor vectors have."""
+    shape = images.shape
+    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
+        raise FltnbError(
+            f"Samples of type {images.dtype} are not understood: give uint8 pixels or "
+            "floats, or tokens as integers (N, L)."
+        )
+    if images.ndim not in (2, 3, 4) or 0 in shape:
+        raise FltnbError(
+            "Samples must have shape (N, d), (N, H, W), (N, H, W, C), N at least 1, "
+            f"not {shape}."
+        )
+    if images.ndim == 4 and shape[1] in (1, 3) and shape[2] == shape[3] > 4:
+        raise FltnbError(
+            f"Samples of {shape} look channels first: give (N, H, W, C), "
+            "x.transpose(0, 2, 3, 1)."
+        )
+
+
+def _as_tokens(tokens: np.ndarray) -> np.ndarray:
+    """Return tokens (N, L) as int64, or refuse them."""
+    if tokens.ndim != 2 or 0 in tokens.shape or tokens.dtype.kind not in "iu":
+        raise FltnbError(
+            "Tokens must be whole numbers (N, L), padded to one length L, not "
+            f"{tokens.dtype} {tokens.shape}."
+        )
+    if tokens.min() < 0:
+        raise FltnbError(
+            f"Tokens are counted from 0, but one is {tokens.min()}: give padding a "
+            "number of its own; measured whole numbers must be floats."
+        )
+    return tokens.astype(np.int64, copy=False)

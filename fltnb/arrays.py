@@ -1,0 +1,99 @@
+"""What a user hands over, as plain arrays whose values nobody changed on the way."""
+
+from typing import Any
+
+import numpy as np
+
+from .errors import FltnbError
+
+EXACT_TO = 2.0**53  # whole numbers up to which float64 has them all
+COARSE = 1e-3  # a step of float32, in standard deviations, that hides differences
+MANY = 0.99  # share of different values that must be left where steps are coarse
+
+
+def as_array(values: Any, what: str) -> np.ndarray:
+    """Return an array of anything array-like, a tensor of torch included.
+
+    FltnbError, calling it ``what``: rows of different lengths, or masked values, which
+    NumPy would go on with as if they were measured.
+    """
+    if isinstance(values, (list, tuple)) and any(map(_is_special, values)):
+        values = [as_array(one, what) for one in values]
+    if hasattr(values, "detach"):
+        return _of_tensor(values, what)
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            raise FltnbError(
+                f"{what} hold masked values: fill them, x.filled(...), or remove them."
+            )
+        return values.data
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise FltnbError(
+            f"{what} must all have the same shape: resize or pad them first."
+        ) from error
+
+
+def _is_special(value: Any) -> bool:
+    return hasattr(value, "detach") or isinstance(value, np.ma.MaskedArray)
+
+
+def _of_tensor(tensor: Any, what: str) -> np.ndarray:
+    """Return a tensor's values, wherever it is and whatever its gradient."""
+    plain = tensor.detach().cpu()
+    if str(plain.dtype) == "torch.bfloat16":  # which NumPy does not know
+        plain = plain.float()
+    try:
+        return plain.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise FltnbError(
+            f"{what} are a tensor of type {tensor.dtype} ({tensor.layout}): give a "
+            "dense one of numbers."
+        ) from error
+
+
+def as_float32(values: np.ndarray, what: str) -> np.ndarray:
+    """Return numbers (n, ...) as float32, which has about seven digits.
+
+    Numbers beyond its range become infinite, for the caller to refuse. FltnbError:
+    values of a column that differ would become equal, so that what tells samples apart
+    were gone without a word.
+    """
+    if values.dtype.kind in "iu":
+        values = values.astype(np.float64)
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32, copy=False)
+    if narrow is values or values.dtype.itemsize <= 4 or not len(values):
+        return narrow
+    if not np.isfinite(narrow).all():
+        return narrow
+
+    columns = values.reshape(len(values), -1)
+    largest = np.abs(columns).max(axis=0)
+    step = np.spacing(largest.astype(np.float32))
+    spread = columns.std(axis=0)
+    coarse = (spread > 0) & (step > COARSE * spread)
+    for column in np.flatnonzero(coarse):
+        before = len(np.unique(columns[:, column]))
+        after = len(np.unique(columns[:, column].astype(np.float32)))
+        if after < MANY * before:
+            lowest = columns[:, column].min()
+            raise FltnbError(
+                f"{what}: {before} different values of column {column} become {after} "
+                f"as float32, because they lie close together near {lowest:g}: "
+                f"subtract {lowest:.17g} from that column."
+            )
+    return narrow
+
+
+def as_float64(values: np.ndarray, what: str) -> np.ndarray:
+    """Return numbers as float64; FltnbError: whole numbers that it does not have."""
+    if values.dtype.kind in "iu" and values.size:
+        largest = max(abs(int(values.min())), abs(int(values.max())))
+        if largest > EXACT_TO:
+            raise FltnbError(
+                f"{what} hold whole numbers up to {largest}, which lose their last "
+                "digits: take identifiers as text, or subtract the smallest."
+            )
+    return values.astype(np.float64, copy=False)

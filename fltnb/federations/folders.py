@@ -1,0 +1,135 @@
+"""Pictures in folders, one per owner and class: which are taken, and which left out."""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..data.images import read_picture
+from ..errors import FltnbError
+from .preprocessing import some
+from .tables import text_of
+
+PICTURES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".pgm",
+    ".ppm",
+)
+SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information")
+SYSTEM += ("lost+found", "__pycache__", "thumbs.db", "desktop.ini")
+"""Folders and files that systems make unasked, besides the hidden ones."""
+
+
+class Found(NamedTuple):
+    """The pictures of a folder, sorted, with owners and classes (N,)."""
+
+    files: list[Path]
+    owners: list[str]
+    classes: list[str]
+    notes: tuple[str, ...]  # what was left out, in sentences
+
+
+def find(folder: Path) -> Found:
+    """List the pictures of ``folder/OWNER/CLASS``, and say what is left out.
+
+    FltnbError: there is no folder, no picture, or one where owner and class cannot be
+    read.
+    """
+    if not folder.is_dir():
+        raise FltnbError(
+            f"There is no folder {folder}: give the one that holds a folder for each "
+            "owner."
+        )
+    hidden, files = _sorted_out(folder)
+    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    layout = f"{folder.name}/OWNER/CLASS/PICTURE"
+    if not pictures:
+        raise FltnbError(
+            f"There is no picture in {folder}: lay them out as {layout}, endings "
+            f"{PICTURES}."
+        )
+    inside = [file.relative_to(folder).parts for file in pictures]
+    odd = [parts for parts in inside if len(parts) != 3]
+    if odd:
+        where = "/".join((folder.name, *odd[0]))
+        raise FltnbError(
+            f"{where} is not where its owner and class can be read ({len(odd)} such): "
+            f"use {layout}."
+        )
+    owners = [text_of(owner) for owner, _, _ in inside]
+    classes = [text_of(name) for _, name, _ in inside]
+    others = [file for file in files if file.suffix.lower() not in PICTURES]
+    notes = [
+        *_on_hidden(hidden),
+        *_on_others(folder, others, set(owners)),
+        *_on_empty(folder, files),
+    ]
+    return Found(pictures, owners, classes, tuple(notes))
+
+
+def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
+    """Return the pictures uint8 (N, size, size[, 3]), squeezed to squares."""
+    pictures = [
+        read_picture(file, size, "BILINEAR", mode, background) for file in found.files
+    ]
+    return np.stack(pictures)
+
+
+def _sorted_out(folder: Path) -> tuple[list[str], list[Path]]:
+    """Return hidden or system names with how often, and all other files, sorted."""
+    hidden = []
+    files = []
+    for file in sorted(folder.rglob("*")):
+        parts = file.relative_to(folder).parts
+        unseen = [part for part in parts if _is_hidden(part)]
+        if unseen:
+            if unseen[0] == parts[-1]:  # itself, not what lies in it
+                hidden.append(unseen[0])
+        elif file.is_file():
+            files.append(file)
+    return hidden, files
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "~$")) or name.lower() in SYSTEM
+
+
+def _on_hidden(hidden: list[str]) -> Iterable[str]:
+    if hidden:
+        named = some(_counted(hidden))
+        yield f"Left out, hidden or of the system: {named}."
+
+
+def _on_others(folder: Path, others: list[Path], owners: set[str]) -> Iterable[str]:
+    """Say which files are no pictures, and who has nothing else."""
+    if not others:
+        return
+    endings = [file.suffix.lower() or "no ending" for file in others]
+    yield f"Left out, no pictures that can be read: {some(_counted(endings))}."
+    inside = [file.relative_to(folder).parts for file in others]
+    only = {text_of(parts[0]) for parts in inside if len(parts) > 1} - owners
+    if only:
+        yield f"Left out, without any picture that can be read: {some(sorted(only))}."
+
+
+def _on_empty(folder: Path, files: list[Path]) -> Iterable[str]:
+    """Say which owners have folders and not one file."""
+    with_files = {file.relative_to(folder).parts[0] for file in files}
+    owners = [one.name for one in folder.iterdir() if one.is_dir()]
+    empty = [name for name in owners if not _is_hidden(name)]
+    empty = sorted(set(empty) - with_files)
+    if empty:
+        yield f"Left out, an empty folder: {some(empty)}."
+
+
+def _counted(names: Iterable[str]) -> list[str]:
+    return [f"{name} ({count})" for name, count in sorted(Counter(names).items())]

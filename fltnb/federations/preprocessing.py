@@ -1,0 +1,439 @@
+"""From the columns of a table to samples: gaps, categories and scales.
+
+All is fitted by scikit-learn on training rows alone and then kept as plain numbers, so
+that it can be stored as JSON and applied to newcomers' rows, here or elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..arrays import as_array, as_float64
+from ..errors import FltnbError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING = "(missing)"  # the category of gaps in a text column
+MOST_CATEGORIES = 1000
+FEW_CATEGORIES = 20  # so many texts may all be different
+MIXED = 0.5  # share of numbers from which a column of text is a column of numbers
+SHOWN = 8  # names in a sentence; a table may have thousands of columns
+FORMAT = 1  # of what to_dict returns
+
+
+def some(names: Sequence) -> str:
+    """Return the first names, and how many more there are, for a sentence."""
+    text = ", ".join(map(str, names[:SHOWN]))
+    more = len(names) - SHOWN
+    return f"{text} and {more} more" if more > 0 else text
+
+
+class Preprocessing:
+    """What turns rows of a table into samples.
+
+    Attributes
+    ----------
+    columns : tuple of str, the columns it needs, in the order in which they were fitted
+    beside : tuple of str
+        Columns that may stand in a table and are not looked at: owner and label.
+    """
+
+    columns: tuple[str, ...]
+    beside: tuple[str, ...]
+
+    def transform(self, rows: "pd.DataFrame | np.ndarray") -> np.ndarray:
+        """Return samples float32 (n, D) of rows, (n, columns).
+
+        Columns of a DataFrame are found by name, those of an array by place.
+        FltnbError: a column is missing or too many, or its content is not what was
+        fitted.
+        """
+        with np.errstate(over="ignore"):
+            return self.values(self.table(rows)).astype(np.float32)
+
+    def values(self, table: "pd.DataFrame") -> np.ndarray:
+        """Return the finite numbers (n, D) of a :meth:`table`, before they are cut."""
+        samples = self._transformed(table)
+        if not np.isfinite(samples).all():
+            rows = np.flatnonzero(~np.isfinite(samples).all(axis=1))
+            raise FltnbError(
+                f"Rows {some(rows)}, counted from 0, hold NaN or infinite values: "
+                "remove or replace them first."
+            )
+        return samples
+
+    def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
+        raise NotImplementedError
+
+    def table(self, rows: "pd.DataFrame | np.ndarray") -> "pd.DataFrame":
+        """Return rows as a DataFrame of exactly the columns that are needed."""
+        import pandas as pd
+
+        if isinstance(rows, pd.DataFrame):
+            return self._by_name(rows)
+        array = as_array(rows, "Rows")
+        if array.ndim != 2 or array.shape[1] != len(self.columns):
+            raise FltnbError(
+                f"Rows must have the {len(self.columns)} columns "
+                f"{some(self.columns)}, not the shape {array.shape}."
+            )
+        return pd.DataFrame(array, columns=list(self.columns)).infer_objects()
+
+    def _by_name(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        table = named(rows, "The table")
+        missing = [name for name in self.columns if name not in table]
+        if missing:
+            raise FltnbError(
+                f"The table lacks the column(s) {some(missing)}: it needs "
+                f"{some(self.columns)}."
+            )
+        known = {*self.columns, *self.beside}
+        extra = [name for name in table if name not in known]
+        if extra:
+            raise FltnbError(
+                f"The table has the column(s) {some(extra)}, which were not there in "
+                "training: leave them out, table.drop(columns=...)."
+            )
+        return table[list(self.columns)]
+
+
+@dataclass(frozen=True, eq=False)
+class TablePreprocessing(Preprocessing):
+    """Numbers less their mean, divided by their deviation, and categories as 0 and 1.
+
+    Numbers come first, in the order of the columns, then the categories of each column
+    of text. A category that no training row had is all 0.
+
+    Parameters
+    ----------
+    columns, beside : see :class:`Preprocessing`
+    numbers : tuple of str, the columns of numbers, n of them
+    fill : ndarray (n,), what gaps are filled with; NaN: gaps are refused
+    mean, std : ndarray (n,)
+    categories : dict
+        Column of text -> its categories, in order.
+    """
+
+    columns: tuple[str, ...]
+    numbers: tuple[str, ...]
+    fill: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    categories: Mapping[str, tuple[str, ...]]
+    beside: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the D features; a category is ``column=category``."""
+        found = list(self.numbers)
+        for column, categories in self.categories.items():
+            found += [f"{column}={category}" for category in categories]
+        return tuple(found)
+
+    def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
+        parts = [self._numbers(table)]
+        for column, categories in self.categories.items():
+            texts = _texts(table[column])
+            parts.append(texts[:, None] == np.array(categories, dtype=object))
+        return np.hstack(parts).astype(np.float64)
+
+    def _numbers(self, table: "pd.DataFrame") -> np.ndarray:
+        """Columns of numbers (rows, n), gaps filled, scaled."""
+        values = np.empty((len(table), len(self.numbers)))
+        for place, column in enumerate(self.numbers):
+            values[:, place] = _as_numbers(table[column])
+        gaps = np.isnan(values)
+        refused = gaps.any(axis=0) & np.isnan(self.fill)
+        if refused.any():
+            columns = [self.numbers[i] for i in np.flatnonzero(refused)]
+            rows = np.flatnonzero(gaps[:, refused].any(axis=1))
+            raise FltnbError(
+                f"There are gaps in {some(columns)} (rows {some(rows)}, counted from "
+                "0): fill them; nothing does so after preprocess=None."
+            )
+        values = np.where(gaps, self.fill, values)
+        # infinite values are refused with all other checks of samples
+        with np.errstate(invalid="ignore"):
+            return (values - self.mean) / self.std
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it in plain JSON; :func:`from_dict` makes it again."""
+        fill = [None if np.isnan(value) else value for value in self.fill.tolist()]
+        return {
+            "format": FORMAT,
+            "columns": list(self.columns),
+            "beside": list(self.beside),
+            "numbers": list(self.numbers),
+            "fill": fill,
+            "mean": self.mean.tolist(),
+            "std": self.std.tolist(),
+            "categories": {name: list(kept) for name, kept in self.categories.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Make what :meth:`to_dict` returned again, or raise FltnbError."""
+        wanted = {"columns", "beside", "numbers", "fill", "mean", "std", "categories"}
+        missing = sorted(wanted - set(content))
+        if content.get("format") != FORMAT or missing:
+            raise FltnbError(
+                f"This preprocessing has the format {content.get('format')!r} and "
+                f"lacks {some(missing) or 'nothing'}: it needs format {FORMAT}, of "
+                "this version."
+            )
+        gaps_as_nan = np.array(content["fill"], dtype=np.float64)  # None is NaN
+        categories = content["categories"].items()
+        return cls(
+            columns=tuple(content["columns"]),
+            numbers=tuple(content["numbers"]),
+            fill=gaps_as_nan,
+            mean=np.array(content["mean"], dtype=np.float64),
+            std=np.array(content["std"], dtype=np.float64),
+            categories={name: tuple(kept) for name, kept in categories},
+            beside=tuple(content["beside"]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTransformer(Preprocessing):
+    """A fitted transformer of scikit-learn's kind, of the user's own."""
+
+    columns: tuple[str, ...]
+    transformer: Any
+    beside: tuple[str, ...] = ()
+
+    def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
+        samples = self.transformer.transform(table)
+        if hasattr(samples, "toarray"):  # sparse
+            samples = samples.toarray()
+        samples = np.asarray(samples)
+        if samples.ndim != 2 or samples.dtype.kind not in "fiub":
+            raise FltnbError(
+                f"{type(self.transformer).__name__} made {samples.dtype} "
+                f"{samples.shape} of the rows: it must make numbers (n, D)."
+            )
+        return samples
+
+    def to_dict(self) -> dict[str, Any]:
+        """Refuse: a transformer of one's own could only be stored as code."""
+        raise FltnbError(
+            f"{type(self.transformer).__name__} is a transformer of your own and "
+            'cannot be saved: use preprocess="standard", or transform the rows before '
+            "with preprocess=None."
+        )
+
+
+def from_dict(content: Mapping[str, Any]) -> TablePreprocessing:
+    """Make a preprocessing of what its ``to_dict`` returned, or raise FltnbError."""
+    return TablePreprocessing.from_dict(content)
+
+
+def fit(
+    how: Any, table: "pd.DataFrame", rows: np.ndarray, beside: Sequence[str]
+) -> Preprocessing:
+    """Fit a preprocessing on some rows of a table of features.
+
+    ``how`` is "standard", None (numbers as they are), a fitted preprocessing, which is
+    taken as it is, or a transformer of scikit-learn's kind.
+    """
+    columns = tuple(table.columns)
+    if isinstance(how, Preprocessing):
+        how.table(table)
+        return how
+    if how is None:
+        return _unchanged(table, tuple(beside))
+    if how == "standard":
+        return _standard(table, rows, tuple(beside))
+    if isinstance(how, (str, type)) or not hasattr(how, "transform"):
+        raise FltnbError(
+            'preprocess must be "standard", None, a fitted preprocessing, or a '
+            f"transformer of scikit-learn's kind, not {how!r}."
+        )
+    from sklearn.base import clone
+
+    fitted = clone(how).fit(table.iloc[rows])
+    return OwnTransformer(columns, fitted, tuple(beside))
+
+
+def _unchanged(table: "pd.DataFrame", beside: tuple[str, ...]) -> TablePreprocessing:
+    """Numbers as they are; FltnbError: there is text."""
+    numbers, texts = _kinds(table)
+    if texts:
+        raise FltnbError(
+            f"Features {some(texts)} hold text: name those of numbers, features=[...], "
+            'or take preprocess="standard".'
+        )
+    n = len(numbers)
+    return TablePreprocessing(
+        columns=tuple(table.columns),
+        numbers=tuple(numbers),
+        fill=np.full(n, np.nan),
+        mean=np.zeros(n),
+        std=np.ones(n),
+        categories={},
+        beside=beside,
+    )
+
+
+def _standard(
+    table: "pd.DataFrame", rows: np.ndarray, beside: tuple[str, ...]
+) -> TablePreprocessing:
+    """Medians for gaps, standardised numbers, categories, of training rows alone."""
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    numbers, texts = _kinds(table)
+    train = table.iloc[rows]
+    fill = np.empty(0)
+    mean = np.empty(0)
+    std = np.empty(0)
+    if numbers:
+        values = np.column_stack([_as_numbers(train[name]) for name in numbers])
+        _check_numbers(numbers, values)
+        imputer = SimpleImputer(strategy="median").fit(values)
+        scaler = StandardScaler().fit(imputer.transform(values))
+        fill = imputer.statistics_
+        mean = scaler.mean_
+        std = scaler.scale_
+
+    categories = {}
+    for name in texts:
+        column = _texts(train[name])
+        _check_texts(name, column)
+        encoder = OneHotEncoder(handle_unknown="ignore").fit(column[:, None])
+        categories[name] = tuple(encoder.categories_[0].tolist())
+    return TablePreprocessing(
+        tuple(table.columns), tuple(numbers), fill, mean, std, categories, beside
+    )
+
+
+def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
+    """Refuse columns that cannot be scaled: empty in training rows, or infinite."""
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        columns = [names[i] for i in np.flatnonzero(empty)]
+        raise FltnbError(
+            f"No training row has a number in {some(columns)}: leave these columns "
+            "out, features=[...]."
+        )
+    infinite = np.isinf(values).any(axis=0)
+    if infinite.any():
+        columns = [names[i] for i in np.flatnonzero(infinite)]
+        raise FltnbError(
+            f"The columns {some(columns)} hold NaN or infinite values: remove or "
+            "replace them first."
+        )
+
+
+def _check_texts(name: str, column: np.ndarray) -> None:
+    """Refuse a column of text that is no column of categories."""
+    n_texts = len(np.unique(column))
+    many = n_texts > FEW_CATEGORIES and n_texts > len(column) / 2
+    if many or n_texts > MOST_CATEGORIES:
+        raise FltnbError(
+            f"Column {name} has {n_texts} different texts in {len(column)} training "
+            "rows, which are no categories: leave it out, features=[...]."
+        )
+
+
+def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
+    """Return the columns of numbers and those of text, or refuse others."""
+    from pandas.api import types
+
+    numbers = []
+    texts = []
+    for name in table:
+        column = table[name]
+        if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
+            raise FltnbError(
+                f"Column {name} holds dates: make numbers of them, such as days since "
+                "a first one."
+            )
+        if types.is_complex_dtype(column):
+            raise FltnbError(f"Column {name} holds complex numbers: take their parts.")
+        if types.is_numeric_dtype(column) or _are_numbers(column):
+            numbers.append(name)
+        else:
+            _check_no_numbers(name, column)
+            texts.append(name)
+    return numbers, texts
+
+
+def _are_numbers(column: "pd.Series") -> bool:
+    """Whether a column of objects holds numbers, gaps aside."""
+    from pandas.api.types import infer_dtype
+
+    kind = infer_dtype(column, skipna=True)
+    return kind in ("integer", "floating", "mixed-integer-float", "decimal", "boolean")
+
+
+def _check_no_numbers(name: str, column: "pd.Series") -> None:
+    """Refuse text that stands among numbers, or that is numbers with a comma."""
+    import pandas as pd
+
+    values = column.dropna().astype(str)
+    commas = values.str.fullmatch(r"\s*[+-]?[\d.]*,\d+\s*")
+    if len(values) and commas.mean() > MIXED:
+        raise FltnbError(
+            f"Column {name} holds numbers with a comma, such as {values.iloc[0]}: read "
+            'them with decimal="," (and thousands=".").'
+        )
+    is_number = pd.to_numeric(values, errors="coerce").notna()
+    share = is_number.mean() if len(values) else 0.0
+    if MIXED <= share < 1:
+        odd = values[~is_number].iloc[0]
+        raise FltnbError(
+            f"Column {name} holds text among numbers, such as {odd!r}: mend it, or "
+            "name what means a gap by na_values."
+        )
+
+
+def _as_numbers(column: "pd.Series") -> np.ndarray:
+    """Return a column as float64, gaps as NaN, or refuse it."""
+    import pandas as pd
+    from pandas.api.types import is_numeric_dtype
+
+    if not is_numeric_dtype(column):
+        try:
+            column = pd.to_numeric(column)
+        except (TypeError, ValueError) as error:
+            raise FltnbError(
+                f"Column {column.name} must hold numbers ({error})."
+            ) from error
+    if column.isna().any():
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return as_float64(column.to_numpy(), f"Column {column.name}")
+
+
+def _texts(column: "pd.Series") -> np.ndarray:
+    """Return a column as text (n,), gaps as a category of their own."""
+    filled = column.astype(object).where(column.notna(), MISSING)
+    return np.array([str(value).strip() for value in filled], dtype=object)
+
+
+def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
+    """Return a table whose columns have names, each once, as text without blanks.
+
+    FltnbError, calling it ``what``: two columns have one name, or names have parts.
+    """
+    if table.columns.nlevels > 1:
+        raise FltnbError(
+            f"{what} has column names of several levels: join them to one text each."
+        )
+    names = [str(name).strip() for name in table.columns]
+    check_once(names, what)
+    return table.set_axis(names, axis="columns")
+
+
+def check_once(names: Sequence[str], what: str) -> None:
+    """Refuse names that occur twice: which column is meant could only be guessed."""
+    counts = Counter(names)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise FltnbError(
+            f"{what} has the column(s) {some(twice)} more than once: name or drop them."
+        )

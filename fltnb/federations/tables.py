@@ -1,0 +1,408 @@
+"""Tables as files and frames: read without silent repairs, owners and classes as text.
+
+pandas repairs much without a word: a name that occurs twice becomes ``label.1``, rows
+that are too short are filled up, ``007`` and ``7`` become one number, and ``NA`` a gap.
+Here each of these is refused, or read as it stands.
+"""
+
+import csv
+import inspect
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import FltnbError
+from .preprocessing import check_once, named, some
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Options of pandas.read_csv that decide what the header is.
+HEADER_OPTIONS = (
+    "sep",
+    "delimiter",
+    "encoding",
+    "encoding_errors",
+    "quotechar",
+    "quoting",
+    "doublequote",
+    "escapechar",
+    "comment",
+    "skiprows",
+    "skip_blank_lines",
+    "skipinitialspace",
+    "compression",
+    "lineterminator",
+    "dialect",
+    "engine",
+)
+# Those with which lines of the file can still be counted.
+COUNTABLE = ("sep", "delimiter", "encoding", "quotechar", "decimal", "thousands")
+COUNTABLE += ("na_values", "dtype", "low_memory", "converters", "usecols", "index_col")
+REFUSED = {
+    "chunksize": "the whole table is needed at once",
+    "iterator": "the whole table is needed at once",
+}
+MARK = "="  # before names while they are read
+WHOLE = re.compile(r"[+-]?\d+")
+
+
+class Rows(NamedTuple):
+    """The rows of a table that a federation is made of."""
+
+    table: "pd.DataFrame"  # columns named, each once
+    owners: np.ndarray  # (N,), text
+    labels: np.ndarray  # (N,), text; float64 where numbers are predicted
+    features: list[str]
+    place: "Places"
+
+    def check_gaps(self) -> None:
+        """Refuse gaps in the features, where nothing will fill them."""
+        gaps = self.table[self.features].isna()
+        if gaps.any(axis=None):
+            columns = [name for name in self.features if gaps[name].any()]
+            rows = np.flatnonzero(gaps.any(axis=1))
+            raise FltnbError(
+                f"{self.place.what} has gaps in {some(columns)} "
+                f"({self.place.of(rows)}): fill them, remove these rows, or have them "
+                'filled by preprocess="standard".'
+            )
+
+
+def read_csv(
+    file: Path, texts: Sequence[str], options: Mapping[str, Any]
+) -> "pd.DataFrame":
+    """Read a CSV file by pandas; the columns ``texts`` as they stand, without blanks.
+
+    ``options`` are those of ``pandas.read_csv``. FltnbError: the file is none, or
+    pandas would have repaired it.
+    """
+    import pandas as pd
+
+    for name, why in REFUSED.items():
+        if name in options:
+            raise FltnbError(f"{name} cannot be given to from_csv: {why}.")
+    options = dict(options)
+    if "engine" not in options:
+        options.setdefault("low_memory", False)  # one type a column
+    converters = dict(options.pop("converters", None) or {})
+    try:
+        header = _header(file, options)
+        if header is not None:
+            check_once([name.strip() for name in header], file.name)
+        kept = [
+            name for name in _as_read(texts, header, options) if name not in converters
+        ]
+        converters |= dict.fromkeys(kept, _marked)
+        table = pd.read_csv(file, converters=converters, **options)
+    except FltnbError:
+        raise
+    except (OSError, ValueError, TypeError, csv.Error, LookupError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise FltnbError(
+            f"{file} cannot be read as CSV ({reason}): save it as UTF-8 with commas, "
+            "or give pandas' options, such as sep=';' or encoding='latin-1'."
+        ) from error
+    for name in kept:
+        if name in table:
+            table[name] = table[name].str.removeprefix(MARK)
+    _check_shape(table, file, options)
+    return table
+
+
+def _marked(text: str) -> str:
+    """Return a name so that pandas does not take NA, None or nothing for a gap."""
+    return MARK + text.strip()
+
+
+def pandas_options() -> set[str]:
+    """Names of the options of ``pandas.read_csv``."""
+    import pandas as pd
+
+    return set(inspect.signature(pd.read_csv).parameters) - {"filepath_or_buffer"}
+
+
+def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
+    """Return the names in the header as they stand; None where there is no header."""
+    import pandas as pd
+
+    line = options.get("header", "infer")
+    if line is None or not isinstance(line, (int, str)) or "names" in options:
+        return None
+    line = 0 if line == "infer" else line
+    kept = {name: options[name] for name in HEADER_OPTIONS if name in options}
+    top = pd.read_csv(
+        file, header=None, nrows=line + 1, dtype=str, keep_default_na=False, **kept
+    )
+    return [str(name) for name in top.iloc[line]]
+
+
+def _as_read(
+    texts: Sequence[str], header: list[str] | None, options: Mapping[str, Any]
+) -> list[str | int]:
+    """Return what pandas calls these columns: blanks stay, numbers without a header."""
+    if header is not None:
+        return [name for name in header if name.strip() in texts]
+    if options.get("header", "infer") is None and "names" not in options:
+        return [int(name) for name in texts if WHOLE.fullmatch(name)]
+    return list(texts)
+
+
+def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) -> None:
+    """Refuse a table of one column, columns without a name, and rows of two lengths."""
+    import pandas as pd
+
+    if len(table.columns) == 1:
+        raise FltnbError(
+            f"{file.name} has one column, {table.columns[0]}: save it with commas, or "
+            "give pandas' options, such as sep=';'."
+        )
+    # Where rows have more values than the header has names, pandas makes an index.
+    longer = not isinstance(table.index, pd.RangeIndex) and "index_col" not in options
+    bare = any(str(name).startswith("Unnamed: ") for name in table)
+    if longer or bare:
+        raise FltnbError(
+            f"{file.name} has columns without a name in its header: name or drop them; "
+            "index_col=0 leaves the first one out."
+        )
+    if not len(table) or not table.iloc[:, -1].isna().any():
+        return
+    lines = Lines.of(file, options, len(table))
+    if lines is not None:
+        short = np.flatnonzero(lines.lengths < lines.lengths.max())
+        if len(short):
+            raise FltnbError(
+                f"{file.name} has rows with fewer values than its header has names "
+                f"(lines {some(lines.starts[short])}): mend them."
+            )
+
+
+class Lines(NamedTuple):
+    """Where the rows of a file begin, as a text editor counts, and their lengths."""
+
+    starts: np.ndarray  # (N,), line numbers; the header's is left out
+    lengths: np.ndarray  # (N,), numbers of values
+
+    @classmethod
+    def of(cls, file: Path, options: Mapping[str, Any], n_rows: int) -> "Lines | None":
+        """Count the lines of a CSV file of so many rows; None where that is not sure.
+
+        Blank lines and line breaks inside quotes count as they do in an editor.
+        """
+        separator = options.get("sep", options.get("delimiter", ","))
+        separator = "," if separator is None else separator
+        plain = file.suffix.lower() in (".csv", ".tsv", ".txt")
+        if set(options) - set(COUNTABLE) or len(separator) != 1 or not plain:
+            return None
+        starts = []
+        lengths = []
+        encoding = options.get("encoding") or "utf-8-sig"
+        with file.open(encoding=encoding, newline="") as text:
+            reader = csv.reader(
+                text, delimiter=separator, quotechar=options.get("quotechar", '"')
+            )
+            before = 0
+            for values in reader:
+                if values:
+                    starts.append(before + 1)
+                    lengths.append(len(values))
+                before = reader.line_num
+        if len(starts) != n_rows + 1:
+            return None
+        return cls(np.array(starts[1:]), np.array(lengths[1:]))
+
+
+def read_parquet(file: Path) -> "pd.DataFrame":
+    """Read a Parquet file by pandas, or say what it takes."""
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(file)
+    except ImportError as error:
+        raise FltnbError(
+            f"Reading {file.name} takes a package that pandas reads Parquet with: "
+            "pip install pyarrow."
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise FltnbError(f"{file} cannot be read as Parquet ({reason}).") from error
+
+
+def existing(file: Path | str) -> Path:
+    """Return the path of a file, its ``~`` resolved; FltnbError: there is none."""
+    file = Path(file).expanduser()
+    if file.is_dir():
+        raise FltnbError(f"{file} is a folder: use from_folder.")
+    if not file.is_file():
+        raise FltnbError(f"There is no file {file}.")
+    return file
+
+
+def rows_of(
+    table: "pd.DataFrame",
+    keys: tuple[str, str],
+    features: Sequence[str] | None,
+    values: bool,
+    numeric_names: bool,
+    what: str,
+    lines: Lines | None = None,
+) -> Rows:
+    """Take a table apart: who holds each row, what is predicted, what from.
+
+    ``keys``: the columns of owners and labels; ``values``: labels are numbers to
+    predict; ``what``: the table's name in messages; ``lines``: of its file. FltnbError:
+    a column is missing, or a row has no owner or label.
+    """
+    table = named(table, what)
+    owner, label = (str(key).strip() for key in keys)
+    if owner == label:
+        raise FltnbError(
+            f"owner and label are both {owner!r}: name the column of each."
+        )
+    if isinstance(features, str):
+        raise FltnbError(f'features must be a list: ["{features}"].')
+    if features is None:
+        features = [name for name in table if name not in (owner, label)]
+    features = [str(name).strip() for name in features]
+    _check_columns(table, what, [owner, label], features)
+
+    place = Places(what, lines)
+    owners = _names(table[owner], numeric_names, place)
+    if values:
+        labels = _values(table[label], place)
+    else:
+        labels = _names(table[label], numeric_names, place)
+        _check_classes(labels, label, what)
+    if len(np.unique(owners)) == len(owners) > 1:
+        raise FltnbError(
+            f"Every row of {what} has another {owner}: owner must name the column that "
+            "says who holds a row."
+        )
+    return Rows(table, owners, labels, features, place)
+
+
+class Places(NamedTuple):
+    """Where rows are, for people."""
+
+    what: str
+    lines: Lines | None
+
+    def of(self, rows: np.ndarray) -> str:
+        """Say where these rows are."""
+        if self.lines is None:
+            return f"rows {some(rows)}, counted from 0"
+        return f"lines {some(self.lines.starts[rows])}"
+
+
+def _check_columns(
+    table: "pd.DataFrame", what: str, keys: list[str], features: list[str]
+) -> None:
+    """Refuse columns that are not there, and a table without rows or features."""
+    unknown = [name for name in keys + features if name not in table]
+    if unknown:
+        raise FltnbError(
+            f"{what} has no column {some(unknown)}; it has {some(list(table))}: "
+            "name the right ones with owner=, label= and features=."
+        )
+    if not len(table) or not features:
+        raise FltnbError(
+            f"{what} has {len(table)} rows and {len(features)} feature columns: "
+            "give some."
+        )
+    check_once(features, "features")
+    keyed = [name for name in features if name in keys]
+    if keyed:
+        raise FltnbError(
+            f"features hold {some(keyed)}, the owner or the label: leave that out."
+        )
+
+
+def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
+    """Return names as text (N,) without blanks around, gaps refused.
+
+    ``numeric``: they are numbers, so that 007 and 7 are one.
+    """
+    import pandas as pd
+
+    texts = np.array([text_of(value) for value in column], dtype=object)
+    missing = np.flatnonzero(column.isna().to_numpy() | (texts == ""))
+    if len(missing):
+        raise FltnbError(
+            f"{place.what} has gaps in {column.name} ({place.of(missing)}): fill them "
+            "or remove these rows; where NA is a name, read it as text."
+        )
+    if numeric:
+        try:
+            texts = np.array(
+                [text_of(one) for one in pd.to_numeric(texts)], dtype=object
+            )
+        except (TypeError, ValueError) as error:
+            raise FltnbError(
+                f"{column.name} of {place.what} holds more than numbers ({error}): "
+                "take numeric_names=False."
+            ) from error
+    return texts.astype(str)
+
+
+def text_of(value: Any) -> str:
+    """Return a name as text, blanks around it gone, accents in their one form.
+
+    Where there are gaps, pandas turns whole numbers to 7.0, which is 7.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return unicodedata.normalize("NFC", str(value)).strip()
+
+
+def _values(column: "pd.Series", place: Places) -> np.ndarray:
+    """Return numbers to predict, float64 (N,), or refuse gaps and text."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(column, errors="coerce")
+    missing = np.flatnonzero(numbers.isna())
+    if len(missing):
+        raise FltnbError(
+            f"{place.what} has gaps or text in {column.name} ({place.of(missing)}), "
+            "whose numbers are to be predicted: mend or remove these rows."
+        )
+    return numbers.to_numpy(dtype=np.float64)
+
+
+def classes_of(labels: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Return the names of classes that are no integers, and the number of each."""
+    texts = np.array([text_of(label) for label in labels])
+    _check_classes(texts, "labels", "the clients")
+    return numbered(texts)
+
+
+def _check_classes(labels: np.ndarray, name: str, what: str) -> None:
+    """Refuse decimal numbers as classes."""
+    different = np.unique(labels)
+    try:
+        numbers = different.astype(np.float64)
+    except ValueError:
+        return
+    finite = numbers[np.isfinite(numbers)]
+    if (finite % 1 != 0).any():
+        raise FltnbError(
+            f"Classes in {name} of {what} are decimal numbers: give whole numbers or "
+            'text, or predict the numbers themselves with targets="values".'
+        )
+
+
+def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Return the different names (N,) in order, and the place of each among them.
+
+    Names that are all whole numbers are in the order of these numbers, 9 before 10;
+    others in that of the alphabet.
+    """
+    different, place = np.unique(names, return_inverse=True)
+    if not all(WHOLE.fullmatch(name) for name in different):
+        return different.tolist(), place
+    order = sorted(range(len(different)), key=lambda i: (int(different[i]), i))
+    rank = np.argsort(order)
+    return [str(different[i]) for i in order], rank[place]

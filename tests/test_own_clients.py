@@ -1,0 +1,620 @@
+"""Own clients from tables, pictures, pairs and data sets: nothing is repaired, renamed
+or left out without a word.
+"""
+
+import json
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from toys import refused
+
+import fltnb as fl
+from fltnb.federations import preprocessing
+
+Federation = fl.Federation
+FOUR = "owner,label,a,b\n"
+
+
+def csv(folder, text, name="t.csv", encoding="utf-8"):
+    file = folder / name
+    file.write_bytes(text.encode(encoding))
+    return file
+
+
+def visits(n=60, seed=0):
+    """A table with gaps, text and numbers in different units."""
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "hospital": rng.choice(["AKH Wien", "Graz", "Linz"], n),
+            "outcome": rng.choice(["home", "ward"], n),
+            "age": rng.normal(60, 20, n),
+            "dose": rng.normal(1e-3, 1e-4, n),
+            "sex": rng.choice(["f", "m"], n),
+        }
+    )
+    table.loc[::7, "age"] = np.nan
+    table.loc[::11, "sex"] = None
+    return table
+
+
+def test_owners_and_classes_of_a_table_are_text(tmp_path):
+    rows = "".join(
+        f"{owner},{i % 2},{i},1\n" for owner in ("007", "7", "07") for i in range(4)
+    )
+    fed = Federation.from_csv(csv(tmp_path, FOUR + rows))
+    assert fed.names == ("007", "07", "7") and fed.sizes.tolist() == [3, 3, 3]
+    assert Federation.from_csv(tmp_path / "t.csv", numeric_names=True).names == ("7",)
+
+    rows = "".join(
+        f"{owner},{label},{i},1\n"
+        for owner in ("NA", "None")
+        for i, label in enumerate(["01", "1", "null", "1e3"] * 2)
+    )
+    fed = Federation.from_csv(csv(tmp_path, FOUR + rows))
+    assert fed.names == ("NA", "None") and fed.class_names == ("01", "1", "1e3", "null")
+    # blanks around a name are no part of it; an accent has one form
+    rows = "".join(
+        f"{owner},0,{i},1\n"
+        for owner in ("Linz", "Linz ", " Linz", "Jose\u0301", "Jos\u00e9")
+        for i in range(2)
+    )
+    assert Federation.from_csv(csv(tmp_path, FOUR + rows)).names == (
+        "Jos\u00e9",
+        "Linz",
+    )
+    # numbers are in the order of numbers, and stay text
+    rows = "".join(f"{owner},{owner},{owner},1\n" * 2 for owner in range(12))
+    fed = Federation.from_csv(csv(tmp_path, FOUR + rows))
+    assert fed.names == tuple(map(str, range(12))) == fed.class_names
+
+
+def test_a_long_table_has_one_type_a_column(tmp_path):
+    labels = [str(i % 10) for i in range(1000)] + ["a", "b"] * 500
+    wide = pd.DataFrame(np.random.default_rng(0).normal(size=(2000, 400)))
+    wide.insert(0, "label", labels)
+    wide.insert(0, "owner", np.arange(2000) // 500)
+    wide.to_csv(tmp_path / "t.csv", index=False)
+    fed = Federation.from_csv(tmp_path / "t.csv")
+    assert fed.class_names == (*"0123456789", "a", "b") and fed.names == (*"0123",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "owner,label,a,label\nx,0,1,2\nx,1,2,3\n",
+            "t.csv has the column.s. label more than once",
+        ),
+        (
+            "owner,label,a,a \nx,0,1,2\nx,1,2,3\n",
+            "t.csv has the column.s. a more than once",
+        ),
+        ("owner,owner,label,a\nx,0,1,2\nx,1,2,3\n", "column.s. owner more than once"),
+        (FOUR + "x,0,1\nx,1,2,3\n", r"fewer values than its header .* .lines 2."),
+        (FOUR + "x,0,1,2\n\n\nx,1,2\n", r"fewer values than its header .* .lines 5."),
+        (FOUR + "x,0,1,2,9\nx,1,2,3,9\n", "columns without a name in its header"),
+        (FOUR + 'x,0,1,2\n,1,"2\n",3\n', r"t.csv has gaps in owner .lines 3."),
+        (FOUR + '"x\ny",0,1,2\n\n,1,2,3\n', r"t.csv has gaps in owner .lines 5."),
+        (FOUR + "x,0,1,2\nx, ,1,2\n", r"gaps in label .lines 3."),
+        (
+            FOUR + 'x,0,"1,5",2\nx,1,"2,5",3\n',
+            r'Column a holds numbers with a comma, such as 1,5: .*decimal=","',
+        ),
+        (
+            FOUR + "x,0,1,2\nx,1,2,3\nx,1,2,3\nx,0,?,1\n",
+            r"Column a holds text among numbers, such as '\?'",
+        ),
+        (FOUR + "x,0,1,2\ny,1,2,3\nz,1,2,3\n", "Every row of t.csv has another owner"),
+        (
+            FOUR + "x,0.5,1,2\nx,1,2,3\n",
+            "Classes in label of t.csv are decimal numbers",
+        ),
+        (FOUR + "x,0,1,2\nx,1,inf,3\nx,1,inf,3\n", "NaN or infinite"),
+    ],
+)
+def test_a_table_is_not_repaired(tmp_path, text, says):
+    refused(says, Federation.from_csv, csv(tmp_path, text))
+
+
+def test_gaps_are_found_by_line_where_nothing_fills_them(tmp_path):
+    file = csv(tmp_path, FOUR + 'x,0,1,2\n"x",1,,3\n\nx,1,"",3\n')
+    refused("gaps in a .lines 3, 5.", Federation.from_csv, file, preprocess=None)
+    # the median of the training rows, whatever these are
+    x = Federation.from_csv(file).images[:, 0]
+    assert np.isfinite(x).all()
+
+
+def test_options_of_pandas_pass_through(tmp_path, monkeypatch):
+    text = "nr;owner;label;größe\n1;a;ja;1,5\n2;a;nein;2,5\n3;b;ja;-\n4;b;nein;0,5\n"
+    file = csv(tmp_path, text, encoding="latin-1")
+    options = {"sep": ";", "encoding": "latin-1", "decimal": ",", "index_col": 0}
+    fed = Federation.from_csv(file, **options, na_values=["-"])
+    assert fed.preprocessing.columns == ("größe",) and fed.names == ("a", "b")
+    refused("cannot be read as CSV .*encoding='latin-1'", Federation.from_csv, file)
+    refused("chunksize cannot be given", Federation.from_csv, file, chunksize=10)
+    refused(
+        "Unknown option of from_csv 'sepp': .* or one of pandas.read_csv",
+        Federation.from_csv,
+        file,
+        sepp=";",
+    )
+    refused(
+        "standardise has become preprocess",
+        Federation.from_csv,
+        file,
+        standardise=False,
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Federation.from_csv("~/t.csv", **options, na_values=["-"]).n_clients == 2
+    bare = csv(tmp_path, "x,0,1.0\nx,1,2.0\ny,0,4.0\ny,1,3.0\n", "bare.csv")
+    fed = Federation.from_csv(bare, 0, 1, header=None, preprocess=None)
+    assert fed.names == ("x", "y") and sorted(fed.images.ravel()) == [1, 2, 3, 4]
+
+
+def test_a_table_is_prepared_as_scikit_learn_does_on_training_rows():
+    table = visits()
+    fed = Federation.from_frame(table, "hospital", "outcome", seed=3)
+    train = np.sort(np.concatenate(fed.train))
+    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    texts = make_pipeline(
+        SimpleImputer(strategy="constant", fill_value=preprocessing.MISSING),
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+    )
+    features = table[["age", "dose", "sex"]].astype({"sex": object})
+    features["sex"] = features["sex"].where(features["sex"].notna(), None)
+    theirs = ColumnTransformer(
+        [
+            ("numbers", numbers, make_column_selector(dtype_include=float)),
+            ("texts", texts.set_params(simpleimputer__missing_values=None), ["sex"]),
+        ]
+    ).fit(features.iloc[train])
+    np.testing.assert_allclose(fed.images, theirs.transform(features), atol=1e-6)
+    assert fed.images.dtype == np.float32
+    assert fed.preprocessing.names == ("age", "dose", "sex=(missing)", "sex=f", "sex=m")
+    # the training rows alone: another test row changes nothing
+    other = table.copy()
+    other.loc[fed.test[0], "age"] = 1e6
+    again = Federation.from_frame(other, "hospital", "outcome", seed=3)
+    assert again.preprocessing.to_dict() == fed.preprocessing.to_dict()
+
+
+def test_newcomers_rows_are_prepared_as_the_training_rows():
+    table = visits()
+    fed = Federation.from_frame(table, "hospital", "outcome")
+    fitted = fed.preprocessing
+    kept = preprocessing.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    newcomers = visits(20, seed=5)
+    newcomers.loc[3, "sex"] = "x"  # a category that nobody has seen
+    features = newcomers[["age", "dose", "sex"]]
+    x = fitted.transform(newcomers)
+    assert x.dtype == np.float32 and x.shape == (20, 5) and (x[3, 2:] == 0).all()
+    for rows in (newcomers[["sex", "hospital", "dose", "age"]], features.to_numpy()):
+        assert np.array_equal(kept.transform(rows), x)
+    same = Federation.from_frame(table, "hospital", "outcome")
+    assert np.array_equal(fitted.transform(table), same.images)
+    refused("lacks the column.s. dose", kept.transform, newcomers.drop(columns="dose"))
+    refused(
+        "has the column.s. weight, which", kept.transform, newcomers.assign(weight=1)
+    )
+    refused("the 3 columns age, dose, sex, not the shape", kept.transform, np.eye(4))
+    refused(
+        "Column dose must hold numbers", kept.transform, newcomers.assign(dose="much")
+    )
+    refused(
+        "Rows 2, .*NaN or infinite",
+        kept.transform,
+        newcomers.assign(dose=[1, 2, np.inf] + [0] * 17),
+    )
+    refused("it needs format 1", preprocessing.from_dict, {"format": 2})
+    # for a second federation
+    second = Federation.from_frame(newcomers, "hospital", "outcome", preprocess=kept)
+    assert np.array_equal(second.images, x)
+
+
+def test_preprocess_none_and_of_ones_own():
+    table = visits()[["hospital", "outcome", "dose"]]
+    fed = Federation.from_frame(table, "hospital", "outcome", preprocess=None)
+    assert np.array_equal(fed.images[:, 0], table["dose"].astype(np.float32))
+    own = Federation.from_frame(
+        table, "hospital", "outcome", preprocess=StandardScaler()
+    )
+    standard = Federation.from_frame(table, "hospital", "outcome")
+    np.testing.assert_allclose(own.images, standard.images, atol=1e-5)
+    refused("StandardScaler is a transformer of your own", own.preprocessing.to_dict)
+    wrong = {"owner": "hospital", "label": "outcome"}
+    refused(
+        "Features sex hold text",
+        Federation.from_frame,
+        visits()[["hospital", "outcome", "sex"]].dropna(),
+        **wrong,
+        preprocess=None,
+    )
+    refused(
+        "preprocess must be", Federation.from_frame, table, **wrong, preprocess="scale"
+    )
+    refused("takes a pandas DataFrame, not ndarray", Federation.from_frame, np.eye(3))
+    twice = pd.concat([table, table[["dose"]]], axis=1)
+    refused(
+        "The table has the column.s. dose more than once",
+        Federation.from_frame,
+        twice,
+        **wrong,
+    )
+    free = visits().assign(note=[f"note {i}" for i in range(60)])
+    refused("Column note has .* different texts", Federation.from_frame, free, **wrong)
+    day = visits().assign(day=pd.Timestamp("2024-01-01"))
+    refused("Column day holds dates", Federation.from_frame, day, **wrong)
+    big = table.assign(dose=2**60 + np.arange(60))
+    refused("lose their last digits", Federation.from_frame, big, **wrong)
+
+
+def test_values_to_predict():
+    table = visits().assign(days=np.linspace(0, 10, 60))
+    fed = Federation.from_frame(
+        table, "hospital", "days", ["age", "dose"], targets="values"
+    )
+    assert fed.targets == "values" and fed.n_classes == 1 and fed.class_names == ()
+    assert fed.labels.dtype == np.float32
+    np.testing.assert_allclose(fed.labels, table["days"], rtol=1e-6)
+    assert {"mean", "deviation", "name"} <= set(fed.summary()) and "values" in repr(fed)
+    refused("has numbers to predict, not classes", fed.label_counts)
+    refused(
+        "gaps or text in outcome",
+        Federation.from_frame,
+        table,
+        "hospital",
+        "outcome",
+        targets="values",
+    )
+    x, ids = np.eye(6), [0] * 6
+    fed = Federation.from_arrays(x, np.arange(6.0) / 2, ids, targets="values")
+    assert fed.labels.tolist() == [0, 0.5, 1, 1.5, 2, 2.5]
+    refused("hold NaN", Federation.from_arrays, x, [np.nan] * 6, ids, targets="values")
+    refused(
+        "become 1 as float32",
+        Federation.from_arrays,
+        x,
+        1e9 + np.arange(6),
+        ids,
+        targets="values",
+    )
+    refused(
+        "Unknown kind of targets 'numbers'",
+        Federation.from_arrays,
+        x,
+        ids,
+        ids,
+        targets="numbers",
+    )
+
+
+def test_tokens_and_sequences_are_inputs_as_they_are():
+    tokens = np.arange(12, dtype=np.int32).reshape(4, 3)
+    fed = Federation.from_arrays(tokens, [0, 1, 0, 1], [0, 0, 1, 1])
+    x, _ = fed.client(0)
+    assert x.dtype == np.int64 and fed.input_shape == (3,) and fed.layout == "tokens"
+    assert x[0].tolist() in tokens.tolist()
+    steps = np.zeros((4, 5, 2))
+    fed = Federation.from_arrays(steps, [0, 1, 0, 1], [0, 0, 1, 1], layout="sequences")
+    assert fed.client(1)[0].shape == (1, 5, 2) and fed.input_shape == (5, 2)
+    refused(
+        "Tokens are counted from 0", Federation.from_arrays, -tokens, [0] * 4, [0] * 4
+    )
+    refused(
+        r"Sequences must have shape \(N, L, D\)",
+        Federation.from_arrays,
+        np.eye(4),
+        [0] * 4,
+        [0] * 4,
+        layout="sequences",
+    )
+    refused(
+        "Unknown layout 'text'",
+        Federation.from_arrays,
+        tokens,
+        [0] * 4,
+        [0] * 4,
+        layout="text",
+    )
+
+
+def test_clients_have_names(tmp_path):
+    fed = Federation.from_frame(visits(), "hospital", "outcome")
+    assert fed.names == ("AKH Wien", "Graz", "Linz") and fed.place("Graz") == 1
+    assert np.array_equal(fed.client("Linz")[0], fed.client(2)[0])
+    assert fed.summary()["name"].tolist() == list(fed.names)
+    refused(
+        "no client 'Wels': this federation has AKH Wien, Graz, Linz", fed.client, "Wels"
+    )
+    for wrong in (3, -1, 1.5, None, True):
+        refused("There is no client", fed.client, wrong)
+    known = {"Graz": "b", "Linz": "a", "AKH Wien": "a"}
+    fed = Federation.from_frame(visits(), "hospital", "outcome", clusters=known)
+    assert fed.clusters.tolist() == [0, 1, 0]
+    refused(
+        "clusters has none of .*Linz",
+        Federation.from_frame,
+        visits(),
+        "hospital",
+        "outcome",
+        clusters={"Graz": 1, "AKH Wien": 0},
+    )
+    nameless = fl.federations.build(
+        {"kind": "dirichlet", "dataset": "digits", "n_clients": 3, "alpha": 1.0}
+    )
+    assert nameless.names == ("0", "1", "2") and nameless.place("2") == 2
+    changing = fl.federations.with_events(fed, [{"round": 2, "join": 1}])
+    first, last = (phase.fed for phase in changing.phases)
+    assert first.names == last.names[:2] and sorted(last.names) == list(fed.names)
+    for name in last.names:
+        assert np.array_equal(last.client(name)[0], fed.client(name)[0])
+
+
+def test_clients_of_too_few_samples_are_left_out_in_words():
+    ids = ["a"] * 5 + ["b"] + ["c"] * 4
+    x, y = np.eye(10), [0, 1] * 5
+    refused(
+        "Client b has a single sample: .*min_samples=2",
+        Federation.from_arrays,
+        x,
+        y,
+        ids,
+    )
+    with pytest.warns(UserWarning, match="fewer than 2 samples: b"):
+        fed = Federation.from_arrays(x, y, ids, min_samples=2, clusters=[0, 1, 2])
+    assert fed.names == ("a", "c") and fed.clusters.tolist() == [0, 1]
+    assert "fewer than 2 samples: b" in repr(fed) and len(fed.notes) == 1
+    assert sorted(np.concatenate([*fed.train, *fed.test])) == [*range(5), *range(6, 10)]
+    refused(
+        "No client has 9 samples, the most 5",
+        Federation.from_arrays,
+        x,
+        y,
+        ids,
+        min_samples=9,
+    )
+
+
+class Pairs:
+    """A map-style data set."""
+
+    def __init__(self, n, seed):
+        self.x = torch.randn(n, 3, 6, 6, generator=torch.Generator().manual_seed(seed))
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i], i % 2
+
+
+class Partitions:
+    """As Flower Datasets' federated data set: tables of columns."""
+
+    num_partitions = 3
+
+    def load_partition(self, i):
+        pixels = np.full((8, 8), 60 * i, dtype=np.uint8)
+        columns = {"image": [Image.fromarray(pixels)] * 6, "label": [0, 1] * 3}
+        columns |= {"a": [float(i)] * 6, "b": [1.0] * 6}
+        names = {"label": SimpleNamespace(names=["cat", "dog"])}
+        features = dict.fromkeys(columns) | names
+
+        class Table:
+            def __getitem__(self, name):
+                return columns[name]
+
+        table = Table()
+        table.features, table.column_names = features, list(columns)
+        return table
+
+
+def test_clients_as_others_have_them():
+    x, y = np.arange(24.0).reshape(6, 4), np.array([0, 1] * 3)
+    fed = Federation.from_clients([(x, y), (x + 1, y)], names=["B", "A"])
+    assert fed.names == ("B", "A")  # in the order given
+    assert fed.client("A")[0][0, 0, 0, 0] % 4 == 1
+    fed = Federation.from_clients({"n": (torch.ones(4, 2), ["x", "y"] * 2)})
+    assert fed.names == ("n",) and fed.class_names == ("x", "y")
+
+    fed = Federation.from_clients([Pairs(8, 0), Pairs(6, 1)], test_fraction=0.5)
+    assert fed.input_shape == (3, 6, 6) and fed.sizes.tolist() == [4, 3]
+    first = Pairs(8, 0).x[fed.train[0]].numpy()
+    assert np.array_equal(fed.client(0)[0], first)
+    subset = torch.utils.data.Subset(Pairs(8, 0), [0, 1, 2, 3])
+    assert Federation.from_clients([subset]).n_clients == 1
+
+    fed = Federation.from_clients(Partitions(), x="image")
+    assert fed.n_clients == 3 and fed.class_names == ("cat", "dog")
+    assert fed.images.dtype == np.uint8 and fed.images[-1, 0, 0] == 120
+    fed = Federation.from_clients(Partitions(), x=["a", "b"], n_clients=2)
+    assert fed.images.shape == (12, 2) and fed.n_clients == 2
+    refused(
+        "no column pixels; it has image, label",
+        Federation.from_clients,
+        Partitions(),
+        x="pixels",
+    )
+    refused(
+        "several columns, image, a, b, not all", Federation.from_clients, Partitions()
+    )
+    refused(
+        "of shape .3,., client 0 of .4,.",
+        Federation.from_clients,
+        [(x, y), (x[:, :3], y)],
+    )
+    refused("one label for each sample", Federation.from_clients, [(x, y[:3])])
+    refused(
+        "Two clients are called 'A'", Federation.from_clients, [(x, y)] * 2, ["A", "A"]
+    )
+    refused("Clients must be a list or dict", Federation.from_clients, 3)
+    refused("Client 0 has a int", Federation.from_clients, [3])
+
+
+def test_arrays_as_they_come():
+    y, ids = [0, 1] * 20, [0] * 40
+    make = Federation.from_arrays
+    refused(
+        "40 different values of column 0 become 1 .*subtract 1700000000 ",
+        make,
+        1.7e9 + np.arange(40.0)[:, None],
+        y,
+        ids,
+    )
+    refused(
+        "10 different values of column 1",
+        make,
+        np.column_stack([np.eye(10)[0], 2.0**24 + np.arange(10)]),
+        y[:10],
+        ids[:10],
+    )
+    refused(
+        "different values",
+        make,
+        1e6 + np.random.default_rng(0).normal(scale=1e-3, size=(40, 1)),
+        y,
+        ids,
+    )
+    make(np.random.default_rng(0).normal(size=(40, 3)) * 1e12, y, ids)
+    make(1.7e9 + 86400.0 * np.arange(40)[:, None], y, ids)
+    masked = np.ma.masked_less(np.eye(40), 0.5)
+    refused("Samples hold masked values", make, masked, y, ids)
+    assert make(np.ma.masked_less(np.eye(40), 0.0), y, ids).n_clients == 1
+    weights = torch.eye(40, requires_grad=True)
+    for tensor in (weights, torch.eye(40, dtype=torch.bfloat16), list(weights)):
+        assert np.array_equal(make(tensor, torch.tensor(y), ids).images, np.eye(40))
+    refused("dense one of numbers", make, torch.eye(40).to_sparse(), y, ids)
+    refused("client_ids mix values", make, np.eye(4), [0] * 4, [1, "1", 1, "1"])
+    assert make(np.eye(4), [0] * 4, ["a", "a ", "b", " b"]).names == ("a", "b")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    def paint(place, colour=(200, 30, 30), **options):
+        file = tmp_path / "photos" / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        picture = np.zeros((8, 12, len(colour)), dtype=np.uint8)
+        picture[:4] = colour
+        if len(colour) == 4:
+            picture[..., 3] = colour[3]
+        Image.fromarray(picture).save(file, **options)
+        return file
+
+    for owner in ("anna", "ben"):
+        for i in range(4):
+            paint(f"{owner}/c{i % 2}/{i}.png")
+    paint.folder = tmp_path / "photos"
+    return paint
+
+
+def test_what_is_no_picture_of_a_client_is_left_out_in_words(photos):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clean = Federation.from_folder(photos.folder, 8)
+    photos("anna/.ipynb_checkpoints/1.png")
+    photos("__MACOSX/c0/1.png")
+    photos("@eaDir/c0/1.png")
+    photos("anna/c0/._0.png")
+    for place in ("carla/c0/1.HEIC", "carla/c1/2.heic", "anna/c0/notes.txt"):
+        (photos.folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (photos.folder / place).write_bytes(b"?")
+    (photos.folder / "dora").mkdir()
+    with pytest.warns(UserWarning) as said:
+        fed = Federation.from_folder(photos.folder, 8)
+    assert fed.class_names == ("c0", "c1") and fed.names == ("anna", "ben")
+    assert fed.fingerprint() == clean.fingerprint()
+    text = " ".join(fed.notes)
+    for word in (
+        ".ipynb_checkpoints",
+        "__MACOSX",
+        "@eaDir",
+        "._0.png",
+        ".heic (2)",
+        ".txt (1)",
+        "picture that can be read: carla",
+        "empty folder: dora",
+    ):
+        assert word in text
+    assert {str(one.message) for one in said} == set(fed.notes)
+    assert fed.summary().attrs["notes"] == list(fed.notes)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_seen_as_a_viewer_shows_them(photos, orientation):
+    """The same scene, stored turned or mirrored, with the tag that turns it back."""
+    back = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,  # stored so, shown turned by 270 degrees
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for suffix in (".png", ".webp", ".tif"):
+        file = photos.folder / f"anna/c0/1{suffix}"
+        with Image.open(photos.folder / "anna/c0/0.png") as image:
+            stored = image.copy()
+        if orientation in back:
+            stored = stored.transpose(back[orientation])
+        lossless = {"lossless": True} if suffix == ".webp" else {}
+        stored.save(file, exif=exif, **lossless)
+        read = fl.data.images.read_picture(file, 8, "BILINEAR")
+        plain = fl.data.images.read_picture(
+            photos.folder / "anna/c0/0.png", 8, "BILINEAR"
+        )
+        assert np.array_equal(read, plain), (orientation, suffix)
+
+
+def test_transparent_pictures_lie_on_the_background(photos):
+    read = fl.data.images.read_picture
+    clear = photos("anna/c0/clear.png", (10, 20, 30, 0))
+    assert (read(clear, 4, "BILINEAR") == 255).all()
+    black = read(clear, 4, "BILINEAR", background="black")
+    assert (black == 0).all()
+    grey = Image.fromarray(np.zeros((4, 4), np.uint8))
+    grey.save(photos.folder / "grey.png", transparency=0)
+    assert (read(photos.folder / "grey.png", 4, "BILINEAR", "L") == 255).all()
+    (photos.folder / "grey.png").unlink()
+    refused(
+        "Unknown background 'whit'",
+        Federation.from_folder,
+        photos.folder,
+        8,
+        background="whit",
+    )
+
+
+def test_pictures_that_cannot_be_read_are_named(photos, monkeypatch):
+    file = photos("anna/c0/0.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 40)
+    refused(
+        "anna/c0/0.png is too large a picture", Federation.from_folder, photos.folder, 8
+    )
+    monkeypatch.undo()
+    for content in (b"", b"GIF89a", file.read_bytes()[:50]):
+        file.write_bytes(content)
+        refused(
+            "anna/c0/0.png cannot be read as a picture",
+            Federation.from_folder,
+            photos.folder,
+            8,
+        )
+    frames = [Image.new("L", (4, 4), colour) for colour in (0, 200)]
+    frames[0].save(
+        photos.folder / "anna/c0/2.gif", save_all=True, append_images=frames[1:]
+    )
+    photos("anna/c0/0.png")
+    refused("2.gif holds 2 pictures", Federation.from_folder, photos.folder, 8)
