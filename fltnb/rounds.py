@@ -46,7 +46,7 @@ __all__ = [
 def run(  # noqa: PLR0913
     method: Method,
     fed: Federation,
-    model: str = "mlp",
+    model: Any = "mlp",
     rounds: Count = 20,
     local_epochs: int = 1,
     participation: Annotated[float, Within(high=1.0, above=True)] = 0.2,
@@ -78,8 +78,9 @@ def run(  # noqa: PLR0913
         One that changes (:func:`fltnb.federations.with_events`) does so before the
         rounds it names: each round draws from, and evaluates, the clients that are
         there, on the data they hold then.
-    model : str
-        A name of :data:`fltnb.models.NAMES`.
+    model : str, nn.Module or function
+        A name of :data:`fltnb.models.NAMES`, or a network of your own, as
+        :func:`fltnb.models.own` says.
     rounds, local_epochs, participation, batch_size
         Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B.
     lr, momentum, weight_decay, proximal
@@ -119,10 +120,10 @@ def run(  # noqa: PLR0913
         "method": method.settings(),
         "federation": fed.settings,
         "data": fed.fingerprint(),
-        "model": model,
+        "model": model if isinstance(model, str) else net.settings(spec.seed),
     }
     settings = plain(settings) | numbers
-    context = Context(spec.seed, cache, progress, n_jobs)
+    context = Context(spec.seed, cache, progress, n_jobs, net)
 
     # NumPy in one thread, so that sums have one order on every machine and under every
     # scheduler
@@ -208,7 +209,7 @@ def _divergence(clients: np.ndarray, trained, round: int, rounds: int) -> str:
 
 
 def check(
-    method: Method, fed: Federation, model: str = "mlp", **numbers: Any
+    method: Method, fed: Federation, model: Any = "mlp", **numbers: Any
 ) -> tuple[TrainSpec, Model]:
     """Refuse what cannot run, before anything is computed.
 
@@ -241,12 +242,8 @@ def check(
     spec = TrainSpec(**training | own)
 
     _check_phases(method, fed, full["rounds"])
-    net = models.make(model, fed.input_shape, fed.n_classes)
-    if method.layered and net.large:
-        raise FltnbError(
-            f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: "
-            "choose another one."
-        )
+    net = models.shaped(model, fed)
+    method.check_model(net)
     for phase in phases(fed):
         method.check(phase.fed)
         net.check(phase.fed, spec.batch_size)

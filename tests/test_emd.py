@@ -403,7 +403,7 @@ class Walk:
     def __init__(self, method, fed, seed=0):
         self.method, self.fed, self.round = method, fed, 0
         self.net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
-        self.context = Context(seed)
+        self.context = Context(seed, model=self.net)
         self.state = method.start(fed, self.net, self.context)
         self.first = self.state.models[0].copy()
 

@@ -320,11 +320,12 @@ def test_training_equals_a_plain_loop_statistics_included(small, shape):
     with make_engine(fed, model, spec) as engine:
         assert engine.backend == "serial"
         out = engine.train(theta, [1, 0], [3, 1], round=4)
-        loaded = [value.clone() for value in engine.tensors]
+        loaded = [value.clone() for value in engine.trainer.tensors]
         seen = engine.evaluate(out.theta, [0, 1], [3, 1])
-        engine._load(out.theta[1])
+        engine.trainer.load(out.theta[1])
         assert all(
-            torch.equal(a, b) for a, b in zip(loaded, engine.tensors, strict=True)
+            torch.equal(a, b)
+            for a, b in zip(loaded, engine.trainer.tensors, strict=True)
         )  # nothing learnt from tests
     assert np.array_equal(theta, kept)
     for row, start, client in ((0, 1, 3), (1, 0, 1)):
@@ -426,7 +427,7 @@ def test_dropout_mixed_precision_and_threads(small):
     model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
     for n in (1, 2):
         with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
-            engine.module.register_forward_hook(
+            engine.trainer.module.register_forward_hook(
                 lambda *_: seen.append(torch.get_num_threads())
             )
             engine.evaluate(

@@ -48,12 +48,15 @@ class Context:
         Whether one-off work may show progress.
     n_jobs : int, optional
         Processes of one-off work.
+    model : Model, optional
+        The run's network.
     """
 
     seed: int
     cache: Callable[[dict, Callable[[], dict]], dict] | None = None
     progress: bool = False
     n_jobs: int | None = None
+    model: "Model | None" = None
 
 
 class _OldOptions:
@@ -93,7 +96,9 @@ class Method(_OldOptions):
         False where :meth:`evaluate` tests something else than the one model that a
         client is served.
     layered : bool
-        Whether it needs the list of layers that torchvision's networks lack.
+        Whether it needs the list of layers that only the papers' networks have.
+    headed : bool
+        Whether it looks at last layers, or at what they see.
     """
 
     state_type: ClassVar[type[State]] = State
@@ -101,6 +106,7 @@ class Method(_OldOptions):
     variant: ClassVar[Variant] = "as_written"
     tests_served = True
     layered = False
+    headed = False
     models_down = 1
     models_up = 1
 
@@ -154,6 +160,16 @@ class Method(_OldOptions):
             own = self.variant == "as_run" and "split" in vars(type(self))
             other = ", or take as_written" if own else ""
             check_validation(fed, type(self).__name__.removesuffix("AsRun"), other)
+
+    def check_model(self, model: "Model") -> None:
+        """Refuse a network without what the method looks at."""
+        if self.layered and not model.layers:
+            raise FltnbError(
+                f"{self.name} needs a network of fltnb.models.NAMES, not "
+                f"{model.name!r}: choose another one."
+            )
+        if self.headed:
+            assert model.head  # says what is wrong
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method.

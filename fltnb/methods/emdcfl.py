@@ -37,8 +37,7 @@ class EMDCFLState(State):
     ``reference`` (M,), NaN where not measured; ``tolerance`` used last; ``local`` (M,
     P): last trained models, while they are needed; ``present, trained, measured`` (M,):
     who took part in this round, in any, and in the clustering; ``again``: whether pairs
-    are measured anew; ``net``: the network's name; ``sent`` (2,): scalars moved up and
-    down.
+    are measured anew; ``sent`` (2,): scalars moved up and down.
     """
 
     relation: np.ndarray
@@ -50,7 +49,6 @@ class EMDCFLState(State):
     trained: np.ndarray
     measured: np.ndarray
     again: np.ndarray
-    net: np.ndarray
     sent: np.ndarray
     memory: None = None
 
@@ -80,6 +78,7 @@ class EMDCFL(Method):
     state_type = EMDCFLState
     name = "emdcfl"
     split = "val"
+    headed = True
 
     clusterer: EMDClustering | None = None
     rule: Literal["participants", "last_local"] = "participants"
@@ -120,7 +119,6 @@ class EMDCFL(Method):
             trained=nobody,
             measured=nobody,
             again=np.array(self.repeat),
-            net=np.array(model.name),
             sent=np.zeros(2, dtype=np.int64),
         )
 
@@ -180,9 +178,7 @@ class EMDCFL(Method):
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, under models trained last."""
-        from .. import models
-
-        net = models.make(str(state.net), fed.input_shape, fed.n_classes)
+        net = context.model
         others = _pairs(state.trained, new)
         clusterer = clone(self.clusterer)
         if clusterer.n_jobs is None:

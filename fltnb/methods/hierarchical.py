@@ -172,8 +172,7 @@ def shared_columns(model: "Model", shared: int | None) -> np.ndarray:
     """
     layer_of = []
     convolutions = []
-    for name, shape in model.shapes:
-        layer = name.split(".")[0]
+    for layer, (_, shape) in zip(model.layer_names, model.shapes, strict=True):
         layer_of.append(layer)
         if len(shape) == 4:
             convolutions.append(layer)

@@ -212,5 +212,5 @@ class FedDANE(FedAvg):
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients
-        plain.shift = dict(zip(clients.tolist(), shift, strict=True))
+        plain.trainer.shift = dict(zip(clients.tolist(), shift, strict=True))
         return state, plain.train(theta[None], np.zeros_like(clients), clients, round)

@@ -1,13 +1,16 @@
-"""The papers' networks by name, shaped by the data: :func:`make`.
+"""The papers' networks by name, shaped by the data (:func:`make`), and one's own.
 
 Images of less than 28 pixels on a side are padded before each convolution of ``lenet``,
 ``mnist_cnn`` and ``cnn_small`` ("same" size), else nothing would be left of an 8x8
 digit. Larger ones are not padded, as published.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from torch import nn
 
 from ..errors import FltnbError, choose
+from ..federations import Federation
 from . import vision
 from .base import (
     POOL,
@@ -22,6 +25,7 @@ from .base import (
     ReLU,
     Stage,
 )
+from .own import Own, OwnModel, own
 from .vision import STAGE, VISION_NAMES, StageModel, VisionModel
 
 __all__ = [
@@ -36,11 +40,15 @@ __all__ = [
     "Layer",
     "MaxPool",
     "Model",
+    "Own",
+    "OwnModel",
     "ReLU",
     "Stage",
     "StageModel",
     "VisionModel",
     "make",
+    "own",
+    "shaped",
     "vision",
 ]
 
@@ -122,6 +130,34 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
         layers.append(Dropout())
     layers.append(Dense(width, n_classes))
     return Model(name, shape, n_classes, tuple(layers))
+
+
+def shaped(
+    model: str | Model | Own | nn.Module | Callable[..., nn.Module],
+    fed: Federation,
+    n_outputs: int | None = None,
+) -> Model:
+    """Return a network for a federation's samples.
+
+    Parameters
+    ----------
+    model : str, nn.Module, function, Own or Model
+        A name for :func:`make`, or a network of one's own (:func:`own`).
+    fed : Federation
+    n_outputs : int, optional
+        By default one for each class.
+
+    Raises
+    ------
+    FltnbError
+        The network does not fit the samples (:meth:`OwnModel.of`).
+    """
+    if isinstance(model, Model):
+        return model
+    n_outputs = n_outputs or fed.n_classes
+    if isinstance(model, str):
+        return make(model, fed.input_shape, n_outputs)
+    return OwnModel.of(model, fed, n_outputs)
 
 
 def _convolutions(name: str, shape: tuple[int, ...]) -> list[Layer]:

@@ -103,7 +103,8 @@ class KeyedDropout(nn.Module):
     """Dropout whose mask is given from outside, so that all back ends drop the same.
 
     ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in
-    evaluation mode. ``p``: probability to drop.
+    evaluation mode. Without one, units are drawn as ``nn.Dropout`` does. ``p``:
+    probability to drop.
     """
 
     def __init__(self, p: float) -> None:
@@ -115,6 +116,8 @@ class KeyedDropout(nn.Module):
         """Apply the mask in training mode."""
         if not self.training:
             return x
+        if self.keep is None:
+            return functional.dropout(x, self.p)
         return x * (self.keep.to(x.dtype) / (1 - self.p))
 
 
@@ -128,6 +131,8 @@ class Model:
     layers: tuple[Layer, ...]
     # tensors of batch-norm statistics, running mean and variance for each such layer
     n_statistics: ClassVar = 0
+    # back ends that can train it, the fastest on a GPU last
+    backends: ClassVar[tuple[str, ...]] = ("serial", "pool", "stacked")
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -160,11 +165,8 @@ class Model:
 
     @property
     def large(self) -> bool:
-        """Whether this is one of torchvision's networks.
-
-        They have no list of layers and train in ``serial`` only.
-        """
-        return not self.layers
+        """Whether this is one of torchvision's networks, which train in ``serial``."""
+        return False
 
     @cached_property
     def convolutional(self) -> bool:
@@ -176,6 +178,16 @@ class Model:
         """Columns of ``theta`` that hold the last layer, weight and bias."""
         trained = len(self.sizes) - self.n_statistics
         return slice(sum(self.sizes[: trained - 2]), self.n_trainable)
+
+    @property
+    def head_weight(self) -> slice:
+        """Columns of ``theta`` that hold the last layer's weight, without its bias."""
+        return slice(self.head.start, self.head.stop - self.n_classes)
+
+    @property
+    def layer_names(self) -> list[str]:
+        """Name of the layer that each parameter tensor belongs to."""
+        return [name.split(".")[0] for name, _ in self.shapes]
 
     @property
     def n_features(self) -> int:
@@ -254,6 +266,15 @@ class Model:
         """
         with torch.random.fork_rng(devices=[]):
             return nn.Sequential(*map(_module, self.layers))
+
+    def tensors(self, module: nn.Module) -> list[torch.Tensor]:
+        """Return a module's tensors in the order of a row: parameters, statistics."""
+        buffers = [one for one in module.buffers() if one.is_floating_point()]
+        return [*module.parameters(), *buffers]
+
+    def applied(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        """Return a module's outputs (b, K) for a batch."""
+        return module(x)
 
     def unflatten(self, theta: torch.Tensor | np.ndarray) -> list[torch.Tensor]:
         """Return the parameter tensors of one flat vector (P,) as views of it."""

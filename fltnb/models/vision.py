@@ -13,6 +13,7 @@ import socket
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -110,6 +111,7 @@ class VisionModel(Model):
     """
 
     layers: tuple[Layer, ...] = ()
+    backends: ClassVar[tuple[str, ...]] = ("serial",)
 
     def __post_init__(self) -> None:
         channels, *sides = self.input_shape
@@ -120,6 +122,11 @@ class VisionModel(Model):
                 f"{least} x {least} pixels, not samples of {self.input_shape}: choose "
                 "another model, or larger images."
             )
+
+    @property
+    def large(self) -> bool:
+        """Whether this trains in the back end ``serial`` only."""
+        return True
 
     @property
     def architecture(self) -> str:

@@ -168,7 +168,7 @@ def moved(
     from ..training import make_engine
 
     spec, net = rounds.check(method, fed, **training)
-    context = Context(spec.seed)
+    context = Context(spec.seed, model=net)
     once = 0
     if hasattr(method, "encoder"):
         # fitted once, and then taken as it is by `start`

@@ -86,7 +86,9 @@ def make_engine(
     if device == "auto":
         device = _best_device(model, backend)
     if backend == "auto":
-        backend = "stacked" if device == "cuda" else "pool"
+        backend = "pool" if device == "cpu" else model.backends[-1]
+    if backend == "pool" and device != "cpu":
+        backend = "serial"
     if spec.precision == "bfloat16":
         _check_bfloat16(model, device)
 
@@ -113,10 +115,10 @@ def _check_place(model: Model, backend: Backend, device: Device) -> None:
             "The pool back end trains on the CPU: choose backend 'stacked' for device "
             "'cuda'."
         )
-    if model.large and backend in ("pool", "stacked"):
+    if backend not in ("auto", *model.backends):
         raise FltnbError(
-            f"Model {model.name!r} trains in the serial back end only, not in "
-            f"{backend!r}: choose 'auto'."
+            f"Model {model.name!r} trains in the {' or '.join(model.backends)} back end "
+            f"only, not in {backend!r}: choose 'auto'."
         )
 
 
@@ -144,7 +146,7 @@ def _check_bfloat16(model: Model, device: str) -> None:
             f"This {what} has no bfloat16 and would emulate it slowly: leave precision "
             "at 'float32'."
         )
-    if not model.large and not model.convolutional:
+    if model.layers and not model.convolutional:
         sentence = (
             f"Model {model.name!r} has no convolutions: precision 'bfloat16' changes "
             "nothing but the run's key."

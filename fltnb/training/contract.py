@@ -4,6 +4,7 @@ The random draws of a client's local training stand here too, so that all back e
 share them.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -126,7 +127,10 @@ def keep_masks(
 
 def validate(fed: Federation, model: Model) -> None:
     """Refuse a model of the wrong input shape or with too few classes (FltnbError)."""
-    if tuple(model.input_shape) != tuple(fed.input_shape):
+    # an own network may want samples in another form
+    if math.prod(model.input_shape) != math.prod(fed.input_shape) or (
+        model.layers and tuple(model.input_shape) != tuple(fed.input_shape)
+    ):
         raise FltnbError(
             f"Model {model.name!r} is for inputs of shape {tuple(model.input_shape)}, "
             f"but the federation's are {tuple(fed.input_shape)}: make it with "

@@ -30,6 +30,7 @@ from ..models import Model
 from ..models.base import threads
 from .contract import Engine, Trained, TrainSpec
 from .evaluation import score
+from .module import ModuleTrainer
 from .samples import Samples, tensor
 from .steps import LeanTrainer
 
@@ -117,7 +118,8 @@ class _Worker:
         self.samples = Samples(**samples)
         self.model = setup.model
         self.kernels = setup.spec.kernels
-        self.trainer = LeanTrainer(setup.model, setup.spec, self.samples)
+        kind = LeanTrainer if setup.model.layers else ModuleTrainer
+        self.trainer = kind(setup.model, setup.spec, self.samples)
         self.thetas = setup.thetas.array()
         self.outputs = setup.outputs.array()[number]
         dtype = getattr(torch, setup.spec.dtype)
@@ -141,11 +143,15 @@ class _Worker:
     def score(
         self, slot: int, split: str, client: int, start: int, stop: int
     ) -> tuple[int, float]:
+        index = self.samples.splits[split][client][start:stop]
+        if isinstance(self.trainer, ModuleTrainer):
+            outputs = self.trainer.served(self.thetas[slot])
+            return score(outputs, *self.trainer.batch(index))
+
         # Sums may vary with the alignment of their operands, so the model is copied to
         # memory that torch aligned.
         self.theta.copy_(tensor(self.thetas[slot]))
         params = self.model.unflatten(self.theta)
-        index = self.samples.splits[split][client][start:stop]
         x = self.samples.inputs(index, self.theta.dtype)
         y = self.samples.targets(index)
         return score(lambda x: self.model.predict(params, x, self.kernels), x, y)
@@ -226,7 +232,7 @@ class PoolEngine(Engine):
         By default one per available core; at most one per client.
     start_method : str, optional
         By default fork on Linux and spawn elsewhere, since fork is not safe with
-        macOS's system libraries.
+        macOS's system libraries; and spawn for own networks where there is a GPU.
 
     Raises
     ------
@@ -250,7 +256,9 @@ class PoolEngine(Engine):
 
             n_workers = joblib.cpu_count()
         if start_method is None:
-            start_method = "fork" if sys.platform == "linux" else "spawn"
+            # autograd refuses to work in a process that was forked beside a GPU
+            forks = model.layers or not torch.cuda.is_available()
+            start_method = "fork" if sys.platform == "linux" and forks else "spawn"
         self.n_workers = min(n_workers, fed.n_clients)
         self._context = mp.get_context(start_method)
         self._crew: _Crew | None = None

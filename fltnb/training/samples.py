@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..federations import SPLITS, Federation
-from ..federations.pixels import Scale, channels
+from ..federations.pixels import Scale, channels, to_inputs
 
 
 @dataclass(eq=False)
@@ -69,8 +69,22 @@ class Samples:
         self.fill(index, out)
         return out
 
+    def batch(
+        self, index: np.ndarray, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs, as the federation gives them, and targets of some samples.
+
+        They are in torch's own memory: sums may vary with the alignment of their
+        operands. Tokens stay whole numbers.
+        """
+        stored = self.images[index]
+        if stored.dtype.kind == "i":
+            return torch.tensor(stored), self.targets(index)
+        x = torch.tensor(to_inputs(stored, self.mean, self.std))
+        return x.to(dtype), self.targets(index)
+
     def targets(self, index: np.ndarray) -> torch.Tensor:
-        """Return the labels of some samples."""
+        """Return the targets of some samples."""
         return self.classes[tensor(index)]
 
 

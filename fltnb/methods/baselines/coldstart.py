@@ -13,7 +13,7 @@ from ..state import State, Unclustered, unclustered
 
 @dataclass(eq=False, kw_only=True)
 class ColdStartState(Unclustered):
-    """And which columns of a model are its head, and whether this was round 1."""
+    """And the columns by which models are compared, and whether this was round 1."""
 
     head: np.ndarray
     forming: np.ndarray
@@ -34,12 +34,13 @@ class ColdStart(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
+        compared = self.compared(model)
         return unclustered(
             self.state_type,
             fed,
             model,
             context,
-            head=np.array([model.head.start, model.head.stop]),
+            head=np.array([compared.start, compared.stop]),
             forming=np.array(False),
         )
 
@@ -51,6 +52,10 @@ class ColdStart(HardMethod):
                 f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a "
                 "higher participation."
             )
+
+    def compared(self, model) -> slice:
+        """Columns of a model by which clients are compared: all that are trained."""
+        return slice(0, model.n_trainable)
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Cluster the participants of round 1.

@@ -3,7 +3,7 @@
 Islam et al., ICPP 2024 (arXiv 2407.07124).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist, pdist
 from ...clustering.pacfl import flat_clusters
 from ...errors import FltnbError
 from ...settings import Count, NonNegative
-from ..base import Context, Method
+from ..base import Method
 from ..modelspace import BLOCK, cluster_means
 from ..state import State
 from .coldstart import ColdStart, ColdStartState
@@ -47,6 +47,7 @@ class FedClust(ColdStart):
     state_type = FedClustState
     name = "fedclust"
     least = 2
+    headed = True
 
     threshold: NonNegative | None = None
     n_clusters: Count | None = field(default=None, kw_only=True)
@@ -58,6 +59,10 @@ class FedClust(ColdStart):
                 "FedClust needs a threshold or a number of clusters: give threshold or "
                 "n_clusters."
             )
+
+    def compared(self, model) -> slice:
+        """Columns of the final layer."""
+        return model.head
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
@@ -99,10 +104,8 @@ class FedClustAsRun(FedClust):
 
     variant = "as_run"
 
-    def start(self, fed, model, context: Context) -> State:
-        """One common model, of which all trained weights are compared."""
-        state = super().start(fed, model, context)
-        return replace(state, head=np.array([0, model.n_trainable]))
+    headed = False
+    compared = ColdStart.compared
 
     def form(self, state, clients, theta, round):
         """Complete linkage of all weights, and the only averages."""

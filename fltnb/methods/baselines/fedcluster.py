@@ -51,15 +51,15 @@ class FedCluster(Method):
 
     state_type = FedClusterState
     name = "fedcluster"
+    headed = True
 
     gamma: NonNegative = 0.13
     period: Natural = 30
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        # the last layer's weights; its biases come after
-        begin = model.head.start
-        end = model.head.stop - model.n_classes
+        begin = model.head_weight.start
+        end = model.head_weight.stop
         return unclustered(
             FedClusterState,
             fed,

@@ -30,6 +30,7 @@ class FedSaC(PFedGraph):
     """
 
     name = "fedsac"
+    headed = True
 
     alpha: ClassVar = None
     l1: NonNegative = 0.9

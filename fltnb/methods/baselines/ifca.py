@@ -66,6 +66,11 @@ class IFCA(HardMethod):
     split: Split = "train"
     starts: Count = 1
 
+    @property
+    def headed(self) -> bool:
+        """Whether it looks at last layers."""
+        return self.shared != "none" or self.warmup > 0
+
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models.
 

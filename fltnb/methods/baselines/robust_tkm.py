@@ -170,10 +170,11 @@ class RobustTKMAsRun(RobustTKM):
     """
 
     variant = "as_run"
+    headed = True
 
     def seen(self, model) -> slice:
         """Weights of the last layer, without its biases."""
-        return slice(model.head.start, model.head.stop - model.n_classes)
+        return model.head_weight
 
     def again(self, points, heard, new, centers):
         """Everybody, by centres that have made one more step."""

@@ -1,0 +1,162 @@
+"""Local training of one ``nn.Module`` by plain autograd.
+
+Nothing here is shared with the fast steps except the draws of orders and masks: an
+``nn.Module``, ``torch.optim.SGD`` and ``backward()``. The serial engine is this, client
+after client, and the pool's workers train own networks so.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from ..models import KeyedDropout, Model
+from ..randomness import integer
+from .contract import TrainSpec, keep_masks, order
+from .samples import Samples, tensor
+
+
+class ModuleTrainer:
+    """Trains and applies one model after the other in a module of its own.
+
+    Parameters
+    ----------
+    model, spec, samples
+    device : torch.device
+    """
+
+    def __init__(
+        self, model: Model, spec: TrainSpec, samples: Samples, device="cpu"
+    ) -> None:
+        self.model = model
+        self.spec = spec
+        self.samples = samples
+        self.device = torch.device(device)
+        self.dtype = getattr(torch, spec.dtype)
+        self.module = model.build().to(self.device, self.dtype)
+        self.dropouts = []
+        if model.layers:
+            layers = self.module.modules()
+            self.dropouts = [one for one in layers if isinstance(one, KeyedDropout)]
+
+        # what a row of theta holds
+        self.tensors = model.tensors(self.module)
+        self.parameters = self.tensors[: len(self.tensors) - model.n_statistics]
+        # and what it does not: counters of batches, constants
+        held = {id(one) for one in self.tensors}
+        self.constants = [
+            (one, one.clone()) for one in self.module.buffers() if id(one) not in held
+        ]
+
+    def load(self, theta: np.ndarray) -> None:
+        """Take a model (P,)."""
+        values = self.model.unflatten(tensor(theta))
+        with torch.no_grad():
+            for target, value in zip(self.tensors, values, strict=True):
+                target.copy_(value)
+            for target, value in self.constants:
+                target.copy_(value)
+
+    def stored(self) -> np.ndarray:
+        """Return the model (P,) as it is now."""
+        flat = [value.detach().flatten() for value in self.tensors]
+        return torch.cat(flat).cpu().numpy()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the module's outputs for a batch."""
+        if not self.model.layers:
+            return self._applied(self._whole, x, reduced=True)
+        for layer in self.module:
+            x = self._applied(layer, x, reduced=isinstance(layer, torch.nn.Conv2d))
+        return x
+
+    def _whole(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model.applied(self.module, x)
+
+    def _applied(self, layer: Callable, x: torch.Tensor, reduced: bool) -> torch.Tensor:
+        """Apply a layer, in bfloat16 where it is ``reduced`` and the precision so."""
+        reduced = reduced and self.spec.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=reduced):
+            return layer(x).to(self.dtype)
+
+    def batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and targets of some samples, on the device."""
+        x, y = self.samples.batch(index, self.dtype)
+        return x.to(self.device), y.to(self.device)
+
+    def served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return one model (P,) as a function from inputs to outputs."""
+        self.load(theta)
+        self.module.eval()
+        return self.forward
+
+    def train(
+        self,
+        theta: np.ndarray,
+        client: int,
+        round: int,
+        sample_weights: np.ndarray | None,
+        out: np.ndarray,
+    ) -> float:
+        """Train one client from ``theta`` (P,) into ``out`` (P,).
+
+        Returns the mean loss of the last local epoch. Layers that draw for themselves,
+        as own networks and torchvision's may, do so from torch's generator, seeded for
+        the client and round.
+        """
+        self.load(theta)
+        draws = not self.model.layers
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, enabled=draws):
+            if draws:
+                torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
+            loss = self._client(client, round, sample_weights)
+        out[:] = self.stored()
+        return loss
+
+    def _client(self, client: int, round: int, weights: np.ndarray | None) -> float:
+        spec = self.spec
+        start = [value.detach().clone() for value in self.parameters]
+        sgd = torch.optim.SGD(
+            self.parameters, spec.lr, spec.momentum, weight_decay=spec.weight_decay
+        )
+
+        self.module.train()
+        mine = self.samples.splits["train"][client]
+        n = len(mine)
+        for epoch in range(spec.local_epochs):
+            total = 0.0
+            sequence = order(spec, round, client, epoch, n)
+            masks = keep_masks(spec, self.model, round, client, epoch, n)
+            for begin in range(0, n, spec.batch_size):
+                batch = slice(begin, begin + spec.batch_size)
+                for dropout, mask in zip(self.dropouts, masks, strict=True):
+                    dropout.keep = torch.from_numpy(mask[batch]).to(self.device)
+                positions = sequence[batch]
+                losses = self._losses(mine[positions], positions, weights)
+                total += float(losses.detach().double().sum())
+
+                sgd.zero_grad()
+                self._objective(losses, start).backward()
+                sgd.step()
+        return total / n
+
+    def _losses(
+        self, index: np.ndarray, positions: np.ndarray, weights: np.ndarray | None
+    ) -> torch.Tensor:
+        """Return the (weighted) losses of some of a client's training samples."""
+        x, y = self.batch(index)
+        losses = functional.cross_entropy(self.forward(x), y, reduction="none")
+        if weights is None:
+            return losses
+        return losses * torch.from_numpy(weights[positions]).to(self.device)
+
+    def _objective(self, losses: torch.Tensor, start) -> torch.Tensor:
+        """Return the mean loss of a batch, with FedProx's term if there is one."""
+        loss = losses.mean()
+        if not self.spec.proximal:
+            return loss
+        gaps = zip(self.parameters, start, strict=True)
+        distance = sum(((now - before) ** 2).sum() for now, before in gaps)
+        return loss + self.spec.proximal / 2 * distance
