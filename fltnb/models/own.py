@@ -145,7 +145,7 @@ class OwnModel(Model):
         """
         network = given if isinstance(given, Own) else Own(given)
         _check_given(network)
-        tokens = fed.images.dtype.kind == "i"
+        tokens = fed.layout == "tokens"
         index = _telling(fed)
         x = torch.from_numpy(fed.inputs(index))
         faults = []
@@ -335,7 +335,7 @@ class OwnModel(Model):
         return {}
 
     def _still(self, like: torch.Tensor) -> nn.Module:
-        """Return the module in evaluation mode, with the device and type of a tensor."""
+        """Return the module in evaluation mode, with a tensor's device and type."""
         place = (like.device, like.dtype)
         if place not in self._placed:
             self._placed[place] = copy.deepcopy(self.module).to(*place)
@@ -436,7 +436,7 @@ def _check_given(network: Own) -> None:
 def _shapes(fed: Federation) -> list[Shape]:
     """Return the shapes in which a network may want a sample."""
     stored = fed.images.shape[1:]
-    if len(stored) == 1:
+    if len(stored) == 1 or fed.layout != "pictures":
         return [stored]
     if len(stored) == 2 and fed.images.dtype != np.uint8:
         return [(1, *stored), stored]
@@ -444,8 +444,8 @@ def _shapes(fed: Federation) -> list[Shape]:
 
 
 def _telling(fed: Federation) -> np.ndarray:
-    """Return two samples to try a network on; of tokens, with the smallest and largest."""
-    if fed.images.dtype.kind != "i":
+    """Return two samples to try a network on, the smallest and largest of tokens."""
+    if fed.layout != "tokens":
         first = fed.train[0]
         return first[[0, -1]]
     parts = [part for split in SPLITS for part in getattr(fed, split)]

@@ -116,9 +116,10 @@ def _check_place(model: Model, backend: Backend, device: Device) -> None:
             "'cuda'."
         )
     if backend not in ("auto", *model.backends):
+        able = " or ".join(model.backends)
         raise FltnbError(
-            f"Model {model.name!r} trains in the {' or '.join(model.backends)} back end "
-            f"only, not in {backend!r}: choose 'auto'."
+            f"Model {model.name!r} trains in the {able} back end only, not in "
+            f"{backend!r}: choose 'auto'."
         )
 
 
