@@ -119,6 +119,12 @@ METHODS = {
         TWO,
         {"local_epochs": 3, "lr": 1.0},
     ),  # far enough apart that neurons are reordered
+    "clove": (TWO, {}),
+    "clove as_run": (TWO | {"variant": "as_run"}, {}),
+    "clove silhouette": ({}, {}),
+    "flhc": (TWO | {"after": 1}, {}),
+    "flhc L1": ({"threshold": 45.0, "after": 0, "metric": "L1"}, {}),
+    "fedper": ({}, {}),
 }
 BOTH = {name: {} for name in ("fedavg", "pfedgraph", "fedsac", "fedsgd")}
 BOTH |= {

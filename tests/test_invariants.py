@@ -121,6 +121,7 @@ OTHERS = {
     "FeSEMMA": lambda: m.FeSEMMA(2, 0.2, rule="last_aggregate"),
     "FedSGD": lambda: m.FedSGD(8),
     "CFL": lambda: m.CFL(9, 0, 1, 3, "samples"),
+    "CLoVE": lambda: m.CLoVE(max_clusters=4, first="random", patience=1),
 }  # options that make another state, for U8
 
 EQUAL = {"weights": "equal"}
@@ -275,6 +276,28 @@ LINES = {
         *(lambda: m.FeSEMMA(K), lambda: m.FeSEMMA(1, lam=0)),
         **EQUAL,
         mean="neurons are put into another order before",
+    ),
+    "CLoVE": Line(
+        *(lambda: m.CLoVE(K), lambda: m.CLoVE(1)),
+        **SEVERAL | {"down": lambda P: K * P + 1, "up": lambda P: P + K},
+    ),
+    "FLHC": Line(
+        *three(
+            lambda of: m.FLHC(**of, after=0),
+            {"n_clusters": 2},
+            {"threshold": 1e9},
+            {"threshold": 0},
+        ),
+        once=lambda P: (
+            (4 * (M - M // 2) * P,) * 2
+        ),  # who sits round 1 out trains all the same
+    ),
+    "FedPer": Line(
+        *(m.FedPer, "nothing but an empty head makes it FedAvg: test_methods_arena"),
+        "nothing but a head of all layers makes it Local: test_methods_arena",
+        parts=lambda net: [slice(0, net.head.start), net.head],
+        down=lambda P: P - 201 * 10,
+        up=lambda P: P - 201 * 10,
     ),
 }
 
@@ -621,6 +644,7 @@ def test_the_usual_settings_form_clusters():
         "Local",
         "PFedGraph",
         "FedSaC",
+        "FedPer",
     }
     for name, line in LINES.items():
         labels = usual_run(line).labels

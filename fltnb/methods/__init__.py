@@ -13,8 +13,11 @@ from .base import RULES, Context, Method
 from .baselines import (
     CFL,
     CFLGP,
+    FLHC,
     IFCA,
     CFLGPAsRun,
+    CLoVE,
+    CLoVEAsRun,
     FedCE,
     FedCEAsRun,
     FedClust,
@@ -22,6 +25,7 @@ from .baselines import (
     FedCluster,
     FedEM,
     FedEMAsRun,
+    FedPer,
     FedRC,
     FedRCAsRun,
     FedSaC,
@@ -105,6 +109,9 @@ _WRITTEN = (
     HypoCluster,
     RobustTKM,
     FeSEMMA,
+    CLoVE,
+    FedPer,
+    FLHC,
 )
 _RUN = (
     FedAvgAsRun,
@@ -129,6 +136,7 @@ _RUN = (
     EMDCFLAsRun,
     FedSGDAsRun,
     RobustTKMAsRun,
+    CLoVEAsRun,
 )
 METHODS = {cls.__name__: cls for cls in _WRITTEN}
 """Class name -> method, following the papers' texts."""

@@ -1,15 +1,21 @@
-"""Methods that the four papers compare theirs with, one algorithm per module."""
+"""Methods that clustering is compared with, one algorithm per module.
+
+Those of the four papers' tables, and others of the field.
+"""
 
 from .cfl import CFL
 from .cflgp import CFLGP, CFLGPAsRun
+from .clove import CLoVE, CLoVEAsRun
 from .fedce import FedCE, FedCEAsRun
 from .fedclust import FedClust, FedClustAsRun
 from .fedcluster import FedCluster
 from .fedem import FedEM, FedEMAsRun
+from .fedper import FedPer
 from .fedrc import FedRC, FedRCAsRun
 from .fedsac import FedSaC, FedSaCAsRun
 from .fedsoft import FedSoft, FedSoftAsRun
 from .flexcfl import FlexCFL, FlexCFLAsRun
+from .flhc import FLHC
 from .hypocluster import HypoCluster
 from .ifca import IFCA
 from .pfedgraph import PFedGraph, PFedGraphAsRun
@@ -18,8 +24,11 @@ from .robust_tkm import RobustTKM, RobustTKMAsRun
 __all__ = [
     "CFL",
     "CFLGP",
+    "FLHC",
     "IFCA",
     "CFLGPAsRun",
+    "CLoVE",
+    "CLoVEAsRun",
     "FedCE",
     "FedCEAsRun",
     "FedClust",
@@ -27,6 +36,7 @@ __all__ = [
     "FedCluster",
     "FedEM",
     "FedEMAsRun",
+    "FedPer",
     "FedRC",
     "FedRCAsRun",
     "FedSaC",

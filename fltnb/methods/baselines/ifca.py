@@ -127,11 +127,8 @@ class IFCA(HardMethod):
 
     def _best(self, models: np.ndarray, clients: np.ndarray, engine) -> np.ndarray:
         """Return the model of least mean loss of each client (n,)."""
-        K = len(models)
-        rows = np.repeat(np.arange(K), len(clients))
-        found = engine.evaluate(models, rows, np.tile(clients, K), self.split)
-        loss = found.loss.reshape(K, len(clients))
-        return np.where(np.isnan(loss), np.inf, loss).argmin(axis=0)
+        loss = client_losses(models, clients, engine, self.split)
+        return np.where(np.isnan(loss), np.inf, loss).argmin(axis=1)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
@@ -157,3 +154,13 @@ class IFCA(HardMethod):
         if self.shared == "lower":
             own = state.heads.shape[1]
         return n_parameters + (self.n_clusters - 1) * own, n_parameters
+
+
+def client_losses(
+    models: np.ndarray, clients: np.ndarray, engine, split: Split
+) -> np.ndarray:
+    """Mean loss (n, K) of each of K models on the data of each of n clients."""
+    K = len(models)
+    rows = np.repeat(np.arange(K), len(clients))
+    found = engine.evaluate(models, rows, np.tile(clients, K), split)
+    return found.loss.reshape(K, len(clients)).T

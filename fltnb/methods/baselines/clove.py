@@ -1,0 +1,188 @@
+"""CLoVE: clusters of the clients' loss vectors, matched to the models.
+
+Bhatia et al., arXiv 2506.22427. Written from the authors' code (Nokia-Bell-Labs,
+Loss-Vector-based-Clustered-Federated-Learning), not checked against the paper.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ...clustering.cuts import relabel
+from ...randomness import integer, stream
+from ...settings import Count
+from ..base import Context, HardMethod
+from ..modelspace import cluster_means, kmeans, with_rows
+from ..samples import Split
+from ..state import State, one_cluster, several
+from .ifca import client_losses
+
+BETTER = 0.10  # by how much of itself a silhouette must grow for one more cluster
+LARGEST = 1e6  # in place of a loss that is not finite
+
+
+@dataclass(eq=False, kw_only=True)
+class CLoVEState(State):
+    """And how steady the labels are.
+
+    ``kept`` (M,): how often in a row a client got the cluster that it had before, -1 if
+    it never took part; ``frozen``: whether clusters stay as they are.
+    """
+
+    kept: np.ndarray
+    frozen: np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class CLoVE(HardMethod):
+    """IFCA in which the server clusters what all models say, not each client by itself.
+
+    Every participant sends its mean losses under all K models. The server clusters
+    these vectors by k-means, gives each cluster the model of its own for which the sum
+    of its members' losses is least (a minimum-cost assignment), and averages inside the
+    clusters, by samples. A model that gets no cluster stays. An absent client keeps its
+    last cluster, one never drawn is served model 0. Labels freeze once every client has
+    kept its own for some participations; the rest is FedAvg in the clusters.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        K. If it is not given there are ``max_clusters`` models (at most one a client),
+        and a round's number of clusters is that of the best silhouette under Ward's
+        linkage, from 2 on; a larger number must be better by a tenth. It is never 1.
+    max_clusters : int
+        20 in the authors' runs on FEMNIST.
+    first : {"losses", "random"}
+        How round 1 makes clusters: as all others, or at random and none empty, whatever
+        the losses are.
+    patience : int, optional
+        Participations without a change after which labels freeze; None: they never do.
+    split : {"train", "val"}
+        What the losses are measured on.
+    """
+
+    state_type = CLoVEState
+    name = "clove"
+
+    n_clusters: Count | None = None
+    max_clusters: Count = field(default=20, kw_only=True)
+    first: Literal["losses", "random"] = field(default="losses", kw_only=True)
+    patience: Count | None = field(default=3, kw_only=True)
+    split: Split = field(default="train", kw_only=True)
+
+    def start(self, fed, model, context: Context) -> State:
+        """Independent models, everybody with the first."""
+        K = self.n_clusters or min(self.max_clusters, fed.n_clients)
+        return one_cluster(
+            CLoVEState,
+            fed,
+            several(model, context, K),
+            kept=np.full(fed.n_clients, -1),
+            frozen=np.array(False),
+        )
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants measure all models, and cluster them by what they find."""
+        steady = self.patience is not None and (state.kept >= self.patience).all()
+        if steady:
+            return replace(state, frozen=np.array(True))
+
+        K = len(state.models)
+        if round == 1 and self.first == "random":
+            rng = stream(engine.spec.seed, "method", round)
+            found = at_random(len(clients), K, rng)
+        else:
+            loss = client_losses(state.models, clients, engine, self.split)
+            seed = integer(engine.spec.seed, "method", round)
+            found = assigned(loss, self.n_clusters, seed)
+
+        unchanged = (state.kept[clients] >= 0) & (state.row[clients] == found)
+        kept = np.where(unchanged, state.kept[clients] + 1, 0)
+        row = with_rows(state.row, clients, found)
+        kept = with_rows(state.kept, clients, kept)
+        return replace(state, row=row, labels=row, kept=kept)
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average inside the clusters, by samples."""
+        weights = state.weights[clients]
+        models = cluster_means(state.row[clients], weights, theta, state.models)
+        return replace(state, models=models)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """All models and a number down, one model and all losses up; then one each."""
+        if state.frozen:
+            return n_parameters, n_parameters
+        K = len(state.models)
+        return K * n_parameters + 1, n_parameters + K
+
+
+@dataclass(eq=False, repr=False)
+class CLoVEAsRun(CLoVE):
+    """CLoVE as the authors' experiments ran: round 1 at random, labels never freeze.
+
+    Freezing is on by default in their code, but an empty cell in their list of
+    experiments turns it off. Where it is on, their test overwrites its own result and
+    compares only the label of three participations ago with the last.
+    """
+
+    first: Literal["losses", "random"] = field(default="random", kw_only=True)
+    patience: Count | None = field(default=None, kw_only=True)
+
+
+def at_random(n: int, n_models: int, rng: np.random.Generator) -> np.ndarray:
+    """Models (n,) drawn for clients; none is left out, if there are enough clients.
+
+    They are numbered in the order of the first client that has each.
+    """
+    everyone = np.arange(n_models)
+    others = rng.integers(0, n_models, max(n - n_models, 0))
+    drawn = np.concatenate([everyone, others])[:n]
+    return relabel(rng.permutation(drawn))
+
+
+def assigned(loss: np.ndarray, n_clusters: int | None, seed: int = 0) -> np.ndarray:
+    """Models (n,) of clients with these losses (n, K).
+
+    Clusters of the loss vectors, at most one a client, each with a model of its own.
+
+    Examples
+    --------
+    >>> assigned(np.array([[1, 5.1], [1, 5.1], [2.1, 3.5], [2.1, 3.5]]), 2)
+    array([0, 0, 1, 1])
+    """
+    loss = np.nan_to_num(loss, nan=LARGEST, posinf=LARGEST).clip(max=LARGEST)
+    n, n_models = loss.shape
+    if n_clusters is None:
+        n_clusters = best_number(loss, n_models)
+    labels = kmeans(loss, min(n_clusters, n), seed)
+
+    members = labels == np.unique(labels)[:, None]
+    clusters, models = linear_sum_assignment(members @ loss)
+    model_of = with_rows(np.zeros(len(members), dtype=np.int64), clusters, models)
+    return members.T @ model_of
+
+
+def best_number(points: np.ndarray, most: int) -> int:
+    """Find the number of clusters, 2 to ``most``, of points (n, d) by silhouettes.
+
+    Ward's linkage; a larger number must be better by a tenth.
+    """
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.metrics import silhouette_score
+
+    best = min(2, len(points))
+    highest = -2.0  # below any silhouette
+    tree = linkage(points, "ward") if len(points) > 2 else None
+    for n_clusters in range(2, min(most, len(points) - 1) + 1):
+        labels = fcluster(tree, n_clusters, "maxclust")
+        if labels.max() == 1:
+            continue
+        score = silhouette_score(points, labels)
+        if score > highest + BETTER * abs(highest):
+            best = n_clusters
+            highest = score
+    return best

@@ -1,0 +1,90 @@
+"""FedPer: clients share all layers but the last, which is their own.
+
+Arivazhagan et al., arXiv 1912.00818; not read in full.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...aggregate import mix
+from ..base import Context, Method
+from ..modelspace import with_rows
+from ..state import State, one_cluster
+
+
+@dataclass(eq=False, kw_only=True)
+class FedPerState(State):
+    """And every client's head.
+
+    ``heads`` (M, h) of the columns ``head`` (2,); those of ``models`` (1, P) are the
+    initial head for ever.
+    """
+
+    heads: np.ndarray
+    head: np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class FedPer(Method):
+    """Body and head are trained together; bodies are averaged, heads stay at home.
+
+    The head is the last layer, the body everything below, with the statistics of batch
+    normalisations. The mean is weighted by samples, as in FedAvg. A client that never
+    took part, a newcomer too, is served the body with the initial head.
+    """
+
+    state_type = FedPerState
+    name = "fedper"
+
+    def start(self, fed, model, context: Context) -> State:
+        """One initial model, and its head for everybody."""
+        theta = model.init(context.seed)
+        head = theta[model.head]
+        state = one_cluster(
+            self.state_type,
+            fed,
+            theta,
+            heads=np.repeat(head[None], fed.n_clients, axis=0),
+            head=np.array([model.head.start, model.head.stop]),
+        )
+        return replace(state, labels=None)
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Give newcomers the initial head."""
+        M = fed.n_clients
+        heads = np.repeat(state.models[:, slice(*state.head)], M, axis=0)
+        heads[: len(state.heads)] = state.heads
+        weights = np.asarray(fed.sizes, dtype=np.float64)
+        row = np.zeros(M, dtype=np.int64)
+        return replace(state, heads=heads, row=row, weights=weights)
+
+    def dispatch(
+        self, state: State, clients: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the body with each client's own head."""
+        theta = np.repeat(state.models, len(clients), axis=0)
+        theta[:, slice(*state.head)] = state.heads[clients]
+        return theta, np.arange(len(clients))
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average the bodies by samples, keep the heads."""
+        head = slice(*state.head)
+        weights = state.weights[clients]
+        models = mix(weights[None] / weights.sum(), theta)
+        models[:, head] = state.models[:, head]
+        heads = with_rows(state.heads, clients, theta[:, head])
+        return replace(state, models=models, heads=heads)
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Return the body with each client's own head."""
+        return self.dispatch(state, np.arange(len(state.heads)))
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a body each way."""
+        body = n_parameters - state.heads.shape[1]
+        return body, body
