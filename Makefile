@@ -55,7 +55,7 @@ help:
 	@echo
 	@echo "  make reproduce   run the notebooks; executed copies go to results/ (demo: a few minutes)"
 	@echo "  make report      write docs/report/ and README's tables anew from the committed results"
-	@echo "  make site        README, docs and all notebooks as a small static site: build/site, no network needed"
+	@echo "  make site        README, docs, all notebooks and the reference as a site with search: build/site"
 	@echo "  make counts      how printed numbers were tested, paper by paper"
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
@@ -139,7 +139,8 @@ report: $(READY)
 	@$(PY) -m fltnb report
 
 site: $(READY)
-	@$(PY) docs/build.py
+	@$(PY) -m sphinx -E -a -W --keep-going -q -j $(JOBS) -c docs -d build/doctrees . build/site
+	@echo "Open build/site/index.html: it needs no network."
 
 counts: $(READY)
 	@$(PY) -m fltnb counts
@@ -201,7 +202,7 @@ refresh: $(READY)
 	@$(PY) -m fltnb report
 
 lock: $(READY)
-	$(UV) pip compile pyproject.toml --extra notebooks --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(UV) pip compile pyproject.toml --extra notebooks --extra cluster --extra site --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
 	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o requirements.lock
 	sed -n '/^packaging==/d;/^rich==/d;s/^\([a-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > .venv/flower.txt
 	$(UV) pip compile pyproject.toml --extra notebooks --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \

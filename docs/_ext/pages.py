@@ -1,0 +1,154 @@
+"""What the site adds to Sphinx: the sidebar, notebooks' outputs, links that lead on."""
+
+import json
+import os
+import posixpath
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util.osutil import relative_uri
+
+# a link of a page, and what it must not do: load something from elsewhere
+LINK = re.compile(r'\b(?P<kind>href|src)="(?P<to>[^"]*)"')
+NAMED = re.compile(r'\b(?:id|name)="([^"]+)"')
+ELSEWHERE = ("http:", "https:", "mailto:", "data:", "javascript:")
+LOADED = re.compile(r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="(?:https?:)?//')
+
+
+def check_outputs(name: str, notebook: Mapping[str, Any]) -> None:
+    """Refuse a notebook that was not run as a whole, or stopped with an error.
+
+    Parameters
+    ----------
+    name : str, what an error calls it
+    notebook : mapping, nbformat's
+
+    Raises
+    ------
+    ExtensionError
+        Names the notebook and its cell.
+    """
+    shown = 0
+    for number, cell in enumerate(notebook["cells"], 1):
+        if cell["cell_type"] != "code" or not "".join(cell["source"]).strip():
+            continue
+        if cell.get("execution_count") is None:
+            lacks = "was not run, so that its output is missing"
+            raise ExtensionError(f"{name}: cell {number} {lacks}: make refresh.")
+        for output in cell["outputs"]:
+            if output["output_type"] == "error":
+                raise ExtensionError(f"{name}: cell {number} stopped with an error.")
+        shown += len(cell["outputs"])
+    if not shown:
+        raise ExtensionError(f"{name}: no cell has an output: make refresh.")
+
+
+def _read(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Append the sidebar's lists to the first page; look at notebooks' outputs."""
+    if docname == app.config.root_doc:
+        lists = Path(app.confdir) / "toc.md"
+        source[0] += "\n\n" + lists.read_text(encoding="utf-8")
+    path = Path(app.env.doc2path(docname))
+    if path.suffix == ".ipynb":
+        check_outputs(f"{docname}.ipynb", json.loads(source[0]))
+
+
+class RawLinks(SphinxPostTransform):
+    """Point links and pictures inside raw HTML at the site's pages and files.
+
+    Tables of notebooks and a few lines of README are HTML already, which Sphinx leaves
+    as it is.
+    """
+
+    default_priority = 5
+
+    def run(self, **options: Any) -> None:
+        """Go through the page's raw HTML."""
+        docname = self.env.docname
+
+        def link(found: re.Match) -> str:
+            to = linked(self.app, docname, found["to"])
+            return f'{found["kind"]}="{to}"'
+
+        for node in self.document.findall(nodes.raw):
+            if node.get("format") == "html" and LINK.search(node.astext()):
+                text = LINK.sub(link, node.astext())
+                node.replace_self(nodes.raw("", text, format="html"))
+
+
+def linked(app: Sphinx, docname: str, to: str) -> str:
+    """Return a link of a page's source as the site has it; other files are copied."""
+    if to.startswith((*ELSEWHERE, "#", "//")):
+        return to
+    path, mark, name = to.partition("#")
+    there = posixpath.normpath(posixpath.join(posixpath.dirname(docname), path))
+    page = there.removesuffix(".md").removesuffix(".ipynb")
+    here = app.builder.get_target_uri(docname)
+    if page in app.env.found_docs:
+        return relative_uri(here, app.builder.get_target_uri(page)) + mark + name
+    source = Path(app.srcdir) / there
+    if source.is_file():
+        copied = Path(app.outdir) / "_files" / there
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copied)
+        return relative_uri(here, f"_files/{there}") + mark + name
+    return to
+
+
+def broken_links(site: Path) -> Iterator[str]:
+    """Say in a sentence each which links of a built site lead nowhere.
+
+    Parameters
+    ----------
+    site : Path
+        A folder of HTML pages. Places on other hosts are not looked at, but a page must
+        load nothing from them.
+    """
+    names: dict[Path, set[str]] = {}
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    for page, text in sorted(pages.items()):
+        here = page.relative_to(site)
+        loads = LOADED.search(text)
+        if loads:
+            yield f"{here} needs the network: {loads[0]}."
+        links = {found["to"] for found in LINK.finditer(text)}
+        for link in sorted(links):
+            if link.startswith((*ELSEWHERE, "//")) or link in ("", "#"):
+                continue
+            path, _, name = unquote(link).partition("#")
+            path = path.partition("?")[0]
+            there = Path(os.path.normpath(page.parent / path)) if path else page
+            if not there.exists():
+                yield f"{here} links to {link}, which does not exist."
+            elif name and there in pages:
+                if there not in names:
+                    names[there] = set(NAMED.findall(pages[there]))
+                if name not in names[there]:
+                    yield f"{here} links to {link}, where there is no such heading."
+
+
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    """Give the first page its second name, and check all links."""
+    if error is not None or app.builder.format != "html":
+        return
+    site = Path(app.outdir)
+    shutil.copyfile(site / f"{app.config.root_doc}.html", site / "index.html")
+    broken = list(broken_links(site))
+    if broken:
+        raise ExtensionError("\n".join(broken))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect all of it."""
+    app.connect("source-read", _read)
+    app.add_post_transform(RawLinks)
+    app.connect("build-finished", _finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

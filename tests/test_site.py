@@ -1,0 +1,124 @@
+"""The site: every page is in its sidebar, formulas convert, links lead somewhere.
+
+It is not built here (``make site`` does, and takes every warning for an error).
+"""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fltnb import paths
+
+DOCS = paths.ROOT / "docs"
+sys.path.insert(0, str(DOCS / "_ext"))
+
+from formulas import mathml  # noqa: E402
+from pages import broken_links, check_outputs  # noqa: E402
+from sphinx.errors import ExtensionError  # noqa: E402
+
+NOTEBOOKS = sorted(paths.ROOT.glob("notebooks/[0-9]*.ipynb"))
+PAGES = [*paths.ROOT.glob("*.md"), *DOCS.glob("[a-z]*.md"), *DOCS.glob("[a-z]*/*.md")]
+MATH = re.compile(
+    r"^```.*?^```|`[^`\n]+`|\$\$(?P<block>.+?)\$\$|\$(?P<line>[^$\n]+?)\$",
+    flags=re.S | re.M,
+)
+
+
+def test_every_page_and_notebook_is_in_the_sidebar():
+    lists = (DOCS / "toc.md").read_text(encoding="utf-8")
+    named = re.findall(r"<([^>]+)>$", lists, flags=re.M)
+    pages = {page for page in PAGES if page.name != "toc.md"}
+    files = [*pages, *NOTEBOOKS]
+    wanted = {str(page.relative_to(paths.ROOT).with_suffix("")) for page in files}
+    assert len(named) == len(set(named))
+    assert set(named) - {"self"} == wanted - {"README"}
+
+
+def markdown():
+    for page in PAGES:
+        yield page.name, page.read_text(encoding="utf-8")
+    for notebook in NOTEBOOKS:
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                yield notebook.name, "".join(cell["source"])
+
+
+def test_every_formula_converts():
+    formulas = [
+        (name, found["block"] or found["line"])
+        for name, text in markdown()
+        for found in MATH.finditer(text)
+        if found["block"] or found["line"]
+    ]
+    assert len(formulas) > 100
+    for name, formula in formulas:
+        assert mathml(formula).startswith("<math"), (name, formula)
+
+
+@pytest.mark.parametrize(
+    ("formula", "says"),
+    [
+        (r"\foo x", r"\$\\foo x\$ has the unknown \\foo"),
+        (r"\frac{1", "is broken: its braces do not match"),
+        ("x_", "missing super script or subscript error"),
+    ],
+)
+def test_a_broken_formula_is_refused_in_a_sentence(formula, says):
+    with pytest.raises(ValueError, match=says):
+        mathml(formula)
+
+
+def test_operators_that_the_converter_does_not_know_are_words():
+    assert ">arg<" in mathml(r"\arg\min_k x") and ">min<" in mathml(r"\arg\min_k x")
+
+
+def test_notebooks_have_their_outputs():
+    for notebook in NOTEBOOKS:
+        check_outputs(notebook.name, json.loads(notebook.read_text(encoding="utf-8")))
+
+
+def test_a_notebook_without_outputs_is_refused_with_its_cell():
+    shown = {"output_type": "stream", "text": "1"}
+    cell = {"cell_type": "code", "source": "1", "execution_count": 1, "outputs": []}
+    empty = cell | {"source": "", "execution_count": None}
+    check_outputs("a.ipynb", {"cells": [cell | {"outputs": [shown]}, empty]})
+    failed = {"outputs": [{"output_type": "error"}]}
+    for cells, says in (
+        ([cell], "a.ipynb: no cell has an output: make refresh"),
+        ([empty, cell | {"execution_count": None}], "a.ipynb: cell 2 was not run"),
+        ([cell | failed], "a.ipynb: cell 1 stopped with an error"),
+    ):
+        with pytest.raises(ExtensionError, match=says):
+            check_outputs("a.ipynb", {"cells": cells})
+
+
+def test_broken_links_are_told_with_their_page(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="sub/b.html#there"></a><a href="#top"></a>'
+        '<a href="https://example.org"></a>',
+        encoding="utf-8",
+    )
+    other = tmp_path / "sub" / "b.html"
+    other.write_text('<p id="there"></p><a href="../a.html?q=1"></a>', "utf-8")
+    assert list(broken_links(tmp_path)) == []
+    other.write_text('<a href="c.html"></a><script src="https://x/y.js">', "utf-8")
+    assert list(broken_links(tmp_path)) == [
+        "a.html links to sub/b.html#there, where there is no such heading.",
+        'sub/b.html needs the network: <script src="https://.',
+        "sub/b.html links to c.html, which does not exist.",
+    ]
+
+
+def test_a_build_stops_at_a_broken_formula_and_names_its_line(tmp_path):
+    (tmp_path / "README.md").write_text("# Title\n\nIt is $\\foo x$.\n", "utf-8")
+    build = [sys.executable, "-m", "sphinx", "-q", "-c", str(DOCS), str(tmp_path)]
+    done = subprocess.run(
+        [*build, str(tmp_path / "out")], capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    said = r"README.md, line 3: The formula \$\\foo x\$ has the unknown \\foo"
+    assert re.search(said, done.stderr)
