@@ -3,6 +3,7 @@
 from importlib import metadata
 from typing import Any
 
+import pandas as pd
 from IPython import display
 
 from .. import __version__
@@ -12,26 +13,36 @@ from .html import html
 
 
 def provenance(found: Any) -> display.HTML:
-    """Show for each data set how many runs there are, and what they took."""
-    columns = {"dataset": "data", "jobs": "runs", "minutes": "minutes of computing"}
+    """Show for each data set how many runs there are, and what they took.
+
+    ``found``: Results.
+    """
     table = found.provenance()
-    table = table.assign(
-        dataset=table["dataset"].map(label),
-        minutes=table["minutes"].round().astype(int),
-    )
-    shown = ["dataset", "jobs", "seeds", "minutes", "data", "last day"]
-    table = table[shown].rename(columns={"data": "source"}).rename(columns=columns)
-    return html(table)
+    columns = {
+        "data": table["dataset"].map(label),
+        "runs": table["jobs"],
+        "seeds": table["seeds"],
+        "minutes of computing": table["minutes"].round().astype(int),
+        "source": table["data"],
+        "last day": table["last day"],
+    }
+    return html(pd.DataFrame(columns))
 
 
 def versions() -> None:
-    """Print what the numbers were computed with: Python, packages, commit, machine."""
+    """Print what computes here: Python, packages, commit, machine.
+
+    Where stored numbers were computed is in their provenance: :func:`provenance`.
+    """
     about = environment()
-    rows = {"python": about["python"], **about["packages"]}
-    rows["pot"] = metadata.version("pot")
-    rows["fltnb"] = f"{__version__}, commit {about['commit']}"
-    rows["platform"] = about["platform"]
-    rows["hardware"] = about["hardware"]
-    width = max(map(len, rows))
+    rows = {
+        "python": about["python"],
+        **about["packages"],
+        "pot": metadata.version("pot"),
+        "fltnb": f"{__version__}, commit {about['commit']}",
+        "platform": about["platform"],
+        "hardware": about["hardware"],
+    }
+    width = max(len(name) for name in rows)
     for name, version in rows.items():
         print(f"{name:<{width}}  {version}")

@@ -15,9 +15,12 @@ def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
 
     Parameters
     ----------
-    notebook : str, number or name
-    profile : str, such as "demo"; by default the parameters as they stand
-    table : str, such as "T1"; by default all experiments
+    notebook : str
+        Number or name.
+    profile : str
+        Such as "demo"; by default the parameters as they stand.
+    table : str
+        Such as "T1"; by default all experiments.
 
     Raises
     ------
@@ -48,7 +51,14 @@ def _tables(row: Row, grid: Grid) -> list[str]:
 
 
 def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
-    """Return what no ledger has, best value a minute first; ``fresh``: everything."""
+    """Return what no ledger has, best value a minute first.
+
+    Parameters
+    ----------
+    rows : Grid
+    fresh : bool
+        Everything, whatever is stored.
+    """
     held = stored()
     finished = [done for found in held.values() for _, done in found]
     return plan(rows, set() if fresh else set(held), finished)
@@ -57,8 +67,15 @@ def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
 def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) -> int:
     """Compute experiments and put them into the notebook's ledger; return how many.
 
-    ``keep``: False leaves them in the local store, as those of the profile ``demo``.
-    ``options``: of :func:`fltnb.compute`.
+    Parameters
+    ----------
+    notebook : str
+        Number or name.
+    rows : Grid
+    keep : bool
+        False leaves them in the local store, as those of the profile ``demo``.
+    **options
+        Of :func:`fltnb.compute`.
     """
     every = [Ledger(file) for file in _others(notebook)]
     done = compute(rows, ledgers=every, **options)
@@ -72,8 +89,23 @@ def compute_within(
 ) -> int:
     """Compute the best of what is missing within a time; return how many.
 
-    Each result is in the ledger as soon as it is there. ``options``: of
-    :func:`fltnb.compute`. FltnbError: the time is too short for any of them.
+    Each result is in the ledger as soon as it is there.
+
+    Parameters
+    ----------
+    notebook : str
+        Number or name.
+    planned : sequence of Planned
+        Of :func:`missing`.
+    seconds : float
+        All the time that there is.
+    **options
+        Of :func:`fltnb.compute`.
+
+    Raises
+    ------
+    FltnbError
+        The time is too short for any of them.
     """
     ledger = _ledger(notebook)
 

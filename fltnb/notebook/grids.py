@@ -4,43 +4,58 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .. import experiments, paths
 from ..errors import FltnbError
 from ..experiments import Grid, Row
-from .parameters import assigned, checked
+from .parameters import Values, assigned, checked
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Source of a cell, and the printed tables that its tags name, such as T1."""
+    """A cell of a notebook.
+
+    Attributes
+    ----------
+    source : str
+    tables : tuple of str
+        The printed tables that its tags name, such as T1.
+    """
 
     source: str
     tables: tuple[str, ...] = ()
 
 
+Cells = dict[str, list[Cell]]
+"""Tag ("parameters" or "experiment") -> the cells that have it, in order."""
+
 AS_IT_STANDS = ("", "paper")
 """Profiles that change no parameter where there is no file for them."""
 
 
-def grids(
-    notebook: str, profile: str = "", given: Mapping[str, Any] | None = None
-) -> list[Grid]:
+def grids(notebook: str, profile: str = "", given: Values | None = None) -> list[Grid]:
     """Return the grids that a notebook passes to :func:`fltnb.results`, in order.
 
-    Nothing is read or computed. FltnbError: an unknown notebook, a parameter that it
-    does not have, or a grid that cannot be made.
+    Its cells of parameters and experiments are executed, the others are not. Nothing is
+    read or computed.
 
     Parameters
     ----------
-    notebook : str, number or name of the notebook, such as "01"
-    profile : str, such as "demo": parameters are changed as in
-        ``notebooks/profiles/<profile>/<number>.yaml``
-    given : parameter -> value, changed besides
+    notebook : str
+        Number or name of the notebook, such as "01".
+    profile : str
+        Such as "demo": parameters are changed as in
+        ``notebooks/profiles/<profile>/<number>.yaml``.
+    given : dict, optional
+        Parameter -> value, changed besides.
+
+    Raises
+    ------
+    FltnbError
+        An unknown notebook, a parameter that it does not have, or a grid that cannot be
+        made.
     """
     cells = code_cells(notebook)
     own = assigned(cells["parameters"][0].source)
@@ -65,35 +80,55 @@ def _with_tables(row: Row, tables: tuple[str, ...]) -> Row:
     """
     if row.experiment.kind != "study" or not tables or "table" in row.axes:
         return row
-    return Row(row.axes | {"table": " ".join(tables)}, row.experiment)
+    beside = {"table": " ".join(tables)}
+    return Row(row.axes | beside, row.experiment)
 
 
-def profile_values(
-    notebook: str, profile: str, own: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the parameters that a profile changes, checked against the notebook's."""
+def profile_values(notebook: str, profile: str, own: Values) -> Values:
+    """Return the parameters that a profile changes, checked against the notebook's.
+
+    Parameters
+    ----------
+    notebook : str
+        Number or name.
+    profile : str
+        The name of a folder of ``notebooks/profiles``; those of :data:`AS_IT_STANDS`
+        need none.
+    own : dict
+        The notebook's own parameters.
+
+    Raises
+    ------
+    FltnbError
+        There is no such profile for the notebook, or it has what the notebook cannot
+        take.
+    """
     import yaml
 
-    file = paths.ROOT / "notebooks" / "profiles" / profile / f"{notebook[:2]}.yaml"
-    if not file.is_file() and profile in AS_IT_STANDS:
+    number = notebook[:2]
+    profiles = paths.ROOT / "notebooks" / "profiles"
+    file = profiles / profile / f"{number}.yaml"
+    shown = str(file.relative_to(paths.ROOT))
+    if file.is_file():
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return checked(own, given or {}, shown)
+    if profile in AS_IT_STANDS:
         return {}
-    if not file.is_file():
-        there = sorted(folder.name for folder in file.parents[1].glob("*"))
-        raise FltnbError(
-            f"The profile {profile!r} has no parameters for notebook {notebook[:2]} "
-            f"({file.relative_to(paths.ROOT)}): choose paper or {', '.join(there)}."
-        )
-    given = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    return checked(own, given, str(file.relative_to(paths.ROOT)))
+    there = sorted(folder.name for folder in profiles.glob("*"))
+    raise FltnbError(
+        f"The profile {profile!r} has no parameters for notebook {number} ({shown}): "
+        f"choose paper or {', '.join(there)}."
+    )
 
 
-def papermill_parameters(notebook: str, profile: str) -> dict[str, Any]:
+def papermill_parameters(notebook: str, profile: str) -> Values:
     """Return what papermill puts into a notebook for a profile, which computes."""
-    own = assigned(tagged_cells(notebook)["parameters"][0].source)
+    cells = tagged_cells(notebook)
+    own = assigned(cells["parameters"][0].source)
     return profile_values(notebook, profile, own) | {"compute": True}
 
 
-def code_cells(notebook: str) -> dict[str, list[Cell]]:
+def code_cells(notebook: str) -> Cells:
     """Return the sources of the cells of a page: one of parameters, some experiments.
 
     FltnbError: the notebook has no such cells.
@@ -107,31 +142,40 @@ def code_cells(notebook: str) -> dict[str, list[Cell]]:
     return found
 
 
-def tagged_cells(notebook: str) -> dict[str, list[Cell]]:
+def tagged_cells(notebook: str) -> Cells:
     """Return a notebook's cells with the tags of a page."""
-    found: dict[str, list[Cell]] = {"parameters": [], "experiment": []}
-    written = json.loads(notebook_file(notebook).read_text(encoding="utf-8"))
-    for cell in written["cells"]:
+    found: Cells = {"parameters": [], "experiment": []}
+    text = notebook_file(notebook).read_text(encoding="utf-8")
+    for cell in json.loads(text)["cells"]:
         tags = cell["metadata"].get("tags", [])
-        tables = tuple(tag for tag in tags if re.fullmatch("T([0-9]+|I+)", tag))
-        for tag in tags:
-            if tag in found:
-                found[tag].append(Cell("".join(cell["source"]), tables))
+        tables = [tag for tag in tags if re.fullmatch("T([0-9]+|I+)", tag)]
+        for tag in found:
+            if tag in tags:
+                source = "".join(cell["source"])
+                found[tag].append(Cell(source, tuple(tables)))
     return found
+
+
+def _all_notebooks() -> list[str]:
+    """Return the names of all notebooks in order."""
+    files = (paths.ROOT / "notebooks").glob("[0-9]*.ipynb")
+    return sorted(file.stem for file in files)
 
 
 def with_experiments() -> list[str]:
     """Return the names of the notebooks that have cells of experiments."""
-    files = sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    return [file.stem for file in files if tagged_cells(file.stem)["experiment"]]
+    return [name for name in _all_notebooks() if tagged_cells(name)["experiment"]]
 
 
 def notebook_file(notebook: str) -> Path:
-    """Return the file of a notebook by its number or name."""
+    """Return the file of a notebook by its number or name.
+
+    FltnbError: there is no such notebook.
+    """
     folder = paths.ROOT / "notebooks"
     name = notebook.removesuffix(".ipynb")
-    files = [*folder.glob(f"{name}.ipynb"), *folder.glob(f"{name}_*.ipynb")]
-    if not files:
-        known = ", ".join(sorted(file.stem for file in folder.glob("[0-9]*.ipynb")))
-        raise FltnbError(f"There is no notebook {notebook!r}: choose one of {known}.")
-    return files[0]
+    for pattern in (f"{name}.ipynb", f"{name}_*.ipynb"):
+        for file in folder.glob(pattern):
+            return file
+    known = ", ".join(_all_notebooks())
+    raise FltnbError(f"There is no notebook {notebook!r}: choose one of {known}.")

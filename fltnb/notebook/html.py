@@ -16,6 +16,7 @@ from IPython import display
 TABLE = "border-collapse:collapse;font-size:12px;margin:0 0 4px 0"
 CAPTION = "font-size:11px;color:#666;margin:0 0 12px 0;max-width:900px"
 ROW = "text-align:right"
+"""Looks of a table, of what stands below it, and of a row."""
 UNBROKEN = 40
 """Cells of at most so many characters stay on one line."""
 
@@ -32,55 +33,82 @@ def html(
 
     Parameters
     ----------
-    table : DataFrame, of text and numbers; columns and index may have several levels
+    table : DataFrame
+        Of text and numbers; columns and index may have several levels.
     tints : DataFrame of text, optional
         A colour for each cell, such as "#dff1df"; "" for none.
-    caption : str, what stands below; may hold HTML
-    digits : int, decimals of floats
+    caption : str
+        What stands below; may hold HTML.
+    digits : int
+        Decimals of floats.
     """
-    plain_index = isinstance(table.index, pd.RangeIndex)
-    index = pd.DataFrame() if plain_index else table.index.to_frame(index=False)
-    columns = [_texts(table.iloc[:, at], digits) for at in range(table.shape[1])]
-    sides = ["right" if _numeric(column) else "left" for column in columns]
+    index = pd.DataFrame()
+    if not isinstance(table.index, pd.RangeIndex):
+        index = table.index.to_frame(index=False)
+    columns = []
+    sides = []
+    for at in range(table.shape[1]):
+        texts = [_text(value, digits) for value in table.iloc[:, at]]
+        columns.append(texts)
+        sides.append("right" if _numeric(texts) else "left")
 
     lines = [f'<table style="{TABLE}">']
     lines += _heads(table.columns, index.shape[1], sides)
     for row in range(len(table)):
         cells = [_cell("th", str(name), "left") for name in _new_names(index, row)]
-        for at, column in enumerate(columns):
+        for at, texts in enumerate(columns):
             tint = "" if tints is None else tints.iloc[row, at]
-            cells.append(_cell("td", column[row], sides[at], tint))
-        lines.append(f'<tr style="{ROW}">' + "".join(cells) + "</tr>")
+            cells.append(_cell("td", texts[row], sides[at], tint))
+        lines.append(_row(cells, ROW))
     lines.append("</table>")
     if caption:
         lines.append(f'<p style="{CAPTION}">{caption}</p>')
     return display.HTML("\n".join(lines))
 
 
+def _row(cells: Sequence[str], look: str) -> str:
+    """Return a line of the table, from its cells and its style."""
+    return f'<tr style="{look}">' + "".join(cells) + "</tr>"
+
+
 def _heads(columns: pd.Index, index_levels: int, sides: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each level of the columns; equal names share a cell."""
-    for level in range(columns.nlevels):
-        last = level == columns.nlevels - 1
+    """Yield a line for each level of the columns.
+
+    Equal names beside each other share a cell, but in the last line: that one has a
+    cell, and a side, for each column.
+
+    Parameters
+    ----------
+    columns : Index
+    index_levels : int
+        Cells to leave empty on the left.
+    sides : sequence of str
+        "left" or "right" for each column.
+    """
+    for level in range(columns.nlevels - 1):
         cells = [_cell("th", "", "left")] * index_levels
-        at = 0
         for name, group in groupby(columns.get_level_values(level)):
             width = len(list(group))
-            if last:
-                for side in sides[at : at + width]:
-                    cells.append(_cell("th", str(name), side))
-            else:
-                cells.append(_cell("th", str(name), "center", span=width))
-            at += width
-        look = f"{ROW};border-bottom:1px solid #444" if last else ROW
-        yield f'<tr style="{look}">' + "".join(cells) + "</tr>"
+            cells.append(_cell("th", str(name), "center", span=width))
+        yield _row(cells, ROW)
+
+    cells = [_cell("th", "", "left")] * index_levels
+    for name, side in zip(columns.get_level_values(-1), sides, strict=True):
+        cells.append(_cell("th", str(name), side))
+    yield _row(cells, f"{ROW};border-bottom:1px solid #444")
 
 
 def _new_names(index: pd.DataFrame, row: int) -> Iterator[Any]:
-    """Yield the names of a row, "" for those that the row above has too."""
+    """Yield the names of a row, "" for those that the row above has too.
+
+    The last name is always said.
+    """
     if index.empty:
         return
     names = index.iloc[row].tolist()
-    above = index.iloc[row - 1].tolist() if row > 0 else []
+    above = []
+    if row > 0:
+        above = index.iloc[row - 1].tolist()
     for level in range(len(names) - 1):
         same = names[: level + 1] == above[: level + 1]
         yield "" if same else names[level]
@@ -88,7 +116,21 @@ def _new_names(index: pd.DataFrame, row: int) -> Iterator[Any]:
 
 
 def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
-    """Return one cell."""
+    """Return one cell.
+
+    Parameters
+    ----------
+    tag : str
+        "th" for a head, else "td".
+    text : str
+        Short ones are not broken, and get hyphens and spaces that browsers keep.
+    side : str
+        "left", "right" or "center".
+    tint : str
+        Its colour, "" for none.
+    span : int
+        Columns that it stands over.
+    """
     look = "padding:2px 7px"
     if side != "right":
         look += f";text-align:{side}"
@@ -96,7 +138,9 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
         look += ";font-weight:500;white-space:nowrap"
     if tint:
         look += f";background-color:{tint};color:#222"
-    wide = f' colspan="{span}"' if span > 1 else ""
+    wide = ""
+    if span > 1:
+        wide = f' colspan="{span}"'
 
     text = escape(text, quote=False)
     if len(text) <= UNBROKEN:
@@ -108,24 +152,39 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
     return f'<{tag}{wide} style="{look}">{text}</{tag}>'
 
 
-def _texts(values: pd.Series, digits: int) -> list[str]:
-    """Write the cells of a column."""
-    return [_text(value, digits) for value in values]
-
-
 def _text(value: Any, digits: int) -> str:
+    """Write a cell, "" for a missing value; ``digits``: decimals of floats."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return ""
-    return signed(value, digits) if pd.api.types.is_float(value) else str(value)
+    if pd.api.types.is_float(value):
+        return signed(value, digits)
+    return str(value)
 
 
 def signed(value: float, digits: int) -> str:
-    """Write a number with a minus sign, and zero without one."""
+    """Write a number with a minus sign, and zero without one.
+
+    Examples
+    --------
+    >>> signed(-1.26, 1), signed(-0.01, 1)
+    ('−1.3', '0.0')
+    """
     text = f"{value:.{digits}f}"
-    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+    if float(text) == 0:
+        return text.lstrip("-")
+    return text.replace("-", "−")
+
+
+def pairs_of(table: pd.DataFrame, above: str, head: str) -> list[tuple[Any, Any]]:
+    """Return the different pairs of two columns, in the order in which they come.
+
+    They are heads of columns with two levels.
+    """
+    pairs = table[[above, head]].drop_duplicates()
+    return list(pairs.itertuples(index=False, name=None))
 
 
 def _numeric(column: Sequence[str]) -> bool:
-    """Whether the cells of a column begin with numbers."""
-    written = [text for text in column if text]
-    return all(re.match(r"[+−-]?\.?\d", text) for text in written)
+    """Whether the cells of a column that are not empty begin with numbers."""
+    number = re.compile(r"[+−-]?\.?\d")
+    return all(number.match(text) for text in column if text)

@@ -20,7 +20,10 @@ SOON = "<i>The results stand here once the cells below have run.</i>"
 class Page:
     """A notebook whose results stand above the code that makes them.
 
-    ``notebook``: its number, such as "01".
+    Parameters
+    ----------
+    notebook : str
+        Its number, such as "01".
     """
 
     def __init__(self, notebook: str):
@@ -33,7 +36,10 @@ class Page:
         warnings.formatwarning = _without_paths
 
     def reserve(self) -> None:
-        """Show the places of the picture, the table and the verdicts."""
+        """Show the places of the picture, the table and the verdicts.
+
+        They are empty, but for a sentence, until :meth:`fill` is called.
+        """
         for place in PLACES:
             text = SOON if place == PLACES[0] else ""
             shown = display.HTML(text)
@@ -42,8 +48,17 @@ class Page:
     def parameters(self, namespace: MutableMapping[str, Any]) -> None:
         """Check and read what papermill put in, in the cell below the parameters.
 
-        FltnbError: an unknown name, a value of another kind, or a data set without an
-        entry in a parameter. ``namespace``: ``globals()`` of the notebook.
+        Parameters
+        ----------
+        namespace : dict
+            ``globals()`` of the notebook. What was given takes the place of its own
+            parameters.
+
+        Raises
+        ------
+        FltnbError
+            An unknown name, a value of another kind, or a data set without an entry in
+            a parameter.
         """
         own, given = injected(namespace.get("In", []))
         namespace.update(checked(own, given))
@@ -57,9 +72,17 @@ class Page:
     ) -> None:
         """Fill places of the first screen; what is left out stays as it is.
 
-        ``verdicts``: of :func:`fltnb.papers.judge`, with at most so many ``columns`` of
-        numbers side by side, else in words. How many claims agree is printed,
-        how runs depart from the printed setting, and a digest of each table.
+        How many claims agree is printed, how runs depart from the printed setting, and
+        a digest of each table.
+
+        Parameters
+        ----------
+        picture, table : what Jupyter can show, optional
+        verdicts : DataFrame, optional
+            Of :func:`fltnb.papers.judge`.
+        columns : int
+            Columns of numbers that the table of verdicts may have; else they stand
+            there in words.
         """
         if verdicts is not None:
             _tell(verdicts)
@@ -73,7 +96,7 @@ class Page:
 
 
 def digest(text: str) -> str:
-    """Return eight digits that name a text.
+    """Return eight hexadecimal digits that name a text.
 
     nbval does not compare what is filled in later, but it compares these.
     """
@@ -81,6 +104,7 @@ def digest(text: str) -> str:
 
 
 def _without_paths(message, category, *_, **__) -> str:
+    """Write a warning without the file that gave it."""
     return f"{category.__name__}: {message}\n"
 
 

@@ -2,10 +2,13 @@
 
 import ast
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import FltnbError
+
+Values = dict[str, Any]
+"""Parameters, name -> value."""
 
 INJECTED = "# Parameters"
 """First line of the cell that papermill writes below a notebook's parameters."""
@@ -19,8 +22,18 @@ KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "
 def of(setting: Any, *keys: str) -> Any:
     """Return a setting for a data set, a variant, or whatever else tells runs apart.
 
-    A setting is one value for all, or a dict by one of the keys; an entry may be a dict
-    by another key. FltnbError: a dict has no entry for any of the keys.
+    Parameters
+    ----------
+    setting : Any
+        One value for all, or a dict by one of the keys; an entry may be a dict by
+        another key.
+    *keys : str
+        What tells this run apart.
+
+    Raises
+    ------
+    FltnbError
+        A dict has no entry for any of the keys.
 
     Examples
     --------
@@ -44,9 +57,12 @@ class Picked:
 
     Parameters
     ----------
-    parameters : name -> setting, such as ``globals()`` of a notebook
-    switch : name -> value, what this run has in place of a parameter
-    *keys : data set, variant, or whatever else the settings are told apart by
+    parameters : dict
+        Name -> setting, such as ``globals()`` of a notebook.
+    switch : dict
+        Name -> value: what this run has in place of a parameter.
+    *keys : str
+        Data set, variant, or whatever else the settings are told apart by.
 
     Examples
     --------
@@ -55,9 +71,7 @@ class Picked:
     (2, {'lr': 2, 'rounds': 9})
     """
 
-    def __init__(
-        self, parameters: Mapping[str, Any], switch: Mapping[str, Any], *keys: str
-    ):
+    def __init__(self, parameters: Values, switch: Values, *keys: str):
         self._parameters = parameters
         self._switch = switch
         self._keys = keys
@@ -69,33 +83,48 @@ class Picked:
             raise FltnbError(f"The run asks for {name}, which is no parameter: add it.")
         return of(self._parameters[name], *self._keys)
 
-    def __call__(self, *names: str) -> dict[str, Any]:
+    def __call__(self, *names: str) -> Values:
         """Return several parameters, name -> value."""
         return {name: getattr(self, name) for name in names}
 
 
-def assigned(source: str) -> dict[str, Any]:
-    """Return what a cell of parameters assigns, name -> value."""
-    namespace: dict[str, Any] = {}
+def assigned(source: str) -> Values:
+    """Return what a cell of parameters assigns, name -> value.
+
+    Examples
+    --------
+    >>> assigned("rounds = 5")
+    {'rounds': 5}
+    """
+    namespace: Values = {}
     exec(source, namespace)
     del namespace["__builtins__"]
     return namespace
 
 
-def injected(cells: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def injected(cells: list[str]) -> tuple[Values, Values]:
     """Return a notebook's own parameters and those that papermill put in.
 
-    ``cells``: sources of the cells that were executed, in order (IPython's ``In``).
+    Papermill writes them into a cell below the notebook's own, which is the last one of
+    its kind where a notebook was executed again.
+
+    Parameters
+    ----------
+    cells : list of str
+        Sources of the cells that were executed, in order (IPython's ``In``).
+
+    Returns
+    -------
+    (dict, dict)
+        Both empty where papermill put in nothing.
     """
-    at = [place for place, source in enumerate(cells) if source.startswith(INJECTED)]
-    if not at:
-        return {}, {}
-    return assigned(cells[at[-1] - 1]), assigned(cells[at[-1]])
+    for place in reversed(range(len(cells))):
+        if cells[place].startswith(INJECTED):
+            return assigned(cells[place - 1]), assigned(cells[place])
+    return {}, {}
 
 
-def checked(
-    own: Mapping[str, Any], given: Mapping[str, Any], where: str = ""
-) -> dict[str, Any]:
+def checked(own: Values, given: Values, where: str = "") -> Values:
     """Return given parameters as values of the kinds that a notebook has them in.
 
     Papermill's ``-p`` hands over text: ``'["digits"]'`` and ``mnist,cifar10`` become
@@ -104,9 +133,12 @@ def checked(
 
     Parameters
     ----------
-    own : name -> value, the notebook's own parameters
-    given : name -> value, what shall replace them
-    where : str, the file that gives them, as messages name it
+    own : dict
+        The notebook's own parameters, name -> value.
+    given : dict
+        What shall replace them.
+    where : str
+        The file that gives them, as messages name it.
 
     Raises
     ------
@@ -124,10 +156,11 @@ def checked(
             raise FltnbError(start + _misfit(name, value, own[name]))
         values[name] = value
 
-    together = dict(own) | values
+    together = own | values
+    known = _datasets(own)
     for name, setting in together.items():
         for dataset in _datasets(together):
-            if _lacks(setting, dataset, _datasets(own)):
+            if _lacks(setting, dataset, known):
                 raise FltnbError(
                     f"{start}The parameter {name} has no entry for {dataset!r}: give "
                     "one value for all, or see the files in notebooks/profiles."
@@ -135,7 +168,8 @@ def checked(
     return values
 
 
-def _unknown(name: str, own: Mapping[str, Any]) -> str:
+def _unknown(name: str, own: Values) -> str:
+    """Say that there is no such parameter, and which may be meant."""
     near = difflib.get_close_matches(name, own, n=1, cutoff=0.5)
     if near:
         return f"There is no parameter {name}: you may mean {near[0]}."
@@ -143,6 +177,7 @@ def _unknown(name: str, own: Mapping[str, Any]) -> str:
 
 
 def _misfit(name: str, value: Any, own: Any) -> str:
+    """Say what a parameter must be, with the notebook's own value as an example."""
     kinds = dict.fromkeys(KINDS.get(type(leaf), "None") for leaf in _leaves(own))
     wanted = " or ".join(kinds)
     if isinstance(own, list):
@@ -151,14 +186,16 @@ def _misfit(name: str, value: Any, own: Any) -> str:
 
 
 def _read(value: Any, own: Any) -> Any:
-    """Read text where the notebook has something else; put one value into a list."""
-    text = isinstance(value, str)
-    if text and not isinstance(own, str):
+    """Read text where the notebook has something else; put one value into a list.
+
+    ``own``: what the notebook has.
+    """
+    if isinstance(value, str) and not isinstance(own, str):
         try:
             value = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError):
-            words = [word.strip() for word in value.split(",")]
-            value = words if isinstance(own, list) else value
+            if isinstance(own, list):
+                value = [word.strip() for word in value.split(",")]
     if isinstance(value, tuple):
         value = list(value)
     if isinstance(own, list) and not isinstance(value, (list, dict)):
@@ -178,7 +215,11 @@ def _leaves(setting: Any) -> Iterator[Any]:
 
 
 def _fits(value: Any, own: Any) -> bool:
-    """Whether a value has the shape and the kinds of the notebook's own."""
+    """Whether a value has the shape and the kinds of the notebook's own.
+
+    A list must be a list; one value must be one value; a dict may be replaced by one
+    value. Whole numbers may stand for floats.
+    """
     if own is None:
         return True
     if isinstance(own, list) and not isinstance(value, list):
@@ -192,14 +233,18 @@ def _fits(value: Any, own: Any) -> bool:
     return not wanted or all(type(leaf) in wanted for leaf in _leaves(value))
 
 
-def _datasets(parameters: Mapping[str, Any]) -> list[str]:
-    """Return the data sets that parameters name."""
+def _datasets(parameters: Values) -> list[str]:
+    """Return the data sets that parameters name, as ``dataset`` or ``datasets``."""
     named = parameters.get("datasets", parameters.get("dataset", []))
     return [name for name in _leaves(named) if isinstance(name, str)]
 
 
 def _lacks(setting: Any, dataset: str, known: list[str]) -> bool:
-    """Whether a dict by data set has no entry for this one."""
+    """Whether a dict by data set has no entry for this one.
+
+    ``known``: the notebook's own data sets, by which a dict is known to be one by data
+    set. Entries are looked into.
+    """
     if not isinstance(setting, dict):
         return False
     by_dataset = any(name in setting for name in known)

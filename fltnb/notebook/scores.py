@@ -1,4 +1,8 @@
-"""Printed numbers beside ours, and the table of them."""
+"""Printed numbers beside ours, and the table of them.
+
+:func:`scores` gives one row per number, printed or ours. :func:`score_table` lays these
+out, :func:`fltnb.notebook.dots` draws them.
+"""
 
 import json
 from collections.abc import Sequence
@@ -12,20 +16,38 @@ from ..papers import label, numbers
 from ..papers.measured import COLUMNS
 from ..papers.names import SHORT
 from ..papers.settings import NETWORKS, SAME, STAND_INS
-from .html import html
-from .tables import rows_of, seeds_text
+from .html import html, pairs_of
+from .tables import rows_of, seeds_text, spread_text
 
-TINTS = {1: "#dff1df", 3: "#f6f3cf", 10: "#fbe3c8", np.inf: "#f6cdc8"}
+FAR = np.inf
+TINTS = {
+    1: "#dff1df",
+    3: "#f6f3cf",
+    10: "#fbe3c8",
+    FAR: "#f6cdc8",
+}
 """Points between a number and the printed one, at most -> colour of its cell."""
 TINT_NAMES = ("1 point", "3", "10", "more")
+"""What the legend calls the tints."""
 VARIANCES = ("variance", "train_variance")
 UNTINTED = (*VARIANCES, "n_clusters", "bytes")
+"""Measures whose distance from print is no number of points."""
 
 
 def printed(paper: str, table: str, **where: Any) -> pd.DataFrame:
     """Return printed numbers with the column ``measure``, as ``runs`` call it.
 
-    ``where``: a column, or a printed parameter such as ``participants``, and its value.
+    Parameters
+    ----------
+    paper, table : str
+        Such as "flt" and "T1".
+    **where
+        A column, or a printed parameter such as ``participants``, and its value.
+
+    Returns
+    -------
+    DataFrame
+        Rows of :func:`fltnb.papers.numbers`.
     """
     lines = numbers(paper, table)
     measures = []
@@ -34,6 +56,7 @@ def printed(paper: str, table: str, **where: Any) -> pd.DataFrame:
     lines = lines.assign(measure=measures)
 
     parameters = [json.loads(text or "{}") for text in lines["params"]]
+    # What is no column of printed numbers is one of their parameters.
     keep = np.ones(len(lines), dtype=bool)
     for name, wanted in where.items():
         if name in lines:
@@ -52,60 +75,102 @@ def scores(
 ) -> pd.DataFrame:
     """Put printed numbers beside the means of trainings.
 
-    Returns a DataFrame, one row per number: ``dataset, model, method, measure``,
-    ``source`` ("printed", "as_written", "as_run"), ``value``, ``spread`` (sample
-    standard deviation over ``seeds``), ``printed`` (NaN where the paper has none).
-    ``where``: as for :func:`printed`.
+    Parameters
+    ----------
+    found : Results, or rows of their ``runs``
+    paper, table : str
+        Such as "flt" and "T1".
+    measures : sequence of str
+        Columns of ``runs``.
+    **where
+        As for :func:`printed`.
+
+    Returns
+    -------
+    DataFrame
+        One row per number: ``dataset, model, method, measure``, ``source`` ("printed",
+        "as_written", "as_run"), ``value``, ``spread`` (sample standard deviation over
+        ``seeds``), ``printed`` (NaN where the paper has none).
     """
     lines = printed(paper, table, **where)
     runs = rows_of(found)
-    runs = runs[runs["kind"] == "training"]
+    trainings = runs[runs["kind"] == "training"]
     rows = []
-    for (dataset, model, method), own in runs.groupby(
-        ["dataset", "model", "method"], sort=False
-    ):
-        about = {"dataset": dataset, "model": model, "method": method}
-        beside = _beside(lines, about).groupby("measure")["number"].first()
+    for names, own in trainings.groupby(["dataset", "model", "method"], sort=False):
+        dataset, model, method = names
+        beside = _beside(lines, dataset, model, method)
+        in_print = beside.groupby("measure")["number"].first()
         for measure in measures:
-            in_print = beside.get(measure, np.nan)
-            same = about | {"measure": measure, "printed": in_print}
-            rows.append(same | {"source": "printed", "value": in_print, "seeds": 0})
+            same = {
+                "dataset": dataset,
+                "model": model,
+                "method": method,
+                "measure": measure,
+                "printed": in_print.get(measure, np.nan),
+            }
+            print_row = {"source": "printed", "value": same["printed"], "seeds": 0}
+            rows.append(same | print_row)
             for variant, values in own.groupby("variant", sort=False)[measure]:
                 values = values.astype(float)
-                row = {
+                our_row = {
                     "source": variant,
                     "value": values.mean(),
                     "spread": values.std(),
                     "seeds": len(values),
                 }
-                rows.append(same | row)
-    return pd.DataFrame(rows).dropna(subset="value").reset_index(drop=True)
+                rows.append(same | our_row)
+    table = pd.DataFrame(rows).dropna(subset="value")
+    return table.reset_index(drop=True)
 
 
-def _beside(lines: pd.DataFrame, about: dict[str, str]) -> pd.DataFrame:
-    """Return what is printed of a method, on its data set or what that replaces."""
-    dataset = about["dataset"]
+def _beside(lines: pd.DataFrame, dataset: str, model: str, method: str) -> pd.DataFrame:
+    """Return what is printed of a method.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        Of :func:`printed`.
+    dataset : str
+        Ours: a stand-in stands beside the numbers of what it replaces.
+    model : str
+        Ours. Where a table has several networks, only the numbers of this one, or of
+        its kind, count.
+    method : str
+    """
     dataset = (STAND_INS | SAME).get(dataset, dataset)
     own = lines[lines["dataset"] == dataset]
     if own["model"].nunique() > 1:
-        model = about["model"]
-        kind = "mlp" if model.startswith("mlp") else "cnn"
-        in_print = {ours: theirs for theirs, ours in NETWORKS.items()}
-        own = own[own["model"] == in_print.get(model, kind)]
-    return own[own["method"] == about["method"]]
+        network = "mlp" if model.startswith("mlp") else "cnn"
+        for theirs, ours in NETWORKS.items():
+            if ours == model:
+                network = theirs
+        own = own[own["model"] == network]
+    return own[own["method"] == method]
 
 
 def groups(lines: pd.DataFrame) -> pd.Series:
-    """Name what tells the rows of :func:`scores` apart besides method and source."""
-    told = [one for one in ("dataset", "measure") if lines[one].nunique() > 1]
-    if lines.groupby("dataset")["model"].nunique().max() > 1:
+    """Name what tells the rows of :func:`scores` apart besides method and source.
+
+    These are the data set, the measure and the network, each where there are several.
+    """
+    told = [name for name in ("dataset", "measure") if lines[name].nunique() > 1]
+    networks = lines.groupby("dataset")["model"].nunique()
+    if networks.max() > 1:
         told.insert(1, "model")
     names = lines[told or ["dataset"]].map(label)
     return names.agg(", ".join, axis=1)
 
 
 def words(source: str) -> str:
-    """Return the head of a column: printed, text, code, or a word of one's own."""
+    """Return the head of a column: printed, text, code, or a word of one's own.
+
+    ``source``: as of :func:`scores`, or what a notebook adds.
+
+    Examples
+    --------
+    >>> words("as_run"), words("half_the_rounds")
+    ('code', 'half the rounds')
+    """
     return SHORT.get(source, source.replace("_", " ")) or "here"
 
 
@@ -116,9 +181,12 @@ def score_table(
 
     Parameters
     ----------
-    lines : DataFrame, of :func:`scores`
-    methods : the rows in order, by default all
-    caption : str, said before what is said of every table
+    lines : DataFrame
+        Of :func:`scores`.
+    methods : sequence of str
+        The rows in order, by default all.
+    caption : str
+        Said before what is said of every table.
     """
     rows = list(methods) or lines["method"].unique().tolist()
     lines = lines[lines["method"].isin(rows)]
@@ -129,46 +197,57 @@ def score_table(
         text=[_text(line) for line in records],
         tint=[_tint(line) for line in records],
     )
-    order = lines.sort_values("group", key=_first_seen, kind="stable")
-    heads = order[["group", "head"]].drop_duplicates()
-    heads = list(heads.itertuples(index=False, name=None))
+    ordered = lines.sort_values("group", key=_first_seen, kind="stable")
+    heads = pairs_of(ordered, "group", "head")
 
-    cells = lines.set_index(["method", "group", "head"])[["text", "tint"]]
-    wide = cells.unstack(["group", "head"]).reindex(rows).fillna("")
+    cells = lines.set_index(["method", "group", "head"])
+    wide = cells[["text", "tint"]].unstack(["group", "head"])
+    wide = wide.reindex(rows).fillna("")
     wide.index = [label(name) for name in rows]
-    text = f"{caption} {_legend(lines)}".strip()
-    return html(wide["text"][heads], wide["tint"][heads], text)
+    below = f"{caption} {_legend(lines)}".strip()
+    return html(wide["text"][heads], wide["tint"][heads], below)
 
 
 def _first_seen(values: pd.Series) -> pd.Series:
-    """Return the place of each value in the order in which they come."""
+    """Return the place of each value in the order in which they come.
+
+    Sorting by it keeps values in this order and brings equal ones together.
+    """
     order = values.unique().tolist()
     return values.map(order.index)
 
 
 def _text(line: dict[str, Any]) -> str:
-    """Write one number with its spread, an ARI and what is printed to two decimals."""
+    """Write one number with its spread.
+
+    An ARI and what is printed have two decimals, other numbers one.
+    """
     value = line["value"]
     if line["source"] == "printed":
         return f"{value:.2f}"
-    spread = line["spread"]
     digits = 2 if line["measure"] == "ari" else 1
     text = f"{value:.{digits}f}"
-    return f"{text} ± {spread:.{digits}f}" if spread > 0 else text
+    return text + spread_text(line["spread"], digits)
 
 
 def _tint(line: dict[str, Any]) -> str:
-    """Return the colour of a number by its distance from print, an ARI's by 0.01."""
-    off = abs(line["value"] - line["printed"])
-    if line["source"] == "printed" or line["measure"] in UNTINTED or np.isnan(off):
+    """Return the colour of a number by its distance from print, an ARI's by 0.01.
+
+    "" for a printed number, and where nothing is printed.
+    """
+    if line["source"] == "printed" or line["measure"] in UNTINTED:
         return ""
+    off = abs(line["value"] - line["printed"])
     if line["measure"] == "ari":
         off *= 100
-    return next(color for limit, color in TINTS.items() if off <= limit)
+    for limit, color in TINTS.items():
+        if off <= limit:
+            return color
+    return ""
 
 
 def _legend(lines: pd.DataFrame) -> str:
-    """Say what the numbers of a table are."""
+    """Say what the numbers of a table are, and what their tints mean."""
     seeds = lines["seeds"][lines["seeds"] > 0]
     said = [seeds_text(int(seeds.min()), int(seeds.max()))]
     measures = set(lines["measure"])

@@ -25,9 +25,18 @@ def mean_table(
 ) -> display.HTML:
     """Lay out means over seeds: a row for each value of ``by``, a column per number.
 
-    ``found``: Results, or rows of their ``runs``; ``names``: :data:`Names`.
+    Parameters
+    ----------
+    found : Results, or rows of their ``runs``
+    by : sequence of str
+        Columns whose values tell the rows apart.
+    of : sequence of str
+        Columns of numbers, whose means are shown.
+    names : dict, optional
+        :data:`Names`.
     """
-    groups = _filled(rows_of(found), by, of).groupby(list(by), sort=False)
+    runs = _filled(rows_of(found), by, of)
+    groups = runs.groupby(list(by), sort=False)
     table = groups[list(of)].agg(mean_text).reset_index()
     for column in by:
         table[column] = [name_of(value, names) for value in table[column]]
@@ -43,18 +52,35 @@ def axis_table(
     names: Names | None = None,
     caption: str = "",
 ) -> display.HTML:
-    """Lay out means over seeds of the number ``of`` with an axis side by side.
+    """Lay out means over seeds with the values of an axis side by side.
 
-    ``by``: columns whose values are the rows; the rest as for :func:`mean_table`.
+    Parameters
+    ----------
+    found : Results, or rows of their ``runs``
+    axis : str
+        A column whose values are the columns of the table.
+    of : str
+        The number whose means are shown.
+    by : sequence of str
+        Columns whose values are the rows.
+    names : dict, optional
+        :data:`Names`.
+    caption : str
+        Said below the table, before the number of seeds.
     """
     runs = _filled(rows_of(found), [*by, axis], [of])
     groups = runs.groupby([*by, axis], sort=False)
-    table = groups[of].agg(mean_text).unstack(axis, sort=False).fillna("")
+    means = groups[of].agg(mean_text)
+    table = means.unstack(axis, sort=False).fillna("")
     heads = [name_of(value, names) for value in table.columns]
     table.columns = pd.MultiIndex.from_product([[name_of(axis, names)], heads])
-    rows = [_named(row, names) for row in table.index.to_frame().to_numpy()]
+
+    rows = []
+    for values in table.index.to_frame().to_numpy():
+        rows.append(tuple(name_of(value, names) for value in values))
     table.index = pd.MultiIndex.from_tuples(rows)
-    return html(table, caption=f"{caption} {over_seeds(groups)}".strip())
+    below = f"{caption} {over_seeds(groups)}"
+    return html(table, caption=below.strip())
 
 
 def switched(
@@ -62,10 +88,18 @@ def switched(
 ) -> pd.DataFrame:
     """Return the rows of results with the column ``switch``: what they do otherwise.
 
-    That is each axis of their own with its value, ``plain`` where there is none.
+    Parameters
+    ----------
+    found : Results
+    names : dict, optional
+        :data:`Names`.
+    plain : str
+        What is said of a run that has no value for any of the notebook's own axes.
+        Else each of them is said with its value.
     """
     said = []
-    for run in found.runs[list(found.axes)].to_dict("records"):
+    own = found.runs[list(found.axes)]
+    for run in own.to_dict("records"):
         parts = []
         for axis, value in run.items():
             if not missing(value):
@@ -89,23 +123,50 @@ def rows_of(found: Any) -> pd.DataFrame:
 
 
 def name_of(value: Any, names: Names | None = None) -> str:
-    """Return what people call a column or a value; "–" for a missing one."""
-    value = "" if missing(value) else value
+    """Return what people call a column or a value; "–" for a missing one.
+
+    ``names`` come first, then :data:`HEADS`, then the short names of methods and
+    variants, then labels.
+
+    Examples
+    --------
+    >>> name_of("variant"), name_of(0.5), name_of(None), name_of(1, {1: "one"})
+    ('following', '0.5', '–', 'one')
+    """
+    if missing(value):
+        value = ""
     known = {"": "–"} | HEADS | SHORT | dict(names or {})
     if value in known:
         return known[value]
-    return label(value) if isinstance(value, str) else f"{value:g}"
+    if isinstance(value, str):
+        return label(value)
+    return f"{value:g}"
 
 
 def mean_text(values: pd.Series) -> str:
-    """Write a mean over seeds and its spread; an ARI to two decimals."""
+    """Write a mean over seeds and its spread; an ARI to two decimals.
+
+    "" where no run has a value.
+    """
     values = values.astype(float)
     if values.isna().all():
         return ""
-    digits = 2 if str(values.name).startswith("ari") else 1
+    digits = 1
+    if str(values.name).startswith("ari"):
+        digits = 2
     text = signed(values.mean(), digits)
-    spread = values.std()
-    return f"{text} ± {spread:.{digits}f}" if spread > 0 else text
+    return text + spread_text(values.std(), digits)
+
+
+def spread_text(spread: float, digits: int) -> str:
+    """Write what follows a mean; "" where there is no spread.
+
+    Examples
+    --------
+    >>> spread_text(0.26, 1), spread_text(float("nan"), 1)
+    (' ± 0.3', '')
+    """
+    return f" ± {spread:.{digits}f}" if spread > 0 else ""
 
 
 def over_seeds(groups: Any) -> str:
@@ -115,10 +176,20 @@ def over_seeds(groups: Any) -> str:
 
 
 def seeds_text(fewest: int, most: int) -> str:
-    """Say over how many seeds means are; "" where nothing has a seed."""
-    if most < 2:
-        return "One seed." if most else ""
-    many = str(most) if fewest == most else f"{fewest}–{most}"
+    """Say over how many seeds means are; "" where nothing has a seed.
+
+    Examples
+    --------
+    >>> seeds_text(3, 5), seeds_text(1, 1)
+    ('Mean ± spread over 3–5 seeds.', 'One seed.')
+    """
+    if most == 0:
+        return ""
+    if most == 1:
+        return "One seed."
+    many = f"{fewest}–{most}"
+    if fewest == most:
+        many = f"{most}"
     return f"Mean ± spread over {many} seeds."
 
 
@@ -137,7 +208,3 @@ def _filled(runs: pd.DataFrame, by: Sequence[str], of: Sequence[str]) -> pd.Data
     for column in by:
         runs[column] = ["" if missing(value) else value for value in runs[column]]
     return runs
-
-
-def _named(values: Sequence[Any], names: Names | None) -> tuple[str, ...]:
-    return tuple(name_of(value, names) for value in values)

@@ -8,38 +8,50 @@ from IPython import display
 
 from ..papers import label, outcomes
 from ..papers.names import NAMES, SHORT
-from .html import html
-from .scores import TINTS, words
+from .html import html, pairs_of
+from .scores import FAR, TINTS, words
 
-SIGNS = {"agrees": "✔", "partly": "◐", "disagrees": "✘"}
+SIGNS = {
+    "agrees": "✔",
+    "partly": "◐",
+    "disagrees": "✘",
+}
 COLORS = {
     "agrees": TINTS[1],
     "partly": TINTS[3],
-    "disagrees": TINTS[float("inf")],
+    "disagrees": TINTS[FAR],
 }
+"""Outcome of a number -> colour of its cell."""
 CAPTION = (
     "Points of accuracy where nothing else is said. ✔ agrees, ◐ partly, ✘ disagrees, "
     "○ not tested; in brackets: on other data or settings than the paper's, which "
     "counts neither way."
 )
+Line = dict[str, Any]
+"""A row of a table of verdicts or outcomes, column -> value."""
 
 
 def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
-    """Lay out what became of claims.
+    """Lay out what became of claims, a row for each.
 
-    Data sets, networks and variants stand side by side if they are at most ``columns``,
-    else in words. ``tested``: of :func:`fltnb.papers.judge`.
+    Parameters
+    ----------
+    tested : DataFrame
+        Of :func:`fltnb.papers.judge`: a row for each number that was judged.
+    columns : int
+        Data sets, networks and variants stand side by side if they are at most so many,
+        else in words.
     """
     told = outcomes(tested).set_index("id")
     shown = _placed(tested[tested["text"] != ""])
-    heads = shown[["above", "head"]].drop_duplicates()
-    heads = list(heads.itertuples(index=False, name=None))
+    heads = pairs_of(shown, "above", "head")
 
     table = pd.DataFrame({("", "claim"): told["claim"]})
     colors = pd.DataFrame("", table.index, table.columns)
     if len(heads) <= columns:
-        wide = shown.set_index(["id", "above", "head"])[["cell", "color"]]
-        wide = wide.unstack(["above", "head"]).reindex(told.index)
+        cells = shown.set_index(["id", "above", "head"])
+        wide = cells[["cell", "color"]].unstack(["above", "head"])
+        wide = wide.reindex(told.index)
         table = table.join(wide["cell"][heads])
         colors = colors.join(wide["color"][heads])
     else:
@@ -48,46 +60,72 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     table["", "tested on"] = [_tested_on(one) for one in told.to_dict("records")]
     table["", "outcome"] = told["outcome"] + " " + told["sign"]
 
+    # What is not printed, or not here, leaves its cell and its colour empty.
+    colors = colors.reindex(columns=table.columns)
+    colors = colors.astype(object).fillna("")
     table = table.astype(object).fillna("")
-    colors = colors.reindex(columns=table.columns).astype(object).fillna("")
     return html(table.reset_index(drop=True), colors, CAPTION)
 
 
 def _placed(tested: pd.DataFrame) -> pd.DataFrame:
-    """Add the column of each number (``above, head``), its text and its colour.
+    """Say in which column of the table each number stands, and how.
 
     Printed numbers stand first, then ours by data set and variant.
+
+    Returns
+    -------
+    DataFrame
+        ``id`` of the claim, ``cell`` (the number), ``color``, ``above`` and ``head``
+        (two lines of the head of the column), ``order``.
     """
     rows = []
-    where = _where(tested)
-    for line in tested.assign(where=where).to_dict("records"):
-        cell = re.split(r" \(|; |, ", line["text"])[0]
-        color = ""
-        above = "printed"
-        head = line["where"]
+    tested = tested.assign(where=_where(tested))
+    for line in tested.to_dict("records"):
+        where = line["where"]
+        row = {
+            "id": line["id"],
+            "cell": re.split(r" \(|; |, ", line["text"])[0],
+            "color": "",
+            "above": "printed",
+            "head": where,
+            "order": _order(line),
+        }
         if line["variant"] != "printed":
-            cell = f"{cell} {SIGNS[line['outcome']]}"
-            color = COLORS[line["outcome"]]
-            above = f"here: {head}" if head else "here"
-            head = words(line["variant"])
-        rows.append((line["id"], cell, color, _order(line), above, head))
-    names = ["id", "cell", "color", "order", "above", "head"]
+            outcome = line["outcome"]
+            row["cell"] += f" {SIGNS[outcome]}"
+            row["color"] = COLORS[outcome]
+            row["above"] = f"here: {where}" if where else "here"
+            row["head"] = words(line["variant"])
+        rows.append(row)
+    names = ["id", "cell", "color", "above", "head", "order"]
     return pd.DataFrame(rows, columns=names).sort_values("order", kind="stable")
 
 
-def _order(line: dict[str, Any]) -> tuple[bool, int, str, int]:
-    """Return the place of a number's column."""
+def _order(line: Line) -> tuple[bool, int, str, int]:
+    """Return the place of a number's column: what sorts before it comes first.
+
+    Data sets and variants that have no name for people come last.
+    """
     variant = line["variant"]
+    dataset = line["dataset"]
     variants = ["printed", *SHORT, variant]
-    datasets = [*NAMES, line["dataset"]]
-    dataset = datasets.index(line["dataset"])
-    return variant != "printed", dataset, line["where"], variants.index(variant)
+    datasets = [*NAMES, dataset]
+    return (
+        variant != "printed",
+        datasets.index(dataset),
+        line["where"],
+        variants.index(variant),
+    )
 
 
 def _where(tested: pd.DataFrame) -> list[str]:
-    """Name what tells rows apart: data set, and network where there are several."""
-    several = tested.groupby("dataset")["model"].nunique().max() > 1
-    by_network = several and tested["dataset"].nunique() == 1
+    """Name what tells rows apart: data set, and network where there are several.
+
+    Where all rows are on one data set, the network alone tells them apart.
+    """
+    networks = tested.groupby("dataset")["model"].nunique()
+    several = networks.max() > 1
+    by_network = several and len(networks) == 1
     named = []
     for dataset, model in zip(tested["dataset"], tested["model"], strict=True):
         parts = []
@@ -99,9 +137,14 @@ def _where(tested: pd.DataFrame) -> list[str]:
     return named
 
 
-def _tested_on(line: dict[str, Any]) -> str:
+def _tested_on(line: Line) -> str:
+    """Say on what a claim was tested, or why it was not."""
     if not line["tested_on"]:
         return line["why"]
-    seeds = "1 seed" if line["seeds"] == 1 else f"{line['seeds']} seeds"
-    alone = f" ({line['alone']} alone)" if line["alone"] else ""
+    alone = ""
+    if line["alone"]:
+        alone = f" ({line['alone']} alone)"
+    seeds = f"{line['seeds']} seeds"
+    if line["seeds"] == 1:
+        seeds = "1 seed"
     return f"{line['tested_on']}{alone}, {seeds}"
