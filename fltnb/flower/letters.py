@@ -13,10 +13,22 @@ PAUSE = 0.5  # seconds between two looks for answers
 
 
 class Letter(NamedTuple):
-    """What goes one way: arrays, and numbers or texts by name."""
+    """What goes one way.
+
+    Attributes
+    ----------
+    arrays : dict
+        Arrays by name: a sketch, or a model as ``theta``.
+    notes : dict
+        Numbers, texts or lists of them by name.
+    """
 
     arrays: dict[str, np.ndarray]
     notes: dict[str, Any]
+
+
+Answers = dict[int, Letter]
+"""Letters by the id of the node that they go to or come from."""
 
 
 def flwr_app() -> ModuleType:
@@ -31,16 +43,20 @@ def flwr_app() -> ModuleType:
 
 
 def packed(letter: Letter) -> Any:
-    """Return a letter as Flower's ``RecordDict``."""
+    """Return a letter as Flower's ``RecordDict``: records "arrays" and "config"."""
     app = flwr_app()
     arrays = app.ArrayRecord()
     for name, array in letter.arrays.items():
         arrays[name] = app.Array(np.asarray(array))
-    return app.RecordDict({"arrays": arrays, "config": app.ConfigRecord(letter.notes)})
+    notes = app.ConfigRecord(letter.notes)
+    return app.RecordDict({"arrays": arrays, "config": notes})
 
 
 def unpacked(message: Any) -> Letter | str:
-    """Return the letter in a Flower message, or why there is none."""
+    """Return the letter in a Flower message, or why there is none.
+
+    Notes are what its records of configuration and of metrics say.
+    """
     if message.has_error():
         return message.error.reason
 
@@ -61,7 +77,13 @@ def unpacked(message: Any) -> Letter | str:
 
 
 class Post:
-    """Letters to nodes and their answers, through Flower's ``Grid``."""
+    """Letters to nodes and their answers, through Flower's ``Grid``.
+
+    Parameters
+    ----------
+    grid : Grid
+        What Flower hands to a ``ServerApp``.
+    """
 
     def __init__(self, grid: Any):
         self.grid = grid
@@ -75,18 +97,36 @@ class Post:
         return sorted(self.grid.get_node_ids())
 
     def ask(
-        self, kind: str, letters: dict[int, Letter], timeout: float, group: str
+        self, kind: str, letters: Answers, timeout: float, group: str
     ) -> dict[int, Letter | str]:
-        """Send letters by node; return the answers, or texts of errors, by node.
+        """Send letters and return the answers, by node.
 
-        A node that is gone is not waited for, and none for more than ``timeout``
-        seconds.
+        A node that is gone is not waited for.
+
+        Parameters
+        ----------
+        kind : str
+            What Flower calls a message type, such as "train" or "query.sketch".
+        letters : dict
+            Node -> its letter.
+        timeout : float
+            Seconds that nodes have.
+        group : str
+            What Flower shows beside the messages, such as the round.
+
+        Returns
+        -------
+        dict
+            Node -> its answer, or the text of its error. Who did not answer is not
+            there.
         """
         due = time.monotonic() + timeout
-        messages = [
-            self.app.Message(packed(letter), node, kind, ttl=timeout, group_id=group)
-            for node, letter in letters.items()
-        ]
+        messages = []
+        for node, letter in letters.items():
+            message = self.app.Message(
+                packed(letter), node, kind, ttl=timeout, group_id=group
+            )
+            messages.append(message)
         # an id is None where Flower refuses to send
         ids = self.grid.push_messages(messages)
         waiting = dict(zip(ids, letters, strict=False))
@@ -95,9 +135,11 @@ class Post:
         while waiting and time.monotonic() < due:
             # Flower's transport may fail for a moment, such as a database that is busy
             with suppress(Exception):
-                for reply in self.grid.pull_messages([one for one in waiting if one]):
+                sent = [one for one in waiting if one]
+                for reply in self.grid.pull_messages(sent):
                     node = waiting.pop(reply.metadata.reply_to_message_id)
                     answers[node] = unpacked(reply)
+
                 connected = set(self.nodes())
                 for one, node in list(waiting.items()):
                     if not one or node not in connected:

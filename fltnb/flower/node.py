@@ -36,19 +36,27 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
                 own = _with_secret_draws(clusterer, context)
             sketch = _sketch(own, embed(context), number, asked)
 
-        sent = {
-            name: np.asarray(array)
-            for name, array in sketch.items()
-            if not name.startswith("_")
-        }
-        letter = Letter(sent, {"client": str(number)})
+        letter = Letter({}, {"client": str(number)})
+        for name, array in sketch.items():
+            if not name.startswith("_"):
+                letter.arrays[name] = np.asarray(array)
         return flwr_app().Message(packed(letter), reply_to=message)
 
     return answer
 
 
 def _sketch(clusterer: Any, given: Any, number: int, asked: Letter) -> dict:
-    """Sketch the samples, and compare them with others' sketches if these were sent."""
+    """Sketch the samples, and compare them with others' sketches if these were sent.
+
+    Parameters
+    ----------
+    clusterer : clusterer of :mod:`fltnb.clustering`
+    given : array (n, d), or tuple of images and classes
+    number : int
+        The client's, which decides its draws.
+    asked : Letter
+        Sketches of all clients, and this one's ``place`` among them; or nothing.
+    """
     if not isinstance(given, tuple):
         given = (given,)
     sketch = clusterer.sketch(*given, client=number)
@@ -60,7 +68,10 @@ def _sketch(clusterer: Any, given: Any, number: int, asked: Letter) -> dict:
 
 
 def _with_secret_draws(clusterer: Any, context: Any) -> Any:
-    """Return the clusterer with draws from a seed that this node keeps to itself."""
+    """Return the clusterer with draws from a seed that this node keeps to itself.
+
+    Flower keeps the state of a node between messages, so the seed is drawn once.
+    """
     if "secret" not in context.state:
         seed = str(secrets.randbits(128))
         context.state["secret"] = flwr_app().ConfigRecord({"seed": seed})

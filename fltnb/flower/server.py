@@ -1,4 +1,8 @@
-"""The server's side: FedAvg inside clusters that are found from the nodes' sketches."""
+"""The server's side: FedAvg inside clusters that are found from the nodes' sketches.
+
+A *node* is what Flower knows, and gets a new id when it connects again. A *client* has
+a number of its own, and is served through whichever node it is now.
+"""
 
 import json
 import logging
@@ -19,7 +23,7 @@ from ..data import array_digest
 from ..errors import FltnbError
 from ..paths import write_atomically
 from . import letters
-from .letters import Letter, Post
+from .letters import Answers, Letter, Post
 
 log = logging.getLogger("flwr")  # Flower shows this one, and sends it to `flwr log`
 
@@ -28,8 +32,20 @@ log = logging.getLogger("flwr")  # Flower shows this one, and sends it to `flwr 
 class Client:
     """What the server knows of a client.
 
-    Its node changes when it comes back, its number does not. A label of -1: it has no
-    cluster yet. ``bytes_up`` and ``bytes_down`` are those of models.
+    Attributes
+    ----------
+    number : int
+        Its own, which stays.
+    node : int
+        Flower's id, which changes when it comes back.
+    sketch : dict
+        Arrays by name.
+    label : int
+        Its cluster, -1 if it has none yet.
+    samples : int
+        What it trained on last.
+    bytes_sketch, bytes_up, bytes_down : int
+        What it has sent for the clustering, and models sent and received.
     """
 
     number: int
@@ -42,7 +58,7 @@ class Client:
     bytes_down: int = 0
 
     def about(self) -> dict[str, Any]:
-        """Return all fields, of the sketch the names only."""
+        """Return all fields, JSON-able: of the sketch only the names of its arrays."""
         return vars(self) | {"sketch": sorted(self.sketch)}
 
 
@@ -57,8 +73,7 @@ class ClusteredFedAvg:
 
     Nodes answer "train" and "evaluate" as for Flower's own strategies: ``arrays``
     (``theta``), ``config`` (``server-round``), ``metrics`` (``num-examples``,
-    ``loss``). Afterwards ``models`` (C, P) has a row per cluster, ``history`` says
-    which clients each round was made of, and ``left_out`` why a node is not among them.
+    ``loss``).
 
     Parameters
     ----------
@@ -73,6 +88,18 @@ class ClusteredFedAvg:
         server gives up.
     checkpoint : path, optional
         File that is written after every round, and continued from.
+
+    Attributes
+    ----------
+    models : array (C, P)
+        A row per cluster.
+    clients : list of Client
+        Those that sent a usable sketch.
+    history : list of dict
+        Of each round its number, how many nodes were asked, which clients it was made
+        of, and their mean loss.
+    left_out : dict
+        Node -> why it is no client.
     """
 
     clusterer: Any = None
@@ -84,6 +111,7 @@ class ClusteredFedAvg:
     checkpoint: str | Path | None = None
 
     def __post_init__(self) -> None:
+        """Refuse a clusterer that cannot work here, and numbers that do not fit."""
         if isinstance(self.clusterer, EMDClustering):
             raise FltnbError(
                 "EMDClustering's clients exchange networks first: "
@@ -121,7 +149,7 @@ class ClusteredFedAvg:
             There is no progress, or the checkpoint is damaged or of other settings.
         """
         self.post = grid if hasattr(grid, "ask") else Post(grid)
-        self.initial = np.atleast_2d(initial)
+        self.initial = np.atleast_2d(initial)  # (1, P)
         self.settings = [repr(self.clusterer), array_digest(self.initial)]
         self.clients: list[Client] = []
         self.history: list[dict] = []
@@ -142,7 +170,9 @@ class ClusteredFedAvg:
 
         # who came back under another id since the last round, or the checkpoint
         self._meet()
-        answers = self._serve("evaluate", rounds)[1] if rounds else {}
+        answers: Answers = {}
+        if rounds:
+            _, answers = self._serve("evaluate", rounds)
         result = []
         for client in sorted(self.clients):
             about = client.about()
@@ -152,28 +182,38 @@ class ClusteredFedAvg:
         return result
 
     def _clustered(self) -> bool:
+        """Whether clusters have been formed."""
         return len(self.models) > 0
 
     def _give_up(self) -> None:
-        reasons = [f"; node {node} {why}" for node, why in self.left_out.items()]
+        """Raise FltnbError, and say why nodes are left out."""
+        reasons = ""
+        for node, why in self.left_out.items():
+            reasons += f"; node {node} {why}"
         raise FltnbError(
-            f"Too few nodes gave a usable answer{''.join(reasons)}: "
+            f"Too few nodes gave a usable answer{reasons}: "
             "look at their logs, then start again."
         )
 
     def _meet(self) -> None:
-        """Ask new nodes for their sketches; form clusters, or place late-comers."""
+        """Ask new nodes for their sketches; form clusters, or place late-comers.
+
+        A node that was left out is not asked again, nor is anybody before enough nodes
+        are there. Without a clusterer everybody is in cluster 0.
+        """
         connected = self.post.nodes()
+
         met = {client.node for client in self.clients}
         for node, why in self.left_out.items():
             # a second node of one client may take over when the first is gone
             if not why.startswith("is client"):
                 met.add(node)
         new = [node for node in connected if node not in met]
-        enough = len(new) + len(self._here()) >= self.min_available_nodes
-        if not self._clustered() and not enough:
+        may_be = len(new) + len(self._here())
+        if not self._clustered() and may_be < self.min_available_nodes:
             return
 
+        # FedAvg
         if self.clusterer is None:
             self.clients += [Client(node, node, {}, label=0) for node in new]
             if not self._clustered():
@@ -189,8 +229,17 @@ class ClusteredFedAvg:
         if unplaced and (enough or self._clustered()):
             self._cluster()
 
-    def _take_in(self, answers: dict[int, Letter], connected: Iterable[int]) -> None:
-        """Note who sent a usable sketch, who came back, and why others are left out."""
+    def _take_in(self, answers: Answers, connected: Iterable[int]) -> None:
+        """Note who sent a usable sketch, who came back, and why others are left out.
+
+        Parameters
+        ----------
+        answers : dict
+            Node -> its sketch and its client's number; a client that is known sends no
+            sketch again.
+        connected : iterable of int
+            Nodes that are there.
+        """
         sketches = [answer.arrays for answer in answers.values()]
         sketches += [client.sketch for client in self.clients]
         shapes = [widths(sketch) for sketch in sketches if sketch]
@@ -215,83 +264,81 @@ class ClusteredFedAvg:
                 continue
 
             size = sketch_bytes(sketch)
-            by_number[number] = Client(number, node, sketch, bytes_sketch=size)
-            self.clients.append(by_number[number])
+            client = Client(number, node, sketch, bytes_sketch=size)
+            by_number[number] = client
+            self.clients.append(client)
 
     def _cluster(self) -> None:
-        """Cluster all sketches; who has a cluster stays, others follow neighbours."""
+        """Cluster all sketches; who has a cluster stays, others follow neighbours.
+
+        Nothing happens where clients compare themselves with others' sketches and one
+        of them does not answer: the next round tries again.
+        """
         clusterer = clone(self.clusterer)
         clients = sorted(self.clients)
         answers = []
         if hasattr(clusterer, "relay"):
-            connected = self.post.nodes()
-            clients = [client for client in clients if client.node in connected]
+            clients = self._connected()
             if len(clients) < self.min_available_nodes:
                 return  # too few to compare a late-comer with: again in the next round
-            answers = self._compare(clusterer, clients)
-            if len(answers) < len(clients):
+            came = self._compare(clusterer, clients)
+            if len(came) < len(clients):
                 return  # somebody left: again in the next round
+            answers = [came[client.node].arrays for client in clients]
 
         sketches = [client.sketch for client in clients]
-        labels = clusterer.fit_sketches(sketches, answers).labels_
+        clusterer.fit_sketches(sketches, answers)
         before = np.array([client.label for client in clients])
-        for client, label in zip(clients, placed(before, labels), strict=True):
+        labels = placed(before, clusterer.labels_)
+        found = {}
+        for client, label in zip(clients, labels, strict=True):
             client.label = int(label)
+            found[client.number] = client.label
 
+        # new clusters begin with the initial model
         n_clusters = 1 + max(client.label for client in self.clients)
         new = np.repeat(self.initial, n_clusters - len(self.models), axis=0)
         self.models = np.vstack([self.models, new])
-        found = {client.number: client.label for client in clients}
+
         log.info("Clusters by client: %s", found)
         self._save()
 
-    def _compare(self, clusterer: Any, clients: list[Client]) -> list[dict]:
+    def _compare(self, clusterer: Any, clients: list[Client]) -> Answers:
         """Let clients compare themselves with all sketches: the second exchange."""
         relayed = clusterer.relay([client.sketch for client in clients])
-        asked = {
-            client.node: Letter(relayed, {"place": place})
-            for place, client in enumerate(clients)
-        }
-        answers = self._ask(f"query.{self.query}", asked)
-        return [
-            answers[client.node].arrays for client in clients if client.node in answers
-        ]
+        asked = {}
+        for place, client in enumerate(clients):
+            asked[client.node] = Letter(relayed, {"place": place})
+        return self._ask(f"query.{self.query}", asked)
 
     def _round(self) -> bool:
-        """Train once; False, and nothing has changed, if too few usable models came."""
+        """Train once: everybody from its cluster's model, which is then the mean.
+
+        The mean is weighted by samples; a cluster of which nobody answered keeps its
+        model. False, and no model has changed, if too few usable models came.
+        """
         round = len(self.history) + 1
         here, answers = self._serve("train", round)
         used = []
-        theta = []
-        losses = []
         for client in here:
-            if client.node not in answers:
-                continue
-            arrays, notes = answers[client.node]
-            model = arrays.get("theta")
-            if np.shape(model) != self.initial[0].shape or not np.isfinite(model).all():
-                log.warning(
-                    "Client %d sent no theta of %d finite numbers: left out.",
-                    client.number,
-                    self.initial.size,
-                )
-                continue
-            # a client that does not say how many samples it has gets no weight
-            samples = np.nan_to_num(notes.get("num-examples", 0), posinf=0)
-            client.samples = max(int(samples), 0)
-            used.append(client)
-            theta.append(model)
-            losses.append(notes.get("loss", np.nan))
-
+            letter = answers.get(client.node)
+            if letter is not None and self._is_usable(client, letter.arrays):
+                # a client that does not say how many samples it has gets no weight
+                samples = np.nan_to_num(letter.notes.get("num-examples", 0), posinf=0)
+                client.samples = max(int(samples), 0)
+                used.append(client)
         samples = np.array([client.samples for client in used])
         if len(used) < self.min_train_nodes or not samples.any():
             return False
 
+        letters = [answers[client.node] for client in used]
+        theta = np.stack([letter.arrays["theta"] for letter in letters])
+        losses = [letter.notes.get("loss", np.nan) for letter in letters]
         labels = np.array([client.label for client in used])
         clusters = np.arange(len(self.models))
-        share = samples * (labels == clusters[:, None])
-        trained = np.stack(theta).astype(self.initial.dtype)
-        self.models = mix_groups(share, trained, self.models)
+        share = samples * (labels == clusters[:, None])  # (C, n)
+        theta = theta.astype(self.initial.dtype)
+        self.models = mix_groups(share, theta, self.models)
         self.history.append(
             {
                 "round": round,
@@ -304,16 +351,44 @@ class ClusteredFedAvg:
         self._save()
         return True
 
+    def _is_usable(self, client: Client, arrays: dict[str, np.ndarray]) -> bool:
+        """Whether a client sent a model (P,); a warning says that it did not."""
+        model = arrays.get("theta")
+        if np.shape(model) == self.initial[0].shape and np.isfinite(model).all():
+            return True
+        log.warning(
+            "Client %d sent no theta of %d finite numbers: left out.",
+            client.number,
+            self.initial.size,
+        )
+        return False
+
+    def _connected(self) -> list[Client]:
+        """Return the clients whose node is there, by number."""
+        nodes = self.post.nodes()
+        return sorted(client for client in self.clients if client.node in nodes)
+
     def _here(self) -> list[Client]:
-        """Clients that are connected, and have a cluster if there are any."""
-        connected = self.post.nodes()
-        here = [client for client in self.clients if client.node in connected]
+        """Return the connected clients, if there are clusters those that have one."""
+        here = self._connected()
         if self._clustered():
             here = [client for client in here if client.label >= 0]
-        return sorted(here)
+        return here
 
-    def _serve(self, kind: str, round: int) -> tuple[list[Client], dict[int, Letter]]:
-        """Send its cluster's model to everybody; return who was asked, and answers."""
+    def _serve(self, kind: str, round: int) -> tuple[list[Client], Answers]:
+        """Send everybody the model of its cluster.
+
+        Parameters
+        ----------
+        kind : str
+            "train" or "evaluate".
+        round : int
+
+        Returns
+        -------
+        (list of Client, dict)
+            Who was asked, and the answers by node.
+        """
         here = self._here()
         asked = {}
         for client in here:
@@ -321,24 +396,32 @@ class ClusteredFedAvg:
             asked[client.node] = Letter(model, {"server-round": round})
         return here, self._ask(kind, asked, str(round))
 
-    def _ask(
-        self, kind: str, asked: dict[int, Letter], group: str = ""
-    ) -> dict[int, Letter]:
-        """Ask nodes, count the bytes, and return the answers that came."""
+    def _ask(self, kind: str, asked: Answers, group: str = "") -> Answers:
+        """Ask nodes, count the bytes, and return the answers that came.
+
+        Parameters
+        ----------
+        kind, group : str
+            As for :meth:`Post.ask`.
+        asked : dict
+            Node -> its letter.
+        """
+        if not asked:
+            return {}
         answers = {}
-        if asked:
-            replies = self.post.ask(kind, asked, self.timeout, group)
-            for node, reply in replies.items():
-                if isinstance(reply, str):
-                    log.warning("Node %d failed at %s: %s", node, kind, reply)
-                else:
-                    answers[node] = reply
+        replies = self.post.ask(kind, asked, self.timeout, group)
+        for node, reply in replies.items():
+            if isinstance(reply, str):
+                log.warning("Node %d failed at %s: %s", node, kind, reply)
+            else:
+                answers[node] = reply
 
         for client in self.clients:
-            if client.node in asked:
-                client.bytes_down += sketch_bytes(asked[client.node].arrays)
-            if client.node in answers:
-                size = sketch_bytes(answers[client.node].arrays)
+            node = client.node
+            if node in asked:
+                client.bytes_down += sketch_bytes(asked[node].arrays)
+            if node in answers:
+                size = sketch_bytes(answers[node].arrays)
                 if kind.startswith("query"):
                     client.bytes_sketch += size
                 else:
@@ -346,6 +429,7 @@ class ClusteredFedAvg:
         return answers
 
     def _save(self) -> None:
+        """Write models, history, clients and their sketches to the checkpoint."""
         if not self.checkpoint:
             return
         arrays = {"models": self.models}
@@ -363,16 +447,16 @@ class ClusteredFedAvg:
         )
 
     def _load(self, path: Path) -> None:
+        """Go on from a checkpoint; FltnbError: it is damaged, or of other settings."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 models = file["models"]
                 for client in about["clients"]:
-                    names = client["sketch"]
                     number = client["number"]
-                    client["sketch"] = {
-                        name: file[f"{number}/{name}"] for name in names
-                    }
+                    names = client["sketch"]
+                    sketch = {name: file[f"{number}/{name}"] for name in names}
+                    client["sketch"] = sketch
         except Exception as error:  # a damaged zip raises many types; one remedy
             raise FltnbError(
                 f"Checkpoint {path} is damaged ({error}): delete it to begin anew."

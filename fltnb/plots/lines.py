@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError, choose
 from .style import (
     DASHES,
     MEASURES,
+    Names,
     Style,
     handle,
     headline,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HOLLOW = {"marker": "o", "mfc": "none", "ms": 8}
+"""How printed numbers are drawn."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Look:
     xlabel: str = ""
     ylabel: str = ""
     log: bool = False
-    names: Mapping[Any, str] | None = None
+    names: Names = None
     title: str = ""
     size: tuple[float, float] | None = None
 
@@ -101,34 +104,90 @@ def lines(
     how = Look(**look)
     keys = [column for column in (row, col, hue, style) if column]
     frame = _drawable(frame, keys, x, y)
-    downs = in_order(frame[row]) if row else [None]
-    rights = in_order(frame[col]) if col else [None]
-    cells = [(down, right) for down in downs for right in rights]
+    downs = _values(frame, row)
+    rights = _values(frame, col)
+    cells = list(product(downs, rights))
     columns = len(rights) if row else min(3, len(cells))
-
-    width, height = how.size or ((4.9, 3.9) if len(cells) == 1 else (3.4, 3.0))
-    size = (width + 2.3 / columns, height)  # room for the legend
-    sharey = "row" if row else True
-    fig, axes = panels(len(cells), size, columns, how.ax, sharey=sharey)
-    colors = looks(frame[hue], hue, how.names)
-    dashes = _dashes(frame[style]) if style else {}
+    fig, axes = _empty(len(cells), columns, how, "row" if row else True)
+    drawn = _Drawn(
+        x=x,
+        y=y,
+        hue=hue,
+        style=style,
+        colors=looks(frame[hue], hue, how.names),
+        dashes=_dashes(frame[style]) if style else {},
+        log=how.log,
+    )
     for ax, (down, right) in zip(axes, cells, strict=True):
-        part = where(frame, {row: down, col: right})
-        _panel(ax, part, (x, y, hue, style), colors, dashes, how.log)
+        _panel(ax, where(frame, {row: down, col: right}), drawn)
         if len(cells) > 1:
             heads = [label(one, how.names) for one in (down, right) if one is not None]
             ax.set_title(", ".join(heads), fontsize="medium")
         ax.set_xlabel(how.xlabel or label(x, how.names))
-
     for ax in axes[::columns]:
         # not between panels that share the axis
         if ax.yaxis.get_tick_params().get("labelleft", True):
             ax.set_ylabel(how.ylabel or MEASURES.get(y) or label(y))
-    handles = _handles(colors, dashes, how.names) + _seed_handle(frame, keys)
+
+    handles = _handles(drawn, how.names) + _seed_handle(frame, keys)
     title = "" if hue == "method" else label(hue, how.names)
     legend(fig, how.ax, handles, title)
     headline(fig, axes, how.title)
-    return fig, axes[0] if len(axes) == 1 else axes
+    if len(axes) == 1:
+        return fig, axes[0]
+    return fig, axes
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What the panels of :func:`lines` share.
+
+    Attributes
+    ----------
+    x, y, hue, style : str
+        Columns; ``style`` may be None.
+    colors : dict
+        Value of ``hue`` -> how it is drawn.
+    dashes : dict
+        Value of ``style`` -> its dash.
+    log : bool
+        Logarithmic x axis.
+    """
+
+    x: str
+    y: str
+    hue: str
+    style: str | None
+    colors: dict[Any, Style]
+    dashes: dict[Any, str]
+    log: bool
+
+
+def _values(frame: pd.DataFrame, column: str | None) -> list:
+    """Return the values that get panels of their own, None where there is no column."""
+    if column is None:
+        return [None]
+    return in_order(frame[column])
+
+
+def _empty(
+    count: int, columns: int, how: Look, sharey: str | bool
+) -> tuple[Figure, list[Axes]]:
+    """Make the panels, with room for the legend on the right.
+
+    Parameters
+    ----------
+    count, columns : int
+        Panels, and panels in a row.
+    how : Look
+    sharey : "row" or True
+        Which of them share a y axis.
+    """
+    width, height = (4.9, 3.9) if count == 1 else (3.4, 3.0)
+    if how.size:
+        width, height = how.size
+    size = (width + 2.3 / columns, height)
+    return panels(count, size, columns, how.ax, sharey=sharey)
 
 
 def curves(
@@ -156,7 +215,7 @@ def curves(
         As for :func:`lines`.
     """
     need(frame, ("round", "split"), "curves")
-    wanted = [split] if isinstance(split, str) else list(split)
+    wanted = [split] if isinstance(split, str) else split
     for name in wanted:
         choose(name, ("train", "test", "probe"), "split")
     own = frame[frame["split"].isin(wanted)]
@@ -177,35 +236,61 @@ def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
         included).
     **options
         As for :func:`lines`.
+
+    Raises
+    ------
+    FltnbError
+        A column is missing, or as for :func:`lines`.
     """
     import pandas as pd
 
     keys = ["method"]
-    keys += [options[name] for name in ("style", "col", "row") if options.get(name)]
+    for name in ("style", "col", "row"):
+        if options.get(name):
+            keys.append(options[name])
     needed = (*keys, "round", "split", "bytes_up", "bytes_down", "accuracy")
     need(frame, needed, "curves")
     frame = frame[(frame["split"] == "test") & (frame["round"] > 0)]
 
     # seeds may differ by a few bytes: a point is the mean over seeds at one round
-    sent = (frame["bytes_up"] + frame["bytes_down"]) / 1e6
-    by_point = [frame[key] for key in (*keys, "round")]
-    frame = frame.assign(sent=sent.groupby(by_point).transform("mean"))
+    frame = frame.assign(sent=(frame["bytes_up"] + frame["bytes_down"]) / 1e6)
+    by_point = frame.groupby([*keys, "round"])
+    frame = frame.assign(sent=by_point["sent"].transform("mean"))
+
+    # who sends nothing has a level line, from the first point of others to their last
     groups = frame.groupby(keys)
     silent = groups["sent"].transform("max") == 0
-    last = frame[silent & (frame["round"] == groups["round"].transform("max"))]
+    at_the_end = frame["round"] == groups["round"].transform("max")
+    last = frame[silent & at_the_end]
     speaking = frame[~silent]
     left = last.assign(sent=speaking["sent"].min())
     right = last.assign(sent=speaking["sent"].max())
 
-    names = dict(options.pop("names", None) or {})
+    names = dict(options.get("names") or {})
     for name in last["method"].unique():
         names[name] = f"{label(name, names)} (sends nothing)"
-    options = {"xlabel": "sent up and down, all clients (MB)", "log": True} | options
-    return lines(pd.concat([speaking, left, right]), "sent", names=names, **options)
+    usual = {"xlabel": "sent up and down, all clients (MB)", "log": True}
+    look = usual | options | {"names": names}
+    return lines(pd.concat([speaking, left, right]), "sent", **look)
 
 
 def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFrame:
-    """Return the rows that have a point; refuse those that cannot be told apart."""
+    """Return the rows that have a point; refuse those that cannot be told apart.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    keys : list of str
+        Columns that tell lines and panels apart.
+    x, y : str
+        Columns of the axes.
+
+    Raises
+    ------
+    FltnbError
+        A column or a value of one is missing, there is no row, or several rows of a
+        seed meet in one point.
+    """
     need(frame, [*keys, x, y], "rows")
     frame = frame.dropna(subset=[x, y]).astype({y: float})
     if frame.empty:
@@ -227,7 +312,17 @@ def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFr
 
 
 def _mixture(frame: pd.DataFrame, point: list[str], y: str) -> str:
-    """Say which rows only a mean over different settings could draw as one point."""
+    """Say which rows only a mean over different settings could draw as one point.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows that share their point with another.
+    point : list of str
+        Columns that make a point.
+    y : str
+        Column of the number.
+    """
     first = frame.iloc[0][point]
     rows = frame[(frame[point] == first).all(axis=1)]
     settings = rows.drop(columns=[*point, y, "key"], errors="ignore")
@@ -248,74 +343,105 @@ def _dashes(values: pd.Series) -> dict[Any, str]:
     once = list(dict.fromkeys(values))
     taken = [DASHES.get(value) for value in once]
     spare = [dash for dash in ("-", "--", ":", "-.") if dash not in taken]
-    others = [value for value in once if value not in DASHES]
-    dashes = {value: spare[at % len(spare)] for at, value in enumerate(others)}
-    return {value: DASHES.get(value, dashes.get(value)) for value in once}
+    others = cycle(spare)
+    dashes = {}
+    for value in once:
+        dashes[value] = DASHES[value] if value in DASHES else next(others)
+    return dashes
 
 
-def _panel(
-    ax: Axes,
-    part: pd.DataFrame,
-    columns: tuple[str, str, str, str | None],
-    colors: Mapping[Any, Style],
-    dashes: Mapping[Any, str],
-    log: bool,
-) -> None:
-    """Draw the lines of one panel; ``columns``: x, y, hue and style."""
-    x, y, hue, style = columns
+def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
+    """Draw the lines of one panel.
+
+    Lines over words stand a little apart, so that equal ones can be told.
+
+    Parameters
+    ----------
+    ax : Axes
+    part : DataFrame
+        Its rows; without any, the panel says "not run".
+    drawn : _Drawn
+    """
     if part.empty:
         ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
         ax.set_xticks([])
         return
 
-    levels = in_order(part[x])
-    words = part[x].dtype.kind not in "iufb"
-    for place, (value, look) in enumerate(colors.items()):
-        beside = place - (len(colors) - 1) / 2
-        for name, dash in (dashes or {None: "-"}).items():
-            own = where(part, {hue: value, style: name})
+    x = part[drawn.x]
+    levels = in_order(x)
+    words = x.dtype.kind not in "iufb"
+    count = len(drawn.colors)
+    dashes = drawn.dashes or {None: "-"}
+    for line, (value, look) in enumerate(drawn.colors.items()):
+        for name, dash in dashes.items():
+            own = where(part, {drawn.hue: value, drawn.style: name})
             if own.empty:
                 continue
-            points = own[x].map(levels.index) + 0.05 * beside if words else own[x]
-            over = own.groupby(points)[y].agg(["mean", "min", "max", "size"])
-            _line(ax, over, look, dash, place / len(colors))
+            points = own[drawn.x]
+            if words:
+                beside = 0.05 * (line - (count - 1) / 2)
+                points = points.map(levels.index) + beside
+            groups = own.groupby(points)[drawn.y]
+            over = groups.agg(["mean", "min", "max", "size"])
+            _line(ax, over, look, dash, line / count)
 
     if words:
         ax.set_xticks(range(len(levels)), [label(level) for level in levels])
-    elif log:
+    elif drawn.log:
         _logarithmic(ax, levels)
     elif all(float(level).is_integer() for level in levels):
         ax.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) -> None:
-    """Draw one line with its band; ``shift``: of its markers, a share of their step."""
-    options = {"color": look.color, "ls": dash, "lw": 1.6 if dash == "-" else 1.1}
+    """Draw one line with its band.
+
+    Parameters
+    ----------
+    ax : Axes
+    over : DataFrame
+        x -> ``mean, min, max, size`` over the seeds.
+    look : Style
+    dash : str
+        "" draws hollow markers and no line.
+    shift : float
+        Of the markers of a full line, a share of their step. So curves that coincide
+        stay visible.
+    """
+    options = {"color": look.color, "ls": dash, "lw": 1.1}
     if dash == "-":
-        # few points: a marker at each. Many: at other places than the other lines,
-        # so that curves that coincide stay visible
+        # few points: a marker at each
         every = len(over) // 8 if len(over) > 12 else 1
-        first = int(every * shift)
-        options |= {"marker": look.marker, "ms": 4.5, "markevery": (first, every)}
+        options["lw"] = 1.6
+        options["marker"] = look.marker
+        options["markevery"] = (int(every * shift), every)
+        options["ms"] = 4.5
         options["mew"] = 0
     elif dash == "":
-        options |= HOLLOW | {"mec": look.color, "mew": 1.5, "markevery": 1}
+        options |= HOLLOW
         options["marker"] = look.marker
+        options["mec"] = look.color
+        options["mew"] = 1.5
 
     # the same pixels as seaborn's lineplot, thirty times as fast
     ax.plot(over.index, over["mean"], **options)
     if over["size"].max() > 1:
-        band = {"color": look.color, "alpha": 0.15, "lw": 0}
-        ax.fill_between(over.index, over["min"], over["max"], **band)
+        ax.fill_between(
+            over.index, over["min"], over["max"], color=look.color, alpha=0.15, lw=0
+        )
 
 
 def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
-    """Make the x axis logarithmic, with plain numbers where they can be read."""
+    """Make the x axis logarithmic, with plain numbers where they can be read.
+
+    ``levels``: all places on it. A few are all said.
+    """
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
     ax.set_xscale("log")
     low, high = ax.get_xlim()
-    ticks = LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    digits = (1, 2, 5) if high < 100 * low else (1,)
+    ticks = LogLocator(subs=digits)
     if len(levels) <= 12:
         ticks = FixedLocator(levels)
     ax.xaxis.set_major_locator(ticks)
@@ -323,24 +449,22 @@ def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-def _handles(
-    colors: Mapping[Any, Style],
-    dashes: Mapping[Any, str],
-    names: Mapping[Any, str] | None,
-) -> list:
-    """Legend entries of colours and dashes."""
-    found = [
-        handle(look.label, look.color, look.marker, ls="-", ms=4.5)
-        for look in colors.values()
-    ]
-    for value, dash in dashes.items():
+def _handles(drawn: _Drawn, names: Names) -> list:
+    """Legend entries of colours and dashes; printed numbers are hollow markers."""
+    found = []
+    for look in drawn.colors.values():
+        found.append(handle(look.label, look.color, look.marker, ls="-", ms=4.5))
+    for value, dash in drawn.dashes.items():
         hollow = {} if dash else HOLLOW
         found.append(handle(label(value, names), "0.4", ls=dash, **hollow))
     return found
 
 
 def _seed_handle(frame: pd.DataFrame, keys: list[str]) -> list:
-    """Legend entry of the bands, if there are several seeds."""
+    """Legend entry of the bands, if there are several seeds.
+
+    ``keys``: columns that tell lines and panels apart.
+    """
     from matplotlib.patches import Patch
 
     if "seed" not in frame:

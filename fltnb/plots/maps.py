@@ -24,87 +24,114 @@ def client_map(
 
     Parameters
     ----------
-    u : (M, k, 2) places of the k centroids of M clients
-    links : (M, M) bool, which clients are linked
-    clusters : (M,) true clusters, which give the colours
-    images : (M, k, H, W), optional, the centroids; a client of each cluster shows its
+    u : array (M, k, 2)
+        Places of the k centroids of M clients.
+    links : array (M, M) of bool
+        Which clients are linked.
+    clusters : array (M,)
+        True clusters, which give the colours. Clients of one stand together.
+    images : array (M, k, H, W), optional
+        The centroids; a client of each cluster shows its own.
     """
     import matplotlib.pyplot as plt
 
-    size = (9.4, 3.9)
     fig, (plane, matrix) = plt.subplots(
-        1, 2, figsize=size, width_ratios=(1.55, 1), layout="constrained"
+        1, 2, figsize=(9.4, 3.9), width_ratios=(1.55, 1), layout="constrained"
     )
     for points, cluster in zip(u, clusters, strict=True):
         color = cluster_color(cluster)
-        plane.plot(*points.T, color=color, lw=0.6, alpha=0.35, zorder=1)
-        plane.scatter(*points.T, color=color, s=42, lw=0.5, edgecolor="w", zorder=2)
-    if images is not None:
-        for cluster in np.unique(clusters):
-            first = np.flatnonzero(clusters == cluster)[0]
-            _thumbnails(plane, u[first], images[first], cluster_color(cluster))
+        x, y = points.T
+        plane.plot(x, y, color=color, lw=0.6, alpha=0.35, zorder=1)
+        plane.scatter(x, y, color=color, s=42, lw=0.5, edgecolor="w", zorder=2)
+    matrix.imshow(links, cmap="Greys", interpolation="nearest", vmax=1.6)
+    for cluster in np.unique(clusters):
+        color = cluster_color(cluster)
+        own = np.flatnonzero(clusters == cluster)
+        _frame(matrix, own, color)
+        if images is not None:
+            first = own[0]
+            _thumbnails(plane, u[first], images[first], color)
+
     plane.margins(0.2, 0.24)
     plane.set(xticks=[], yticks=[])
     title = f"The map: {len(u)} clients, {u.shape[1]} centroids each"
     plane.set_title(title, fontsize=10, loc="left")
 
-    matrix.imshow(links, cmap="Greys", interpolation="nearest", vmax=1.6)
-    for cluster in np.unique(clusters):
-        _frame(matrix, np.flatnonzero(clusters == cluster), cluster_color(cluster))
     same = np.equal.outer(clusters, clusters)
+    inside = links[same].mean()
     across = int(np.triu(links & ~same).sum())
-    title = f"The links: {links[same].mean():.0%} inside, {across} across clusters"
+    title = f"The links: {inside:.0%} inside, {across} across clusters"
     matrix.set_title(title, fontsize=10, loc="left")
     matrix.set(xticks=[], yticks=[], xlabel="client j", ylabel="client i")
     return fig, [plane, matrix]
 
 
 def _thumbnails(ax: Axes, places: np.ndarray, images: np.ndarray, color: Any) -> None:
-    """Show the centroids of one client beside their places, away from each other."""
+    """Show the centroids of one client beside their places, away from each other.
+
+    Parameters
+    ----------
+    ax : Axes
+    places : array (k, 2)
+    images : array (k, H, W)
+    color : of their frames
+    """
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
     middle = places.mean(axis=0)
     for place, image in zip(places, images, strict=True):
         away = place - middle
-        away = 25 * away / max(float(np.linalg.norm(away)), 1e-9)
-        look = {"ec": color, "lw": 1.5}
+        length = max(float(np.linalg.norm(away)), 1e-9)
         small = OffsetImage(image, zoom=23 / len(image), cmap="gray_r")
         box = AnnotationBbox(
             small,
             place,
-            xybox=tuple(away),
+            xybox=tuple(25 * away / length),
             boxcoords="offset points",
             pad=0.08,
-            bboxprops=look,
+            bboxprops={"ec": color, "lw": 1.5},
         )
         ax.add_artist(box)
 
 
 def _frame(ax: Axes, own: np.ndarray, color: Any) -> None:
-    """Frame the square of a cluster whose clients stand together."""
+    """Frame the square of a cluster whose clients (n,) stand together."""
     from matplotlib.patches import Rectangle
 
-    corner = (own[0] - 0.5, own[0] - 0.5)
-    square = Rectangle(corner, len(own), len(own), fill=False, ec=color, lw=2.2)
-    ax.add_patch(square)
+    corner = own[0] - 0.5
+    width = len(own)
+    ax.add_patch(
+        Rectangle((corner, corner), width, width, fill=False, ec=color, lw=2.2)
+    )
 
 
 def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
-    """Draw who counts how much in whose new model; name -> (M, M), rows sum to 1."""
+    """Draw who counts how much in whose new model.
+
+    Colours show the root of a weight, so that small weights can be seen, too.
+
+    Parameters
+    ----------
+    W : mapping
+        Name -> weights (M, M), whose rows sum to 1.
+    """
     import matplotlib.pyplot as plt
 
     size = (2.3 * len(W), 2.55)
-    fig, axes = plt.subplots(1, len(W), figsize=size, layout="constrained")
-    axes = np.atleast_1d(axes)
+    fig, axes = plt.subplots(
+        1, len(W), figsize=size, squeeze=False, layout="constrained"
+    )
+    axes = list(axes[0])
     for ax, (name, weights) in zip(axes, W.items(), strict=True):
-        # the root shows small weights, too
-        root = np.sqrt(weights)
-        drawn = ax.imshow(root, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+        drawn = ax.imshow(
+            np.sqrt(weights), cmap="viridis", vmin=0, vmax=1, interpolation="nearest"
+        )
         ax.set(xticks=[], yticks=[])
         ax.set_title(name, fontsize=10)
     axes[0].set_ylabel("new model of client i", fontsize=9)
     axes[0].set_xlabel("model of client j", fontsize=9)
+
     shown = [0, 0.04, 0.2, 0.5, 1]
-    bar = fig.colorbar(drawn, ax=list(axes), shrink=0.8, ticks=np.sqrt(shown))
+    bar = fig.colorbar(drawn, ax=axes, shrink=0.8, ticks=np.sqrt(shown))
     bar.ax.set_yticklabels([f"{weight:g}" for weight in shown], fontsize=8)
-    return fig, list(axes)
+    return fig, axes

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Clusters = ArrayLike | None
+"""Cluster of each client (M,), if known."""
 MOST_NUMBERS = 6
 """Clients of a matrix whose numbers are written into it."""
 
@@ -36,6 +38,7 @@ def sample_images(
 
     Parameters
     ----------
+    fed : Federation
     per_row : int
         Images in a row.
     title : str
@@ -59,19 +62,22 @@ def sample_images(
         pool = np.concatenate([fed.train[client] for client in members])
         # the middle of equal stretches: where a client's samples begin, one label is
         places = (np.arange(per_row) + 0.5) * len(pool) / per_row
-        rows[name] = images[pool[places.astype(int)]]
+        shown = pool[places.astype(int)]
+        rows[name] = images[shown]
     return gallery(rows, title=title)
 
 
 def _members(fed: Federation, clients: Sequence[int] | None) -> dict[str, Sequence]:
-    """Clients of each row."""
+    """Return the clients of each row, by what stands beside it."""
     if clients is not None:
         return {f"client {client}": [client] for client in clients}
     if fed.clusters is None:
         return {"": range(fed.n_clients)}
     clusters = np.asarray(fed.clusters)
-    shown = np.unique(clusters)[: len(CLUSTERS)]
-    return {f"cluster {one}": np.flatnonzero(clusters == one) for one in shown}
+    rows = {}
+    for one in np.unique(clusters)[: len(CLUSTERS)]:
+        rows[f"cluster {one}"] = np.flatnonzero(clusters == one)
+    return rows
 
 
 def gallery(
@@ -92,6 +98,11 @@ def gallery(
     Returns
     -------
     (Figure, array of Axes (rows, n))
+
+    Raises
+    ------
+    FltnbError
+        There is no image, or rows and columns do not have the same n.
     """
     widths = {len(row) for row in rows.values()}
     if len(columns):
@@ -102,10 +113,11 @@ def gallery(
             "columns."
         )
     width = widths.pop()
-    fig, axes = panels(width * len(rows), (0.95, 0.92), width)
-    axes = np.array(axes).reshape(len(rows), width)
+    fig, every = panels(width * len(rows), (0.95, 0.92), width)
+    axes = np.array(every).reshape(len(rows), width)
     for line, (name, row) in zip(axes, rows.items(), strict=True):
-        brightest = 255 if np.asarray(row[0]).dtype == np.uint8 else np.max(row)
+        row = np.asarray(row)
+        brightest = 255 if row.dtype == np.uint8 else row.max()
         for ax, image in zip(line, row, strict=True):
             ax.imshow(image, "gray", vmin=0, vmax=brightest, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
@@ -113,7 +125,7 @@ def gallery(
         line[0].set_ylabel(name, rotation=0, ha="right", va="center")
     for ax, text in zip(axes[0], columns, strict=False):
         ax.set_title(text, fontsize="medium")
-    headline(fig, [*axes.flat], title)
+    headline(fig, every, title)
     return fig, axes
 
 
@@ -136,16 +148,20 @@ def matrix_pair(
         ``leaf_order_`` of the clusterer.
     clusters : array (M,), optional
         True clusters, a strip of colours.
+    title : str
+        The finding.
     """
-    fig, (left, right) = panels(2, (4.5, 4.9), 2)
-    chance = np.random.default_rng(0).permutation(len(values))
-    _matrix(left, values, clusters, chance)
-    left.set_title("clients at random", fontsize="medium")
-    _matrix(right, values, clusters, order)
-    right.set_title("clients in the dendrogram's order", fontsize="medium")
+    fig, axes = panels(2, (4.5, 4.9), 2)
+    orders = {
+        "clients at random": np.random.default_rng(0).permutation(len(values)),
+        "clients in the dendrogram's order": order,
+    }
+    for ax, (text, shown) in zip(axes, orders.items(), strict=True):
+        _matrix(ax, values, clusters, shown)
+        ax.set_title(text, fontsize="medium")
     _cluster_legend(fig, clusters)
-    headline(fig, [left, right], title)
-    return fig, [left, right]
+    headline(fig, axes, title)
+    return fig, axes
 
 
 def matrices(
@@ -189,34 +205,38 @@ def matrices(
             "There are no matrices to draw: "
             "give the matrix or the clusters of at least one method."
         )
+    several = isinstance(clusters, Mapping)
     size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
     fig, axes = panels(len(found), size, columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
         values = np.asarray(values)
-        true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
+        true = clusters.get(name) if several else clusters
         text = f"round {name}" if isinstance(name, int) else label(name)
         if values.ndim == 1:
             text += f"\n{_agreement(values, true)}"
             values = np.equal.outer(values, values).astype(int)
-        # inside a true cluster clients keep their order: sorted, chance would look
-        # like structure
-        order = None if true is None else np.argsort(true, kind="stable")
+        order = None
+        if true is not None:
+            # inside a true cluster clients keep their order: sorted, chance would look
+            # like structure
+            order = np.argsort(true, kind="stable")
         _matrix(ax, values, true, order, **options)
         ax.set_title(text, fontsize="small")
-    if not isinstance(clusters, Mapping):
+    if not several:
         _cluster_legend(fig, clusters)
     if title:
         fig.suptitle(title, fontsize="medium")
     return fig, axes
 
 
-def _agreement(labels: np.ndarray, true: ArrayLike | None) -> str:
+def _agreement(labels: np.ndarray, true: Clusters) -> str:
     """Count clusters, with their ARI with the true ones if these are known."""
     count = len(np.unique(labels))
     text = "1 cluster" if count == 1 else f"{count} clusters"
     if true is None:
         return text
-    return f"{text}, ARI {adjusted_rand_index(true, labels):.2f}"
+    ari = adjusted_rand_index(true, labels)
+    return f"{text}, ARI {ari:.2f}"
 
 
 def pair_distances(
@@ -232,34 +252,38 @@ def pair_distances(
         Name -> (distances (M, M), true clusters (M,)), a line of dots each. Of the two
         directions of a pair the larger one is drawn, at least 0.
     tolerances : mapping
-        Label -> epsilon drawn over all lines, or one for each line.
+        Label -> epsilon drawn over all lines, or one for each line. Three at most.
     title : str
         The finding.
     """
-    fig, (ax,) = panels(1, (7.2, 0.75 * len(distances) + 1.8))
+    count = len(distances)
+    fig, (ax,) = panels(1, (7.2, 0.75 * count + 1.8))
     for line, (matrix, clusters) in enumerate(distances.values()):
-        far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
+        matrix = np.asarray(matrix)
+        far = np.maximum(np.maximum(matrix, matrix.T), 0)
         same = np.equal.outer(clusters, clusters)
-        _pairs(ax, far[np.triu(same, 1)], line - 0.14, CLUSTERS[0], "same cluster")
+        inside = far[np.triu(same, 1)]
         across = far[np.triu(~same, 1)]
+        _pairs(ax, inside, line - 0.14, CLUSTERS[0], "same cluster")
         _pairs(ax, across, line + 0.14, CLUSTERS[4], "different clusters")
-
     for (text, value), dash in zip(tolerances.items(), ("-", "--", ":"), strict=False):
-        for line, one in enumerate(np.broadcast_to(value, len(distances))):
+        for line, one in enumerate(np.broadcast_to(value, count)):
             ends = [line - 0.4, line + 0.4]
             ax.plot([one, one], ends, dash, color="black", lw=1.4, label=text)
-    ax.set_yticks(range(len(distances)), list(distances))
-    ax.set_ylim(len(distances) - 0.5, -0.5)
+
+    ax.set_yticks(range(count), list(distances))
+    ax.set_ylim(count - 0.5, -0.5)
     ax.set_xlabel("distance, the larger of the two directions")
-    handles, texts = ax.get_legend_handles_labels()
-    once = dict(zip(reversed(texts), reversed(handles), strict=True))
-    legend(fig, None, [once[text] for text in dict.fromkeys(texts)])
+    first = {}
+    for drawn, text in zip(*ax.get_legend_handles_labels(), strict=True):
+        first.setdefault(text, drawn)
+    legend(fig, None, list(first.values()))
     headline(fig, [ax], title)
     return fig, ax
 
 
 def _pairs(ax: Axes, values: np.ndarray, line: float, color: str, text: str) -> None:
-    """Draw distances as dots around a line."""
+    """Draw distances (n,) as dots around a line; ``text``: for the legend."""
     # heights follow the order of the values: no draw, and equal ones do not hide
     rank = np.argsort(np.argsort(values))
     height = line + 0.18 * (rank % 9 / 8 - 0.5)
@@ -269,16 +293,25 @@ def _pairs(ax: Axes, values: np.ndarray, line: float, color: str, text: str) -> 
 def _matrix(
     ax: Axes,
     values: np.ndarray,
-    clusters: ArrayLike | None,
+    clusters: Clusters,
     order: ArrayLike | None,
     *,
     cmap: str = "Greys",
     limits: tuple[float, float] | None = (0, 1),
     bar: str = "",
 ) -> None:
-    """Draw a matrix (M, M) of clients, in an order (M,) if given.
+    """Draw a matrix of clients, with its numbers if there are few.
 
-    With a strip of the clusters (M,) if known, and numbers if there are few.
+    Parameters
+    ----------
+    ax : Axes
+    values : array (M, M)
+    clusters : array (M,) or None
+        A strip of colours.
+    order : array (M,) or None
+        Of the clients.
+    cmap, limits, bar
+        As of :func:`matrices`.
     """
     import seaborn as sns
 
@@ -286,11 +319,7 @@ def _matrix(
     count = len(values)
     shown = np.arange(count) if order is None else np.asarray(order)
     _check_matrix(values, clusters, shown)
-    if limits is None:
-        pairs = values[~np.eye(count, dtype=bool)]  # the diagonal says nothing
-        low, high = np.percentile(pairs, [1, 99])
-    else:
-        low, high = limits
+    low, high = limits or _ends(values)
     sns.heatmap(
         values[np.ix_(shown, shown)],
         ax=ax,
@@ -312,8 +341,14 @@ def _matrix(
         _strip(ax, np.asarray(clusters)[shown])
 
 
+def _ends(values: np.ndarray) -> np.ndarray:
+    """Return the 1st and 99th percentile of a matrix (M, M) without its diagonal."""
+    pairs = values[~np.eye(len(values), dtype=bool)]
+    return np.percentile(pairs, [1, 99])
+
+
 def _strip(ax: Axes, clusters: np.ndarray) -> None:
-    """Draw a strip of the clusters (M,) left of a matrix."""
+    """Draw a strip of the clusters (M,) left of a matrix, one piece a cluster."""
     from matplotlib.patches import Rectangle
 
     count = len(clusters)
@@ -326,9 +361,8 @@ def _strip(ax: Axes, clusters: np.ndarray) -> None:
     ax.set_xlim(-1.6 * width, count)
 
 
-def _check_matrix(
-    values: np.ndarray, clusters: ArrayLike | None, order: np.ndarray
-) -> None:
+def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> None:
+    """Refuse a matrix, clusters or an order that are not of the same clients."""
     count = len(values)
     if values.shape != (count, count):
         raise FltnbError(
@@ -344,16 +378,19 @@ def _check_matrix(
         raise FltnbError(f"The order must name each of the {count} clients once.")
 
 
-def _cluster_legend(fig: Figure, clusters: ArrayLike | None) -> None:
+def _cluster_legend(fig: Figure, clusters: Clusters) -> None:
+    """Say which cluster has which colour, unless they are not known or too many."""
     from matplotlib.patches import Patch
 
-    there = [] if clusters is None else np.unique(clusters)
-    if 0 < len(there) <= len(CLUSTERS):
-        handles = [Patch(color=cluster_color(one), label=str(one)) for one in there]
-        fig.legend(
-            handles=handles,
-            title="true cluster",
-            loc="outside lower center",
-            ncols=len(there),
-            frameon=False,
-        )
+    if clusters is None:
+        return
+    there = np.unique(clusters)
+    if not 0 < len(there) <= len(CLUSTERS):
+        return
+    fig.legend(
+        handles=[Patch(color=cluster_color(one), label=str(one)) for one in there],
+        title="true cluster",
+        loc="outside lower center",
+        ncols=len(there),
+        frameon=False,
+    )

@@ -1,8 +1,13 @@
-"""Points after the last round: every client, or every run."""
+"""Points after the last round: every client, or every run.
+
+Bars and boxes say where the middle is; the points show how few or how different they
+are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +16,7 @@ from ..errors import FltnbError, choose
 from .style import (
     CLUSTERS,
     MEASURES,
+    Names,
     Style,
     cluster_color,
     handle,
@@ -29,9 +35,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# marker of variants, and of printed numbers, which are hollow
 SOURCES = {"as_written": "o", "as_run": "s", "paper": "o"}
+"""Markers of variants, and of printed numbers."""
 PAPER = {"marker": "o", "ls": "", "ms": 10, "mfc": "none", "mew": 1.6}
+"""How printed numbers are drawn: hollow."""
 
 
 def client_strip(
@@ -57,23 +64,32 @@ def client_strip(
         methods have their own.
     title : str
         The finding.
+
+    Raises
+    ------
+    FltnbError
+        A column is missing, or no client was tested.
     """
-    need(frame, [column for column in (x, "test", hue) if column], "clients")
+    columns = [x, "test"]
+    if hue:
+        columns.append(hue)
+    need(frame, columns, "clients")
     frame = frame[frame["test"].notna()]
     if frame.empty:
         raise FltnbError(
             "No client has a number 'test' to draw: give clients that were tested."
         )
     groups = looks(frame[x], x)
-    clusters = []
-    if hue is not None and frame[hue].notna().all() and (frame[hue] >= 0).all():
-        clusters = list(np.unique(frame[hue]))
+    by_cluster = False
+    if hue is not None:
+        by_cluster = frame[hue].notna().all() and (frame[hue] >= 0).all()
 
-    fig, (ax,) = panels(1, (1.2 + 0.85 * max(4, len(groups)), 4.0))
+    width = 1.2 + 0.85 * max(4, len(groups))
+    fig, (ax,) = panels(1, (width, 4.0))
     for place, (value, look) in enumerate(groups.items()):
         own = frame[frame[x] == value]
         colors = look.color
-        if clusters:
+        if by_cluster:
             colors = [cluster_color(cluster) for cluster in own[hue]]
         beside = spread(np.full(len(own), place), 0.55)
         ax.scatter(beside, own["test"], s=9, c=colors, alpha=0.7, lw=0, zorder=2)
@@ -84,15 +100,20 @@ def client_strip(
     ax.set_xticks(range(len(names)), names, **turn)
     ax.grid(False, axis="x")
     ax.set(xlabel="", ylabel=MEASURES["test"])
-    if 0 < len(clusters) <= len(CLUSTERS):
-        handles = [handle(f"{one:g}", cluster_color(one), "o") for one in clusters]
-        legend(fig, None, handles, label(hue))
+    if by_cluster:
+        clusters = np.unique(frame[hue])
+        if len(clusters) <= len(CLUSTERS):
+            handles = [handle(f"{one:g}", cluster_color(one), "o") for one in clusters]
+            legend(fig, None, handles, label(hue))
     headline(fig, [ax], title)
     return fig, ax
 
 
 def _box(ax: Axes, values: np.ndarray, place: float) -> None:
-    """Draw a box of quartiles, with whiskers to the ends and a black median."""
+    """Draw a box of quartiles, with whiskers to the ends and a black median.
+
+    ``values``: (n,); ``place``: where it stands.
+    """
     grey = {"color": "0.35"}
     ax.boxplot(
         [values],
@@ -113,7 +134,7 @@ def dots(
     style: str | None = "variant",
     col: str | None = None,
     *,
-    names: Mapping[Any, str] | None = None,
+    names: Names = None,
     title: str = "",
 ) -> tuple[Figure, list[Axes]]:
     """Draw one line per method with a dot for every run.
@@ -135,11 +156,16 @@ def dots(
         Value -> what to call it; a column of ``x`` too.
     title : str
         The finding.
+
+    Raises
+    ------
+    FltnbError
+        A column is missing, there is no row, a variant is none of :data:`SOURCES`, or
+        panels are asked for by number and by ``col``.
     """
     measures = [x] if isinstance(x, str) else list(x)
-    columns = ["method", *measures]
-    columns += [column for column in (style, col) if column]
-    need(frame, columns, "runs")
+    needed = ["method", *measures, style, col]
+    need(frame, [column for column in needed if column], "runs")
     if frame.empty:
         raise FltnbError("There are no runs to draw: give at least one row.")
     if col and len(measures) > 1:
@@ -148,17 +174,18 @@ def dots(
     if style:
         for source in frame[style].unique():
             choose(source, SOURCES, "variant to draw")
-    cells = in_order(frame[col]) if col else [None]
-    drawn = [(measure, cell) for measure in measures for cell in cells]
     groups = looks(frame["method"], "method", names)
-    size = (3.4 + 1.4 / len(drawn), 0.3 * len(groups) + 1.4)
-    fig, axes = panels(len(drawn), size, len(drawn), sharey=True)
+    cells = in_order(frame[col]) if col else [None]
+    drawn = list(product(measures, cells))
+    count = len(drawn)
+    size = (3.4 + 1.4 / count, 0.3 * len(groups) + 1.4)
+    fig, axes = panels(count, size, count, sharey=True)
+    known = MEASURES | (names or {})
     for ax, (measure, cell) in zip(axes, drawn, strict=True):
-        part = where(frame, {col: cell})
-        _dots_panel(ax, part, measure, style, groups)
-        text = (names or {}).get(measure) or MEASURES.get(measure) or label(measure)
-        ax.set_xlabel(text)
-        ax.set_title("" if cell is None else label(cell, names), fontsize="medium")
+        _dots_panel(ax, where(frame, {col: cell}), measure, style, groups)
+        ax.set_xlabel(known.get(measure) or label(measure))
+        if col:
+            ax.set_title(label(cell, names), fontsize="medium")
 
     axes[0].set_yticks(range(len(groups)), [look.label for look in groups.values()])
     axes[0].set_ylim(len(groups) - 0.5, -0.5)
@@ -168,7 +195,10 @@ def dots(
 
 
 def _sources(frame: pd.DataFrame, style: str | None) -> list[str | None]:
-    """Variants that there are, without the printed numbers, in the usual order."""
+    """Variants that there are, without the printed numbers, in the usual order.
+
+    Without a column of variants all rows are of one, None.
+    """
     if style is None:
         return [None]
     there = set(frame[style])
@@ -180,31 +210,51 @@ def _dots_panel(
     part: pd.DataFrame,
     measure: str,
     style: str | None,
-    groups: Mapping[Any, Style],
+    groups: dict[Any, Style],
 ) -> None:
+    """Draw one number of all methods, a row for each.
+
+    Parameters
+    ----------
+    ax : Axes
+    part : DataFrame
+        The rows of this panel.
+    measure, style : str
+        Column of the number, and of variants if any.
+    groups : dict
+        Method -> how it is drawn, from the top.
+    """
     sources = _sources(part, style)
+    part = part.dropna(subset=measure).astype({measure: float})
     for place, (method, look) in enumerate(groups.items()):
-        own = part[part["method"] == method].dropna(subset=measure)
+        own = part[part["method"] == method]
         for at, source in enumerate(sources):
-            runs = where(own, {style: source})[measure].to_numpy(dtype=float)
-            if len(runs):
-                height = place + 0.24 * (at - (len(sources) - 1) / 2)
-                marker = SOURCES.get(source, "o")
-                heights = np.full(len(runs), height)
-                dot = {"color": look.color, "ms": 5, "alpha": 0.6, "mew": 0}
-                ax.plot(runs, heights, marker, **dot)
-                ax.plot(runs.mean(), height, "|", color=look.color, ms=13, mew=2)
+            runs = where(own, {style: source})[measure]
+            if runs.empty:
+                continue
+            height = place + 0.24 * (at - (len(sources) - 1) / 2)
+            heights = np.full(len(runs), height)
+            marker = SOURCES.get(source, "o")
+            ax.plot(runs, heights, marker, color=look.color, ms=5, alpha=0.6, mew=0)
+            ax.plot(runs.mean(), height, "|", color=look.color, ms=13, mew=2)
         if style:
-            printed = own.loc[own[style] == "paper", measure].to_numpy(dtype=float)
+            printed = own.loc[own[style] == "paper", measure]
             heights = np.full(len(printed), place)
             ax.plot(printed, heights, mec=look.color, zorder=3, **PAPER)
     ax.grid(False, axis="y")
 
 
-def _source_handles(
-    frame: pd.DataFrame, style: str | None, names: Mapping[Any, str] | None
-) -> list:
-    """Legend entries: a run of each variant, what is printed, the mean."""
+def _source_handles(frame: pd.DataFrame, style: str | None, names: Names) -> list:
+    """Legend entries: a run of each variant, what is printed, the mean.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    style : str or None
+        Column of variants and printed numbers.
+    names : mapping or None
+        What to call them.
+    """
     handles = []
     for source in _sources(frame, style):
         text = label(source, names) if style else "a run"
@@ -216,6 +266,15 @@ def _source_handles(
 
 
 def spread(places: np.ndarray, width: float = 0.6) -> np.ndarray:
-    """Points beside their places by the golden ratio: like chance, but repeatable."""
+    """Move points beside their places by the golden ratio.
+
+    That looks like chance, but is the same every time.
+
+    Parameters
+    ----------
+    places : array (n,)
+    width : float
+        Of the band in which they stand.
+    """
     shares = np.arange(len(places)) * 0.6180339887 % 1
     return places + (shares - 0.5) * width

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Names = Mapping[Any, str] | None
+"""Value -> what to call it, if not as everywhere."""
+
+
 class Style(NamedTuple):
     """How a method is drawn; the marker tells methods apart without colour."""
 
@@ -31,6 +35,7 @@ class Style(NamedTuple):
 
 
 def _read_names() -> dict[str, Style]:
+    """Read ``names.csv``: id -> name, colour and marker."""
     names = {}
     table = resources.files(__package__).joinpath("names.csv")
     with table.open(encoding="utf-8", newline="") as file:
@@ -67,6 +72,7 @@ CLUSTERS = (
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
 MARKERS = "osD^vP*Xphd"
+"""Markers of values that are no methods, in order."""
 MEASURES = {
     "accuracy": "accuracy, mean over clients (%)",
     "micro": "accuracy, all samples together (%)",
@@ -85,6 +91,7 @@ DASHES = {
     "probe": ":",
     "paper": "",
 }
+"""Split or variant -> its dash; printed numbers have no line."""
 
 
 def style(method: str) -> Style:
@@ -97,15 +104,16 @@ def style(method: str) -> Style:
     code = zlib.crc32(method.encode())  # unlike hash(), the same in every process
     parts = colorsys.hls_to_rgb(code % 360 / 360, 0.42, 0.75)
     color = "#" + "".join(f"{round(255 * part):02X}" for part in parts)
-    return Style(method, color, "ovsD^<>pPX"[code % 10])
+    marker = "ovsD^<>pPX"[code % 10]
+    return Style(method, color, marker)
 
 
 def cluster_color(cluster: int) -> str:
-    """Colour of a cluster."""
+    """Return the colour of a cluster, given its number."""
     return CLUSTERS[int(cluster) % len(CLUSTERS)]
 
 
-def label(value: Any, names: Mapping[Any, str] | None = None) -> str:
+def label(value: Any, names: Names = None) -> str:
     """Return what people read for a value.
 
     ``names`` come first, then the name of a method, else words and plain numbers.
@@ -119,7 +127,9 @@ def label(value: Any, names: Mapping[Any, str] | None = None) -> str:
         return names[value]
     if value in METHODS:
         return METHODS[value].label
-    return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).replace("_", " ")
 
 
 def in_order(values: pd.Series) -> list:
@@ -129,15 +139,23 @@ def in_order(values: pd.Series) -> list:
 
 
 def _has_words(values: Sequence) -> bool:
+    """Whether one value or more is text."""
     return any(isinstance(value, str) for value in values)
 
 
-def looks(
-    values: pd.Series, column: str, names: Mapping[Any, str] | None = None
-) -> dict[Any, Style]:
+def looks(values: pd.Series, column: str, names: Names = None) -> dict[Any, Style]:
     """How each value of a column is drawn.
 
     Methods and clusters as everywhere, numbers light to dark, words as told.
+
+    Parameters
+    ----------
+    values : Series
+        Missing ones are left out.
+    column : str
+        "method", or a name that ends with "cluster"; other names mean nothing.
+    names : mapping, optional
+        What to call values.
     """
     values = in_order(values.dropna())
     if column == "method":
@@ -158,7 +176,10 @@ def looks(
 
 
 def where(frame: pd.DataFrame, chosen: Mapping[str | None, Any]) -> pd.DataFrame:
-    """Rows with these values; a column None asks nothing."""
+    """Rows with these values; a column None asks nothing.
+
+    ``chosen``: column -> the value that it must have.
+    """
     for column, value in chosen.items():
         if column is not None:
             frame = frame[frame[column] == value]
@@ -268,14 +289,34 @@ def handle(
     ls: str = "",
     **look: Any,
 ) -> Any:
-    """Return what stands for a line or a point in a legend."""
+    """Return what stands for a line or a point in a legend.
+
+    Parameters
+    ----------
+    text : str
+    color, marker, ls
+        Colour, marker and dash, as matplotlib has them.
+    **look
+        More of a line's options.
+    """
     from matplotlib.lines import Line2D
 
     return Line2D([], [], color=color, marker=marker, ls=ls, label=text, **look)
 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
-    """Put one legend right of all panels, or right of the one that was given."""
+    """Put one legend right of all panels, or right of the one that was given.
+
+    Parameters
+    ----------
+    fig : Figure
+    ax : Axes or None
+        The panel that a caller gave to be drawn into, if any.
+    handles : sequence
+        Of :func:`handle`.
+    title : str
+        Stands above them.
+    """
     options = {"handles": handles, "title": title, "frameon": False}
     if ax is None:
         fig.legend(loc="outside right upper", fontsize="small", **options)
@@ -293,7 +334,10 @@ def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
 
 
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    """Refuse a table that lacks a column."""
+    """Refuse a table that lacks a column.
+
+    ``what``: what its rows are, for the message.
+    """
     missing = [column for column in columns if column not in table.columns]
     if missing:
         raise FltnbError(

@@ -1,4 +1,8 @@
-"""A clustering with controls: map, links, dendrogram, client graph, samples."""
+"""A clustering with controls: map, links, dendrogram, client graph, samples.
+
+What a control changes is computed from the distances between clients. Only another k,
+a number that decides what clients send, needs a new fit.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,17 +30,25 @@ from .grouping import (
     Fit,
     grouped,
     like_found,
+    middle,
     taken,
 )
 
-# options of clusterers that decide what a client sends
 REFITTED = ("k", "n_eigenvectors", "n_vectors")
+"""Options of clusterers that decide what a client sends."""
 ACCURACY = "test accuracy, by cluster"
 SAMPLES = "samples"
 
 
 class ClientsExplorer(Explorer):
     """A clustering as it would be with other options.
+
+    Parameters
+    ----------
+    source, X, samples, truth, accuracy
+        As of :func:`fltnb.explore`.
+    threshold : float
+        The slider goes at least up to here.
 
     Attributes
     ----------
@@ -64,12 +76,12 @@ class ClientsExplorer(Explorer):
         self._most = options.get("max_clusters")
         # then the dendrogram is one of the rows of the links
         self._of_links = isinstance(source, CentroidClusterer)
+
+        # the option that a slider changes with a new fit, and the fits by its value
         self._refitted = None
         if X is not None:
-            for name in REFITTED:
-                if isinstance(options.get(name), int):
-                    self._refitted = name
-                    break
+            refitted = [name for name in REFITTED if isinstance(options.get(name), int)]
+            self._refitted = next(iter(refitted), None)
         self._fits = {options.get(self._refitted): fit}
 
         controls = self._controls_of(fit, options, threshold)
@@ -78,42 +90,57 @@ class ClientsExplorer(Explorer):
             names.append(ACCURACY)
         if samples is not None:
             names.append(SAMPLES)
-        columns = 2 if len(names) == 4 else 3
+        columns = 3
+        if len(names) == 4:
+            columns = 2
         super().__init__(controls, (3.5 * columns, 6.4))
         self._axes, self._scale = panels.layout(self.canvas.figure, names, columns)
 
     def _controls_of(
         self, fit: Fit, options: Mapping[str, Any], asked: float
     ) -> dict[str, Control]:
-        """Return controls as the fit has them; the threshold may go up to ``asked``."""
+        """Return controls as the fit has them.
+
+        Parameters
+        ----------
+        fit : Fit
+        options : dict
+            Of the clusterer; empty where there is none.
+        asked : float
+            The threshold may go up to here, or further.
+        """
         count = len(fit.far)
         found = int(fit.labels.max()) + 1
-        # between the last merge that was made and the first that was not
-        tops = fit.tree[:, 2]
-        heights = np.concatenate([[0.0], tops, tops[-1:] * 1.1])
-        between = heights[count - found : count - found + 2].mean()
-        threshold = options.get("threshold", between)
+        threshold = options.get("threshold", middle(fit.tree, found, above=1.1))
         threshold = float(getattr(self._source, "tolerance_", threshold))
-        highest = max(float(np.percentile(fit.far, 99)), 2 * threshold, asked)
+        far = float(np.percentile(fit.far, 99))
+        highest = max(far, 2 * threshold, asked)
         controls = {"threshold": Control(threshold, (0.0, highest))}
         if self._refitted:
             value = options[self._refitted]
             controls[self._refitted] = Control(value, (1, max(10, value)))
 
-        told = getattr(self._source, "n_clusters", None) is not None
-        rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
-        if self._of_links:
-            rule = GIVEN if told else MODULARITY
-        else:
-            rules = [FITTED, *rules, BELOW]
-            by_neighbours = isinstance(self._source, EMDClustering) and not told
-            rule = EQUAL if by_neighbours else FITTED
-        controls["rule"] = Control(rule, rules)
+        controls["rule"] = self._rules()
         controls["n_clusters"] = Control(found, (1, count))
         controls["client"] = Control(0, (0, count - 1))
         return controls
 
+    def _rules(self) -> Control:
+        """Return the rules that make sense here; the clusterer's own comes first."""
+        told = getattr(self._source, "n_clusters", None) is not None
+        rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
+        if self._of_links:
+            return Control(GIVEN if told else MODULARITY, rules)
+        rules = [FITTED, *rules, BELOW]
+        by_neighbours = isinstance(self._source, EMDClustering) and not told
+        return Control(EQUAL if by_neighbours else FITTED, rules)
+
     def _draw(self, moved: set[str]) -> None:
+        """Draw what depends on the controls ``moved``.
+
+        A click on a client changes its samples and the sentences alone; who sets a
+        number of clusters wants the rule that takes it.
+        """
         if "n_clusters" in moved and "rule" not in moved:
             self.at["rule"] = GIVEN
         if moved != {"client"}:
@@ -130,56 +157,64 @@ class ClientsExplorer(Explorer):
         """Return the fit with what clients send now; each value is fitted once."""
         value = self.at.get(self._refitted)
         if value not in self._fits:
-            again = clone(self._source).set_params(**{self._refitted: value})
-            self._fits[value] = taken(again.fit(self._X))
+            again = clone(self._source)
+            again.set_params(**{self._refitted: value})
+            again.fit(self._X)
+            self._fits[value] = taken(again)
         return self._fits[value]
 
     def _group(self, fit: Fit) -> None:
-        """Find links, dendrogram and labels, as the controls stand."""
+        """Find links, dendrogram and labels, as the controls stand.
+
+        Links are those of FLT: clients nearer than the threshold, and each with itself.
+        """
         threshold = self.at["threshold"]
-        self.links = (fit.far < threshold) | np.eye(len(fit.far), dtype=bool)
+        near = fit.far < threshold
+        self.links = near | np.eye(len(near), dtype=bool)
         self.tree = fit.tree
         if self._of_links:
             self.tree = rows_linkage(self.links, self._source.linkage)
         self.labels = grouped(
-            self.at["rule"],
-            fit._replace(tree=self.tree),
-            self.links,
-            threshold,
-            self.at["n_clusters"],
-            self._most,
+            rule=self.at["rule"],
+            fit=fit._replace(tree=self.tree),
+            links=self.links,
+            threshold=threshold,
+            count=self.at["n_clusters"],
+            most=self._most,
         )
         self.at["n_clusters"] = int(self.labels.max()) + 1
 
     def _draw_groups(self, fit: Fit) -> None:
         """Draw all panels but the samples, and note where clients are in them."""
         axes = {name: panels.cleaned(ax) for name, ax in self._axes.items()}
-        threshold = self.at["threshold"]
+        labels = self.labels
         order = leaves_list(self.tree)
         rank = np.argsort(order) + 0.5
         truth = self._truth
         if truth is not None:
-            truth = like_found(np.asarray(truth), self.labels)
+            truth = like_found(np.asarray(truth), labels)
+        threshold = self.at["threshold"]
+        line = threshold
+        if self._of_links:
+            line = None
 
-        spots = [panels.dots(axes["map"], fit.points, self.labels)]
-        spots.append(panels.links(axes["links"], self.links, order, self.labels, truth))
-        line = None if self._of_links else threshold
-        ax = axes["dendrogram"]
-        spots.append(panels.dendrogram(ax, self.tree, rank, self.labels, line))
-        ax = axes["client graph"]
-        spots.append(panels.client_graph(ax, self.links, rank, self.labels))
+        spots = [
+            panels.dots(axes["map"], fit.points, labels),
+            panels.links(axes["links"], self.links, order, labels, truth),
+            panels.dendrogram(axes["dendrogram"], self.tree, rank, labels, line),
+            panels.client_graph(axes["client graph"], self.links, rank, labels),
+        ]
         if self._accuracy is not None:
-            ax = axes[ACCURACY]
-            spots.append(panels.accuracies(ax, self._accuracy, self.labels))
+            spots.append(panels.accuracies(axes[ACCURACY], self._accuracy, labels))
         self.spots = np.concatenate(spots).astype(np.float32)
 
         # groups of linked clients merge where single linkage does
-        merges = linkage(squareform(fit.far, checks=False), "single")[:, 2]
-        highest = self.allowed["threshold"][1]
-        panels.scale(self._scale, merges, threshold, highest)
+        single = linkage(squareform(fit.far, checks=False), "single")
+        _, highest = self.allowed["threshold"]
+        panels.scale(self._scale, single[:, 2], threshold, highest)
 
     def _sentences(self) -> str:
-        """Say what is shown."""
+        """Say what is shown: of all clients, and of the one that was clicked."""
         client = self.at["client"]
         n_clusters = self.at["n_clusters"]
         text = f"{len(self.labels)} clients, {_many(n_clusters, 'cluster')}"
@@ -198,11 +233,16 @@ class ClientsExplorer(Explorer):
 
 
 def _many(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    """Write a number and a noun, such as "1 client" or "2 clients"."""
+    ending = "" if number == 1 else "s"
+    return f"{number} {what}{ending}"
 
 
 def _check(fit: Fit, **given: Any) -> None:
-    """Refuse what is not of the clients that were clustered, and no images."""
+    """Refuse what is not of the clients that were clustered, and no images.
+
+    ``given``: name -> one entry per client, or None.
+    """
     count = len(fit.far)
     sizes = {name: len(one) for name, one in given.items() if one is not None}
     sizes["labels"] = len(fit.labels)

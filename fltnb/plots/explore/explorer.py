@@ -23,19 +23,24 @@ HINT = (
     "Move the controls, click a client. "
     "A still picture comes alive when its cell is run in JupyterLab."
 )
-# names of controls that say more than their own
 NAMES = {
     "rule": "rule for the number of clusters",
     "n_clusters": "clusters (C)",
     "k": "centroids per client (k)",
     "y": "measure",
 }
+"""Names of controls that say more than their own."""
 
 
 class Control(NamedTuple):
-    """Where a control stands at first, and what it allows.
+    """A menu or a slider.
 
-    ``allowed`` is a list of values, or (lowest, highest).
+    Attributes
+    ----------
+    value : Any
+        Where it stands at first.
+    allowed : list or tuple
+        Values of a menu, or (lowest, highest) of a slider.
     """
 
     value: Any
@@ -45,8 +50,14 @@ class Control(NamedTuple):
 class Picture(anywidget.AnyWidget):
     """A PNG in the browser that says which client was clicked.
 
-    ``spots`` are float32 (n, 5): client, left, top, right, bottom, the latter as shares
-    of the picture's width and height.
+    Attributes
+    ----------
+    png : bytes
+    spots : bytes
+        Float32 (n, 5): client, left, top, right, bottom, the latter as shares of the
+        picture's width and height.
+    client : int
+        Which one was clicked, -1 before any.
     """
 
     _esm = Path(__file__).with_name("picture.js").read_text(encoding="utf-8")
@@ -57,6 +68,13 @@ class Picture(anywidget.AnyWidget):
 
 class Explorer:
     """A picture that follows controls; what :func:`fltnb.explore` returns.
+
+    Parameters
+    ----------
+    controls : mapping
+        Name -> control, in the order in which they are shown.
+    size : (float, float)
+        Of the picture, inches.
 
     Attributes
     ----------
@@ -78,7 +96,19 @@ class Explorer:
         self.canvas = FigureCanvasAgg(Figure(size, dpi=100))
 
     def move(self, **to: Any) -> Self:
-        """Set controls, draw what depends on them, and return the explorer itself."""
+        """Set controls, draw what depends on them, and return the explorer itself.
+
+        Parameters
+        ----------
+        **to
+            Name of a control -> value; nothing draws everything.
+
+        Raises
+        ------
+        FltnbError
+            There is no such control, or it does not allow the value. The controls are
+            then where they were.
+        """
         for name, value in to.items():
             self._check(name, value)
         before = self.at
@@ -88,6 +118,7 @@ class Explorer:
         except FltnbError:  # for instance, more centroids than a client has samples
             self.at = before
             raise
+
         self.canvas.draw()
         pixels = np.asarray(self.canvas.buffer_rgba())
         self._drawn = Image.fromarray(pixels[..., :3])
@@ -95,13 +126,18 @@ class Explorer:
         return self
 
     def _check(self, name: str, value: Any) -> None:
-        allowed = self.allowed[choose(name, self.at, "control")]
+        """Refuse a control that is not there, and a value that it does not allow."""
+        choose(name, self.at, "control")
+        allowed = self.allowed[name]
         if isinstance(allowed, list):
-            for one in value if name == "methods" else [value]:
+            values = value if name == "methods" else [value]
+            for one in values:
                 choose(one, allowed, name)
-        elif not allowed[0] <= value <= allowed[1]:
+            return
+        lowest, highest = allowed
+        if not lowest <= value <= highest:
             raise FltnbError(
-                f"{name} goes from {allowed[0]} to {allowed[1]:.4g}, "
+                f"{name} goes from {lowest} to {highest:.4g}, "
                 f"but {value} was asked for."
             )
 
@@ -110,7 +146,10 @@ class Explorer:
         raise NotImplementedError
 
     def _ipython_display_(self) -> None:
-        data = {} if self.widget is None else self.widget._repr_mimebundle_()
+        """Show the widget, if any, and a still picture for where it does not live."""
+        data = {}
+        if self.widget is not None:
+            data = self.widget._repr_mimebundle_()
         # 64 colours: longer to write, but the notebook stays small
         still = _written(self._drawn.quantize(64), optimize=True)
         data["image/png"] = base64.b64encode(still).decode()
@@ -129,14 +168,13 @@ class Explorer:
             control.observe(functools.partial(self._moved, name), "value")
         self._view.observe(functools.partial(self._moved, "client"), "client")
 
-        row = widgets.Box(
-            list(self._controls.values()), layout=widgets.Layout(flex_flow="row wrap")
-        )
+        wrapped = widgets.Layout(flex_flow="row wrap")
+        row = widgets.Box(list(self._controls.values()), layout=wrapped)
         self.widget = widgets.VBox([row, self._said, self._view, self._under])
         self._push()
 
     def _control(self, name: str) -> widgets.Widget:
-        """Make the menu or slider of a control."""
+        """Make the menu or slider of a control, without its value."""
         allowed = self.allowed[name]
         look = {
             "description": NAMES.get(name, label(name)),
@@ -158,6 +196,7 @@ class Explorer:
         return widgets.IntSlider(min=low, max=high, **look)
 
     def _moved(self, name: str, change: Any) -> None:
+        """Follow a control, or a click; what cannot be is said below the controls."""
         if self._busy:
             return  # the explorer itself moved that control
         try:
@@ -168,7 +207,7 @@ class Explorer:
             self._push()
 
     def _push(self) -> None:
-        """Send what changed to the browser."""
+        """Send to the browser what changed: controls, picture, sentences."""
         self._busy = True
         for name, control in self._controls.items():
             allowed = self.allowed[name]
@@ -193,6 +232,7 @@ def _shown(value: Any) -> str:
 
 
 def _written(picture: Image.Image, **how: Any) -> bytes:
+    """Return a picture as the bytes of a PNG."""
     file = io.BytesIO()
     picture.save(file, "png", **how)
     return file.getvalue()

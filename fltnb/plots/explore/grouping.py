@@ -1,4 +1,7 @@
-"""How clients are grouped at a threshold, by a rule for the number of clusters."""
+"""How clients are grouped at a threshold, by a rule for the number of clusters.
+
+Rules are named as the menu of the explorer shows them.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -34,8 +37,15 @@ GIVEN = "C given"
 class Fit(NamedTuple):
     """What is shown of a clustering.
 
-    Distances (M, M), the larger of both directions, linkage (M - 1, 4), labels (M,),
-    and points (M, k, 2) of a map.
+    Attributes
+    ----------
+    far : array (M, M)
+        Distances, the larger of both directions.
+    tree : array (M - 1, 4)
+        The linkage.
+    labels : array (M,)
+    points : array (M, k, 2)
+        Points of a map, k for each client.
     """
 
     far: np.ndarray
@@ -47,11 +57,18 @@ class Fit(NamedTuple):
 def taken(source: Any) -> Fit:
     """Take a fit from a clusterer, or from a mapping of arrays.
 
-    FltnbError: the distances are not of two clients or more.
+    Parameters
+    ----------
+    source : fitted clusterer or mapping
+        A mapping: ``distance`` (M, M) and, if known, ``linkage`` and ``labels``.
+
+    Raises
+    ------
+    FltnbError
+        The distances are not of two clients or more.
     """
-    if isinstance(source, Mapping):
-        kept = source
-    else:
+    kept = source
+    if not isinstance(source, Mapping):
         names = ("distance", "linkage", "labels")
         kept = {name: getattr(source, f"{name}_") for name in names}
     far = np.asarray(kept["distance"], dtype=float)
@@ -61,17 +78,20 @@ def taken(source: Any) -> Fit:
         )
     far = farther(far)
     # pairs that were not measured are as far apart as any
-    far = np.minimum(far, far[np.isfinite(far)].max())
+    farthest = far[np.isfinite(far)].max()
+    far = np.minimum(far, farthest)
 
     tree = kept.get("linkage")
     if tree is None:
         tree = linkage(squareform(far, checks=False), "complete")
-    labels = np.asarray(kept.get("labels", np.zeros(len(far))), dtype=np.int64)
+    together = np.zeros(len(far))
+    labels = np.asarray(kept.get("labels", together), dtype=np.int64)
     if isinstance(source, FCR):
         points = source.embedding_[..., :2]
     else:
         # clients that are equally far from everybody are drawn together
-        points = PCA(2, random_state=0).fit_transform(far)[:, None]
+        plane = PCA(2, random_state=0).fit_transform(far)
+        points = plane[:, None]
     return Fit(far, tree, labels, points)
 
 
@@ -83,20 +103,38 @@ def grouped(
     count: int,
     most: int | None,
 ) -> np.ndarray:
-    """Labels (M,) by a rule, from 0.
+    """Group clients by a rule.
 
-    ``count`` is the number of clusters that the rule "C given" makes, ``most`` the
-    largest that "modularity" may choose.
+    Parameters
+    ----------
+    rule : str
+        :data:`FITTED`, :data:`MODULARITY` and so on.
+    fit : Fit
+    links : array (M, M) of bool
+        Who is linked.
+    threshold : float
+        For the rule "below the threshold".
+    count : int
+        The number of clusters that the rule "C given" makes.
+    most : int or None
+        The largest number that "modularity" may choose.
+
+    Returns
+    -------
+    array (M,)
+        Clusters from 0.
     """
     labels = fit.labels
     if rule == EQUAL:
-        _, labels = np.unique(np.packbits(links, 1), axis=0, return_inverse=True)
+        rows = np.packbits(links, 1)
+        _, labels = np.unique(rows, axis=0, return_inverse=True)
         labels = labels.reshape(-1)
     elif rule == BELOW:
         labels = fcluster(fit.tree, threshold, "distance")
     elif rule == MODULARITY:
         modularity = modularity_by_cut(links, fit.tree)
-        labels = cut(fit.tree, best_cut(modularity, chance_modularity(links), most))
+        chance = chance_modularity(links)
+        labels = cut(fit.tree, best_cut(modularity, chance, most))
     elif rule == SILHOUETTE:
         scores = silhouettes(fit.far, fit.tree, 10)
         labels = cut(fit.tree, best_cut(scores, REASONABLE))
@@ -108,17 +146,60 @@ def grouped(
 
 
 def largest_gap(heights: np.ndarray) -> int:
-    """Clusters of the cut in the middle of the largest gap between merge heights."""
+    """Return how many clusters a cut in the largest gap between merges gives.
+
+    Parameters
+    ----------
+    heights : array (M - 1,)
+        Heights of the merges, rising.
+
+    Examples
+    --------
+    >>> largest_gap(np.array([0.1, 0.2, 0.9]))
+    2
+    """
     if len(heights) < 2:
         return 1
-    return len(heights) - int(np.diff(heights).argmax())
+    gaps = np.diff(heights)
+    return len(heights) - int(gaps.argmax())
+
+
+def middle(tree: np.ndarray, n_clusters: int, above: float = 1.0) -> float:
+    """Return the height of a cut, in the middle between two merges.
+
+    Parameters
+    ----------
+    tree : array (M - 1, 4)
+    n_clusters : int
+        Clusters that the cut makes.
+    above : float
+        Where one cluster ends, as a multiple of the highest merge.
+    """
+    tops = tree[:, 2]
+    heights = np.concatenate([[0.0], tops, tops[-1:] * above])
+    made = len(tops) + 1 - n_clusters
+    return heights[made : made + 2].mean()
 
 
 def like_found(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Give true clusters (M,) the numbers of the found ones they share most with.
+    """Give true clusters the numbers of the found ones they share most with.
 
     So both have the same colours (the Hungarian method); a true cluster that is left
     over gets a number of its own.
+
+    Parameters
+    ----------
+    truth, labels : array (M,)
+        True and found clusters.
+
+    Returns
+    -------
+    array (M,)
+
+    Examples
+    --------
+    >>> like_found(np.array([7, 7, 3]), np.array([0, 0, 1])).tolist()
+    [0, 0, 1]
     """
     names, true = np.unique(truth, return_inverse=True)
     numbers = labels.max() + 1 + np.arange(len(names))
@@ -131,9 +212,22 @@ def like_found(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def branches(
     tree: np.ndarray, rank: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lines (M - 1, 4, 2) of a dendrogram over leaves at ``rank`` (M,).
+    """Lay out a dendrogram.
 
-    Also each one's cluster (M - 1,), -1 above the clusters.
+    Parameters
+    ----------
+    tree : array (M - 1, 4)
+    rank : array (M,)
+        Place of each leaf.
+    labels : array (M,)
+        Cluster of each leaf.
+
+    Returns
+    -------
+    array (M - 1, 4, 2)
+        The line of each merge: up, across and down.
+    array (M - 1,)
+        Its cluster, -1 above the clusters.
     """
     count = len(rank)
     left, right = tree[:, :2].astype(int).T

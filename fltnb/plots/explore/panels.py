@@ -1,4 +1,8 @@
-"""The panels of a clustering; each returns where the clients are in the picture."""
+"""The panels of a clustering; each returns where the clients are in the picture.
+
+These *spots* are rows (n, 5): client, left, top, right, bottom, the latter as shares of
+the picture's width and height. The browser knows by them which client was clicked.
+"""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,12 +13,14 @@ from matplotlib.ticker import MaxNLocator
 
 from ..runs import spread
 from ..style import CLUSTERS
-from .grouping import branches
+from .grouping import branches, middle
 
-# more links, or cells of the matrix, cannot be seen
 MOST_LINKS = 4000
+"""More links of the client graph cannot be seen."""
 MOST_CELLS = 320
+"""More rows of the matrix of links cannot be seen."""
 DARK = "0.33"
+"""Colour of what is above the clusters in a dendrogram."""
 
 PALETTE = to_rgba_array([*CLUSTERS])
 
@@ -27,9 +33,23 @@ def colors_of(labels: np.ndarray) -> np.ndarray:
 def layout(
     figure: Figure, names: list[str], columns: int
 ) -> tuple[dict[str, Axes], Axes]:
-    """Make two rows of panels, and below them the scale of the threshold."""
+    """Make two rows of panels, and below them the scale of the threshold.
+
+    Parameters
+    ----------
+    figure : Figure
+    names : list of str
+        Titles of the panels.
+    columns : int
+        Panels in a row; the last places may stay blank.
+
+    Returns
+    -------
+    (dict, Axes)
+        Name -> panel; the scale.
+    """
     blank = ["."] * (2 * columns - len(names))
-    grid = np.reshape(names + blank, (2, columns)).tolist()
+    grid = np.reshape(names + blank, (2, columns))
     room = {
         "left": 0.03,
         "right": 0.99,
@@ -38,7 +58,7 @@ def layout(
         "wspace": 0.08,
         "hspace": 0.12,
     }
-    axes = figure.subplot_mosaic(grid, gridspec_kw=room)
+    axes = figure.subplot_mosaic(grid.tolist(), gridspec_kw=room)
     for name, ax in axes.items():
         ax.set(xticks=[], yticks=[], frame_on=False)
         # a place of its own: to look for one takes longer than all the rest
@@ -69,7 +89,21 @@ def cleaned(ax: Axes) -> Axes:
 
 
 def dots(ax: Axes, points: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Draw points of all clients, (M, 2) or (M, k, 2)."""
+    """Draw points of all clients.
+
+    Parameters
+    ----------
+    ax : Axes
+    points : array (M, 2) or (M, k, 2)
+        One point per client, or k.
+    labels : array (M,)
+        Clusters, which give the colours.
+
+    Returns
+    -------
+    array (n, 5)
+        Spots, one per point.
+    """
     count = len(labels)
     flat = points.reshape(-1, 2)
     each = len(flat) // count
@@ -86,26 +120,64 @@ def links(
     labels: np.ndarray,
     truth: np.ndarray | None,
 ) -> np.ndarray:
-    """Draw who is linked, in the dendrogram's order, with strips of the clusters."""
+    """Draw who is linked, with strips of the clusters on the left.
+
+    Parameters
+    ----------
+    ax : Axes
+    linked : array (M, M) of bool
+    order : array (M,)
+        Clients in the order of the dendrogram.
+    labels, truth : array (M,)
+        Found clusters; true ones if known.
+
+    Returns
+    -------
+    array (M, 5)
+        Spots: a client is its whole row.
+    """
     count = len(labels)
-    per_cell = -(-count // MOST_CELLS)
-    shown = linked[np.ix_(order, order)].astype(np.float32)
-    shown = np.pad(shown, (0, -count % per_cell))
-    cells = len(shown) // per_cell
-    shown = shown.reshape(cells, per_cell, cells, per_cell).mean(axis=(1, 3))
+    shown, size = _coarse(linked[np.ix_(order, order)])
     look = {"interpolation": "nearest", "aspect": "auto"}
-    extent = (0, len(linked) + -count % per_cell, cells * per_cell, 0)
-    ax.imshow(shown, cmap="Greys", vmin=0, vmax=1, extent=extent, **look)
+    ax.imshow(shown, cmap="Greys", vmin=0, vmax=1, extent=(0, size, size, 0), **look)
 
     width = 0.04 * count
-    for left, own in ((-1.5 * width, labels), (-2.7 * width, truth)):
-        if own is not None:
-            strip = colors_of(own[order])[:, None]
-            ax.imshow(strip, extent=(left, left + width, count, 0), **look)
+    strips = [(-1.5 * width, labels)]
+    title = "links, and found clusters"
+    if truth is not None:
+        strips.append((-2.7 * width, truth))
+        title = "links, and true and found clusters"
+    for left, clusters in strips:
+        colors = colors_of(clusters[order])
+        place = (left, left + width, count, 0)
+        ax.imshow(colors[:, None], extent=place, **look)
     ax.set(xlim=(-3 * width, count), ylim=(count, 0))
-    strips = "found clusters" if truth is None else "true and found clusters"
-    ax.title.set_text(f"links, and {strips}")
+    ax.title.set_text(title)
     return _spots(ax, _along("y", order))
+
+
+def _coarse(linked: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return links in at most as many cells as can be seen.
+
+    Parameters
+    ----------
+    linked : array (M, M) of bool
+
+    Returns
+    -------
+    array (cells, cells)
+        The share of pairs that are linked.
+    int
+        How many clients wide the cells are together: M, or a little more.
+    """
+    count = len(linked)
+    per_cell = -(-count // MOST_CELLS)
+    missing = -count % per_cell
+    padded = np.pad(linked.astype(np.float32), (0, missing))
+    size = count + missing
+    cells = size // per_cell
+    blocks = padded.reshape(cells, per_cell, cells, per_cell)
+    return blocks.mean(axis=(1, 3)), size
 
 
 def dendrogram(
@@ -117,21 +189,34 @@ def dendrogram(
 ) -> np.ndarray:
     """Draw the dendrogram, and the threshold as a line.
 
-    ``threshold`` is None where heights are not distances of clients: then the line is
-    between the last merge inside these clusters and the next.
+    Parameters
+    ----------
+    ax : Axes
+    tree : array (M - 1, 4)
+        As SciPy has it.
+    rank : array (M,)
+        Place of each client below the dendrogram.
+    labels : array (M,)
+    threshold : float or None
+        None where heights are not distances of clients: then the line is between the
+        last merge inside these clusters and the next.
+
+    Returns
+    -------
+    array (M, 5)
+        Spots: a client is the whole height above its place.
     """
     parts, cluster = branches(tree, rank, labels)
     colors = colors_of(cluster)
     colors[cluster < 0] = to_rgba_array(DARK)
     ax.add_collection(LineCollection(parts, colors=colors, lw=0.8))
-    tops = tree[:, 2]
-    ax.set(xlim=(0, len(labels)), ylim=(0, 1.05 * max(tops[-1], 1e-9)))
+    highest = max(tree[-1, 2], 1e-9)
+    ax.set(xlim=(0, len(labels)), ylim=(0, 1.05 * highest))
 
     what = "threshold"
     if threshold is None:
         what = "cut"
-        made = len(labels) - labels.max() - 1
-        threshold = np.concatenate([[0], tops, tops[-1:]])[made : made + 2].mean()
+        threshold = middle(tree, labels.max() + 1)
     ax.axhline(threshold, color="0.5", lw=0.8, ls="--")
     ax.title.set_text(f"dendrogram; dashed: the {what}")
     return _spots(ax, _along("x", np.argsort(rank)))
@@ -140,17 +225,32 @@ def dendrogram(
 def client_graph(
     ax: Axes, linked: np.ndarray, rank: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Draw clients on a ring in the dendrogram's order; links across clusters black."""
+    """Draw clients on a ring in the dendrogram's order; links across clusters black.
+
+    Parameters
+    ----------
+    ax : Axes
+    linked : array (M, M) of bool
+    rank, labels : array (M,)
+        Place of each client in the order; its cluster.
+
+    Returns
+    -------
+    array (M, 5)
+        Spots.
+    """
     angle = 2 * np.pi * rank / len(labels)
     ring = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     pairs = np.argwhere(np.triu(linked, 1))
-    drawn = pairs[:: max(1, -(-len(pairs) // MOST_LINKS))]
+    step = max(1, -(-len(pairs) // MOST_LINKS))
+    drawn = pairs[::step]
 
-    colors = colors_of(labels[drawn[:, 0]])
-    across = labels[drawn[:, 0]] != labels[drawn[:, 1]]
-    for part, color in ((~across, colors[~across]), (across, "#222222")):
-        lines = ring[drawn[part]]
-        ax.add_collection(LineCollection(lines, colors=color, lw=0.6, alpha=0.6))
+    cluster, other = labels[drawn].T
+    inside = cluster == other
+    look = {"lw": 0.6, "alpha": 0.6}
+    colors = colors_of(cluster[inside])
+    ax.add_collection(LineCollection(ring[drawn[inside]], colors=colors, **look))
+    ax.add_collection(LineCollection(ring[drawn[~inside]], colors="#222222", **look))
 
     title = f"client graph: {len(pairs):,} links"
     if len(drawn) < len(pairs):
@@ -160,15 +260,39 @@ def client_graph(
 
 
 def accuracies(ax: Axes, accuracy: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Draw every client's accuracy (percent), side by side by cluster."""
-    spots = dots(ax, np.stack([spread(labels), accuracy], axis=1), labels)
+    """Draw every client's accuracy, side by side by cluster.
+
+    Parameters
+    ----------
+    ax : Axes
+    accuracy : array (M,)
+        Percent.
+    labels : array (M,)
+
+    Returns
+    -------
+    array (M, 5)
+        Spots.
+    """
+    points = np.stack([spread(labels), accuracy], axis=1)
+    spots = dots(ax, points, labels)
     ax.yaxis.set_major_locator(MaxNLocator(5))
     ax.tick_params("y", direction="in", pad=-22, labelsize=8)
     return spots
 
 
 def scale(ax: Axes, merges: np.ndarray, threshold: float, highest: float) -> None:
-    """Draw the thresholds from 0, with ticks where groups of linked clients merge."""
+    """Draw the thresholds from 0, with ticks where groups of linked clients merge.
+
+    Parameters
+    ----------
+    ax : Axes
+        Of :func:`layout`.
+    merges : array (M - 1,)
+        Heights of the merges.
+    threshold, highest : float
+        The one that is set, and the end of the scale.
+    """
     cleaned(ax)
     ax.set_xlim(0, highest)
     ax.vlines(merges[merges <= highest], 0, 1, color="black", lw=0.8)
@@ -176,29 +300,62 @@ def scale(ax: Axes, merges: np.ndarray, threshold: float, highest: float) -> Non
 
 
 def sheet(images: np.ndarray) -> np.ndarray:
-    """Join 24 images of (n, H, W) or (n, H, W, 3): 4 rows of 6, lines between.
+    """Join 24 images in 4 rows of 6, with lines between.
 
-    They are spread evenly over the images.
+    They are spread evenly over all images.
+
+    Parameters
+    ----------
+    images : array (n, H, W) or (n, H, W, 3)
+
+    Returns
+    -------
+    array (4 (H + 1), 6 (W + 1)) or one with three colours
     """
-    shown = images[np.linspace(0, len(images) - 1, 24).astype(int)]
-    lines = [(0, 0), (0, 1), (0, 1), (0, 0)][: shown.ndim]
+    places = np.linspace(0, len(images) - 1, 24)
+    shown = images[places.astype(int)]
+    lines = [(0, 0)] * shown.ndim
+    lines[1] = (0, 1)
+    lines[2] = (0, 1)
     shown = np.pad(shown, lines, constant_values=shown.max())
     rows = [np.concatenate(row, axis=1) for row in np.split(shown, 4)]
     return np.concatenate(rows)
 
 
 def _along(axis: str, order: np.ndarray) -> np.ndarray:
-    """Places (M, 2) of clients in an order along one axis; NaN: all along the other."""
-    rank = np.argsort(order) + 0.5
-    free = np.full(len(order), np.nan)
-    both = (rank, free) if axis == "x" else (free, rank)
-    return np.stack(both, axis=1)
+    """Return places of clients that stand in an order along one axis.
+
+    Parameters
+    ----------
+    axis : str
+        "x" or "y".
+    order : array (M,)
+
+    Returns
+    -------
+    array (M, 2)
+        NaN along the other axis: a client takes all of it.
+    """
+    places = np.full((len(order), 2), np.nan)
+    places[order, "xy".index(axis)] = np.arange(len(order)) + 0.5
+    return places
 
 
 def _spots(ax: Axes, places: np.ndarray, each: int = 1) -> np.ndarray:
-    """Where clients are in the picture, ``each`` one's data coordinates (n, 2) given.
+    """Say where clients are in the picture.
 
-    Rows: client, left, top, right, bottom.
+    Parameters
+    ----------
+    ax : Axes
+    places : array (n, 2)
+        Coordinates of the data, a client's beside each other; NaN: all along the axis.
+    each : int
+        Places of one client.
+
+    Returns
+    -------
+    array (n, 5)
+        Client, left, top, right, bottom.
     """
     ax.autoscale_view()
     free = np.isnan(places)

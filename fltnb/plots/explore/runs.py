@@ -1,4 +1,8 @@
-"""Stored trainings with controls: curves, every client, and a table."""
+"""Stored trainings with controls: curves, every client, and a table.
+
+A control for each column in which the trainings differ, one for the measure, and one
+for the methods that are shown.
+"""
 
 from typing import Any
 
@@ -15,7 +19,15 @@ from .explorer import Control, Explorer
 class RunsExplorer(Explorer):
     """Curves, every client, and the table of stored trainings, for what is chosen.
 
-    ``results``: as :func:`fltnb.results` returns them; without trainings, FltnbError.
+    Parameters
+    ----------
+    results : Results
+        As :func:`fltnb.results` returns them.
+
+    Raises
+    ------
+    FltnbError
+        There is no training among them.
     """
 
     def __init__(self, results: Any):
@@ -28,14 +40,15 @@ class RunsExplorer(Explorer):
         self._runs = runs
         self._curves = results.curves
         self._clients = results.clients
-        self._columns = [
-            name
-            for name in ("dataset", "variant", *results.axes)
-            if runs[name].nunique(dropna=False) > 1
-        ]
-        measures = [
-            name for name in MEASURES if name in runs and runs[name].notna().any()
-        ]
+
+        self._columns = []
+        for name in ("dataset", "variant", *results.axes):
+            if runs[name].nunique(dropna=False) > 1:
+                self._columns.append(name)
+        measured = runs.columns[runs.notna().any()]
+        measures = [name for name in MEASURES if name in measured]
+
+        # What columns and methods offer depends on what is chosen.
         controls = {name: Control(None, []) for name in self._columns}
         controls["y"] = Control(measures[0], measures)
         controls["methods"] = Control((), [])
@@ -50,33 +63,39 @@ class RunsExplorer(Explorer):
         self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
 
     def _draw(self, moved: set[str]) -> None:
+        """Draw both panels, and write the sentence and the table below them.
+
+        The table has the mean over seeds of every measure, a row for each method.
+        """
         runs = self._chosen()
         by_method = runs.groupby("method", sort=False)
-        means = by_method[self.allowed["y"]].mean().dropna(axis=1, how="all")
+        means = by_method[self.allowed["y"]].mean()
+        means = means.dropna(axis=1, how="all")
         means["runs"] = by_method.size()
         table = means.rename(index=label).round(2)
         self.table = table.to_html(border=0, na_rep="")
 
         self.text = f"{len(runs)} runs of {len(means)} methods"
-        chosen = [
-            f"{label(name)} {label(self.at[name]) or 'default'}"
-            for name in self._columns
-        ]
+        chosen = []
+        for name in self._columns:
+            value = label(self.at[name]) or "default"
+            chosen.append(f"{label(name)} {value}")
         if chosen:
             self.text += f": {', '.join(chosen)}"
         self.text += "."
 
-        curves, clients = self._axes
-        curves.clear()
-        clients.clear()
-        self._draw_curves(curves, runs["key"])
-        self._draw_clients(clients, runs["key"], list(means.index))
+        for ax in self._axes:
+            ax.clear()
+        left, right = self._axes
+        self._draw_curves(left, runs["key"])
+        self._draw_clients(right, runs["key"], list(means.index))
 
     def _chosen(self) -> pd.DataFrame:
         """Return the runs chosen; each column offers what choices before it leave."""
         runs = self._runs
         for name in self._columns:
-            values = runs[name].astype(object).where(runs[name].notna(), "")
+            column = runs[name]
+            values = column.astype(object).where(column.notna(), "")
             # what was run without the option comes first
             offered = sorted(dict.fromkeys(values), key=lambda value: value != "")
             self.allowed[name] = offered
@@ -91,9 +110,15 @@ class RunsExplorer(Explorer):
         return runs[runs["method"].isin(self.at["methods"])]
 
     def _draw_curves(self, ax: Any, keys: pd.Series) -> None:
+        """Draw the measure against the round, on the test split.
+
+        ``keys``: of the runs. A measure that is not known round by round is not drawn,
+        and the title says so.
+        """
         y = self.at["y"]
         curves = self._curves
-        curves = curves[curves["key"].isin(keys) & (curves["split"] == "test")]
+        curves = curves[curves["key"].isin(keys)]
+        curves = curves[curves["split"] == "test"]
         if y not in curves or curves[y].isna().all():
             title = f"{label(y)}: of the last round only, see the table"
             ax.set_title(title, fontsize=9)
@@ -104,16 +129,29 @@ class RunsExplorer(Explorer):
         ax.set_title("test split; bands: lowest to highest seed", fontsize=9)
 
     def _draw_clients(self, ax: Any, keys: pd.Series, methods: list[str]) -> None:
+        """Draw the accuracy of every client, a row for each method.
+
+        Parameters
+        ----------
+        ax : Axes
+        keys : Series
+            Of the runs.
+        methods : list of str
+            From the top.
+        """
         count = len(methods)
-        clients = self._clients[self._clients["key"].isin(keys)]
+        clients = self._clients
+        clients = clients[clients["key"].isin(keys)]
         for place, name in enumerate(methods):
             own = clients.loc[clients["method"] == name, "test"].to_numpy(dtype=float)
             beside = spread(np.full(len(own), place))
             ax.plot(own, beside, ".", ms=3, color=style(name).color, alpha=0.5)
-            ax.plot(np.nanmedian(own), place, "|", ms=200 / (count + 1), color="black")
+            median = np.nanmedian(own)
+            ax.plot(median, place, "|", ms=200 / (count + 1), color="black")
 
         names = [label(name) for name in methods]
-        ax.set_yticks(range(count), names, fontsize=10 if count < 12 else 7)
+        size = 10 if count < 12 else 7
+        ax.set_yticks(range(count), names, fontsize=size)
         for name, text in zip(methods, ax.get_yticklabels(), strict=True):
             text.set(color=style(name).color, weight="bold")
         ax.set_ylim(count - 0.5, -0.5)
