@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # what editors and type checkers read in place of __getattr__
     from .federations.recipe import recipe as recipe
     from .methods.ownmodels import OwnModels as OwnModels
     from .plots.explore import explore as explore
+    from .record import Run as Run
     from .rounds import run as run
 
 __version__ = "0.2.0"
@@ -85,6 +86,7 @@ _HOME = {
     "OwnModels": "methods.ownmodels",
     "PACFL": "clustering",
     "PCAKMeans": "clustering",
+    "Run": "record",
     "Study": "experiments",
     "Training": "experiments",
     "TransportSignatures": "clustering.ours",

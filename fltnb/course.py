@@ -15,6 +15,7 @@ from .errors import FltnbError
 from .federations import Federation
 from .federations.own import integers
 from .federations.phases import phases
+from .federations.reader import Reader
 from .methods import Context, Method
 from .randomness import stream
 from .record import (
@@ -207,6 +208,9 @@ class Course:
             stopped=stopped,
             labels_at=done.labels_at,
             confusion=counts,
+            model=self.net,
+            reader=Reader.of(self.fed),
+            owners=self.fed.names,
         )
         if stopped:
             raise DivergedError(stopped, run)

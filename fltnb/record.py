@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from . import metrics
+from . import metrics, saved
 from .errors import FltnbError, choose
 from .federations import SPLITS, Federation
+from .federations.own import some
 from .federations.phases import GROUPS, ChangingFederation
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from .federations.reader import Reader
     from .methods.state import State
     from .models import Model
     from .training import Evaluation
@@ -54,6 +60,21 @@ class Run:
     confusion : int64 array (M, C, C), optional
         :func:`confusion` of test samples at the end; None if ``not
         method.tests_served``.
+    model : Model, optional
+        The network of which ``theta`` holds the weights.
+    reader : Reader, optional
+        How new samples are read (:class:`fltnb.federations.reader.Reader`).
+    owners : tuple of M str
+        Names of the clients.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> images = fl.load("digits")
+    >>> fed = fl.federations.dirichlet(images, n_clients=4, seed=0)
+    >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=1, progress=False)
+    >>> run.predict(images.images[:5], owner=3).shape
+    (5,)
     """
 
     history: pd.DataFrame
@@ -66,6 +87,9 @@ class Run:
     stopped: str = ""
     labels_at: dict[int, np.ndarray] = field(default_factory=dict)
     confusion: np.ndarray | None = None
+    model: Model | None = None
+    reader: Reader | None = None
+    owners: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -81,6 +105,166 @@ class Run:
             f"Run({name}, {self.history['round'].max()} rounds{clusters}, "
             f"test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
         )
+
+
+    def row(self, owner: str | int | None = None, cluster: int | None = None) -> int:
+        """Return the row of ``theta`` that serves an owner, or a cluster's members.
+
+        Parameters
+        ----------
+        owner : str or int, a client by name or number
+        cluster : int
+            In place of an owner, for a newcomer: as in ``labels``.
+
+        Raises
+        ------
+        FltnbError
+            Neither or both are given, they are not known, or the members of the cluster
+            have models of their own.
+        """
+        if cluster is not None:
+            if owner is not None:
+                raise FltnbError("Give an owner or a cluster, not both.")
+            return self._row_of_cluster(cluster)
+        if owner is None:
+            only = np.unique(self.rows)
+            if len(only) == 1:
+                return int(only[0])
+            raise FltnbError(
+                f"This run has {len(only)} models: name an owner of {some(self.owners)}"
+                ", or for a newcomer a cluster."
+            )
+        if isinstance(owner, str) and owner in self.owners:
+            return int(self.rows[self.owners.index(owner)])
+        whole = isinstance(owner, numbers.Integral) and not isinstance(owner, bool)
+        if whole and 0 <= owner < len(self.rows):
+            return int(self.rows[owner])
+        raise FltnbError(
+            f"There is no owner {owner!r}: this run has {some(self.owners)}; for a "
+            "newcomer give a cluster."
+        )
+
+    def _row_of_cluster(self, cluster: int) -> int:
+        if self.labels is None:
+            raise FltnbError("This run has no clusters: give an owner.")
+        members = np.flatnonzero(self.labels == cluster)
+        if not len(members):
+            known = ", ".join(map(str, np.unique(self.labels)))
+            raise FltnbError(f"There is no cluster {cluster!r}: this run has {known}.")
+        rows = np.unique(self.rows[members])
+        if len(rows) > 1:
+            raise FltnbError(
+                f"The {len(members)} members of cluster {cluster} have {len(rows)} "
+                "different models: give an owner."
+            )
+        return int(rows[0])
+
+    def module(
+        self, owner: str | int | None = None, cluster: int | None = None
+    ) -> nn.Module:
+        """Return the network that serves an owner, for use without fltnb.
+
+        A plain module in evaluation mode, on the CPU: its state dict, ``torch.export``
+        and TorchScript work as for any other. It takes what ``reader.inputs(samples)``
+        returns.
+
+        Parameters
+        ----------
+        owner, cluster : see :meth:`row`
+
+        Raises
+        ------
+        FltnbError
+            As :meth:`row`, or the run does not know its network.
+        """
+        return self._network().filled(self.theta[self.row(owner, cluster)])
+
+    def scores(
+        self,
+        samples: Any,
+        owner: str | int | None = None,
+        cluster: int | None = None,
+    ) -> np.ndarray:
+        """Return a network's outputs (n, K) for new samples: see :meth:`predict`."""
+        import torch
+
+        network = self._network()
+        row = self.row(owner, cluster)
+        x = torch.from_numpy(self.reader.inputs(samples))
+        params = network.unflatten(self.theta[row])
+        if x.is_floating_point():
+            x = x.to(params[0].dtype)
+        with torch.inference_mode():
+            return network.predict(params, x).numpy()
+
+    def predict(
+        self,
+        samples: Any,
+        owner: str | int | None = None,
+        cluster: int | None = None,
+    ) -> np.ndarray:
+        """Say what new samples are, with the model that serves an owner.
+
+        Parameters
+        ----------
+        samples : array (n, ...) or DataFrame
+            Laid out like the samples of the federation, and not scaled: the federation's
+            own preprocessing is applied.
+        owner, cluster : see :meth:`row`
+
+        Returns
+        -------
+        ndarray (n,)
+            Classes by name, or by number where they have no names; numbers where
+            numbers are predicted.
+
+        Raises
+        ------
+        FltnbError
+            As :meth:`row`; or the samples have another shape, type or other columns.
+        """
+        return self.reader.answers(self.scores(samples, owner, cluster))
+
+    def _network(self) -> Model:
+        if self.model is None or self.reader is None:
+            raise FltnbError(
+                "This run does not know its network: use what fl.run or fl.Run.load "
+                "returned."
+            )
+        return self.model
+
+    def save(self, folder: str | Path) -> Path:
+        """Write models, numbers and preprocessing into a new folder; return its path.
+
+        As safetensors, JSON and CSV, which other programs read, too. No code is saved:
+        a network of your own is given again to :meth:`load`.
+
+        Raises
+        ------
+        FltnbError
+            The folder is there already; the preprocessing is a transformer of one's
+            own.
+        """
+        self._network()
+        return saved.write(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, model: Any = None) -> Self:
+        """Read a run that :meth:`save` wrote.
+
+        Parameters
+        ----------
+        folder : path
+        model : nn.Module or function, optional
+            Of a run with a network of one's own: as it was given to :func:`fltnb.run`.
+
+        Raises
+        ------
+        FltnbError
+            There is no run in the folder, it is damaged or of a newer version, or the
+            network is another one.
+        """
+        return cls(**saved.read(folder, model))
 
 
 class DivergedError(FltnbError):
@@ -143,6 +327,7 @@ def clients_table(
     """Return :attr:`Run.clients`; ``accuracy``: of each split, percent (M,)."""
     columns = {
         "client": np.arange(fed.n_clients),
+        **({} if fed.owners is None else {"name": fed.names}),
         "cluster": -1 if labels is None else labels,
         "true_cluster": -1 if fed.clusters is None else fed.clusters,
         "samples": np.asarray(fed.sizes),

@@ -276,6 +276,23 @@ class Model:
         """Return a module's outputs (b, K) for a batch."""
         return module(x)
 
+    def filled(self, params: np.ndarray) -> nn.Module:
+        """Return a plain module with these weights (P,), in evaluation mode.
+
+        Its dropout is torch's own, so that nothing of this package is in it.
+        """
+        module = self.build()
+        for name, child in list(module.named_modules()):
+            if isinstance(child, KeyedDropout):
+                module.set_submodule(name, nn.Dropout(child.p))
+        module = module.to(torch.from_numpy(params[:0]).dtype)
+        with torch.no_grad():
+            for tensor, value in zip(
+                self.tensors(module), self.unflatten(params), strict=True
+            ):
+                tensor.copy_(value)
+        return module.eval()
+
     def unflatten(self, theta: torch.Tensor | np.ndarray) -> list[torch.Tensor]:
         """Return the parameter tensors of one flat vector (P,) as views of it."""
         parts = torch.as_tensor(theta).split(self.sizes)

@@ -168,6 +168,19 @@ class OwnModel(Model):
             faults.append(fault)
         raise FltnbError(faults[-1])
 
+    @classmethod
+    def again(
+        cls, given: Any, shape: Shape, n_outputs: int, tokens: bool
+    ) -> "OwnModel":
+        """Return a network whose fit to its data was seen before.
+
+        FltnbError: it cannot be made.
+        """
+        network = given if isinstance(given, Own) else Own(given)
+        _check_given(network)
+        module = network.module(shape, n_outputs, MODULE_SEED).eval()
+        return cls(network.name, shape, n_outputs, (), network, module, tokens)
+
     def _check_tensors(self, x: torch.Tensor) -> None:
         """Refuse weights that get no gradient, and numbers that are not finite."""
         if not self.n_trainable:

@@ -1,0 +1,125 @@
+"""From samples as people have them to what a federation's models see, and back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..arrays import as_array
+from ..errors import FltnbError
+from . import preprocessing
+from .pixels import Layout, Scale, as_samples, to_inputs
+
+if TYPE_CHECKING:
+    from .base import Federation
+    from .preprocessing import Preprocessing
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """How new samples are read, as the samples of a federation were.
+
+    Attributes
+    ----------
+    shape : tuple, of one sample: (d,), (H, W), (H, W, C), tokens (L,), sequences (L, D)
+    pixels : bool, whether samples are uint8 pixels, scaled by ``mean`` and ``std``
+    layout, mean, std, targets, class_names, preprocessing
+        As of :class:`fltnb.Federation`.
+    """
+
+    shape: tuple[int, ...]
+    pixels: bool
+    layout: Layout
+    mean: Scale
+    std: Scale
+    targets: str
+    class_names: tuple[str, ...]
+    preprocessing: "Preprocessing | None" = None
+
+    @classmethod
+    def of(cls, fed: "Federation") -> Self:
+        """Return the reader of a federation's samples."""
+        return cls(
+            shape=fed.images.shape[1:],
+            pixels=fed.images.dtype == np.uint8,
+            layout=fed.layout,
+            mean=fed.mean,
+            std=fed.std,
+            targets=fed.targets,
+            class_names=fed.class_names,
+            preprocessing=fed.preprocessing,
+        )
+
+    def inputs(self, rows: Any) -> np.ndarray:
+        """Return what a model sees of new samples: float32 (n, C, H, W).
+
+        Tokens and sequences stay as they are.
+
+        Parameters
+        ----------
+        rows : array (n, ...) or DataFrame
+            Samples laid out like those that the federation was made of. Rows of a table
+            are given with its columns as they were before the preprocessing.
+
+        Raises
+        ------
+        FltnbError
+            Their shape, type or columns are others, or a value is not finite.
+        """
+        if self.preprocessing is not None:
+            rows = self.preprocessing.transform(rows)
+        rows = as_array(rows, "Samples")
+        if rows.ndim == 0 or rows.shape[1:] != self.shape:
+            one = " x ".join(map(str, self.shape))
+            raise FltnbError(
+                f"New samples must have the shape (n, {one}) of those the run was "
+                f"trained on, not {rows.shape}."
+            )
+        if self.pixels != (rows.dtype == np.uint8):
+            wanted = "uint8 pixels" if self.pixels else "floats or whole numbers"
+            raise FltnbError(
+                f"New samples must be {wanted}, as those the run was trained on, not "
+                f"{rows.dtype}."
+            )
+        if len(rows) == 0:
+            raise FltnbError("There are no samples: give one or more.")
+        rows = as_samples(rows, self.layout)
+        if self.layout != "pictures":
+            return rows
+        return to_inputs(rows, self.mean, self.std)
+
+    def answers(self, scores: np.ndarray) -> np.ndarray:
+        """Return what a model's scores (n, K) say, (n,).
+
+        Classes by name, or by number where they have no names; numbers float32 where
+        numbers are predicted.
+        """
+        if self.targets == "values":
+            return scores[:, 0]
+        classes = scores.argmax(axis=1)
+        if self.class_names == tuple(map(str, range(len(self.class_names)))):
+            return classes
+        return np.array(self.class_names, dtype=object)[classes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it in plain JSON; :meth:`from_dict` makes it again.
+
+        Raises FltnbError where the preprocessing is one's own transformer.
+        """
+        content = asdict(replace(self, preprocessing=None))
+        if self.preprocessing is not None:
+            content["preprocessing"] = self.preprocessing.to_dict()
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Make what :meth:`to_dict` returned again."""
+        fields = dict(content)
+        kept = fields.pop("preprocessing", None)
+        if kept is not None:
+            kept = preprocessing.from_dict(kept)
+        for name, value in fields.items():
+            if isinstance(value, list):
+                fields[name] = tuple(value)
+        return cls(**fields, preprocessing=kept)

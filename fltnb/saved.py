@@ -1,0 +1,261 @@
+"""A run in a folder: its models, its numbers, and how new samples are read.
+
+Everything is plain: ``models.safetensors`` has the tensors of model k under the names
+of its module, each after ``k.``; ``run.json`` has the rest, and two CSV files history
+and clients. No pickle is written or read, so a folder from elsewhere runs no code.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from . import models
+from .errors import FltnbError
+from .federations.reader import Reader
+from .models import Model
+
+if TYPE_CHECKING:
+    from .record import Run
+
+FORMAT = 1
+RUN = "run.json"
+WEIGHTS = "models.safetensors"
+HISTORY = "history.csv"
+CLIENTS = "clients.csv"
+
+
+def write(run: "Run", folder: str | Path) -> Path:
+    """Write a run into a new folder, and return its path.
+
+    Raises
+    ------
+    FltnbError
+        The folder is there already; the run does not know its network; its
+        preprocessing is a transformer of one's own.
+    """
+    from safetensors.numpy import save as packed
+
+    folder = Path(folder).expanduser()
+    if folder.exists():
+        raise FltnbError(f"{folder} is there already: name a new folder.")
+    if run.model is None or run.reader is None:
+        raise FltnbError(
+            "This run does not know its network: save what fl.run returned."
+        )
+    weights = packed(_tensors(run.model, run.theta))
+    about = {
+        "format": FORMAT,
+        "model": _described(run.model),
+        "settings": run.settings,
+        "reader": run.reader.to_dict(),
+        "owners": list(run.owners),
+        "rows": run.rows.tolist(),
+        "labels": _listed(run.labels),
+        "labels_at": {key: _listed(value) for key, value in run.labels_at.items()},
+        "confusion": _listed(run.confusion),
+        "seconds": run.seconds,
+        "stopped": run.stopped,
+        "sha256": hashlib.sha256(weights).hexdigest(),
+    }
+    text = json.dumps(about, indent=1)
+
+    # A folder gets its name last, so one that has it is whole.
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        (draft / WEIGHTS).write_bytes(weights)
+        (draft / RUN).write_text(text, encoding="utf-8")
+        run.history.to_csv(draft / HISTORY, index=False)
+        run.clients.to_csv(draft / CLIENTS, index=False)
+        _let_others_read(draft)
+        draft.replace(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return folder
+
+
+def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
+    """Return the fields of the run that :func:`write` wrote.
+
+    Parameters
+    ----------
+    folder : path
+    model : nn.Module or function, optional
+        Of a run with a network of one's own: as it was given to :func:`fltnb.run`,
+        since code is not saved.
+
+    Raises
+    ------
+    FltnbError
+        There is no run in the folder, it is damaged or of a newer version, or the
+        network is another one.
+    """
+    folder = Path(folder).expanduser()
+    about = _about(folder)
+    net = _network(about["model"], model, folder)
+    try:
+        return {
+            "history": pd.read_csv(folder / HISTORY, float_precision="round_trip"),
+            "clients": _clients(folder / CLIENTS),
+            "labels": _array(about["labels"]),
+            "theta": _theta(net, _weights(folder, about["sha256"]), folder),
+            "rows": _array(about["rows"]),
+            "settings": about["settings"],
+            "seconds": about["seconds"],
+            "stopped": about["stopped"],
+            "labels_at": {
+                int(round): _array(value)
+                for round, value in about["labels_at"].items()
+            },
+            "confusion": _array(about["confusion"]),
+            "model": net,
+            "reader": Reader.from_dict(about["reader"]),
+            "owners": tuple(about["owners"]),
+        }
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, FltnbError):
+            raise
+        raise _damaged(folder, error) from error
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """Return the content of the JSON file of a run, or say what is wrong with it."""
+    file = folder / RUN
+    if not file.is_file():
+        raise FltnbError(
+            f"There is no run in {folder}: name the folder that run.save(...) wrote."
+        )
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        version = about["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder, error) from error
+    if version != FORMAT:
+        raise FltnbError(
+            f"The run in {folder} has format {version}, and this fltnb reads format "
+            f"{FORMAT}: update the package."
+        )
+    return about
+
+
+def _damaged(folder: Path, error: Exception) -> FltnbError:
+    return FltnbError(
+        f"The run in {folder} is damaged ({error!r}): copy it again, or train anew."
+    )
+
+
+def _tensors(model: Model, theta: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the tensors of all models, named as in the module after ``k.``."""
+    tensors = {}
+    for k, row in enumerate(theta):
+        parts = np.split(row, np.cumsum(model.sizes)[:-1])
+        for (name, shape), part in zip(model.shapes, parts, strict=True):
+            tensors[f"{k}.{name}"] = np.ascontiguousarray(part.reshape(shape))
+    return tensors
+
+
+def _weights(folder: Path, digest: str) -> dict[str, np.ndarray]:
+    """Return the tensors of a folder, of which the JSON file has the digest."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as unpacked
+
+    content = (folder / WEIGHTS).read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(f"{WEIGHTS} is not the file that was saved")
+    try:
+        return unpacked(content)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _theta(
+    model: Model, tensors: dict[str, np.ndarray], folder: Path
+) -> np.ndarray:
+    """Return the models as rows (K, P)."""
+    n_models = len({name.partition(".")[0] for name in tensors})
+    rows = []
+    for k in range(n_models):
+        parts = []
+        for name, shape in model.shapes:
+            part = tensors.get(f"{k}.{name}")
+            if part is None or part.shape != tuple(shape):
+                raise _another(model.name, folder)
+            parts.append(part.ravel())
+        rows.append(np.concatenate(parts))
+    return np.stack(rows)
+
+
+def _another(name: str, folder: Path) -> FltnbError:
+    return FltnbError(
+        f"{name} is not the network of the run in {folder}: its layers differ; give "
+        "the one that was trained."
+    )
+
+
+def _described(model: Model) -> dict[str, Any]:
+    """Return what a network is made of, or what one's own is recognised by."""
+    return {
+        "name": model.name,
+        "own": isinstance(model, models.OwnModel),
+        "tokens": getattr(model, "tokens", False),
+        "input_shape": list(model.input_shape),
+        "n_outputs": model.n_classes,
+        "shapes": [[name, list(shape)] for name, shape in model.shapes],
+    }
+
+
+def _network(saved: dict[str, Any], given: Any, folder: Path) -> Model:
+    """Make the network of a run again."""
+    shape = tuple(saved["input_shape"])
+    if not saved["own"]:
+        if given is not None:
+            raise FltnbError(
+                f"The run in {folder} has fltnb's network {saved['name']}: leave model "
+                "out."
+            )
+        return models.make(saved["name"], shape, saved["n_outputs"])
+    tokens = saved["tokens"]
+    if given is None:
+        raise FltnbError(
+            f"The run in {folder} has a network of its own, {saved['name']}: give it, "
+            "fl.Run.load(folder, model=...)."
+        )
+    model = models.OwnModel.again(given, shape, saved["n_outputs"], tokens)
+    shapes = [[name, list(shape)] for name, shape in model.shapes]
+    if shapes != saved["shapes"]:
+        raise _another(model.name, folder)
+    return model
+
+
+def _clients(file: Path) -> pd.DataFrame:
+    # an owner may be called NA
+    return pd.read_csv(
+        file,
+        dtype={"name": str},
+        keep_default_na=False,
+        na_values=[""],
+        float_precision="round_trip",
+    )
+
+
+def _listed(array: np.ndarray | None) -> list | None:
+    return None if array is None else array.tolist()
+
+
+def _array(values: list | None) -> np.ndarray | None:
+    return None if values is None else np.array(values, dtype=np.int64)
+
+
+def _let_others_read(folder: Path) -> None:
+    """Give a folder of ``mkdtemp`` the rights that a new folder has."""
+    mask = os.umask(0)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
