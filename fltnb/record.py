@@ -71,7 +71,7 @@ class Run:
     --------
     >>> import fltnb as fl
     >>> images = fl.load("digits")
-    >>> fed = fl.federations.dirichlet(images, n_clients=4, seed=0)
+    >>> fed = fl.federations.dirichlet(images, n_clients=4, alpha=1.0)
     >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=1, progress=False)
     >>> run.predict(images.images[:5], owner=3).shape
     (5,)
@@ -105,7 +105,6 @@ class Run:
             f"Run({name}, {self.history['round'].max()} rounds{clusters}, "
             f"test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
         )
-
 
     def row(self, owner: str | int | None = None, cluster: int | None = None) -> int:
         """Return the row of ``theta`` that serves an owner, or a cluster's members.
@@ -208,8 +207,8 @@ class Run:
         Parameters
         ----------
         samples : array (n, ...) or DataFrame
-            Laid out like the samples of the federation, and not scaled: the federation's
-            own preprocessing is applied.
+            Laid out like the samples of the federation, before any scaling: its own
+            preprocessing is applied.
         owner, cluster : see :meth:`row`
 
         Returns

@@ -19,8 +19,10 @@ from threadpoolctl import threadpool_limits
 
 from . import metrics
 from . import progress as bars
+from .arrays import as_array
 from .checkpoint import Checkpoint
 from .course import Course, draws, participants
+from .data import array_digest
 from .errors import FltnbError
 from .federations import Federation
 from .federations.phases import phases
@@ -67,6 +69,7 @@ def run(  # noqa: PLR0913
     progress: bool = True,
     n_jobs: int | None = None,
     watch: Callable[[int, dict, np.ndarray | None, np.ndarray], None] | None = None,
+    initial: Run | np.ndarray | None = None,
 ) -> Run:
     """Run a federated method on a federation.
 
@@ -102,6 +105,10 @@ def run(  # noqa: PLR0913
         Told after every round, and before the first: the round, the state, the models
         (n, P) that came back, and the clients' test accuracy (M,) at the last
         evaluation, percent (None after a resume, until the next one).
+    initial : Run or array (P,) or (K, P), optional
+        Weights to start from in place of drawn ones: those of a run with one model, or
+        rows as in ``Run.theta``. A method that starts from several models takes them in
+        order.
 
     Raises
     ------
@@ -123,6 +130,10 @@ def run(  # noqa: PLR0913
         "model": model if isinstance(model, str) else net.settings(spec.seed),
     }
     settings = plain(settings) | numbers
+    if initial is not None:
+        weights = _weights(initial, net)
+        net = net.started(weights)
+        settings["initial"] = array_digest(weights)
     context = Context(spec.seed, cache, progress, n_jobs, net)
 
     # NumPy in one thread, so that sums have one order on every machine and under every
@@ -142,7 +153,7 @@ def run(  # noqa: PLR0913
 
 # arguments of `run` that decide no numbers, or do so in a way of their own
 _NOT = {"method", "fed", "model", "device", "backend", "n_workers", "checkpoint"}
-_NOT |= {"cache", "progress", "n_jobs", "watch"}
+_NOT |= {"cache", "progress", "n_jobs", "watch", "initial"}
 NUMBERS = {
     name: one.default
     for name, one in inspect.signature(run).parameters.items()
@@ -152,6 +163,27 @@ NUMBERS = {
 
 Beside method, federation and model.
 """
+
+
+def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
+    """Return the weights (K, P) that a run starts from, or say why they do not fit."""
+    if isinstance(initial, Run):
+        used = np.unique(initial.rows)
+        if len(used) > 1:
+            raise FltnbError(
+                f"initial is a run with {len(used)} models: choose, "
+                "initial=run.theta[run.row(owner)], or give all, initial=run.theta."
+            )
+        initial = initial.theta[used]
+    weights = np.atleast_2d(as_array(initial, "initial"))
+    if weights.ndim != 2 or weights.shape[1] != net.n_parameters or not len(weights):
+        raise FltnbError(
+            f"initial must hold rows of {net.name}'s {net.n_parameters:,} weights, not "
+            f"the shape {weights.shape}: give those of the same network."
+        )
+    if not np.isfinite(weights).all():
+        raise FltnbError("initial holds weights that are not finite: train them anew.")
+    return weights.astype(np.float32)
 
 
 def _loop(

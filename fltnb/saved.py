@@ -103,8 +103,8 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
     net = _network(about["model"], model, folder)
     try:
         return {
-            "history": pd.read_csv(folder / HISTORY, float_precision="round_trip"),
-            "clients": _clients(folder / CLIENTS),
+            "history": _table(folder / HISTORY),
+            "clients": _table(folder / CLIENTS),
             "labels": _array(about["labels"]),
             "theta": _theta(net, _weights(folder, about["sha256"]), folder),
             "rows": _array(about["rows"]),
@@ -112,8 +112,7 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
             "seconds": about["seconds"],
             "stopped": about["stopped"],
             "labels_at": {
-                int(round): _array(value)
-                for round, value in about["labels_at"].items()
+                int(round): _array(value) for round, value in about["labels_at"].items()
             },
             "confusion": _array(about["confusion"]),
             "model": net,
@@ -176,9 +175,7 @@ def _weights(folder: Path, digest: str) -> dict[str, np.ndarray]:
         raise ValueError(str(error)) from error
 
 
-def _theta(
-    model: Model, tensors: dict[str, np.ndarray], folder: Path
-) -> np.ndarray:
+def _theta(model: Model, tensors: dict[str, np.ndarray], folder: Path) -> np.ndarray:
     """Return the models as rows (K, P)."""
     n_models = len({name.partition(".")[0] for name in tensors})
     rows = []
@@ -235,15 +232,9 @@ def _network(saved: dict[str, Any], given: Any, folder: Path) -> Model:
     return model
 
 
-def _clients(file: Path) -> pd.DataFrame:
+def _table(file: Path) -> pd.DataFrame:
     # an owner may be called NA
-    return pd.read_csv(
-        file,
-        dtype={"name": str},
-        keep_default_na=False,
-        na_values=[""],
-        float_precision="round_trip",
-    )
+    return pd.read_csv(file, dtype={"name": str}, keep_default_na=False, na_values=[""])
 
 
 def _listed(array: np.ndarray | None) -> list | None:

@@ -8,6 +8,7 @@ flat vector of P numbers: K models are the rows of a (K, P) matrix.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -240,10 +241,29 @@ class Model:
         return stages
 
     def init(self, seed: int, index: int = 0) -> np.ndarray:
-        """Draw initial parameters (P,) float32 as torch's layers do.
+        """Return initial parameters (P,) float32.
 
-        They are uniform within 1 / sqrt(fan-in). ``index``: which of several
-        independent initialisations.
+        ``index``: which of several independent initialisations. They are drawn, unless
+        the network is :meth:`started` from weights.
+        """
+        given = vars(self).get("start")
+        if given is None:
+            return self._drawn(seed, index)
+        return given[index % len(given)].copy()
+
+    def started(self, weights: np.ndarray) -> "Model":
+        """Return the same network, whose initialisation k is row k of ``weights``.
+
+        They are (K, P); after the last row comes the first.
+        """
+        network = copy(self)
+        vars(network)["start"] = np.asarray(weights, dtype=np.float32)
+        return network
+
+    def _drawn(self, seed: int, index: int) -> np.ndarray:
+        """Draw initial parameters (P,) as torch's layers do.
+
+        They are uniform within 1 / sqrt(fan-in).
         """
         draws = stream(seed, "init", index).random(self.n_parameters, dtype=np.float32)
         bounds = []

@@ -266,7 +266,7 @@ class OwnModel(Model):
         """Return a module of its own on the CPU, ready for training."""
         return copy.deepcopy(self.module).train()
 
-    def init(self, seed: int, index: int = 0) -> np.ndarray:
+    def _drawn(self, seed: int, index: int) -> np.ndarray:
         """Return initial parameters and buffers (P,) float32.
 
         Those that the module was given with, or that its function draws. Further models

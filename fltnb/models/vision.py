@@ -164,7 +164,7 @@ class VisionModel(Model):
         """Number of tensors of batch-norm statistics, two for each such layer."""
         return len(self.shapes) - len(list(self._whole.parameters()))
 
-    def init(self, seed: int, index: int = 0) -> np.ndarray:
+    def _drawn(self, seed: int, index: int) -> np.ndarray:
         """Return initial parameters and batch-norm statistics (P,) float32.
 
         Independent initialisations (``index``) of ImageNet weights differ in the last
