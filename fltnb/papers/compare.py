@@ -29,31 +29,56 @@ def compare(
 ) -> pd.DataFrame:
     """Put a printed table beside our numbers, in the paper's order.
 
-    Returns a DataFrame of text: ``data, [model,] method, [what tells a method's
-    settings apart,] measure``; ``printed`` (with the printed error); ``text`` and
-    ``code`` (following the text and the authors' code): "mean ± spread (seeds)" or "not
-    run"; ``text − printed`` and ``code − printed`` where the data are the paper's;
-    ``setting``: how runs depart from the printed setting and data; ``note``. Columns
-    without entries are left out; a symmetric matrix is shown once.
-    ``.attrs["caption"]`` explains the notation.
+    Parameters
+    ----------
+    results, paper, table, beside
+        As for :func:`fltnb.papers.measured`.
+    dataset : str, optional
+        One data set; by default the table's own, or the toy data where the results have
+        no others.
 
-    Parameters and FltnbError as for :func:`fltnb.papers.measured`. ``dataset``: by
-    default the table's own sets, or the toy data where the results have no others.
+    Returns
+    -------
+    DataFrame of text
+        ``data, [model,] method, [what tells a method's settings apart,] measure``;
+        ``printed`` (with the printed error); ``text`` and ``code`` (following the text
+        and the authors' code): "mean ± spread (seeds)" or "not run"; ``text − printed``
+        and ``code − printed`` where the data are the paper's; ``setting``: how runs
+        depart from the printed setting and data; ``note``. Columns without entries are
+        left out; a symmetric matrix is shown once. ``.attrs["caption"]`` explains the
+        notation.
+
+    Raises
+    ------
+    FltnbError
+        As for :func:`fltnb.papers.measured`.
     """
-    sets = [] if results is None else list(results.runs["dataset"].unique())
-    datasets = None if dataset is None else [dataset]
-    if dataset is None and sets and all(map(TOY.search, sets)):
-        datasets = sets
+    datasets = _toy_sets(results) if dataset is None else [dataset]
     found = measured(results, paper, table, datasets, beside)
     out = for_people(found)
+
     name = f"Table {table[1:]} of {PAPERS[paper]}"
-    said = [f"{name}, printed and ours."]
+    first = f"{name}, printed and ours."
     if found["number"].isna().all():
-        said = [f"Toy data; not comparable with {name}."]
-    said.append(_ERRORS.get(paper, "± behind a printed number is the paper's."))
-    said.append("± behind ours is the sample standard deviation over seeds.")
-    out.attrs["caption"] = " ".join([*said, *remarks(found, results)])
+        first = f"Toy data; not comparable with {name}."
+    said = [
+        first,
+        _ERRORS.get(paper, "± behind a printed number is the paper's."),
+        "± behind ours is the sample standard deviation over seeds.",
+        *remarks(found, results),
+    ]
+    out.attrs["caption"] = " ".join(said)
     return out
+
+
+def _toy_sets(results: Any) -> list[str] | None:
+    """Return the data sets of results if all of them are toy data, else None."""
+    if results is None:
+        return None
+    sets = list(results.runs["dataset"].unique())
+    if sets and all(map(TOY.search, sets)):
+        return sets
+    return None
 
 
 def for_people(
@@ -61,36 +86,53 @@ def for_people(
 ) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`.
 
-    ``write``: how one number of ours is written, by default :func:`cell_text`.
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`measured`: a row for the text, then one for the code.
+    write : function, optional
+        How one number of ours is written, by default :func:`cell_text`.
     """
     write = write or cell_text
-    paper, everywhere = found["paper"].iloc[0], _notes_everywhere(found)
+    everywhere = _notes_everywhere(found)
     shown = found[found["params"].map(above_diagonal)]
     levels = _levels(shown)
-    rows = []
     records = shown.to_dict("records")
+    rows = []
     for text, code in zip(records[0::2], records[1::2], strict=True):
-        row = {name: label(text[key]) for name, key in _HEAD.items()}
-        row |= {title: _level(text, title) for title in levels}
-        row["measure"] = label(text["metric"])
-        if text["split"] == "train":
-            row["measure"] = f"train {row['measure']}"
-        row["printed"] = _printed(text)
-        row["text"], row["code"] = write(text), write(code)
-        row["text − printed"] = _apart(text)
-        row["code − printed"] = _apart(code)
-        row["setting"] = _setting(text, code)
-        row["note"] = _note(text, everywhere)
+        row = {
+            "data": label(text["dataset"]),
+            "model": label(text["model"]),
+            "method": label(text["method"]),
+        }
+        for title in levels:
+            row[title] = _level(text, title)
+        row |= {
+            "measure": _measure(text),
+            "printed": _printed(text),
+            "text": write(text),
+            "code": write(code),
+            "text − printed": _apart(text),
+            "code − printed": _apart(code),
+            "setting": _setting(text, code),
+            "note": _note(text, everywhere),
+        }
         rows.append(row)
 
     out = pd.DataFrame(rows)
+    paper = found["paper"].iloc[0]
     if paper in WITHOUT_CODE:
         out = out.drop(columns="code")
     empty = [name for name in out if (out[name] == "").all()]
     return out.drop(columns=empty)
 
 
-_HEAD = {"data": "dataset", "model": "model", "method": "method"}
+# ---------------------------------------------------------------- printed lines
+
+
+def _params(line: Row) -> dict[str, Any]:
+    """Return the parameters that a number is printed with."""
+    return json.loads(line["params"] or "{}")
 
 
 def above_diagonal(params: str) -> bool:
@@ -101,15 +143,18 @@ def above_diagonal(params: str) -> bool:
 
 def _levels(found: pd.DataFrame) -> list[str]:
     """Return what tells the settings apart under which a table prints one method."""
-    lines = found.drop_duplicates([*KEY, "setting", "params"])
-    if not lines.duplicated(list(KEY)).any():
+    key = list(KEY)
+    lines = found.drop_duplicates([*key, "setting", "params"])
+    if not lines.duplicated(key).any():
         return []
     if lines["setting"].nunique() > 1:
         return ["version"]
+
     varied: dict[str, None] = {}
-    for _, group in lines.groupby(list(KEY), sort=False):
-        each = pd.DataFrame([json.loads(params) for params in group["params"]])
-        varied |= dict.fromkeys(each.columns[each.astype(str).nunique() > 1])
+    for _, group in lines.groupby(key, sort=False):
+        settings = pd.DataFrame([_params(line) for line in group.to_dict("records")])
+        several = settings.astype(str).nunique() > 1
+        varied |= dict.fromkeys(settings.columns[several])
     if "user_j" in varied:
         return ["users"]
     return [label(name) for name in varied]
@@ -117,40 +162,65 @@ def _levels(found: pd.DataFrame) -> list[str]:
 
 def _level(line: Row, title: str) -> str:
     """Return what tells one line apart: of a column of :func:`_levels`."""
-    params = json.loads(line["params"] or "{}")
     if title == "version":
         return label(line["setting"])
-    if title != "users":
-        return next(str(params[name]) for name in params if label(name) == title)
+    params = _params(line)
+    if title == "users":
+        return _users(params)
+    return next(str(params[name]) for name in params if label(name) == title)
+
+
+def _users(params: Row) -> str:
+    """Name the two users between whom a similarity stands."""
     if "labels_i" in params:
-        return f"{label(params['labels_i'])} and {label(params['labels_j'])}"
-    users = []
-    for which in "ij":
-        theme = _THEMES[params[f"task_{which}"]]
-        users.append(f"user {params[f'user_{which}']} ({theme})")
-    return " and ".join(users)
+        first = label(params["labels_i"])
+        second = label(params["labels_j"])
+    else:
+        first = f"user {params['user_i']} ({_THEMES[params['task_i']]})"
+        second = f"user {params['user_j']} ({_THEMES[params['task_j']]})"
+    return f"{first} and {second}"
+
+
+def _measure(line: Row) -> str:
+    measure = label(line["metric"])
+    return f"train {measure}" if line["split"] == "train" else measure
 
 
 def _printed(line: Row) -> str:
-    value = line["value"]
-    text = f"{int(value):,}" if value.isdigit() else value
-    return f"{text} ± {line['error']}" if line["error"] else text
+    """Write a printed number, with its error if it has one."""
+    text = line["value"]
+    if text.isdigit():
+        text = f"{int(text):,}"
+    if line["error"]:
+        text += f" ± {line['error']}"
+    return text
+
+
+# ---------------------------------------------------------------- our numbers
 
 
 def cell_text(cell: Row, seeds: bool = True) -> str:
-    """Write one number of ours: mean, spread and, if asked for, seeds; or "not run"."""
+    """Write one number of ours: mean, spread and, if asked for, seeds; or "not run".
+
+    It has as many decimals as the printed number, and two or more; whole numbers have
+    none.
+    """
     if cell["status"] == "not run":
         return "not run"
     if cell["value"].isdigit():
-        text = f"{cell['mean']:,.0f}"
         digits = 0
+        text = f"{cell['mean']:,.0f}"
     else:
-        digits = max(2, len(cell["value"].partition(".")[2]))
-        digits += 2 if cell["metric"] == "hours" else 0  # ours are seconds
+        _, _, decimals = cell["value"].partition(".")
+        digits = max(2, len(decimals))
+        if cell["metric"] == "hours":
+            digits += 2  # ours are seconds
         text = f"{cell['mean']:.{digits}f}"
     if cell["seeds"] > 1:
         text += f" ± {cell['spread']:.{digits}f}"
-    return f"{text} ({count(cell['seeds'], 'seed')})" if seeds else text
+    if seeds:
+        text += f" ({count(cell['seeds'], 'seed')})"
+    return text
 
 
 def count(number: int, word: str) -> str:
@@ -159,8 +229,9 @@ def count(number: int, word: str) -> str:
 
 
 def _apart(cell: Row) -> str:
+    """Write how far ours is from the printed number, "" where that says nothing."""
     off = cell["mean"] - cell["number"]
-    if off != off or cell["status"] == "stand-in data":
+    if pd.isna(off) or cell["status"] == "stand-in data":
         return ""
     return f"{off:+.2f}".replace("-", "−")
 
@@ -170,16 +241,23 @@ def _setting(*cells: Row) -> str:
     said = {}
     for cell in cells:
         if cell["status"] != "not run":
-            said[SHORT[cell["variant"]]] = "; ".join(cell["departs"])
+            variant = SHORT[cell["variant"]]
+            said[variant] = "; ".join(cell["departs"])
     if len(set(said.values())) == 1:
         return next(iter(said.values()))
     return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
 
 
+# ---------------------------------------------------------------- notes
+
+
 def _notes_everywhere(found: pd.DataFrame) -> list[str]:
     """Return the notes that all printed lines of a table have."""
-    each = [set(note.split("; ")) for note in found["note"][found["number"].notna()]]
-    shared = set.intersection(*each) if each else set()
+    notes = found["note"][found["number"].notna()]
+    each = [set(note.split("; ")) for note in notes]
+    if not each:
+        return []
+    shared = set.intersection(*each)
     return sorted(shared - {""})
 
 
@@ -191,9 +269,13 @@ def _note(line: Row, everywhere: Sequence[str]) -> str:
         elsewhere = note.startswith("printed ") and " in T" in note
         if note and note not in everywhere and not elsewhere:
             notes.append(note)
-    key = (line["table"], *(line[name] for name in KEY), line["value"])
-    repeated = _repeated(line["paper"]).get(key)
-    return "; ".join([*notes, repeated] if repeated else notes)
+
+    about = [line[name] for name in KEY]
+    repeated = _repeated(line["paper"])
+    key = (line["table"], *about, line["value"])
+    if key in repeated:
+        notes.append(repeated[key])
+    return "; ".join(notes)
 
 
 @functools.cache
@@ -201,24 +283,32 @@ def _repeated(paper: str) -> dict[tuple, str]:
     """Table, key and value of a number -> what the paper prints for it elsewhere."""
     found = {}
     for row in inconsistencies(paper).to_dict("records"):
-        for table, value in row["printed"].items():
-            others = []
-            for name, other in row["printed"].items():
-                if name != table:
-                    others.append(f"{other} in {name}")
-            key = (table, *(row[name] for name in KEY), value)
+        about = [row[name] for name in KEY]
+        printed = row["printed"]
+        for table, value in printed.items():
+            others = [f"{printed[name]} in {name}" for name in printed if name != table]
+            key = (table, *about, value)
             found[key] = f"the paper also prints {', '.join(others)}"
     return found
 
 
 def remarks(found: pd.DataFrame, results: Any) -> list[str]:
-    """Return sentences about a whole table; ``found``: of :func:`measured`."""
-    paper, table = found[["paper", "table"]].iloc[0]
+    """Return sentences about a whole table.
+
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`measured`, for one table.
+    results : Results, or None
+        Those that it was found in.
+    """
+    paper = found["paper"].iloc[0]
     said = [f"Of every printed number: {note}." for note in _notes_everywhere(found)]
     if found["number"].notna().any():
-        ours = read("remarks.csv")
-        own = (ours["paper"] == paper) & (ours["table"] == table)
-        said += ours["remark"][own].tolist()
+        of_tables = read("remarks.csv")
+        own = of_tables["paper"] == paper
+        own &= of_tables["table"] == found["table"].iloc[0]
+        said += of_tables["remark"][own].tolist()
     if paper in WITHOUT_CODE:
         said.append("The paper has no public code to follow.")
     if not found["params"].map(above_diagonal).all():
@@ -230,14 +320,17 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
 
 def _origins(found: pd.DataFrame, results: Any) -> list[str]:
     """Say where data come from that are not the official ones."""
-    keys = dict.fromkeys(key for keys in found["keys"] for key in keys)
     origins: dict[str, None] = {}
-    for key in keys:
+    for key in found["keys"].explode().dropna().unique():
         origin = results.record(key)["provenance"].get("data_origin", "")
-        if origin and not origin.startswith("official") and not stand_in("", origin):
+        official = origin.startswith("official")
+        if origin and not official and not stand_in("", origin):
             origins[origin] = None
+
     said = []
-    for origin in origins:  # features name the pictures that they are of
-        if not any(origin in other for other in origins if other != origin):
+    for origin in origins:
+        # features name the pictures that they are of
+        in_another = [other for other in origins if origin in other and origin != other]
+        if not in_another:
             said.append(f"Data: {origin}.")
     return said

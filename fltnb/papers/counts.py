@@ -28,56 +28,100 @@ def committed() -> dict[str, Any]:
 
 
 def all_measured(held: Mapping[str, Any]) -> pd.DataFrame:
-    """Return :func:`measured` of every printed table; ``held``: notebook -> results."""
-    each = [measured(held.get(book), paper, table) for paper, table, book in in_order()]
+    """Return :func:`measured` of every printed table.
+
+    Parameters
+    ----------
+    held : dict
+        Notebook -> results.
+    """
+    each = []
+    for paper, table, book in in_order():
+        each.append(measured(held.get(book), paper, table))
     return pd.concat(each, ignore_index=True)
+
+
+# ---------------------------------------------------------------- counts
+
+
+def _counted_once(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the numbers in the table that prints them first."""
+    return found[found["table"] == found["first"]].copy()
+
+
+def _sums(found: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Add up columns by paper and variant."""
+    groups = found.groupby(["paper", "variant"], sort=False)
+    return groups[columns].sum().reset_index()
 
 
 def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count how printed numbers were tested.
 
-    Returns a DataFrame: ``paper, variant, printed``; of these, how many were run in the
-    ``printed_setting``, in a ``reduced_setting``, on ``stand_in_data``, ``not_run``; of
-    the first ``on_copies``: on compressed copies of the printed data's images.
-    ``found``: of :func:`all_measured`; the committed results if left out.
+    Parameters
+    ----------
+    found : DataFrame, optional
+        Of :func:`all_measured`; that of the committed results if left out.
+
+    Returns
+    -------
+    DataFrame
+        ``paper, variant, printed``; of these, how many were run in the
+        ``printed_setting``, in a ``reduced_setting``, on ``stand_in_data``,
+        ``not_run``; of the first ``on_copies``: on compressed copies of the printed
+        data's images.
     """
-    found = all_measured(committed()) if found is None else found
-    found = found[found["table"] == found["first"]].assign(printed=1)
-    names = []
+    if found is None:
+        found = all_measured(committed())
+    found = _counted_once(found)
+    found["printed"] = 1
+    columns = ["printed"]
     for status in (*TESTED_ON, "not run"):
-        names.append(status.replace(" ", "_").replace("-", "_"))
-        found[names[-1]] = found["status"] == status
+        name = status.replace(" ", "_").replace("-", "_")
+        found[name] = found["status"] == status
+        columns.append(name)
     found["on_copies"] &= found["printed_setting"]
-    groups = found.groupby(["paper", "variant"], sort=False)
-    return groups[["printed", *names, "on_copies"]].sum().reset_index()
+    return _sums(found, [*columns, "on_copies"])
 
 
 def nearness(found: pd.DataFrame) -> pd.DataFrame:
     """Count how near numbers of the printed setting come to the printed ones.
 
-    Returns a DataFrame: ``paper, variant``; of the ``accuracies`` (and F1) those within
-    the ``printed_error`` (FLT: the binomial one), within 1 and within 3 points
-    (``points_1, points_3``); of the ``variances`` those within 25 % (``percent_25``).
-    Papers without such a number are left out. ``found``: of :func:`all_measured`.
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`all_measured`.
+
+    Returns
+    -------
+    DataFrame
+        ``paper, variant``; of the ``accuracies`` (and F1) those within the
+        ``printed_error`` (FLT: the binomial one), within 1 and within 3 points
+        (``points_1, points_3``); of the ``variances`` those within 25 %
+        (``percent_25``). Papers without such a number are left out.
     """
-    counted = (found["table"] == found["first"]) & (
-        found["status"] == "printed setting"
-    )
-    found = found[counted]
+    found = _counted_once(found)
+    found = found[found["status"] == "printed setting"]
     off = (found["mean"] - found["number"]).abs()
     score = found["metric"].str.contains("accuracy$|f1$")
     variance = found["metric"] == "accuracy_variance"
-    found = found.assign(
-        accuracies=score,
-        printed_error=score & (off <= found["number_error"]),
-        points_1=score & (off <= 1),
-        points_3=score & (off <= 3),
-        variances=variance,
-        percent_25=variance & (off <= 0.25 * found["number"]),
-    )
-    names = ["accuracies", "printed_error", "points_1", "points_3"]
-    groups = found.groupby(["paper", "variant"], sort=False)
-    return groups[[*names, "variances", "percent_25"]].sum().reset_index()
+    near = {
+        "accuracies": score,
+        "printed_error": score & (off <= found["number_error"]),
+        "points_1": score & (off <= 1),
+        "points_3": score & (off <= 3),
+        "variances": variance,
+        "percent_25": variance & (off <= 0.25 * found["number"]),
+    }
+    return _sums(found.assign(**near), list(near))
+
+
+# ---------------------------------------------------------------- orders
+
+_PLACE = ["dataset", "setting", "metric"]
+"""What one order of a table's methods is about."""
+_ROWS = {"as_written": "text", "mixed": "code where run"}
+"""Column of :func:`_orders` -> whose rows it has."""
 
 
 def rank_agreement(
@@ -85,58 +129,91 @@ def rank_agreement(
 ) -> pd.DataFrame:
     """Compare the order of a table's methods, ours and printed, by Spearman's rho.
 
-    Returns a DataFrame: ``dataset, setting, metric``; ``rows``: "text", or "code where
-    run" (else text); ``methods`` compared (``least`` or more); ``rho`` of the means
-    over seeds, ``lowest`` and ``highest`` of full seeds; ``off``: the three methods
-    whose rank departs most, with the places by which they are better here.
-    Other parameters as for :func:`fltnb.papers.measured`.
+    Parameters
+    ----------
+    results, paper, table
+        As for :func:`fltnb.papers.measured`.
+    least : int
+        Orders of fewer methods are left out.
+
+    Returns
+    -------
+    DataFrame
+        ``dataset, setting, metric``; ``rows``: "text", or "code where run" (else text);
+        ``methods`` compared; ``rho`` of the means over seeds, ``lowest`` and
+        ``highest`` of full seeds; ``off``: the three methods whose rank departs most,
+        with the places by which they are better here.
     """
     whole = _orders(results, paper, table)
-    seeds = sorted(set(results.where(kind="training").runs["seed"]))
-    single = [_orders(results.where(seed=seed), paper, table) for seed in seeds]
-    for one in single:
+    trained = results.where(kind="training").runs
+    by_seed = []
+    for seed in sorted(set(trained["seed"])):
+        one = _orders(results.where(seed=seed), paper, table)
         # a row of the text does not stand in for one of the code that lacks this seed
-        run = whole["as_run"].notna().reindex(one.index)
-        one["mixed"] = one["as_run"].where(run, one["as_written"])
+        by_code = whole["as_run"].notna().reindex(one.index)
+        one["mixed"] = one["as_run"].where(by_code, one["as_written"])
+        by_seed.append(one)
 
     rows = []
-    where = ["dataset", "setting", "metric"]
-    for place, own in whole.groupby(where, sort=False):
-        for column, name in {"as_written": "text", "mixed": "code where run"}.items():
+    for place, own in whole.groupby(_PLACE, sort=False):
+        for column, name in _ROWS.items():
             both = own[["number", column]].dropna()
-            if len(both) < least or (column == "mixed" and own["as_run"].isna().all()):
+            without_code = column == "mixed" and own["as_run"].isna().all()
+            if len(both) < least or without_code:
                 continue
-            row = dict(zip(where, place, strict=True))
-            row |= {"rows": name, "methods": len(both), "rho": _rho(both)}
-            each = [one.loc[both.index, ["number", column]] for one in single]
-            rhos = [_rho(one) for one in each if one[column].notna().all()]
-            row |= {"lowest": min(rhos, default=None)}
-            row |= {"highest": max(rhos, default=None), "off": _farthest(both)}
+            rhos = _rhos_by_seed(by_seed, both)
+            row = dict(zip(_PLACE, place, strict=True))
+            row |= {
+                "rows": name,
+                "methods": len(both),
+                "rho": _rho(both),
+                "lowest": min(rhos, default=None),
+                "highest": max(rhos, default=None),
+                "off": _farthest(both),
+            }
             rows.append(row)
-    columns = [*where, "rows", "methods", "rho", "lowest", "highest", "off"]
+    columns = [*_PLACE, "rows", "methods", "rho", "lowest", "highest", "off"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _orders(results: Any, paper: str, table: str) -> pd.DataFrame:
-    """Return printed and measured scores: a row per number, a column per variant."""
+    """Return printed and measured scores: a row per number, a column per variant.
+
+    Column ``mixed``: the code's, the text's where the code was not run.
+    """
     found = measured(results, paper, table)
     found = found[found["metric"].isin(SCORES)]
-    keys = ["dataset", "setting", "metric", "method"]
-    wide = found.pivot(index=[*keys, "number"], columns="variant", values="mean")
+    index = [*_PLACE, "method", "number"]
+    wide = found.pivot(index=index, columns="variant", values="mean")
     wide = wide.astype(float).reset_index("number")
-    return wide.assign(mixed=wide["as_run"].fillna(wide["as_written"]))
+    mixed = wide["as_run"].fillna(wide["as_written"])
+    return wide.assign(mixed=mixed)
 
 
 def _rho(both: pd.DataFrame) -> float:
+    """Return Spearman's rho of two columns."""
     return both.corr(method="spearman").iloc[0, 1]
+
+
+def _rhos_by_seed(by_seed: list[pd.DataFrame], both: pd.DataFrame) -> list[float]:
+    """Return rho of the seeds that have all rows."""
+    found = []
+    for one in by_seed:
+        own = one.loc[both.index, both.columns]
+        if own.iloc[:, 1].notna().all():
+            found.append(_rho(own))
+    return found
 
 
 def _farthest(both: pd.DataFrame) -> str:
     """Name the three methods whose rank departs most."""
     ranks = both.rank()
-    places = (ranks.iloc[:, 1] - ranks.iloc[:, 0]).droplevel([0, 1, 2])
-    far = places.reindex(places.abs().sort_values(ascending=False, kind="stable").index)
-    named = [
-        f"{label(name)} {value:+g}" for name, value in far.iloc[:3].items() if value
-    ]
+    printed = ranks.iloc[:, 0]
+    places = ranks.iloc[:, 1] - printed
+    far = places.abs().sort_values(ascending=False, kind="stable").index[:3]
+    named = []
+    for row in far:
+        if places[row]:
+            method = row[-1]
+            named.append(f"{label(method)} {places[row]:+g}")
     return ", ".join(named)

@@ -3,6 +3,7 @@
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -45,9 +46,10 @@ LEVELS = ("n_clients", "participation", "local_epochs", "rounds")
 EMD-CFL's Table 6). Rounds are read off the curve of one run."""
 NO_SWITCH = ("precision", "network", "table")
 """Axes of runs that change nothing of what a printed number is about."""
+NAN = float("nan")
 NOTHING = {
-    "mean": float("nan"),
-    "spread": float("nan"),
+    "mean": NAN,
+    "spread": NAN,
     "seeds": 0,
     "departs": (),
     "keys": (),
@@ -73,59 +75,87 @@ def measured(
     number with ``value``, whatever tells the numbers apart (``method``, ``user_i``)
     and, if it departs, ``otherwise``.
 
-    Returns a DataFrame, one row per printed number and variant: the columns of
-    :func:`fltnb.papers.numbers` (``number`` NaN where the paper has none), ``variant``,
-    ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``departs``
-    (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs, ``status``
-    ("printed setting", "reduced setting", "stand-in data", "not run"), ``on_copies``
-    (the pixels are those of compressed copies). FltnbError: several jobs of one seed
-    fit a number, as where two networks were run and the paper names none.
-
     Parameters
     ----------
     results : Results, or None for nothing
-    paper, table : such as "flt", "T1"
-    datasets : by default the table's own; one that it does not print (digits) gets its
-        rows without printed numbers
-    beside : methods that the paper does not have and that get rows, too
+    paper, table : str
+        Such as "flt", "T1".
+    datasets : sequence of str, optional
+        By default the table's own; one that it does not print (digits) gets its rows
+        without printed numbers.
+    beside : sequence of str
+        Methods that the paper does not have and that get rows, too.
+
+    Returns
+    -------
+    DataFrame
+        One row per printed number and variant: the columns of
+        :func:`fltnb.papers.numbers` (``number`` NaN where the paper has none),
+        ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``),
+        ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
+        ``status`` ("printed setting", "reduced setting", "stand-in data", "not run"),
+        ``on_copies`` (the pixels are those of compressed copies).
+
+    Raises
+    ------
+    FltnbError
+        Results of another table's notebook; or several jobs of one seed fit a number,
+        as where two networks were run and the paper names none.
     """
-    runs = pd.DataFrame() if results is None else results.runs
-    for book in runs["notebook"].unique() if "notebook" in runs else ():
-        tables = NOTEBOOKS[choose(paper, NOTEBOOKS, "paper")].get(book, (table,))
-        if table not in tables:
+    found = None
+    if results is not None and not results.runs.empty:
+        _refuse_other_tables(results.runs, paper, table)
+        found = _Found(results, paper, table)
+
+    printed = numbers(paper, table).to_dict("records")
+    rows = []
+    for line in _lines(printed, datasets, beside):
+        for variant in VARIANTS:
+            cell = found.cell(line, variant) if found else NOTHING
+            rows.append(line | {"variant": variant} | cell)
+    return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOTHING])
+
+
+def _refuse_other_tables(runs: pd.DataFrame, paper: str, table: str) -> None:
+    """Refuse the results of a notebook beside which other tables stand."""
+    if "notebook" not in runs:
+        return
+    books = NOTEBOOKS[choose(paper, NOTEBOOKS, "paper")]
+    for book in runs["notebook"].unique():
+        if table not in books.get(book, (table,)):
             raise FltnbError(
                 f"{book} has no results for {table} of {paper}: "
                 "take those of the table's own notebook."
             )
-    found = None if runs.empty else _Found(results, paper, table)
-    rows = []
-    for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside):
-        for variant in VARIANTS:
-            cell = NOTHING if found is None else found.cell(line, variant)
-            rows.append(line | {"variant": variant} | cell)
-    return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOTHING])
 
 
 def _lines(
     printed: list[dict], datasets: Sequence[str] | None, beside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield printed lines by data set, and lines without numbers for other methods."""
-    nan = float("nan")
-    empty = {"value": "", "error": "", "note": "", "number": nan, "number_error": nan}
-    first = [line for line in printed if _same(line, printed[0], "dataset", "model")]
-    for name in datasets or dict.fromkeys(line["dataset"] for line in printed):
-        own = [line for line in printed if line["dataset"] == name]
-        # a set that the paper does not use: the rows of the first one, without numbers
-        own = own or [line | empty | {"dataset": name} for line in first]
+    empty = {"value": "", "error": "", "note": ""}
+    empty |= {"number": NAN, "number_error": NAN}
+    by_dataset: dict[str, list[dict]] = {}
+    for line in printed:
+        by_dataset.setdefault(line["dataset"], []).append(line)
+    first, *_ = by_dataset.values()
+    model = first[0]["model"]
+    of_first = [line | empty for line in first if line["model"] == model]
+
+    for name in datasets or by_dataset:
+        own = by_dataset.get(name)
+        if own is None:
+            # the paper does not use it: the rows of the first set, without numbers
+            own = [line | {"dataset": name} for line in of_first]
         yield from own
-        for method in beside:
-            for line in own:
-                if line["method"] == own[0]["method"]:
-                    yield line | empty | {"method": method}
+        method = own[0]["method"]
+        of_one = [line | empty for line in own if line["method"] == method]
+        for other in beside:
+            for line in of_one:
+                yield line | {"method": other}
 
 
-def _same(one: Row, other: Row, *names: str) -> bool:
-    return all(one[name] == other[name] for name in names)
+# ---------------------------------------------------------------- which runs may stand
 
 
 def without_switches(
@@ -162,13 +192,16 @@ def kinds_beside(variant: str) -> tuple[str, ...]:
     return (variant, "") if variant == "as_written" else (variant,)
 
 
+# ---------------------------------------------------------------- the numbers of runs
+
+
 class _Found:
     """The jobs of one notebook that may stand beside one table."""
 
     def __init__(self, results: Any, paper: str, table: str):
-        self.results, self.paper = results, paper
-        lines = numbers(paper, table)
-        self.levels = _levels(lines)
+        self.results = results
+        self.paper = paper
+        self.levels = _levels(numbers(paper, table))
 
         runs = results.runs
         trainings = runs[runs["kind"] == "training"]
@@ -177,9 +210,9 @@ class _Found:
             free.add("clients")
         axes = [name for name in results.axes if name not in free]
         plain = without_switches(trainings, trainings, axes)
-        by = ["dataset", "method", "variant"]
-        groups = plain.groupby(by, sort=False)
-        self.trainings = {key: own.to_dict("records") for key, own in groups}
+        self.trainings: dict[tuple, list[dict]] = {}
+        for key, own in plain.groupby(["dataset", "method", "variant"], sort=False):
+            self.trainings[key] = own.to_dict("records")
         self.studies = list(self._studied(runs, table))
 
     def _studied(self, runs: pd.DataFrame, table: str) -> Iterator[dict[str, Any]]:
@@ -191,41 +224,28 @@ class _Found:
         for run in studies.to_dict("records"):
             if table not in run["table"].split():
                 continue
-            for row in self.results.table(run["key"], "printed").to_dict("records"):
-                about = {name: run[name] for name in shared}
-                about["network"] = row.get("model", "")
-                yield about | row
+            about = {name: run[name] for name in shared}
+            printed = self.results.table(run["key"], "printed")
+            for row in printed.to_dict("records"):
+                network = row.get("model", "")
+                yield about | {"network": network} | row
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
-        """Return what was measured for one number."""
-        at_round = None
-        if "rounds" in self.levels:
-            at_round = printed_setting(line)["rounds"]
-        groups: dict[tuple, list[tuple[dict, float]]] = {}
-        for row, value in self._candidates(line, variant, at_round):
-            if value != value:
-                continue
-            where = row["dataset"], variant, at_round
-            departs = departures(self.results.record(row["key"]), line, *where)
-            if row.get("otherwise"):
-                departs.append(row["otherwise"])
-            if row.get("stopped"):
-                departs.append("a run stopped early")
-            group = (tuple(departs), row.get("kind", "study"))
-            groups.setdefault(group, []).append((row, float(value)))
+        """Return what was measured for one number: of the jobs nearest to print."""
+        groups = self._by_departures(line, variant)
         if not groups:
             return NOTHING
 
         def order(group: tuple) -> tuple:
             departs, _ = group
-            standing = tested_on(departs) == "stand-in data"
-            return bool(departs), standing, len(departs), -len(groups[group])
+            stands_in = tested_on(departs) == "stand-in data"
+            return bool(departs), stands_in, len(departs), -len(groups[group])
 
         nearest = min(groups, key=order)
+        departs, _ = nearest
         rows = [row for row, _ in groups[nearest]]
         values = [value for _, value in groups[nearest]]
         _refuse_twice(rows, line, variant)
-        departs, _ = nearest
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
             "mean": sum(values) / len(values),
@@ -237,6 +257,27 @@ class _Found:
             "on_copies": "copies" in origin.get("data_origin", ""),
         }
 
+    def _by_departures(
+        self, line: Row, variant: str
+    ) -> dict[tuple, list[tuple[dict, float]]]:
+        """Return the jobs that have a number, and it, by how they depart and kind."""
+        at_round = None
+        if "rounds" in self.levels:
+            at_round = printed_setting(line)["rounds"]
+        groups: dict[tuple, list[tuple[dict, float]]] = {}
+        for row, value in self._candidates(line, variant, at_round):
+            if pd.isna(value):
+                continue
+            record = self.results.record(row["key"])
+            departs = departures(record, line, row["dataset"], variant, at_round)
+            if row.get("otherwise"):
+                departs.append(row["otherwise"])
+            if row.get("stopped"):
+                departs.append("a run stopped early")
+            group = (tuple(departs), row.get("kind", "study"))
+            groups.setdefault(group, []).append((row, float(value)))
+        return groups
+
     def _candidates(
         self, line: Row, variant: str, at_round: int | None
     ) -> Iterator[tuple[dict, float]]:
@@ -244,11 +285,12 @@ class _Found:
         for row in self.studies:
             if self._is_about(row, line, variant):
                 yield row, row["value"]
-        for dataset in sets_beside(line):
-            for kind in kinds_beside(variant):
-                for row in self.trainings.get((dataset, line["method"], kind), ()):
-                    if self._has_network(row, line) and self._at_level(row, line):
-                        yield row, self._value(row, line, at_round)
+        for place in product(
+            sets_beside(line), [line["method"]], kinds_beside(variant)
+        ):
+            for row in self.trainings.get(place, ()):
+                if self._has_network(row, line) and self._at_level(row, line):
+                    yield row, self._value(row, line, at_round)
 
     def _is_about(self, row: Row, line: Row, variant: str) -> bool:
         """Whether a study's number is a printed one: they agree in what both name."""
@@ -258,13 +300,14 @@ class _Found:
                 wanted[name] = [line[name]]
         if line["dataset"]:
             wanted["dataset"] = sets_beside(line)
-        for name, value in json.loads(line["params"] or "{}").items():
-            wanted[name] = [value]
+        params = json.loads(line["params"] or "{}")
+        wanted |= {name: [value] for name, value in params.items()}
         return all(row[name] in wanted[name] for name in wanted if name in row)
 
     def _has_network(self, row: Row, line: Row) -> bool:
+        """Whether a run has a line's network: FLT alone has two on one data set."""
         if self.paper != "flt" or not line["model"]:
-            return True  # FLT alone has two networks on one data set
+            return True
         return row["model"].startswith("mlp") == (line["model"] == "mlp")
 
     def _at_level(self, row: Row, line: Row) -> bool:
@@ -278,18 +321,23 @@ class _Found:
 
     def _value(self, row: Row, line: Row, at_round: int | None) -> float:
         """Return a run's number, at a round or over the targets where asked for."""
-        if line["metric"] in TARGETS:
-            targets = self._targets[TARGETS[line["metric"]]]
-            return targets.get(row["key"], float("nan"))
-        column = COLUMNS.get((line["metric"], line["split"]), "")
+        metric = line["metric"]
+        if metric in TARGETS:
+            of_targets = self._targets[TARGETS[metric]]
+            return of_targets.get(row["key"], NAN)
+        column = COLUMNS.get((metric, line["split"]), "")
         if at_round is None:
-            return float(row.get(column, "nan"))
+            return float(row.get(column, NAN))
+
         curves = self.results.curves
-        there = (curves["key"] == row["key"]) & (curves["split"] == line["split"])
-        return float(curves.loc[there & (curves["round"] == at_round), column].mean())
+        there = curves["key"] == row["key"]
+        there &= curves["split"] == line["split"]
+        there &= curves["round"] == at_round
+        return float(curves[column][there].mean())
 
     @functools.cached_property
     def _targets(self) -> pd.DataFrame:
+        """Means over the clients of true cluster 0: key x split."""
         clients = self.results.clients
         targets = clients[clients["true_cluster"] == 0]
         return targets.groupby("key")[list(TARGETS.values())].mean()
@@ -297,25 +345,24 @@ class _Found:
 
 def _levels(lines: pd.DataFrame) -> list[str]:
     """Return the settings under several of which a table prints one method."""
-    each: dict[tuple, list[dict]] = {}
-    for line in lines.to_dict("records"):
-        number = tuple(line[name] for name in (*KEY, "setting"))
-        each.setdefault(number, []).append(printed_setting(line))
-    found = []
-    for name in LEVELS:
-        values = [{one.get(name) for one in settings} for settings in each.values()]
-        if any(len(different) > 1 for different in values):
-            found.append(name)
-    return found
+    found = set()
+    for _, group in lines.groupby([*KEY, "setting"]):
+        settings = [printed_setting(line) for line in group.to_dict("records")]
+        for name in LEVELS:
+            values = {setting.get(name) for setting in settings}
+            if len(values) > 1:
+                found.add(name)
+    return [name for name in LEVELS if name in found]
 
 
 def _refuse_twice(rows: list[Mapping], line: Row, variant: str) -> None:
     """Refuse several jobs of one seed."""
-    if len({row["seed"] for row in rows}) == len(rows):
+    seeds = {row["seed"] for row in rows}
+    if len(seeds) == len(rows):
         return
     networks = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
+    number = f"{label(line['method'])} on {label(line['dataset'])} {label(variant)}"
     raise FltnbError(
-        f"Several jobs of one seed fit {label(line['method'])} on "
-        f"{label(line['dataset'])} {label(variant)} ({networks}): "
+        f"Several jobs of one seed fit {number} ({networks}): "
         "select one with results.where() before."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -15,6 +16,7 @@ from .verdicts import OUTCOMES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 COLORS = {"as_written": "#0072B2", "as_run": "#D55E00"}
 OTHER = "0.75"
@@ -32,8 +34,10 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
 
     Parameters
     ----------
-    found : DataFrame, of :func:`fltnb.papers.all_measured`
-    claims : DataFrame, a row per claim with ``paper`` and ``outcome``
+    found : DataFrame
+        Of :func:`fltnb.papers.all_measured`.
+    claims : DataFrame
+        A row per claim with ``paper`` and ``outcome``.
 
     Returns
     -------
@@ -41,8 +45,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
         The second is its title: the finding.
     """
     points = scores(found)
-    there = set(points["paper"])
-    papers = [name for name in PAPERS if name in there]
+    papers = _in_order(points["paper"])
     n_panels = len(papers) + 1
     fig, axes = panels(n_panels, (2.55, 2.75), n_panels)
     for ax, paper in zip(axes, papers, strict=False):
@@ -52,18 +55,40 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
         axes[0].set_ylabel("here (%)")
     _bars(axes[-1], claims)
 
-    handles = [handle(label(name), color, "o") for name, color in COLORS.items()]
-    handles.append(handle("reduced setting or stand-in data", OTHER, "X"))
-    for outcome, color in FILLS.items():
-        handles.append(handle(f"claim: {outcome}", color, "s"))
-    fig.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+    fig.legend(
+        handles=_handles(),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+    )
     finding = title(found, claims)
     fig.suptitle(finding, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
     return fig, finding
 
 
+def _in_order(papers: Iterable[str]) -> list[str]:
+    """Return the papers that are there, in the order of the notebooks."""
+    there = set(papers)
+    return [name for name in PAPERS if name in there]
+
+
+def _handles() -> list[Line2D]:
+    """Return the marks of the legend."""
+    handles = [handle(label(name), color, "o") for name, color in COLORS.items()]
+    handles.append(handle("reduced setting or stand-in data", OTHER, "X"))
+    for outcome, color in FILLS.items():
+        handles.append(handle(f"claim: {outcome}", color, "s"))
+    return handles
+
+
 def scores(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of test accuracies and F1 scores that were run, each once."""
+    """Return the rows of test accuracies and F1 scores that were run, each once.
+
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`fltnb.papers.all_measured`.
+    """
     kept = found["metric"].str.contains("accuracy$|f1$")
     kept &= found["split"] == "test"
     kept &= found["status"] != "not run"
@@ -72,22 +97,29 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
-    """Say how many accuracies of the printed setting are near, and claims agree."""
-    counts = nearness(found).groupby("variant")[["points_3", "accuracies"]].sum()
-    counts = counts[counts["accuracies"] > 0]
-    near = []
-    for name, short in SHORT.items():
-        if name in counts.index:
-            points_3, run = counts.loc[name]
-            near.append(f"{points_3} of {run} ({short})")
-    accuracies = ", ".join(near) or "none run"
+    """Say how many accuracies of the printed setting are near, and claims agree.
 
-    number = claims["outcome"].value_counts().reindex(list(OUTCOMES), fill_value=0)
-    tested = number.sum() - number["not tested"]
+    Parameters
+    ----------
+    found, claims : DataFrame
+        As for :func:`agreement`.
+    """
+    near = nearness(found)
+    said = []
+    for variant, short in SHORT.items():
+        own = near[near["variant"] == variant]
+        run = own["accuracies"].sum()
+        if run:
+            said.append(f"{own['points_3'].sum()} of {run} ({short})")
+    accuracies = ", ".join(said) or "none run"
+
+    outcome = claims["outcome"]
+    tested = (outcome != "not tested").sum()
+    agree = (outcome == "agrees").sum()
+    partly = (outcome == "partly").sum()
     return (
         f"In the printed setting, accuracies within 3 points: {accuracies}\n"
-        f"Of {tested} claims tested in it, {number['agrees']} agree, "
-        f"{number['partly']} partly"
+        f"Of {tested} claims tested in it, {agree} agree, {partly} partly"
     )
 
 
@@ -104,14 +136,14 @@ def _points(ax: Axes, points: pd.DataFrame) -> None:
 
 def _bars(ax: Axes, claims: pd.DataFrame) -> None:
     """Draw the shares of each paper's claims by outcome, with their numbers."""
+    papers = _in_order(claims["paper"])
     table = pd.crosstab(claims["paper"], claims["outcome"])
-    papers = [name for name in PAPERS if name in table.index]
-    table = table.reindex(papers).reindex(columns=list(OUTCOMES), fill_value=0)
+    table = table.reindex(index=papers, columns=list(OUTCOMES), fill_value=0)
     shares = table.div(table.sum(axis=1), axis=0)
     ends = shares.cumsum(axis=1)
     for outcome, color in FILLS.items():
-        starts = ends[outcome] - shares[outcome]
-        bars = ax.barh(papers, shares[outcome], left=starts, color=color)
+        share = shares[outcome]
+        bars = ax.barh(papers, share, left=ends[outcome] - share, color=color)
         numbers = [number or "" for number in table[outcome]]
         ax.bar_label(bars, numbers, label_type="center", fontsize=8)
     ax.set_yticks(range(len(papers)), [PAPERS[name] for name in papers])

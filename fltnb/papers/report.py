@@ -17,7 +17,7 @@ from .. import paths
 from ..plots import save
 from .compare import cell_text, for_people, remarks
 from .counts import all_measured, committed, counts, nearness
-from .measured import measured
+from .measured import VARIANTS, measured
 from .names import PAPERS, SHORT, label
 from .numbers import claims, read
 from .picture import agreement
@@ -44,7 +44,10 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
     """Return file -> Markdown: ``docs/report/`` and, if it is there, ``README.md``.
 
-    ``held``: notebook -> results.
+    Parameters
+    ----------
+    held : dict
+        Notebook -> results.
     """
     return _pages(held, *evidence(held))
 
@@ -52,8 +55,16 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
 def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a row per printed number and variant, and a row per claim.
 
-    The first is of :func:`fltnb.papers.all_measured`; the second are the papers' claims
-    with the columns of :func:`fltnb.papers.outcomes`.
+    Parameters
+    ----------
+    held : dict
+        Notebook -> results.
+
+    Returns
+    -------
+    (DataFrame, DataFrame)
+        The first is of :func:`fltnb.papers.all_measured`; the second are the papers'
+        claims with the columns of :func:`fltnb.papers.outcomes`.
     """
     judged = outcomes(judge_all(held)).drop(columns="claim")
     return all_measured(held), claims().merge(judged, on="id")
@@ -66,44 +77,38 @@ def _pages(
     summary = pipes(_summary(held, found, judged))
     made = {"docs/report/README.md": fill("front.md", picture=PICTURE, papers=summary)}
     for paper in NOTEBOOKS:
-        own = found[found["paper"] == paper]
-        tables = []
-        for one, name, book in in_order():
-            if one == paper:
-                tables.append(_table(own[own["table"] == name], held.get(book)))
         made[f"docs/report/{paper}.md"] = fill(
             "paper.md",
             paper=PAPERS[paper],
-            title=read("cards.csv").set_index("paper")["title"][paper],
+            title=_cards()["title"][paper],
             claims=pipes(_claims(judged[judged["paper"] == paper])),
-            tables="\n\n".join(tables),
+            tables=_tables(held, found[found["paper"] == paper]),
         )
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        text = readme.read_text(encoding="utf-8")
-        summary = summary.replace("](", "](docs/report/")
-        text = _replaced(text, "cards", summary)
-        table = _first_table(held.get("01_scenario1"))
-        made["README.md"] = _replaced(text, "table", table)
+        from_root = summary.replace("](", "](docs/report/")
+        first_table = _first_table(held.get("01_scenario1"))
+        text = _replaced(readme.read_text(encoding="utf-8"), "cards", from_root)
+        made["README.md"] = _replaced(text, "table", first_table)
     return made
 
 
+def _cards() -> pd.DataFrame:
+    """Return what is told about each paper: title, address, notebooks."""
+    return read("cards.csv").set_index("paper")
+
+
 def fill(template: str, **words: Any) -> str:
-    """Return a template with its words filled in."""
+    """Return a template of ``templates/`` with its words filled in."""
     file = resources.files(__package__).joinpath("templates", template)
     return Template(file.read_text(encoding="utf-8")).substitute(words)
 
 
 def _replaced(text: str, name: str, block: str) -> str:
     """Put a block between its two marks; a text without them stays as it is."""
-    pattern = rf"(<!-- {name}: [^\n]*\n).*?(<!-- end -->)"
-    return re.sub(
-        pattern,
-        lambda found: f"{found[1]}\n{block}\n\n{found[2]}",
-        text,
-        flags=re.DOTALL,
-    )
+    marks = re.compile(rf"(<!-- {name}: [^\n]*\n).*?(<!-- end -->)", re.DOTALL)
+    return marks.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 
 def pipes(table: pd.DataFrame) -> str:
@@ -113,8 +118,10 @@ def pipes(table: pd.DataFrame) -> str:
     for name in text:
         numbers = text[name].str.match(r"[*–−+-]?[\d–]|^$").all()
         marks.append("---:" if numbers else "---")
-    rows = [list(text), marks, *text.to_numpy().tolist()]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    lines = []
+    for row in (text.columns, marks, *text.to_numpy()):
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------- papers
@@ -124,37 +131,48 @@ def _summary(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> pd.DataFrame:
     """Return a row per paper: numbers, how near they come, claims, costs."""
-    totals = counts(found).set_index(["paper", "variant"])
-    near = nearness(found).set_index(["paper", "variant"])
-    about = read("cards.csv").set_index("paper")
+    totals = counts(found)
+    near = nearness(found)
     rows = []
     for paper in NOTEBOOKS:
-        own = totals.loc[paper].rename(index=SHORT)
-        close = near[near.index.get_level_values(0) == paper].droplevel(0)
-        close = close[close["accuracies"] > 0].rename(index=SHORT)
-        within = [
-            f"{row.points_3} of {row.accuracies} ({name})"
-            for name, row in zip(close.index, close.itertuples(), strict=True)
-        ]
-        made = own["printed_setting"][own["printed_setting"] > 0]
-        outcome = judged["outcome"][judged["paper"] == paper].value_counts()
+        own = totals[totals["paper"] == paper]
+        outcome = judged["outcome"][judged["paper"] == paper]
         row = {
-            "paper": f"[{PAPERS[paper]}]({paper}.md), {about['notebooks'][paper]}",
+            "paper": f"[{PAPERS[paper]}]({paper}.md), {_cards()['notebooks'][paper]}",
             "printed numbers": own["printed"].iloc[0],
-            "in the printed setting": _each(made),
-            "accuracies within 3 points": ", ".join(within) or "–",
-            "claims": " ".join(
-                f"{sign}&nbsp;{outcome.get(word, 0)}" for word, sign in OUTCOMES.items()
-            ),
+            "in the printed setting": _in_the_setting(own),
+            "accuracies within 3 points": _within_3(near[near["paper"] == paper]),
+            "claims": _signs(outcome),
             "hours": f"{_hours(held, paper):.0f}",
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _each(numbers: pd.Series) -> str:
-    """Write numbers, each with its name in brackets."""
-    return ", ".join(f"{number} ({name})" for name, number in numbers.items()) or "–"
+def _in_the_setting(own: pd.DataFrame) -> str:
+    """Write how many numbers of a paper were run in the printed setting."""
+    said = []
+    for row in own.itertuples():
+        if row.printed_setting:
+            said.append(f"{row.printed_setting} ({SHORT[row.variant]})")
+    return ", ".join(said) or "–"
+
+
+def _within_3(own: pd.DataFrame) -> str:
+    """Write how many accuracies of a paper are within 3 points of print."""
+    said = []
+    for row in own.itertuples():
+        if row.accuracies:
+            variant = SHORT[row.variant]
+            said.append(f"{row.points_3} of {row.accuracies} ({variant})")
+    return ", ".join(said) or "–"
+
+
+def _signs(outcome: pd.Series) -> str:
+    """Write how many claims came to each outcome, behind its sign."""
+    number = outcome.value_counts()
+    said = [f"{sign}&nbsp;{number.get(word, 0)}" for word, sign in OUTCOMES.items()]
+    return " ".join(said)
 
 
 def _hours(held: Mapping[str, Any], paper: str) -> float:
@@ -170,17 +188,21 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
 def _claims(judged: pd.DataFrame) -> pd.DataFrame:
     """Return a row per claim: what became of it and on what."""
     rows = []
-    for claim in judged.to_dict("records"):
-        sentence = f"{claim['claim']} ({claim['source']})"
-        if claim["testable"]:
-            sentence += f"<br>*{claim['testable']}*"
-        look = claim["outcome"].replace(" ", "-")
-        row = {"claim": sentence, "printed": claim["printed"].replace("; ", "<br>")}
-        row["here"] = claim["here"].replace("; ", "<br>") or claim["why"]
-        row["tested on"] = claim["tested_on"]
-        if claim["alone"]:
-            row["tested on"] += f", on {claim['alone']} alone"
-        row["outcome"] = f'<b class="{look}">{claim["sign"]} {claim["outcome"]}</b>'
+    for claim in judged.itertuples():
+        sentence = f"{claim.claim} ({claim.source})"
+        if claim.testable:
+            sentence += f"<br>*{claim.testable}*"
+        tested_on = claim.tested_on
+        if claim.alone:
+            tested_on += f", on {claim.alone} alone"
+        look = claim.outcome.replace(" ", "-")
+        row = {
+            "claim": sentence,
+            "printed": claim.printed.replace("; ", "<br>"),
+            "here": claim.here.replace("; ", "<br>") or claim.why,
+            "tested on": tested_on,
+            "outcome": f'<b class="{look}">{claim.sign} {claim.outcome}</b>',
+        }
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -189,17 +211,24 @@ def _claims(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Footnotes:
-    """Remarks on cells, each told once under the table behind a letter."""
+    """Remarks on cells, each told once under the table behind a letter.
+
+    Parameters
+    ----------
+    usual : str
+        The remark of most cells, which has no letter; "" for none.
+    """
 
     def __init__(self, usual: str):
-        self.usual = usual  # what departs in most cells has no letter
+        self.usual = usual
         self.letters: dict[str, str] = {}
 
     def mark(self, remark: str) -> str:
         """Return the mark of a remark."""
         if not remark or remark == self.usual:
             return ""
-        letter = self.letters.setdefault(remark, chr(ord("a") + len(self.letters)))
+        next_letter = chr(ord("a") + len(self.letters))
+        letter = self.letters.setdefault(remark, next_letter)
         return f"<sup>{letter}</sup>"
 
     def write(self, cell: Row) -> str:
@@ -209,36 +238,67 @@ class _Footnotes:
         text = cell_text(cell, seeds=False)
         if not cell["departs"]:
             return text
-        return f"*{text}*" + self.mark("; ".join(cell["departs"]))
+        mark = self.mark("; ".join(cell["departs"]))
+        return f"*{text}*{mark}"
+
+    def told(self) -> list[str]:
+        """Return a sentence for the usual remark and one for each letter."""
+        said = []
+        if self.usual:
+            said.append(f"*Italic*, unless a mark says else: {self.usual}.")
+        for remark, letter in self.letters.items():
+            said.append(f"<sup>{letter}</sup> {remark}.")
+        return said
+
+
+def _tables(held: Mapping[str, Any], found: pd.DataFrame) -> str:
+    """Return all printed tables of a paper as Markdown."""
+    paper = found["paper"].iloc[0]
+    tables = []
+    for one, name, book in in_order():
+        if one == paper:
+            own = found[found["table"] == name]
+            tables.append(_table(own, held.get(book)))
+    return "\n\n".join(tables)
 
 
 def _table(found: pd.DataFrame, results: Any) -> str:
     """Return one printed table as Markdown, by data set and network."""
-    departs = Counter("; ".join(said) for said in found["departs"] if said)
-    usual = departs.most_common(1)[0][0] if departs else ""
-    notes = _Footnotes(usual)
+    notes = _Footnotes(_usual(found))
     table = for_people(found, notes.write)
-    for name in ("setting", "text − printed", "code − printed"):
-        table = table.drop(columns=name, errors="ignore")
+    table = table.drop(
+        columns=["setting", "text − printed", "code − printed"], errors="ignore"
+    )
     if "note" in table:
         said = table.pop("note").str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
         table["printed"] += said.map(notes.mark)
 
     name = found["table"].iloc[0]
-    parts = [f"### Table {name[1:]}", _status(found)]
-    heads = [head for head in ("data", "model") if head in table]
-    groups = table.groupby(heads, sort=False) if heads else [((), table)]
-    for head, own in groups:
-        if head:
-            parts.append(f"**{', '.join(head)}**")
-        parts.append(pipes(_wide(own.drop(columns=heads))))
-    told = remarks(found, results)
-    if usual:
-        told.append(f"*Italic*, unless a mark says else: {usual}.")
-    told += [f"<sup>{mark}</sup> {text}." for text, mark in notes.letters.items()]
+    parts = [f"### Table {name[1:]}", _status(found), *_by_head(table)]
+    told = remarks(found, results) + notes.told()
     if told:
         parts.append("<br>\n".join(told))
     return "\n\n".join(parts)
+
+
+def _usual(found: pd.DataFrame) -> str:
+    """Return how most of the numbers that depart do so."""
+    departs = Counter("; ".join(said) for said in found["departs"] if said)
+    for usual, _ in departs.most_common(1):
+        return usual
+    return ""
+
+
+def _by_head(table: pd.DataFrame) -> list[str]:
+    """Return a table in parts, by data set and network, each under its name."""
+    heads = [head for head in ("data", "model") if head in table]
+    if not heads:
+        return [pipes(_wide(table))]
+    parts = []
+    for head, own in table.groupby(heads, sort=False):
+        parts.append(f"**{', '.join(head)}**")
+        parts.append(pipes(_wide(own.drop(columns=heads))))
+    return parts
 
 
 def _status(found: pd.DataFrame) -> str:
@@ -249,35 +309,42 @@ def _status(found: pd.DataFrame) -> str:
         each = [f"{number[word]} {word}" for word in TESTED_ON if word in number]
         if each:
             said.append(f"{label(variant)}: {', '.join(each)}")
-    return f"{len(found) // 2} numbers; {'; '.join(said) or 'none was run'}."
+    n_numbers = len(found) // len(VARIANTS)
+    return f"{n_numbers} numbers; {'; '.join(said) or 'none was run'}."
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
     """Put a table into the paper's form: a line per method, measures side by side."""
     heads = list(table.columns[: table.columns.get_loc("measure")])
-    if len(heads) > 1 and table["measure"].nunique() == 1:
-        # one method under several settings: settings are lines, methods columns
-        table = table.assign(measure=table["method"]).drop(columns="method")
-        heads.remove("method")
-    kinds = [kind for kind in KINDS if kind in table and (table[kind] != "–").any()]
     single = table["measure"].nunique() == 1
+    if len(heads) > 1 and single:
+        # one method under several settings: settings are lines, methods columns
+        table = table.assign(measure=table["method"])
+        heads.remove("method")
+        single = table["measure"].nunique() == 1
+
+    kinds = [kind for kind in KINDS if kind in table and (table[kind] != "–").any()]
     lines: dict[tuple, dict[str, str]] = {}
     for row in table.to_dict("records"):
         about = {name: row[name] for name in heads}
         line = lines.setdefault(tuple(about.values()), about)
         for kind in kinds:
-            line[kind if single else f"{row['measure']}<br>{kind}"] = row[kind]
+            column = kind if single else f"{row['measure']}<br>{kind}"
+            line[column] = row[kind]
     return pd.DataFrame(lines.values()).fillna("")
 
 
 def _first_table(results: Any) -> str:
     """Return the accuracies of FLT's Table 1 for README, the oracle's beside them."""
     found = measured(results, "flt", "T1", beside=("oracle",))
+    accuracies = found[found["metric"] == "accuracy"]
     rows: dict[str, dict[str, str]] = {}
-    for cell in found[found["metric"] == "accuracy"].to_dict("records"):
-        row = rows.setdefault(cell["method"], {"method": label(cell["method"])})
+    for cell in accuracies.to_dict("records"):
+        method = cell["method"]
+        row = rows.setdefault(method, {"method": label(method)})
         data = label(cell["dataset"])
+        variant = SHORT[cell["variant"]]
+        text = cell_text(cell, seeds=False)
         row[f"{data}<br>printed"] = cell["value"] or "–"
-        text = cell_text(cell, seeds=False).replace("not run", "–")
-        row[f"{data}<br>{SHORT[cell['variant']]}"] = text
+        row[f"{data}<br>{variant}"] = "–" if text == "not run" else text
     return pipes(pd.DataFrame(rows.values()))

@@ -1,7 +1,7 @@
 """Beside which printed numbers runs stand, and how they depart from these."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -21,6 +21,8 @@ from ..settings import (
 )
 from .claim import Claim
 
+# ---------------------------------------------------------------- in the paper's names
+
 
 def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
     """Return the table of a claim beside which a notebook's results stand, or "".
@@ -31,9 +33,13 @@ def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
     for book, tables in NOTEBOOKS[claim.paper].items():
         if book.startswith(notebook[:2]):
             own = [table for table in claim.tables if table in tables]
+    if not own:
+        return ""
     name = in_paper(dataset)
-    printing = [one for one in own if len(printed_lines(claim.paper, one, name))]
-    return next(iter(printing or own), "")
+    for table in own:
+        if len(printed_lines(claim.paper, table, name)):
+            return table
+    return own[0]
 
 
 def in_paper(dataset: str) -> str:
@@ -48,8 +54,7 @@ def printed_lines(paper: str, table: str, dataset: str = "") -> pd.DataFrame:
     A version of a data set, such as "rotated_mnist_two", is a data set of its own.
     """
     found = numbers(paper, table)
-    names = [name_in_print(line) for line in found.to_dict("records")]
-    found = found.assign(dataset=names)
+    found["dataset"] = [name_in_print(line) for line in found.to_dict("records")]
     return found[found["dataset"] == dataset] if dataset else found
 
 
@@ -65,13 +70,24 @@ def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str
     return name, "mlp" if model.startswith("mlp") else "cnn"
 
 
+# ---------------------------------------------------------------- of jobs
+
+
 def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say how jobs depart from print; ``used``: key -> results."""
+    """Say how jobs depart from print, each phrase once.
+
+    Parameters
+    ----------
+    claim : Claim
+        What the jobs were looked at for.
+    table : str
+        The printed table beside which they stand; "" for none.
+    used : dict
+        Key of a job -> the results that have it.
+    """
     said: dict[str, None] = {}
-    for results in _each(used):
-        runs = results.runs[results.runs["key"].isin(used)].drop_duplicates("key")
-        about = runs[["key", "dataset", "model", "method", "variant", "stopped"]]
-        for run in about.itertuples():
+    for results, runs in _each(used):
+        for run in runs.drop_duplicates("key").itertuples():
             record = results.record(run.key)
             said |= dict.fromkeys(_departs(claim, table, record, run))
     return tuple(said)
@@ -80,52 +96,72 @@ def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, 
 def count_seeds(used: Mapping[str, Any]) -> int:
     """Count the seeds of jobs; ``used``: key -> results."""
     seeds = set()
-    for results in _each(used):
-        runs = results.runs
-        seeds |= set(runs["seed"][runs["key"].isin(used)].dropna())
+    for _, runs in _each(used):
+        seeds.update(runs["seed"].dropna())
     return len(seeds)
 
 
-def _each(used: Mapping[str, Any]) -> list[Any]:
-    """Return the results that have the jobs, each once."""
-    return list({id(results): results for results in used.values()}.values())
+def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Yield results, each once, with the rows of their jobs that are used."""
+    every = {id(results): results for results in used.values()}
+    for results in every.values():
+        runs = results.runs
+        yield results, runs[runs["key"].isin(used)]
 
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
     """Say how one job departs from the nearest of the settings that a table prints."""
     if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
-    lines = _lines(claim.paper, table, run.dataset, run.model, run.method)
-    # the clusters do not depend on how many images are tested
-    wanted = [
-        line for line in lines if (line["metric"] == "ari") == claim.about_clusters
-    ]
-    lines = wanted or lines
+    lines = _lines(claim, table, run)
     if not lines:
-        return stand_in(run.dataset, record["provenance"].get("data_origin", ""))
-
-    options = {"variant": run.variant, "dataset": run.dataset, "instead": claim.setting}
-    each = [departures(record, line, **options) for line in lines]
+        origin = record["provenance"].get("data_origin", "")
+        return stand_in(run.dataset, origin)
+    each = []
+    for line in lines:
+        how = departures(
+            record,
+            line,
+            dataset=run.dataset,
+            variant=run.variant,
+            instead=claim.setting,
+        )
+        each.append(how)
     nearest = min(each, key=len)
     return [*nearest, "a run stopped early"] if run.stopped else nearest
 
 
-@functools.cache
-def _lines(
-    paper: str, table: str, dataset: str, model: str, method: str
-) -> list[dict[str, Any]]:
+def _lines(claim: Claim, table: str, run: Any) -> list[dict[str, Any]]:
     """Return the printed lines of a run's data, network and method, or any method's.
 
-    With the paper's own names of data sets, which their settings go by.
+    Clusters do not depend on how many images are tested: a claim about them looks at
+    lines with ARIs, another one at the others, where there are such.
     """
     if not table:
         return []
+    lines = _settings(claim.paper, table, run.dataset, run.model, run.method)
+    wanted = []
+    for line in lines:
+        is_ari = line["metric"] == "ari"
+        if is_ari == claim.about_clusters:
+            wanted.append(line)
+    return wanted or lines
+
+
+@functools.cache
+def _settings(
+    paper: str, table: str, dataset: str, model: str, method: str
+) -> list[dict[str, Any]]:
+    """Return a line for each setting that :func:`_lines` chooses from.
+
+    With the paper's own names of data sets, which their settings go by.
+    """
     name, network = in_print(paper, table, dataset, model)
-    there = printed_lines(paper, table, name)
+    chosen = printed_lines(paper, table, name)
     if network:
-        there = there[there["model"] == network]
-    own = there[there["method"] == method]
-    chosen = own if len(own) else there
-    chosen = numbers(paper, table).loc[chosen.index]
-    about = chosen.assign(ari=chosen["metric"] == "ari")
-    return about.drop_duplicates(["model", "params", "ari"]).to_dict("records")
+        chosen = chosen[chosen["model"] == network]
+    if method in set(chosen["method"]):
+        chosen = chosen[chosen["method"] == method]
+    lines = numbers(paper, table).loc[chosen.index]
+    lines["ari"] = lines["metric"] == "ari"
+    return lines.drop_duplicates(["model", "params", "ari"]).to_dict("records")

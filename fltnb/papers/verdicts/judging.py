@@ -26,16 +26,18 @@ COLUMNS = (
     *("id", "claim", "notebook", "table", "dataset", "model", "variant"),
     *("number", "text", "holds", "outcome", "why", "seeds", "tested_on", "departs"),
 )
+PRINTED = "printed"
+"""The variant of rows that test the printed numbers."""
 
 
 def claims_of(notebook: str) -> list[str]:
     """Return the ids of the claims that a notebook (``"01"``) tests."""
-    found = claims()
-    tested = [
-        any(name.startswith(notebook) for name in names.split("; "))
-        for names in found["notebook"]
-    ]
-    return list(found["id"][tested])
+    found = []
+    for claim in claims().itertuples():
+        books = claim.notebook.split("; ")
+        if any(name.startswith(notebook) for name in books):
+            found.append(claim.id)
+    return found
 
 
 def judge(
@@ -46,23 +48,32 @@ def judge(
 ) -> pd.DataFrame:
     """Test the claims of a notebook, each on every data set, network and variant.
 
-    Returns a DataFrame, a row per claim and set of numbers, the printed ones, too:
-    ``id, claim, notebook, table, dataset, model``; ``variant`` ("printed",
-    "as_written", "as_run" or ""); ``number`` and ``text`` (as shown); ``outcome``
-    (agrees, partly, disagrees, not tested); ``holds`` (True, False, or None if it was
-    not tested); ``why`` it was not; ``seeds``; ``tested_on`` ("printed setting",
-    "reduced setting", "stand-in data"; "" in print); ``departs``: phrases that say how
-    the runs are not the paper's.
-
     Parameters
     ----------
-    notebook : str, such as "01"
-    results : Results, all that the notebook has; None if there is nothing
-    beside : notebook -> Results, of other notebooks that a claim speaks of as well
-    ids : the claims, by default all that ``claims.csv`` has for the notebook
+    notebook : str
+        Such as "01".
+    results : Results, or None
+        All that the notebook has; None if there is nothing.
+    beside : dict, optional
+        Notebook -> Results, of other notebooks that a claim speaks of as well.
+    ids : iterable of str, optional
+        The claims, by default all that ``claims.csv`` has for the notebook.
+
+    Returns
+    -------
+    DataFrame
+        A row per claim and set of numbers, the printed ones, too: ``id, claim,
+        notebook, table, dataset, model``; ``variant`` ("printed", "as_written",
+        "as_run" or ""); ``number`` and ``text`` (as shown); ``outcome`` (agrees,
+        partly, disagrees, not tested); ``holds`` (True, False, or None if it was not
+        tested); ``why`` it was not; ``seeds``; ``tested_on`` ("printed setting",
+        "reduced setting", "stand-in data"; "" in print); ``departs``: phrases that say
+        how the runs are not the paper's.
     """
+    if ids is None:
+        ids = claims_of(notebook)
     rows = []
-    for name in claims_of(notebook) if ids is None else ids:
+    for name in ids:
         if name in CLAIMS:
             rows += _judge(CLAIMS[name], notebook, results, beside or {})
         else:
@@ -71,21 +82,39 @@ def judge(
 
 
 def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
-    """Test all claims; ``held``: whole name of a notebook -> results."""
+    """Test all claims.
+
+    Parameters
+    ----------
+    held : dict
+        Whole name of a notebook -> results.
+    """
     beside = {name[:2]: results for name, results in held.items()}
-    books = {name for names in claims()["notebook"] for name in names.split("; ")}
+    books = set()
+    for names in claims()["notebook"]:
+        books.update(names.split("; "))
     found = [judge(book[:2], held.get(book), beside) for book in sorted(books)]
     return pd.concat(found, ignore_index=True)
 
 
+# ---------------------------------------------------------------- one claim
+
+
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
     """Return the row of a claim for which there are no numbers."""
-    sentence = claims().set_index("id")["claim"][name].rstrip(".")
-    row = {column: "" for column in COLUMNS}
-    row |= {"id": name, "claim": sentence, "notebook": notebook, "number": np.nan}
-    row |= {"holds": None, "outcome": "not tested", "why": why, "seeds": 0}
-    row["departs"] = ()
-    return row
+    sentences = claims().set_index("id")["claim"]
+    about = {
+        "id": name,
+        "claim": sentences[name].rstrip("."),
+        "notebook": notebook,
+        "number": np.nan,
+        "holds": None,
+        "outcome": "not tested",
+        "why": why,
+        "seeds": 0,
+        "departs": (),
+    }
+    return dict.fromkeys(COLUMNS, "") | about
 
 
 def _judge(
@@ -94,9 +123,12 @@ def _judge(
     """Return a row for each set of numbers on which a claim could be tested."""
     if results is None or not len(results.runs):
         results = Nothing()
-    rows, without, seen = [], [], set()
+    rows = []
+    without = []
+    seen = set()
     for dataset, model, given in _cases(claim, notebook, results, beside):
-        row = _row(claim, notebook, given) | {"dataset": dataset, "model": model}
+        row = _row(claim, notebook, given)
+        row |= {"dataset": dataset, "model": model}
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
@@ -106,66 +138,23 @@ def _judge(
         if not given.used or same not in seen:
             rows.append(row)
         seen.add(same)
-    # toy data speak only where there are no others
-    real = [row for row in rows if not TOY.search(row["dataset"])]
-    if any(row["variant"] != "printed" for row in real):
-        rows = real
-    if all(row["variant"] == "printed" for row in rows):
-        none = _untested(claim.id, notebook, "it was not run")
-        rows += without[-1:] or [none]
+
+    rows = _without_toys(rows)
+    if not _of_runs(rows):
+        why_not = without or [_untested(claim.id, notebook, "it was not run")]
+        rows.append(why_not[-1])
     return rows
 
 
-def _cases(
-    claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
-) -> Iterator[tuple[str, str, Numbers]]:
-    """Yield data set, network and numbers, the printed ones first."""
-    if claim.whole:
-        table = table_of(claim, notebook)
-        yield "", "", Numbers(results, table=table, beside=beside)
-        return
-
-    prints = {}
-    for name in beside:
-        if table_of(claim, name):
-            prints[name[:2]] = Print(claim.paper, table_of(claim, name))
-    runs = results.runs[results.runs["dataset"] != ""]
-    told = set()  # what of print has been looked at
-    for dataset, model in _pairs(runs):
-        table = table_of(claim, notebook, dataset)
-        name, network = in_print(claim.paper, table, dataset, model)
-        of = "" if TOY.search(dataset) else name  # toy data stand for all
-        if not claim.speaks_of(table, of, network):
-            continue
-
-        there = table and len(printed_lines(claim.paper, table, name))
-        if there and (name, network) not in told:
-            told.add((name, network))
-            printed = Print(claim.paper, table)
-            given = Numbers(printed, name, network, table=table, beside=prints)
-            yield dataset, model if network else "", given
-        own = runs[(runs["dataset"] == dataset) & runs["model"].isin([model, ""])]
-        for variant in claim.variants or _variants(own["variant"]):
-            given = Numbers(results, dataset, model, variant, table, beside)
-            yield dataset, model, given
+def _of_runs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows that do not test the printed numbers."""
+    return [row for row in rows if row["variant"] != PRINTED]
 
 
-def _variants(names: pd.Series) -> list[str]:
-    """Return the variants of runs, the text's first; a run without one is of both."""
-    named = [name for name in ("as_written", "as_run") if (names == name).any()]
-    if named == ["as_run"] and (names == "").any():
-        named.insert(0, "as_written")
-    return named or [""]
-
-
-def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return data sets with the networks that were trained on them, "" for none."""
-    trained = runs[runs["model"] != ""]
-    pairs = list(dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True)))
-    for dataset in runs["dataset"].unique():
-        if dataset not in set(trained["dataset"]):
-            pairs.append((dataset, ""))
-    return pairs
+def _without_toys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave toy data out where there are others: they speak only alone."""
+    real = [row for row in rows if not TOY.search(row["dataset"])]
+    return real if _of_runs(real) else rows
 
 
 def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
@@ -177,70 +166,179 @@ def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
     if not isinstance(finding, Finding):
         raise FltnbError(f"{claim.id} gave {finding!r}: return a Finding.")
 
-    row = {"id": claim.id, "claim": claim.short, "notebook": notebook}
-    row["table"] = given.table
-    row["variant"] = "printed" if given.printed else given.variant
-    row["number"], row["outcome"] = finding.number, finding.outcome
-    row["seeds"] = count_seeds(given.used)
-    row["departs"] = finding.departs
+    departs = finding.departs
     if not claim.any_data:
-        row["departs"] += departs_of(claim, given.table, given.used)
-    row |= {"text": "", "holds": None, "why": "", "tested_on": ""}
+        departs += departs_of(claim, given.table, given.used)
+    row = {
+        "id": claim.id,
+        "claim": claim.short,
+        "notebook": notebook,
+        "table": given.table,
+        "variant": PRINTED if given.printed else given.variant,
+        "number": finding.number,
+        "text": "",
+        "holds": None,
+        "outcome": finding.outcome,
+        "why": "",
+        "seeds": count_seeds(given.used),
+        "tested_on": "",
+        "departs": departs,
+    }
     if finding.outcome == "not tested":
         row["why"] = finding.why or "a number is missing"
         return row
     row["text"] = shown(finding, claim.show)
     row["holds"] = finding.outcome == "agrees"
     if not given.printed:
-        row["tested_on"] = tested_on(row["departs"])
+        row["tested_on"] = tested_on(departs)
     return row
 
 
 def shown(finding: Finding, show: str) -> str:
-    """Write a finding's number with a minus sign, zero without one."""
-    text = finding.text.replace("; ", ", ") or show.format(finding.number)
-    if not finding.text and not any(digit in text for digit in "123456789"):
-        text = text.replace("-", "").replace("+", "")
+    """Write a finding's number with a minus sign, zero without one.
+
+    Parameters
+    ----------
+    finding : Finding
+        Its text, if it has one, is shown in the place of the number.
+    show : str
+        Format of the number, such as "{:+.1f}".
+    """
+    text = finding.text.replace("; ", ", ")
+    if not text:
+        text = show.format(finding.number)
+        if not re.search("[1-9]", text):
+            text = text.replace("-", "").replace("+", "")
     return re.sub(r"-(?=[\d.])", "−", text)
 
 
+# ---------------------------------------------------------------- sets of numbers
+
+
+def _cases(
+    claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Numbers]]:
+    """Yield data set, network and numbers, the printed ones first."""
+    if claim.whole:
+        table = table_of(claim, notebook)
+        yield "", "", Numbers(results, table=table, beside=beside)
+        return
+
+    prints = _prints(claim, beside)
+    runs = results.runs[results.runs["dataset"] != ""]
+    told = set()  # what of print has been looked at
+    for dataset, model in _pairs(runs):
+        table = table_of(claim, notebook, dataset)
+        name, network = in_print(claim.paper, table, dataset, model)
+        stands_for_all = TOY.search(dataset)
+        if not claim.speaks_of(table, "" if stands_for_all else name, network):
+            continue
+
+        there = table and len(printed_lines(claim.paper, table, name))
+        if there and (name, network) not in told:
+            told.add((name, network))
+            printed = Print(claim.paper, table)
+            given = Numbers(printed, name, network, table=table, beside=prints)
+            yield dataset, model if network else "", given
+        of_set = runs["dataset"] == dataset
+        of_network = runs["model"].isin([model, ""])
+        names = runs["variant"][of_set & of_network]
+        for variant in claim.variants or _variants(names):
+            given = Numbers(results, dataset, model, variant, table, beside)
+            yield dataset, model, given
+
+
+def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
+    """Return the printed tables that a claim speaks of, by notebook."""
+    found = {}
+    for notebook in beside:
+        table = table_of(claim, notebook)
+        if table:
+            found[notebook[:2]] = Print(claim.paper, table)
+    return found
+
+
+def _variants(names: pd.Series) -> list[str]:
+    """Return the variants of runs, the text's first; a run without one is of both."""
+    there = set(names)
+    if "as_run" in there and "" in there:
+        there.add("as_written")
+    return [name for name in ("as_written", "as_run") if name in there] or [""]
+
+
+def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return data sets with the networks that were trained on them, "" for none."""
+    trained = runs[runs["model"] != ""]
+    pairs = dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True))
+    others = runs[~runs["dataset"].isin(trained["dataset"])]
+    without_network = [(dataset, "") for dataset in others["dataset"].unique()]
+    return [*pairs, *without_network]
+
+
+# ---------------------------------------------------------------- what became of them
+
+
 def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
-    """Say what became of each claim; ``tested``: rows of :func:`judge`.
+    """Say what became of each claim.
 
     Only what was tested in the printed setting on the paper's data counts: a claim
     agrees if it holds wherever it was tested so, disagrees if it holds nowhere, and
-    agrees partly otherwise. Returns a DataFrame, one row per claim: ``id, claim,
-    outcome``; ``sign`` (in brackets: that of runs which do not count); ``tested_on``
-    (the best there is, "" for none); ``alone``: the data sets that decided it, where
-    others were tested in no such setting; ``printed`` and ``here`` (numbers as text),
-    ``seeds``, ``why``.
+    agrees partly otherwise.
+
+    Parameters
+    ----------
+    tested : DataFrame
+        Rows of :func:`judge`.
+
+    Returns
+    -------
+    DataFrame
+        One row per claim: ``id, claim, outcome``; ``sign`` (in brackets: that of runs
+        which do not count); ``tested_on`` (the best there is, "" for none); ``alone``:
+        the data sets that decided it, where others were tested in no such setting;
+        ``printed`` and ``here`` (numbers as text), ``seeds``, ``why``.
     """
-    rows = []
-    for name, own in tested.groupby("id", sort=False):
-        ours = own[(own["variant"] != "printed") & (own["outcome"] != "not tested")]
-        best = next((how for how in TESTED_ON if how in set(ours["tested_on"])), "")
-        counted = ours[ours["tested_on"] == best]
-        outcome = _together(counted["outcome"])
-        row = {"id": name, "claim": own["claim"].iloc[0], "tested_on": best}
-        row["outcome"], row["sign"] = outcome, OUTCOMES[outcome]
-        if best and best != "printed setting":
-            row["outcome"], row["sign"] = "not tested", f"({OUTCOMES[outcome]})"
-        row["printed"] = _texts(own[own["variant"] == "printed"])
-        row["here"] = _texts(counted)
-        row["seeds"] = int(counted["seeds"].max()) if best else 0
-        why = dict.fromkeys(own["why"][own["why"] != ""])
-        row["why"] = "" if best else "; ".join(why)
-        row["alone"] = _alone(counted, ours) if best == TESTED_ON[0] else ""
-        rows.append(row)
+    rows = [_outcome(own) for _, own in tested.groupby("id", sort=False)]
     columns = ["id", "claim", "outcome", "sign", "tested_on", "alone"]
     return pd.DataFrame(rows, columns=[*columns, "printed", "here", "seeds", "why"])
 
 
+def _outcome(own: pd.DataFrame) -> dict[str, Any]:
+    """Say what became of one claim."""
+    in_print = own["variant"] == PRINTED
+    ours = own[~in_print & (own["outcome"] != "not tested")]
+    best = next((how for how in TESTED_ON if how in set(ours["tested_on"])), "")
+    counted = ours[ours["tested_on"] == best]
+    outcome = _together(counted["outcome"])
+    row = {
+        "id": own["id"].iloc[0],
+        "claim": own["claim"].iloc[0],
+        "outcome": outcome,
+        "sign": OUTCOMES[outcome],
+        "tested_on": best,
+        "alone": "",
+        "printed": _texts(own[in_print]),
+        "here": _texts(counted),
+        "seeds": 0,
+        "why": "",
+    }
+    if not best:
+        row["why"] = "; ".join(own["why"][own["why"] != ""].unique())
+        return row
+    row["seeds"] = int(counted["seeds"].max())
+    if best == "printed setting":
+        row["alone"] = _alone(counted, ours)
+    else:
+        row["outcome"] = "not tested"
+        row["sign"] = f"({OUTCOMES[outcome]})"
+    return row
+
+
 def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
     """Name the data sets of what counts, if others were tested as well."""
-    every = {in_paper(name) for name in tested["dataset"]}
-    own = dict.fromkeys(in_paper(name) for name in counted["dataset"])
-    if every == set(own):
+    own = counted["dataset"].map(in_paper).unique()
+    every = tested["dataset"].map(in_paper).unique()
+    if len(own) == len(every):
         return ""
     return " and ".join(label(name) for name in own)
 
@@ -256,19 +354,22 @@ def _texts(rows: pd.DataFrame) -> str:
     """Write the numbers of a claim's rows, each behind what it is of."""
     rows = rows[rows["text"] != ""]
     networks = rows.groupby("dataset")["model"].nunique()
-    several = rows["table"].nunique() > 1
+    several_tables = rows["table"].nunique() > 1
     said: dict[str, None] = {}
     for row in rows.to_dict("records"):
-        dataset, where = row["dataset"], []
-        if several and row["table"]:
+        dataset = row["dataset"]
+        where = []
+        if several_tables and row["table"]:
             where.append(f"Table {row['table'][1:]}")
-        if row["variant"] == "printed":
-            dataset = in_paper(dataset)
         if dataset:
-            where.append(label(dataset))
-        if networks[row["dataset"]] > 1:
+            in_print = row["variant"] == PRINTED
+            where.append(label(in_paper(dataset) if in_print else dataset))
+        if networks[dataset] > 1:
             where.append(label(row["model"]))
         if row["variant"] in SHORT:
             where.append(SHORT[row["variant"]])
-        said[f"{', '.join(where)}: {row['text']}" if where else row["text"]] = None
+        text = row["text"]
+        if where:
+            text = f"{', '.join(where)}: {text}"
+        said[text] = None
     return "; ".join(said)

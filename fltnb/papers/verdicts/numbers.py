@@ -24,6 +24,16 @@ from ..numbers import numbers
 from ..settings import printed_setting
 
 
+class Nothing:
+    """Results without a job."""
+
+    axes = ()
+    curves = clients = pd.DataFrame()
+    runs = pd.DataFrame(
+        columns=["kind", "dataset", "model", "method", "variant", "seed", "key"]
+    )
+
+
 class Print:
     """A printed table in the shape of results: a row per method and printed setting."""
 
@@ -33,15 +43,52 @@ class Print:
     def __init__(self, paper: str, table: str):
         rows: dict[str, dict[str, Any]] = {}
         for line in numbers(paper, table).to_dict("records"):
-            setting = printed_setting(line)
-            about = {"dataset": name_in_print(line), "model": line["model"]}
-            about["method"] = line["method"]
-            about |= _users(line)
-            row = setting | about | {"kind": "training", "variant": "", "seed": 0}
-            row = rows.setdefault(str(row), row | {"key": ""})
+            about = printed_setting(line) | _users(line)
+            about |= {
+                "dataset": name_in_print(line),
+                "model": line["model"],
+                "method": line["method"],
+                "kind": "training",
+                "variant": "",
+                "seed": 0,
+                "key": "",
+            }
+            row = rows.setdefault(str(about), about)
             measure = COLUMNS.get((line["metric"], line["split"]), line["metric"])
             row[measure] = line["number"]
         self.runs = pd.DataFrame(rows.values())
+
+
+def _users(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the users between whom a number of MT-HFL stands."""
+    params = json.loads(line["params"] or "{}")
+    kinds = ("user", "task", "labels")
+    return {name: params[name] for name in params if name.startswith(kinds)}
+
+
+def _of_rounds(curves: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Return the curves of a split from round 1."""
+    return curves[(curves["split"] == split) & (curves["round"] > 0)]
+
+
+def ahead(numbers: pd.Series) -> float:
+    """Return how far the first of some numbers is above the highest of the others.
+
+    NaN if one is missing.
+    """
+    first, *others = numbers
+    return float(first - np.max(others))
+
+
+def _wanted(values: pd.Series, want: Any) -> pd.Series:
+    """Say which values of a column are wanted: one, one of a list, or by a function."""
+    if isinstance(want, Callable):
+        return want(values).fillna(False).astype(bool)
+    if isinstance(want, (list, tuple, set)):
+        return values.isin(want)
+    if isinstance(want, float):
+        return (values.astype(float) - want).abs() < 1e-9
+    return (values == want).fillna(False).astype(bool)
 
 
 class Numbers:
@@ -52,14 +99,19 @@ class Numbers:
     results : Results, or :class:`Print`
         Something with ``runs``, ``curves``, ``clients``, ``axes``; results also with
         ``table(key, name)`` and ``arrays(key)``.
-    dataset, model, variant : str, which of the results; "" for all
-    table : str, the printed table beside which they stand, such as "T1"; "" for none
-    beside : notebook, such as "01" -> results, for claims about several notebooks
+    dataset, model, variant : str
+        Which of the results; "" for all.
+    table : str
+        The printed table beside which they stand, such as "T1"; "" for none.
+    beside : dict, optional
+        Notebook, such as "01" -> results, for claims about several notebooks.
 
     Attributes
     ----------
-    used : the keys of all jobs that were looked at -> the results that have them
-    printed : bool, the numbers are those of print
+    used : dict
+        The keys of all jobs that were looked at -> the results that have them.
+    printed : bool
+        The numbers are those of print.
     """
 
     def __init__(
@@ -71,8 +123,11 @@ class Numbers:
         table: str = "",
         beside: Mapping[str, Any] | None = None,
     ):
-        self.results, self.table = results, table
-        self.dataset, self.model, self.variant = dataset, model, variant
+        self.results = results
+        self.table = table
+        self.dataset = dataset
+        self.model = model
+        self.variant = variant
         self.printed = isinstance(results, Print)
         self.used: dict[str, Any] = {}
         self._beside = beside or {}
@@ -86,34 +141,44 @@ class Numbers:
             runs = runs[runs["variant"].isin([variant, ""])]
         self._own = runs
 
-    def beside(self, notebook: str) -> "Numbers":
-        """Return the numbers of the same data, network and variant of a notebook."""
-        results = self._beside.get(notebook[:2])
-        if results is None:
-            return Numbers(Nothing(), self.dataset, self.model, self.variant)
-        other = Numbers(results, self.dataset, self.model, self.variant)
-        other.used = self.used  # what is looked at there is looked at here
+    def _of(self, results: Any, variant: str, table: str = "") -> "Numbers":
+        """Return numbers of the same data and network; they count as looked at here."""
+        other = Numbers(results, self.dataset, self.model, variant, table)
+        other.used = self.used
         return other
 
-    # ---------------------------------------------------------------- trainings
+    def beside(self, notebook: str) -> "Numbers":
+        """Return the numbers of the same data, network and variant of a notebook."""
+        results = self._beside.get(notebook[:2], Nothing())
+        return self._of(results, self.variant)
 
-    def methods(self, **axes: Any) -> list[str]:
-        """Return the methods that were trained, in order."""
-        return list(dict.fromkeys(self._rows("training", axes)["method"]))
+    def text(self) -> "Numbers":
+        """Return the same numbers of runs that follow the text."""
+        return self._of(self.results, "as_written", self.table)
+
+    # ---------------------------------------------------------------- trainings
 
     def by_seed(self, *methods: str, measure="accuracy", **axes: Any) -> pd.DataFrame:
         """Return the numbers of methods at the seeds they all have: seed x method.
 
-        ``measure``: a column of ``runs``, or "clean_accuracy" or "backdoor_accuracy"
-        (means over the clients of true cluster 0). ``axes``: axis -> value, list of
-        values or function of the column. An axis that is not named must be unset: runs
-        with a switch stand beside no printed number.
+        Parameters
+        ----------
+        *methods : str
+        measure : str
+            A column of ``runs``, or "clean_accuracy" or "backdoor_accuracy": means over
+            the clients of true cluster 0. NaN where runs have no such number.
+        **axes
+            Axis -> value, list of values or function of the column. An axis that is not
+            named must be unset: runs with a switch stand beside no printed number.
+
+        Raises
+        ------
+        FltnbError
+            A method has several runs of one seed.
         """
         found = self._trainings(methods, axes)
-        if measure in TARGETS and measure not in found:
-            found = found.assign(**{measure: self._of_targets(found, TARGETS[measure])})
         if measure not in found:
-            found = found.assign(**{measure: np.nan})
+            found = found.assign(**{measure: self._of_targets(found, measure)})
         wide = found.pivot(index="seed", columns="method", values=measure)
         return wide.reindex(columns=methods).astype(float).dropna()
 
@@ -142,20 +207,32 @@ class Numbers:
         """Return the curves at the seeds they all have: (round, seed) x method.
 
         The first round is 1; what stands before the first round is left out.
+
+        Parameters
+        ----------
+        *methods : str
+        split : str
+            "test" or "train".
+        measure : str
+            A column of ``curves``.
+        **axes
+            As for :meth:`by_seed`.
         """
         found = self._trainings(methods, axes)
         curves = self.results.curves
         if curves.empty:
             return pd.DataFrame(columns=methods, dtype=float)
-        curves = curves[curves["key"].isin(found["key"]) & (curves["split"] == split)]
-        curves = curves[curves["round"] > 0]
+        curves = _of_rounds(curves, split)
+        curves = curves[curves["key"].isin(found["key"])]
         # a run stands there once for every set of axes under which it was asked for
         curves = curves.drop_duplicates(["key", "method", "round"])
         wide = curves.pivot(index=["round", "seed"], columns="method", values=measure)
         wide = wide.reindex(columns=methods).astype(float)
 
-        ran = wide.notna().groupby(level="seed").any().all(axis=1)
-        return wide[wide.index.get_level_values("seed").isin(ran.index[ran])]
+        has_rounds = wide.notna().groupby(level="seed").any()
+        complete = has_rounds.index[has_rounds.all(axis=1)]
+        seeds = wide.index.get_level_values("seed")
+        return wide[seeds.isin(complete)]
 
     def curves(
         self, *methods: str, split="test", measure="accuracy", **axes: Any
@@ -180,11 +257,11 @@ class Numbers:
         if self.printed:
             column = f"train_{measure}" if split == "train" else measure
             return self.means(method, *others, measure=column, **axes)
-        options = {"split": split, "measure": measure}
-        found = self.curves(method, *others, **options, **axes)
+        found = self.curves(method, *others, split=split, measure=measure, **axes)
         if found.empty:
             return pd.Series(np.nan, index=[method, *others])
-        return found.loc[found[method].last_valid_index()]
+        last = found[method].last_valid_index()
+        return found.loc[last]
 
     def trainings(self, *methods: str, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each training; seeds may occur several times."""
@@ -196,15 +273,17 @@ class Numbers:
         curves = self.results.curves
         if curves.empty:
             return curves
-        curves = curves[(curves["split"] == split) & (curves["round"] > 0)]
+        curves = _of_rounds(curves, split)[["key", "round", "accuracy"]]
         curves = curves.drop_duplicates(["key", "round"])
-        curves = curves[["key", "round", "accuracy"]]
         return trainings.drop(columns="accuracy").merge(curves, on="key")
 
     def clients(self, method: str, **axes: Any) -> pd.DataFrame:
         """Return one row per seed and client of a method's runs."""
-        found, clients = self._trainings([method], axes), self.results.clients
-        return clients if clients.empty else clients[clients["key"].isin(found["key"])]
+        found = self._trainings([method], axes)
+        clients = self.results.clients
+        if clients.empty:
+            return clients
+        return clients[clients["key"].isin(found["key"])]
 
     # ---------------------------------------------------------------- other jobs
 
@@ -215,20 +294,21 @@ class Numbers:
     def study(self, name: str, **axes: Any) -> pd.DataFrame:
         """Return the table ``name`` of all studies that have it, with their axes.
 
-        Axes that are not named may have any value.
+        Axes that are not named may have any value. An empty DataFrame: no study has it.
         """
+        about = ["key", "dataset", "model", "method", "variant", "seed", "ari"]
+        about += self.results.axes
         tables = []
         jobs = pd.concat([self._rows("study", axes), self._rows("distances", axes)])
         for run in jobs.to_dict("records"):
-            table = self.results.table(run["key"], name)
+            key = run["key"]
+            table = self.results.table(key, name)
             if table.empty:
                 continue
-            self.used[run["key"]] = self.results
-            given = ["key", "dataset", "model", "method", "variant", "seed", "ari"]
-            given += self.results.axes
-            front = {name: run[name] for name in given if name in run}
-            front = {name: front[name] for name in front if name not in table}
-            tables.append(table.assign(**front))
+            self.used[key] = self.results
+            more = run.keys() - set(table)
+            table = table.assign(**{name: run[name] for name in about if name in more})
+            tables.append(table)
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
     def distances(self, **axes: Any) -> pd.DataFrame:
@@ -237,14 +317,6 @@ class Numbers:
         Axes that are not named may have any value.
         """
         return self._use(self._rows("distances", axes))
-
-    def text(self) -> "Numbers":
-        """Return the same numbers of runs that follow the text."""
-        other = Numbers(
-            self.results, self.dataset, self.model, "as_written", self.table
-        )
-        other.used = self.used
-        return other
 
     def record(self, key: str) -> dict[str, Any]:
         """Return what a job was: ``settings`` and ``provenance``."""
@@ -283,62 +355,32 @@ class Numbers:
         return without_switches(found, runs[runs["kind"] == kind], others)
 
     def _use(self, found: pd.DataFrame) -> pd.DataFrame:
+        """Note that jobs were looked at, and return them."""
         if not self.printed:
             self.used |= dict.fromkeys(found["key"], self.results)
         return found
 
     def _trainings(self, methods, axes: Mapping[str, Any]) -> pd.DataFrame:
+        """Return a row of ``runs`` for each method and seed."""
         found = self._rows("training", axes)
         found = found[found["method"].isin(methods)]
         twice = found[found.duplicated(["method", "seed"])]
         if len(twice):
+            one = twice.iloc[0]
             raise FltnbError(
-                f"{twice['method'].iloc[0]} has several runs of seed "
-                f"{twice['seed'].iloc[0]} on {self.dataset or 'the data'}: say which "
-                "value of an axis is meant."
+                f"{one['method']} has several runs of seed {one['seed']} on "
+                f"{self.dataset or 'the data'}: say which value of an axis is meant."
             )
         return self._use(found)
 
-    def _of_targets(self, found: pd.DataFrame, column: str) -> pd.Series:
-        """Return the mean of a column over the clients of true cluster 0, by run."""
+    def _of_targets(self, found: pd.DataFrame, measure: str) -> pd.Series:
+        """Return the mean of :data:`TARGETS` by run; NaN for any other measure.
+
+        Over the clients of true cluster 0.
+        """
         clients = self.results.clients
-        if clients.empty:
+        if measure not in TARGETS or clients.empty:
             return pd.Series(np.nan, index=found.index)
         targets = clients[clients["true_cluster"] == 0]
-        return found["key"].map(targets.groupby("key")[column].mean())
-
-
-def _users(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users between whom a number of MT-HFL stands."""
-    params = json.loads(line["params"] or "{}")
-    kinds = ("user", "task", "labels")
-    return {name: params[name] for name in params if name.startswith(kinds)}
-
-
-def ahead(numbers: pd.Series) -> float:
-    """Return how far the first of some numbers is above the highest of the others.
-
-    NaN if one is missing.
-    """
-    return float(numbers.iloc[0] - np.max(numbers.iloc[1:].to_numpy()))
-
-
-class Nothing:
-    """Results without a job."""
-
-    axes = ()
-    curves = clients = pd.DataFrame()
-    runs = pd.DataFrame(
-        columns=["kind", "dataset", "model", "method", "variant", "seed", "key"]
-    )
-
-
-def _wanted(values: pd.Series, want: Any) -> pd.Series:
-    """Say which values of a column are wanted: one, one of a list, or by a function."""
-    if isinstance(want, Callable):
-        return want(values).fillna(False).astype(bool)
-    if isinstance(want, (list, tuple, set)):
-        return values.isin(want)
-    if isinstance(want, float):
-        return (values.astype(float) - want).abs() < 1e-9
-    return (values == want).fillna(False).astype(bool)
+        means = targets.groupby("key")[TARGETS[measure]].mean()
+        return found["key"].map(means)
