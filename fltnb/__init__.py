@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # what editors and type checkers read in place of __getattr__
     from .clustering import PACFL as PACFL
     from .clustering import EigenRelevance as EigenRelevance
     from .clustering import EMDClustering as EMDClustering
+    from .clustering import FedCollab as FedCollab
     from .clustering import MeanImage as MeanImage
     from .clustering import PCAKMeans as PCAKMeans
     from .clustering.ours import MergeGain as MergeGain
@@ -79,6 +80,7 @@ _HOME = {
     "EMDClustering": "clustering",
     "EigenRelevance": "clustering",
     "FCR": "clustering",
+    "FedCollab": "clustering",
     "Federation": "federations",
     "ImageSet": "data",
     "MeanImage": "clustering",

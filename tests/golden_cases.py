@@ -125,6 +125,12 @@ METHODS = {
     "flhc": (TWO | {"after": 1}, {}),
     "flhc L1": ({"threshold": 45.0, "after": 0, "metric": "L1"}, {}),
     "fedper": ({}, {}),
+    "fedcollab": (
+        {"clusterer": {"name": "FedCollab", "c": 4.0, "rounds": 30, "lr": 0.2}},
+        {},
+    ),
+    "flux": ({"latest": 1}, {}),
+    "flux as_run": ({"latest": 0, "n_clusters": 3, "variant": "as_run"}, {}),
 }
 BOTH = {name: {} for name in ("fedavg", "pfedgraph", "fedsac", "fedsgd")}
 BOTH |= {
@@ -191,6 +197,7 @@ CLUSTERERS = {
         "epsilon": 5.0,
         "clip": 30.0,
     },
+    "FedCollab": {"c": 3.0, "rounds": 200, "hidden": 20},
     "MeanImage": {},
     "MergeGain": {"n_features": 8},
     "MergeGain private": {

@@ -224,7 +224,10 @@ def test_settings_go_there_and_back():
         ({"n_init": 0}, "n_init must be"),
     ):
         refused(message, build, {"name": "FCR"} | bad)
-    assert set(clustering.CLUSTERERS) == {type(one).__name__ for one in CASES}
+    # pairs of FedCollab train together: there is no sketch of one client's data alone
+    assert set(clustering.CLUSTERERS) - {"FedCollab"} == {
+        type(one).__name__ for one in CASES
+    }
 
 
 BEYOND = {  # numbers just outside what options may be

@@ -130,7 +130,8 @@ def clustered(name):
         clients = [(own + 40) / 90 for own in clients]
     noise, words = name.startswith("noise "), name.removeprefix("noise ").split()
     clusterer = clustering.CLUSTERERS[words[0]](**CLUSTERERS[name])
-    second = {"EMDClustering": [held] * 9, "PACFL": [np.arange(40) % 2] * 9}.get(
+    halves = [np.arange(40) % 2] * 9
+    second = {"EMDClustering": [held] * 9, "PACFL": halves, "FedCollab": halves}.get(
         words[0]
     )
     if words[0] == "MergeGain":

@@ -299,6 +299,34 @@ LINES = {
         down=lambda P: P - 201 * 10,
         up=lambda P: P - 201 * 10,
     ),
+    "FedCollab": Line(
+        *three(
+            lambda c: m.FedCollab(fl.FedCollab(c, rounds=20, lr=0.2, hidden=20)),
+            4.0,
+            1e9,
+            0.0,
+        ),
+        # 15 pairs, 20 rounds, networks of (64 + 10 + 2) x 20 and 21 numbers both ways;
+        # distances to all, and a number of samples
+        setup=lambda fed: (
+            4 * (15 * 20 * 2 * 1541 + M * (M + 1)),
+            4 * 15 * 20 * 2 * 1541,
+        ),
+    ),
+    "FLUX": Line(
+        *three(
+            lambda K: m.FLUX(n_clusters=K, latest=0, n_components=3),
+            None,
+            1,
+            M,
+        ),
+        near=1e-7,
+        # in round 1 descriptors of 3 axes, and the model and its largest feature
+        once=lambda P: (
+            4 * (M * 2 * 3 * 11 + 2 * (M // 2)),
+            4 * ((M - M // 2) * P + M),
+        ),
+    ),
 }
 
 

@@ -1,17 +1,25 @@
 """Methods of the field beside those of the four papers: known answers, by hand."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from toys import QUICK, final, refused, served, steps, two_clusters
+from toys import QUICK, final, held_out, refused, served, steps, two_clusters
 
 import fltnb as fl
 from fltnb import methods as m
 from fltnb.clustering.cuts import relabel
+from fltnb.clustering.fedcollab import (
+    Discriminator,
+    coalitions,
+    mean_cost,
+    pair_inputs,
+)
 from fltnb.methods import Context
 from fltnb.methods.baselines.clove import assigned, at_random, best_number
 from fltnb.methods.baselines.flhc import distances
+from fltnb.methods.baselines.flux import axes, descriptor, elbow, linked
 from fltnb.training import Trained
 
 FOUR = np.arange(4)
@@ -201,6 +209,200 @@ def test_fedper_gives_newcomers_the_initial_head():
     assert joined.row.tolist() == [0, 0, 0]
 
 
+def settled(distance, sizes, c, n_orders=20):
+    """Coalitions and their cost, with a fixed seed."""
+    rng = np.random.default_rng(0)
+    return coalitions(np.array(distance), np.array(sizes), c, n_orders, rng)
+
+
+@pytest.mark.parametrize(("d", "labels"), [(0.5857, [0, 0]), (0.5859, [0, 1])])
+def test_fedcollab_joins_two_clients_up_to_the_distance_worked_by_hand(d, labels):
+    """100 samples each, c = 10: 1 alone, 10 / sqrt(200) + d / 2 together."""
+    found, cost = settled([[0, d], [d, 0]], [100, 100], 10)
+    assert relabel(found).tolist() == labels
+    assert np.isclose(cost, min(1.0, 10 / np.sqrt(200) + d / 2))
+
+
+def partitions(n):
+    """All labelings of n clients, numbered by first appearance."""
+    if n == 0:
+        return [[]]
+    return [
+        [*own, k] for own in partitions(n - 1) for k in range(max(own, default=-1) + 2)
+    ]
+
+
+def test_fedcollab_finds_the_best_of_all_partitions():
+    rng = np.random.default_rng(1)
+    for c in (0.5, 3.0, 8.0, 30.0):
+        distance = rng.random((5, 5))
+        distance = (distance + distance.T) * (1 - np.eye(5)) / 2
+        sizes = rng.integers(5, 200, 5)
+        costs = [mean_cost(np.array(p), distance, sizes, c) for p in partitions(5)]
+        found, cost = settled(distance, sizes, c)
+        assert np.isclose(cost, min(costs))
+        assert np.isclose(mean_cost(found, distance, sizes, c), cost)
+    everybody = settled(distance, sizes, 1e9)[0]
+    assert len(np.unique(everybody)) == 1
+    assert len(np.unique(settled(distance, sizes, 0.0)[0])) == 5
+
+
+def test_fedcollab_sees_classes_beside_samples_and_one_layer_is_two():
+    x, classes = np.array([[3.0, 4.0]]), np.array([1])
+    # two classes: nu = 2 / sqrt(1), twice that for the class that it is
+    assert pair_inputs(x, classes, 2).tolist() == [[3, 4, 1, 0, 4, 2]]
+    assert pair_inputs(x, np.array([0]), 1).tolist() == [[3, 4, 1, 0, 2]]
+    drawn = Discriminator(784 + 10 + 2, 10, 200, np.random.default_rng(0))
+    assert drawn.W.size + drawn.w.size == 159_401
+    assert abs(drawn.W[:785]).max() < 1 / 28 < 10 * abs(drawn.W[785:]).max() / 10
+
+
+def test_fedcollab_takes_the_step_that_autograd_takes():
+    import torch
+
+    rng = np.random.default_rng(0)
+    network = Discriminator(7, 2, 4, rng)
+    left = rng.normal(size=(3, 7)).astype(np.float32)
+    right = rng.normal(size=(5, 7)).astype(np.float32)
+    W, w = (
+        torch.tensor(part.copy(), requires_grad=True) for part in (network.W, network.w)
+    )
+
+    def loss(rows, truth):
+        out = (torch.from_numpy(rows) @ W).relu() @ w[:-1] + w[-1]
+        return torch.nn.functional.binary_cross_entropy_with_logits(
+            out, torch.full((len(rows),), truth)
+        )
+
+    ((loss(left, 0.0) + loss(right, 1.0)) / 2).backward()
+    network.step(left, right, 0.5)
+    assert np.allclose(network.W, (W - 0.5 * W.grad).detach(), atol=1e-6)
+    assert np.allclose(network.w, (w - 0.5 * w.grad).detach(), atol=1e-6)
+
+
+def test_fedcollab_tells_swapped_classes_that_samples_alone_do_not():
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(60, 3)) for _ in range(4)]
+    y = [((one[:, 0] > 0) ^ (i % 2)).astype(int) for i, one in enumerate(x)]
+    options = {"rounds": 400, "lr": 0.1, "hidden": 20}
+    told = fl.FedCollab(2.0, **options).fit(x, y)
+    assert told.labels_.tolist() == [0, 1, 0, 1]
+    blind = fl.FedCollab(2.0, **options).fit(x)
+    assert blind.distance_.max() < 0.5 < told.distance_[0, 1]
+    assert np.array_equal(told.distance_, told.distance_.T)
+    again = fl.FedCollab(2.0, **options, n_jobs=2).fit(x, y)
+    assert np.array_equal(told.distance_, again.distance_)
+    # 3 values, 2 classes and two constants: (7 * 20 + 21) numbers a network and round
+    rounds = (told.sent_ - 5) / (7 * 20 + 21)
+    assert (rounds == rounds.astype(int)).all()
+    assert np.array_equal(told.received_, told.sent_ - 5)
+
+
+def test_fedcollab_counts_what_pairs_move_and_runs_in_coalitions():
+    fed = two_clusters(4)
+    method = m.FedCollab(fl.FedCollab(2.0, rounds=20, lr=0.2, hidden=20))
+    result = fl.run(m.build(method.settings()), fed, **QUICK)
+    assert np.array_equal(result.labels, fed.clusters)
+    network = (64 + 10 + 2 + 1) * 20 + 1
+    first = result.history.iloc[0]
+    assert first["bytes_up"] == 4 * (6 * 20 * 2 * network + 4 * 5)
+    assert first["bytes_down"] == 4 * 6 * 20 * 2 * network
+    oracle = fl.run(m.Oracle(), fed, **QUICK)
+    assert np.array_equal(final(result), final(oracle))
+
+
+def test_flux_elbow_and_links_worked_by_hand():
+    scalars = np.array([[0.0], [1], [2], [100], [101], [300]])
+    nearest = np.array([1.0, 1, 1, 1, 1, 199])
+    assert elbow(nearest) == 1
+    assert linked(scalars).tolist() == [0, 0, 0, 1, 1, 2]
+    assert linked(np.zeros((3, 2))).tolist() == [0, 0, 0]
+    assert linked(np.array([[0.0], [7.0]])).tolist() == [0, 0]
+    assert linked(np.zeros((1, 2))).tolist() == [0]
+
+
+def test_flux_describes_samples_by_class_and_names_absent_classes():
+    seen = np.array([[1.0, 4.0], [3.0, 4.0], [8.0, 1.0]])
+    found = descriptor(seen, np.array([0, 0, 2]), 3)
+    assert found[0].tolist() == [4, 3]
+    assert found[2:].tolist() == [[2, 4], [1, 0], [-1, -1], [-1, -1], [8, 1], [0, 0]]
+
+
+def test_flux_draws_axes_that_do_not_depend_on_data():
+    middle, directions = axes(12, 3, 2.0)
+    assert directions.shape == (12, 3)
+    assert np.allclose(directions.T @ directions, np.eye(3))
+    assert (middle > 0.8).all() and (middle < 1.2).all()
+    assert np.allclose(axes(12, 3, 4.0)[1], directions)
+    assert axes(2, 10, 0.0)[1].shape == (2, 2)
+
+
+def flux_runs(**options):
+    """FLUX and FedAvg on four clients of two clusters."""
+    fed = held_out(two_clusters(4, samples=30), 10)
+    settings = QUICK | {"rounds": 4}
+    method = m.FLUX(n_components=3, **options)
+    return fed, fl.run(method, fed, **settings), fl.run(m.FedAvg(), fed, **settings)
+
+
+def test_flux_is_fedavg_until_it_clusters_and_then_parts():
+    fed, late, fedavg = flux_runs(latest=4, rise=0.0)
+    assert np.array_equal(final(late), final(fedavg))
+    fed, parted, _ = flux_runs(latest=2, n_clusters=2)
+    test = parted.history.query("split == 'test'")["accuracy"].tolist()
+    assert test[:3] == fedavg.history.query("split == 'test'")["accuracy"].tolist()[:3]
+    assert parted.labels_at[2].tolist() == [0] * 4
+    assert np.array_equal(parted.labels, fed.clusters)
+    # two numbers of everybody in rounds 1 to 3, then descriptors of 11 x 2 x 3 numbers
+    P = parted.theta.shape[1]
+    up = parted.history.query("split == 'test'")["bytes_up"].diff().tolist()[1:]
+    assert up == [16 * (P + 2)] * 2 + [16 * (P + 2 + 66), 16 * P]
+    _, one, _ = flux_runs(latest=2, n_clusters=1)
+    assert np.array_equal(final(one), final(fedavg))
+
+
+def test_flux_clusters_once_a_rise_is_small_but_not_before_three_rounds():
+    method = m.FLUX(latest=100)
+    state = begun(method, 2)
+    for accuracy, due in (
+        ([0.1, 0.2], False),
+        ([0.1, 0.11, 0.3], True),
+        ([0.1, 0.2, 0.3, 0.4], False),
+        ([0.1, 0.2, 0.3, 0.31], True),
+    ):
+        asked = []
+        method._clustered = lambda state, *_, asked=asked: asked.append(1) or state
+        engine = SimpleNamespace(train=lambda *_: None)
+        known = replace(state, accuracy=np.array(accuracy))
+        method.train(known, np.arange(2), len(accuracy) + 1, engine)
+        assert bool(asked) == due
+
+
+def test_flux_places_a_newcomer_by_its_inputs_alone():
+    """Clients 0 and 1 have small values, 2 and 3 large ones, and all both classes."""
+    owner = np.repeat(FOUR, 100)
+    x = np.random.default_rng(0).random((400, 6)) * (1 + 4 * (owner > 1)[:, None])
+    options = {"val_fraction": 0.2, "test_fraction": 0.2}
+    fed = fl.Federation.from_arrays(x, np.arange(400) % 2, owner, **options)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    method = m.FLUX(n_components=3, latest=0, n_clusters=2)
+    state = method.start(fed, net, Context(0))
+    assert method.place(state, net, fed.client(3)[0]) == 0  # nobody is anywhere yet
+    with fl.training.make_engine(fed, net, fl.training.TrainSpec(), "serial") as engine:
+        state = method.observe(state, FOUR, 1, engine)
+        state, trained = method.train(state, FOUR, 1, engine)
+    state = method.collect(state, FOUR, trained.theta, 1)
+    assert state.labels.tolist() == [0, 0, 1, 1]
+    placed = [method.place(state, net, fed.client(i, "test")[0]) for i in FOUR]
+    assert placed == [0, 0, 1, 1]
+    parts = {split: getattr(fed, split) for split in ("train", "val", "test")}
+    joined = {split: [*own, own[2], own[0]] for split, own in parts.items()}
+    six = replace(fed, owners=None, **joined)
+    state = method.changed(state, six, net, None, Context(0))
+    assert state.labels.tolist() == [0, 0, 1, 1, 1, 0]
+    assert state.weights.tolist() == six.sizes.tolist()
+
+
 def test_what_cannot_work_is_refused():
     fed = two_clusters(4)
     refused("threshold or n_clusters", m.FLHC)
@@ -211,3 +413,10 @@ def test_what_cannot_work_is_refused():
         np.random.default_rng(0).random((20, 4)), np.arange(20) % 2, np.zeros(20, int)
     )
     refused("at least 2 clients", fl.run, m.FLHC(1), lonely, **QUICK)
+    refused("validation samples", fl.run, m.FLUX(), fed, **QUICK)
+    refused("must be a clusterer such as", m.FedCollab, fl.FCR())
+    single = [np.ones((1, 2)), np.ones((3, 2))]
+    refused("Client 0 has one sample", fl.FedCollab().fit, single)
+    refused(
+        "one class for every sample", fl.FedCollab().fit, [np.ones((3, 2))] * 2, [[0]]
+    )

@@ -14,12 +14,14 @@ from .centroids import PCAKMeans
 from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
 from .fcr import FCR
+from .fedcollab import FedCollab
 from .pacfl import PACFL
 
 CLUSTERERS: dict[str, type[ClientClusterer]] = {
     "EMDClustering": EMDClustering,
     "EigenRelevance": EigenRelevance,
     "FCR": FCR,
+    "FedCollab": FedCollab,
     "MeanImage": MeanImage,
     "PACFL": PACFL,
     "PCAKMeans": PCAKMeans,
@@ -32,6 +34,7 @@ __all__ = [
     "ClientClusterer",
     "EMDClustering",
     "EigenRelevance",
+    "FedCollab",
     "MeanImage",
     "PCAKMeans",
     "build",

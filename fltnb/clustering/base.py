@@ -109,9 +109,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """Cluster the clients by ``X``, M arrays (n_i, d).
 
         These are embeddings, features or pixels, as the class says. ``y``: what
-        ``sketches`` takes besides, classes (MergeGain, PACFL) or validation samples
-        (EMDClustering), or nothing. FltnbError names the client: options or arrays that
-        cannot work.
+        ``sketches`` takes besides, classes (of a ``labelled`` clusterer) or validation
+        samples (EMDClustering), or nothing. FltnbError names the client: options or
+        arrays that cannot work.
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])

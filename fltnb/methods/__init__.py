@@ -14,6 +14,7 @@ from .baselines import (
     CFL,
     CFLGP,
     FLHC,
+    FLUX,
     IFCA,
     CFLGPAsRun,
     CLoVE,
@@ -23,6 +24,7 @@ from .baselines import (
     FedClust,
     FedClustAsRun,
     FedCluster,
+    FedCollab,
     FedEM,
     FedEMAsRun,
     FedPer,
@@ -34,6 +36,7 @@ from .baselines import (
     FedSoftAsRun,
     FlexCFL,
     FlexCFLAsRun,
+    FLUXAsRun,
     HypoCluster,
     PFedGraph,
     PFedGraphAsRun,
@@ -112,6 +115,8 @@ _WRITTEN = (
     CLoVE,
     FedPer,
     FLHC,
+    FedCollab,
+    FLUX,
 )
 _RUN = (
     FedAvgAsRun,
@@ -137,6 +142,7 @@ _RUN = (
     FedSGDAsRun,
     RobustTKMAsRun,
     CLoVEAsRun,
+    FLUXAsRun,
 )
 METHODS = {cls.__name__: cls for cls in _WRITTEN}
 """Class name -> method, following the papers' texts."""

@@ -9,6 +9,7 @@ from .clove import CLoVE, CLoVEAsRun
 from .fedce import FedCE, FedCEAsRun
 from .fedclust import FedClust, FedClustAsRun
 from .fedcluster import FedCluster
+from .fedcollab import FedCollab
 from .fedem import FedEM, FedEMAsRun
 from .fedper import FedPer
 from .fedrc import FedRC, FedRCAsRun
@@ -16,6 +17,7 @@ from .fedsac import FedSaC, FedSaCAsRun
 from .fedsoft import FedSoft, FedSoftAsRun
 from .flexcfl import FlexCFL, FlexCFLAsRun
 from .flhc import FLHC
+from .flux import FLUX, FLUXAsRun
 from .hypocluster import HypoCluster
 from .ifca import IFCA
 from .pfedgraph import PFedGraph, PFedGraphAsRun
@@ -25,15 +27,18 @@ __all__ = [
     "CFL",
     "CFLGP",
     "FLHC",
+    "FLUX",
     "IFCA",
     "CFLGPAsRun",
     "CLoVE",
     "CLoVEAsRun",
+    "FLUXAsRun",
     "FedCE",
     "FedCEAsRun",
     "FedClust",
     "FedClustAsRun",
     "FedCluster",
+    "FedCollab",
     "FedEM",
     "FedEMAsRun",
     "FedPer",

@@ -1,0 +1,305 @@
+"""FedCollab: coalitions by how far apart clients' data are and how much they hold.
+
+Bao et al., ICML 2023 (arXiv 2306.06508). Written from the authors' code
+(baowenxuan/FedCollab), not checked against the paper.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.spatial.distance import squareform
+from scipy.special import expit
+
+from ..errors import FltnbError
+from ..randomness import stream
+from ..settings import Count, Natural, NonNegative, Positive
+from .base import ClientClusterer, Sketch
+
+DEAL, PAIR, ORDERS = 26, 27, 28  # keys of the draws
+EVERY = 10  # rounds between two looks at the validation samples
+PATIENCE = 10  # looks without a gain after which a pair stops
+LEAST = 1e-12  # gain of a move
+
+Part = tuple[np.ndarray, np.ndarray]  # a client's training and validation rows
+
+
+class FedCollab(ClientClusterer):
+    r"""Cluster clients so that the sum of two errors is least: few data, other data.
+
+    **Distance.** Every pair of clients trains a network to tell whose sample (x, y) it
+    sees: one hidden layer of ReLU, SGD, in each round the mean of one step at either
+    client. ``distance_`` is the largest sum of both validation accuracies, less 1,
+    that was met (0: nobody can tell). Each client trains on half as many samples as the
+    smallest client holds, and validates on its others. That maximum is biased upwards,
+    much so with few samples.
+
+    **Coalitions.** With n_j samples of client j, n_B of coalition B and d the distance,
+    the mean over clients of
+
+    .. math:: e_i = c / \sqrt{n_B} + \sum_{j \in B} (n_j / n_B)\, d_{ij}
+
+    is made small: everybody begins alone; clients are visited in a random order and
+    move to the coalition of least cost, an empty one too, while that gains; the best of
+    several orders is kept. So the number of clusters follows from c: 0 leaves everybody
+    alone, a large one puts all together.
+
+    Parameters
+    ----------
+    c : float
+        What few samples cost; 10 or 8 in the authors' runs (the default of their
+        solver's script is 1).
+    rounds : int
+        Most rounds of a pair. It looks at validation samples every 10, and stops after
+        10 looks without a gain.
+    lr : float, step size
+    batch_size : int
+        Samples of either client in a step, drawn anew each time.
+    hidden : int, units of the hidden layer
+    n_orders : int, random orders of visits
+    random_state : int, seed
+    n_jobs : int or None, processes over clients; no influence on the result
+
+    Attributes
+    ----------
+    cost_ : float, mean of e_i that was reached
+    sent_, received_ : ndarray (M,)
+        Networks of all rounds and pairs, which is most of the method's price; the
+        distances, and the number of samples.
+    linkage_ : average linkage of the distances, for pictures only
+    """
+
+    c: NonNegative = 10.0
+    rounds: Count = 2000
+    lr: Positive = 0.01
+    batch_size: Count = 32
+    hidden: Count = 200
+    n_orders: Count = 100
+    random_state: Natural = 0
+    n_jobs: int | None = None
+
+    content = "samples"
+    labelled = True
+    per_task = 1
+
+    def _check_size(self, size: int, client: int) -> None:
+        if size < 2:
+            raise FltnbError(
+                f"Client {client} has one sample, and FedCollab needs 2, one to learn "
+                "and one to test: leave the client out."
+            )
+
+    def sketches(
+        self,
+        X: Sequence[np.ndarray],
+        y: Sequence[np.ndarray] | None = None,
+        first: int = 0,
+    ) -> list[Sketch]:
+        """Rows of the distance, which pairs find together, and numbers of samples.
+
+        Of samples (n_i, d) and classes (n_i,); without classes all are of one.
+        ``_moved`` counts the numbers of the networks that a client sends.
+        """
+        sizes = [len(x) for x in X]
+        if y is None:
+            y = [np.zeros(n, dtype=np.int64) for n in sizes]
+        classes = [np.asarray(one) for one in y]
+        if [one.shape for one in classes] != [(n,) for n in sizes]:
+            raise FltnbError(
+                "FedCollab needs one class for every sample of every client: y must be "
+                "as long as X."
+            )
+        n_classes = 1 + int(max(one.max() for one in classes))
+        parts = []
+        for client, (x, own) in enumerate(zip(X, classes, strict=True), first):
+            rng = stream(self.random_state, "method", DEAL, client)
+            rows = pair_inputs(x, own, n_classes)[rng.permutation(len(x))]
+            parts.append((rows[: min(sizes) // 2], rows[min(sizes) // 2 :]))
+
+        rows = self._each("towards", [(parts, n_classes)] * len(X), first)
+        found = np.stack(rows)
+        found += found.transpose(1, 0, 2)  # each pair was computed once
+        width = parts[0][0].shape[1]
+        network = (width + 1) * self.hidden + 1
+        moved = found[:, :, 1].sum(axis=1) * network
+        return [
+            {
+                "divergence": row[:, 0],
+                "samples": np.array([size]),
+                "_moved": np.array([numbers], dtype=np.int64),
+            }
+            for row, size, numbers in zip(found, sizes, moved, strict=True)
+        ]
+
+    def towards(self, parts: Sequence[Part], n_classes: int, client: int) -> np.ndarray:
+        """Divergence from each later client, and its rounds (M, 2); 0 elsewhere."""
+        out = np.zeros((len(parts), 2))
+        for other in range(client + 1, len(parts)):
+            rng = stream(self.random_state, "method", PAIR, client, other)
+            width = parts[client][0].shape[1]
+            network = Discriminator(width, n_classes, self.hidden, rng)
+            pair = parts[client], parts[other]
+            out[other] = self._divergence(network, *pair, rng)
+        return out
+
+    def _divergence(
+        self,
+        network: "Discriminator",
+        left: Part,
+        right: Part,
+        rng: np.random.Generator,
+    ) -> tuple[float, int]:
+        """Train one pair's network; return the divergence and the rounds it took."""
+        best = 0.0
+        idle = 0
+        for round in range(1, self.rounds + 1):
+            batches = [
+                train[rng.permutation(len(train))[: self.batch_size]]
+                for train, _ in (left, right)
+            ]
+            network.step(*batches, self.lr)
+            if round % EVERY and round < self.rounds:
+                continue
+            told = network.accuracy(left[1], right[1])
+            idle = 0 if told > best else idle + 1
+            best = max(best, told)
+            if idle == PATIENCE:
+                break
+        return best, round
+
+    def _relate(self, sketches, answers) -> None:
+        distance = np.stack([sketch["divergence"] for sketch in sketches])
+        sizes = np.concatenate([sketch["samples"] for sketch in sketches])
+        moved = np.concatenate([sketch["_moved"] for sketch in sketches])
+        self.sent_ += moved
+        self.received_ += moved
+        rng = stream(self.random_state, "method", ORDERS)
+        labels, self.cost_ = coalitions(distance, sizes, self.c, self.n_orders, rng)
+        tree = scipy_linkage(squareform(distance, checks=False), "average")
+        self._keep(distance, tree, labels)
+
+
+def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
+    """Rows ``[x, 1, 2 nu onehot(y), 2]``, with nu = C / sqrt(C - 1).
+
+    In the original a layer of x and twice a layer of nu onehot(y) are added, each with
+    a bias; as the two constants are their biases' inputs, this is one layer.
+    """
+    known = n_classes / np.sqrt(n_classes - 1) if n_classes > 1 else 0.0
+    onehot = classes[:, None] == np.arange(n_classes)
+    one = np.ones((len(x), 1))
+    return np.hstack([x, one, 2 * known * onehot, 2 * one]).astype(np.float32)
+
+
+class Discriminator:
+    """A network with one hidden layer that tells two clients' rows apart.
+
+    ``W`` (width, hidden) and ``w`` (hidden + 1,), the last of which is a bias. They
+    begin uniform in plus and minus one over the root of their inputs' number, the
+    sample's values and the classes each for themselves.
+    """
+
+    def __init__(
+        self, width: int, n_classes: int, hidden: int, rng: np.random.Generator
+    ) -> None:
+        inputs = np.repeat(
+            [width - n_classes - 2, n_classes], [width - n_classes - 1, n_classes + 1]
+        )
+        first = rng.uniform(-1, 1, (width, hidden)) / np.sqrt(inputs)[:, None]
+        last = rng.uniform(-1, 1, hidden + 1) / np.sqrt(hidden)
+        self.W = first.astype(np.float32)
+        self.w = last.astype(np.float32)
+
+    def _outputs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        hidden = np.maximum(rows @ self.W, 0)
+        return hidden, hidden @ self.w[:-1] + self.w[-1]
+
+    def step(self, left: np.ndarray, right: np.ndarray, lr: float) -> None:
+        """Descend the mean of both clients' mean logistic losses, by one step."""
+        rows = np.vstack([left, right])
+        truth = np.repeat([0, 1], [len(left), len(right)])
+        share = np.repeat([0.5 / len(left), 0.5 / len(right)], [len(left), len(right)])
+        hidden, output = self._outputs(rows)
+        error = ((expit(output) - truth) * share).astype(np.float32)
+        below = np.outer(error, self.w[:-1]) * (hidden > 0)
+        self.w[:-1] -= lr * (error @ hidden)
+        self.w[-1] -= lr * error.sum()
+        self.W -= lr * (rows.T @ below)
+
+    def accuracy(self, left: np.ndarray, right: np.ndarray) -> float:
+        """Both clients' shares of rows that are told right, less 1."""
+        wrong = (self._outputs(left)[1] >= 0).mean()
+        return float((self._outputs(right)[1] >= 0).mean() - wrong)
+
+
+def mean_cost(
+    labels: np.ndarray, distance: np.ndarray, sizes: np.ndarray, c: float
+) -> float:
+    """Mean of e_i over all clients, for coalitions (M,)."""
+    share = (labels[:, None] == labels) * sizes
+    total = share.sum(axis=1)
+    return float((c / np.sqrt(total) + (share * distance).sum(axis=1) / total).mean())
+
+
+def coalitions(
+    distance: np.ndarray,
+    sizes: np.ndarray,
+    c: float,
+    n_orders: int,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, float]:
+    """Coalitions (M,) of least mean cost among those that random orders lead to.
+
+    Returns these and their cost.
+    """
+    best = np.arange(len(sizes))
+    lowest = mean_cost(best, distance, sizes, c)
+    for _ in range(n_orders):
+        found = _settled(distance, sizes, c, rng.permutation(len(sizes)))
+        cost = mean_cost(found, distance, sizes, c)
+        if cost < lowest - LEAST:
+            best = found
+            lowest = cost
+    return best, lowest
+
+
+def _settled(
+    distance: np.ndarray, sizes: np.ndarray, c: float, order: np.ndarray
+) -> np.ndarray:
+    """Coalitions in which no single client's move gains, visiting in this order."""
+    M = len(sizes)
+    labels = np.arange(M)
+    members = np.ones(M)
+    samples = sizes.astype(np.float64)
+    spread = np.zeros(M)  # sum of n_j d_ij over both i and j of a coalition
+    weighted = distance * sizes
+    both_ways = weighted + weighted.T
+
+    moved = True
+    while moved:
+        moved = False
+        for i in order:
+            at = labels[i]
+            near = np.bincount(labels, both_ways[i], M)
+            members[at] -= 1
+            samples[at] -= sizes[i]
+            spread[at] -= near[at]
+            joined = _costs(members + 1, samples + sizes[i], spread + near, c)
+            added = joined - _costs(members, samples, spread, c)
+            to = int(added.argmin())
+            if added[to] > added[at] - LEAST:
+                to = at
+            moved = moved or to != at
+            labels[i] = to
+            members[to] += 1
+            samples[to] += sizes[i]
+            spread[to] += near[to]
+    return labels
+
+
+def _costs(
+    members: np.ndarray, samples: np.ndarray, spread: np.ndarray, c: float
+) -> np.ndarray:
+    """Sum e_i over the members of every coalition; an empty one costs 0."""
+    total = np.maximum(samples, 1)
+    return members * c / np.sqrt(total) + spread / total

@@ -1,0 +1,276 @@
+"""FLUX: clusters by descriptors of what the joint model sees in each client's data.
+
+Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305). Written from the authors' code
+(dariofenoglio98/FLUX), not checked against the paper.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+
+from ...clustering.cuts import relabel
+from ...clustering.pacfl import singular_vectors
+from ...randomness import integer, stream
+from ...settings import Count, Natural, Share
+from ..base import Context, HardMethod
+from ..graph import GraphMethod
+from ..modelspace import cluster_means, kmeans
+from ..ownmodels import penultimate
+from ..samples import Split
+from ..state import State, one_cluster
+
+RISE = 0.06  # of accuracy in a round, below which training counts as settled
+SETTLED = 3  # rounds before which it does not
+POINTS = 200  # random points of which the axes are
+SPREAD = 1.02  # their range, in largest values met
+ABSENT = -1.0  # stands for a class that a client does not have
+
+
+@dataclass(eq=False, kw_only=True)
+class FLUXState(State):
+    """And what descriptors are made and compared with.
+
+    ``accuracy`` (rounds so far,) of the joint model; ``largest`` feature met;
+    ``watched``: whether participants reported both in this round; ``sent`` (2,):
+    scalars moved up and down for the clustering. Once clusters are there: ``joint``
+    (P,), the model that described; ``low, high`` (2,), the ranges of means and
+    deviations over all samples; ``centers`` (C, 2 l), these two scaled.
+    """
+
+    accuracy: np.ndarray
+    largest: np.ndarray
+    watched: np.ndarray
+    sent: np.ndarray
+    joint: np.ndarray | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    centers: np.ndarray | None = None
+
+
+@dataclass(eq=False, repr=False)
+class FLUX(HardMethod):
+    """FedAvg, one clustering by descriptors, then FedAvg inside the clusters.
+
+    Once the joint model has settled (a round's mean accuracy rose by less than 0.06,
+    not before three rounds), every client, absent ones too, sends mean and standard
+    deviation of what the model it just received sees: of all samples and of those of
+    each class, along a few axes that everybody can draw. The server scales each of
+    these blocks to [0, 1] by one range and links clients that are as near as the elbow
+    of the distances to nearest neighbours says: DBSCAN with 2 samples, noise alone.
+
+    A newcomer needs no classes: it gets the cluster whose mean descriptor of all
+    samples is nearest to its own under the model that described.
+
+    What is seen is the input of the last layer; in the original the last convolution
+    of a LeNet. A third party says that the text sends covariances; the code sends
+    deviations, as here. A class that a client lacks counts as -1 before scaling, so
+    which classes there are matters most.
+
+    Parameters
+    ----------
+    n_clusters : int, optional
+        k-means with so many clusters instead ("FLUX-prior").
+    n_components : int, optional
+        l, axes; None: as many as there are classes.
+    latest : int
+        Round after which clusters are formed in any case. The original has 80 % of all
+        rounds, mostly 8 of 10.
+    rise : float
+        The least rise of accuracy, a share, while training is under way.
+    split : {"val", "train"}
+        What the joint model is tested on.
+    """
+
+    state_type = FLUXState
+    name = "flux"
+
+    n_clusters: Count | None = field(default=None, kw_only=True)
+    n_components: Count | None = field(default=10, kw_only=True)
+    latest: Natural = field(default=8, kw_only=True)
+    rise: Share = field(default=RISE, kw_only=True)
+    split: Split = field(default="val", kw_only=True)
+
+    def start(self, fed, model, context: Context) -> State:
+        """One model, one cluster."""
+        return one_cluster(
+            FLUXState,
+            fed,
+            model.init(context.seed),
+            accuracy=np.empty(0),
+            largest=np.array(0.0),
+            watched=np.array(False),
+            sent=np.zeros(2, dtype=np.int64),
+        )
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants test the joint model, until there are clusters."""
+        if state.centers is not None:
+            return replace(state, watched=np.array(False))
+        found = engine.evaluate(
+            state.models, np.zeros_like(clients), clients, self.split
+        )
+        accuracy = state.accuracy
+        if round > 1:
+            mean = (found.correct / found.total).mean()
+            accuracy = np.append(accuracy, mean)
+        largest = float(state.largest)
+        for client in clients:
+            inputs, _ = engine.fed.client(client, self.split)
+            seen = penultimate(engine.model, state.models[0], inputs)
+            largest = max(largest, float(seen.max()))
+        return replace(
+            state,
+            accuracy=accuracy,
+            largest=np.array(largest),
+            watched=np.array(True),
+        )
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """Form the clusters, once training has settled, and train."""
+        settled = len(state.accuracy) >= SETTLED and (
+            np.diff(state.accuracy).min() < self.rise
+        )
+        if state.centers is None and (settled or round > self.latest):
+            state = self._clustered(state, round, engine, len(clients))
+        return super().train(state, clients, round, engine)
+
+    def _clustered(self, state: State, round: int, engine, n_present: int) -> State:
+        """Describe all clients by the joint model, and cluster them."""
+        joint = state.models[0]
+        fed = engine.fed
+        own = []
+        for client in range(fed.n_clients):
+            inputs, classes = fed.client(client)
+            seen = self._seen(engine.model, joint, float(state.largest), inputs)
+            own.append(descriptor(seen, classes, fed.n_classes))
+        blocks = np.stack(own)  # (M, 2 (U + 1), l)
+
+        low = blocks.min(axis=(0, 2))
+        high = blocks.max(axis=(0, 2))
+        scaled = _scaled(blocks, low, high)
+        points = scaled.reshape(len(scaled), -1)
+        seed = integer(engine.spec.seed, "method", round)
+        labels = linked(points)
+        if self.n_clusters is not None:
+            labels = relabel(kmeans(points, self.n_clusters, seed))
+
+        whole = scaled[:, :2].reshape(len(scaled), -1)
+        centers = np.stack([whole[labels == k].mean(axis=0) for k in np.unique(labels)])
+        up = blocks.size
+        down = (len(labels) - n_present) * len(joint) + len(labels)
+        return replace(
+            state,
+            models=np.repeat(state.models, len(centers), axis=0),
+            row=labels,
+            labels=labels,
+            joint=joint,
+            low=low[:2],
+            high=high[:2],
+            centers=centers,
+            sent=np.array([up, down]),
+        )
+
+    def _seen(
+        self, model, joint: np.ndarray, largest: float, inputs: np.ndarray
+    ) -> np.ndarray:
+        """Coordinates (n, l) of what a model sees of inputs."""
+        features = penultimate(model, joint, inputs)
+        n_axes = self.n_components or model.n_classes
+        middle, directions = axes(features.shape[1], n_axes, largest)
+        return (features - middle) @ directions
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average inside the clusters, by samples."""
+        weights = state.weights[clients]
+        models = cluster_means(state.row[clients], weights, theta, state.models)
+        return replace(state, models=models)
+
+    def place(self, state: State, model, inputs: np.ndarray) -> int:
+        """Cluster of a client that has not trained, by its inputs (n, C, H, W)."""
+        if state.centers is None:
+            return 0
+        seen = self._seen(model, state.joint, float(state.largest), inputs)
+        blocks = np.stack([seen.mean(axis=0), seen.std(axis=0)])
+        whole = _scaled(blocks[None], state.low, state.high).reshape(1, -1)
+        return int(cdist(whole, state.centers).argmin())
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Place newcomers by their inputs alone; everybody else stays."""
+        newcomers = range(len(state.row), fed.n_clients)
+        placed = [self.place(state, model, fed.client(i)[0]) for i in newcomers]
+        row = np.append(state.row, np.array(placed, dtype=np.int64))
+        weights = np.asarray(fed.sizes, dtype=np.float64)
+        return replace(state, row=row, labels=row, weights=weights)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model each way, and two numbers up until there are clusters."""
+        return n_parameters, n_parameters + 2 * int(state.watched)
+
+    setup_bytes = GraphMethod.setup_bytes
+
+
+def axes(width: int, n: int, largest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return middle (d,) and leading directions (d, n) of random features.
+
+    They are uniform between 0 and the largest value met: the same for everybody, and
+    independent of the data but for that value.
+    """
+    points = stream(1, "method").random((POINTS, width)) * SPREAD * (largest or 1.0)
+    middle = points.mean(axis=0)
+    return middle, singular_vectors(points - middle, n)
+
+
+def descriptor(seen: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
+    """Means and deviations (2 (U + 1), l) of all samples (n, l), then of each class."""
+    parts = [seen] + [seen[classes == c] for c in range(n_classes)]
+    out = np.full((len(parts), 2, seen.shape[1]), ABSENT)
+    for k, part in enumerate(parts):
+        if len(part):
+            out[k] = part.mean(axis=0), part.std(axis=0)
+    return out.reshape(-1, seen.shape[1])
+
+
+def _scaled(blocks: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Blocks (M, b, l) in units of their ranges (b,), from 0; 0 where there is none."""
+    length = (high - low)[:, None]
+    out = np.zeros_like(blocks)
+    return np.divide(blocks - low[:, None], length, out=out, where=length > 0)
+
+
+def elbow(values: np.ndarray) -> float:
+    """Return the sorted value that lies farthest below the chord of the first and last.
+
+    Examples
+    --------
+    >>> elbow(np.array([1, 1, 199, 1, 1, 1]))
+    1.0
+    """
+    ordered = np.sort(values)
+    chord = np.linspace(ordered[0], ordered[-1], len(ordered))
+    return float(ordered[np.argmax(chord - ordered)])
+
+
+def linked(points: np.ndarray) -> np.ndarray:
+    """Clusters (M,) of points that are linked by steps up to the elbow.
+
+    DBSCAN with two samples, noise alone. Equal points are one cluster, and so are two.
+    """
+    if len(points) == 1:
+        return np.zeros(1, dtype=np.int64)
+    distance = cdist(points, points)
+    np.fill_diagonal(distance, np.inf)
+    reach = elbow(distance.min(axis=1))
+    return relabel(connected_components(distance <= reach)[1])
+
+
+@dataclass(eq=False, repr=False)
+class FLUXAsRun(FLUX):
+    """FLUX in its code: as many axes as there are classes."""
+
+    n_components: Count | None = field(default=None, kw_only=True)
