@@ -178,7 +178,7 @@ class Run:
         """
         return self._network().filled(self.theta[self.row(owner, cluster)])
 
-    def scores(
+    def outputs(
         self,
         samples: Any,
         owner: str | int | None = None,
@@ -222,7 +222,7 @@ class Run:
         FltnbError
             As :meth:`row`; or the samples have another shape, type or other columns.
         """
-        return self.reader.answers(self.scores(samples, owner, cluster))
+        return self.reader.answers(self.outputs(samples, owner, cluster))
 
     def _network(self) -> Model:
         if self.model is None or self.reader is None:

@@ -52,8 +52,8 @@ def test_a_run_comes_back_from_its_folder_with_the_same_numbers(
     assert again.labels_at.keys() == clustered.labels_at.keys()
     x = digits.images[:30]
     for owner in range(6):
-        scores = clustered.scores(x, owner)
-        np.testing.assert_array_equal(again.scores(x, owner), scores)
+        scores = clustered.outputs(x, owner)
+        np.testing.assert_array_equal(again.outputs(x, owner), scores)
         np.testing.assert_array_equal(again.predict(x, owner), scores.argmax(axis=1))
 
 
@@ -78,7 +78,7 @@ def test_a_module_is_plain_torch_and_works_where_there_is_no_fltnb(own, tmp_path
     torch.export.save(exported, tmp_path / "model.pt2")
     torch.jit.trace(module, inputs).save(tmp_path / "model.pt")
     np.save(tmp_path / "x.npy", inputs.numpy())
-    np.save(tmp_path / "wanted.npy", own.scores(x, 1))
+    np.save(tmp_path / "wanted.npy", own.outputs(x, 1))
     code = """
 import sys
 sys.modules["fltnb"] = None
@@ -104,7 +104,7 @@ def test_an_own_network_is_given_again_and_must_be_the_same(own, digits, tmp_pat
     folder = own.save(tmp_path / "run")
     again = fl.Run.load(folder, model=own_network)
     x = digits.images[:9]
-    np.testing.assert_array_equal(again.scores(x, 2), own.scores(x, 2))
+    np.testing.assert_array_equal(again.outputs(x, 2), own.outputs(x, 2))
     refused("has a network of its own, own_network: give it", fl.Run.load, folder)
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     refused("is not the network of the run", fl.Run.load, folder, model=other)
