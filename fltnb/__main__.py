@@ -8,6 +8,9 @@ import sys
 
 from .errors import FltnbError
 
+ONE = "number or name, for example 01 or 01_scenario1"
+"""What a notebook is called."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return the exit status.
@@ -30,15 +33,16 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         # The event loop's remarks on what was under way would bury the sentence.
         logging.disable()
-        print(
-            "Stopped: what was computed is kept, and the same command goes on from "
-            "there.",
-            file=sys.stderr,
-        )
+        kept = "what was computed is kept, and the same command goes on from there"
+        print(f"Stopped: {kept}.", file=sys.stderr)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the parser; the option ``command`` is the function of a command, or None.
+
+    Such a function takes the options and returns an exit status, or None for 0.
+    """
     parser = argparse.ArgumentParser(
         "python -m fltnb", description="The command line of fltnb."
     )
@@ -50,10 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=function)
         return sub
 
-    one = "number or name, for example 01 or 01_scenario1"
     text = "Run one notebook with papermill and keep its executed copy."
     sub = command(_notebook, "notebook", text)
-    sub.add_argument("name", help=one)
+    sub.add_argument("name", help=ONE)
     _add_profile(sub)
     _add_running(sub)
 
@@ -65,18 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--check", action="store_true", help=text)
 
     text = "Compute what a notebook asks for, without Jupyter, into its ledger."
-    sub = command(_compute, "compute", text)
-    sub.add_argument("name", help=f"{one}, or all")
-    text = "parameters of notebooks/profiles/PROFILE (default: as they stand)"
-    sub.add_argument("--profile", default="", help=text)
-    sub.add_argument("--table", default="", help="one printed table only, such as T1")
-    text = "show what is missing and what it takes here; compute nothing"
-    sub.add_argument("--plan", action="store_true", help=text)
-    text = "best value a minute first, and stop in time: 150m, 2.5h"
-    sub.add_argument("--budget", metavar="TIME", help=text)
-    text = "experiments at a time (default: 1)"
-    sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
-    _add_running(sub)
+    _add_computing(command(_compute, "compute", text))
 
     text = "Add the ledgers of another machine's results/ folder to these."
     command(_merge, "merge", text).add_argument("folder")
@@ -90,17 +82,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_computing(parser: argparse.ArgumentParser) -> None:
+    """Add what is computed, how much of it, and how many at a time."""
+    parser.add_argument("name", help=f"{ONE}, or all")
+    text = "parameters of notebooks/profiles/PROFILE (default: as they stand)"
+    parser.add_argument("--profile", default="", help=text)
+    text = "one printed table only, such as T1"
+    parser.add_argument("--table", default="", help=text)
+    text = "show what is missing and what it takes here; compute nothing"
+    parser.add_argument("--plan", action="store_true", help=text)
+    text = "best value a minute first, and stop in time: 150m, 2.5h"
+    parser.add_argument("--budget", metavar="TIME", help=text)
+    text = "experiments at a time (default: 1)"
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    _add_running(parser)
+
+
 def _add_profile(parser: argparse.ArgumentParser) -> None:
+    """Add the profile whose executed notebooks are meant."""
     parser.add_argument("--profile", default="demo", help="demo (default) or paper")
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
+    """Add what all commands that compute take."""
     parser.add_argument("--fresh", action="store_true", help="ignore stored results")
     text = "send the runs to this Dask scheduler (docs/cluster.md)"
     parser.add_argument("--dask", metavar="ADDRESS", help=text)
 
 
 def _notebook(options: argparse.Namespace) -> int:
+    """Run one notebook; say where its copy and its log are."""
     from . import paths, runner
     from .notebook.grids import notebook_file
 
@@ -117,34 +128,39 @@ def _notebook(options: argparse.Namespace) -> int:
         print(f"{name}: done in {took}", flush=True)
         return 0
     where = report["output"].relative_to(paths.ROOT)
-    print(
-        f"{name}: FAILED after {took}; see {where}\n    {report['error']}", flush=True
-    )
+    print(f"{name}: FAILED after {took}; see {where}", flush=True)
+    print(f"    {report['error']}", flush=True)
     return 1
 
 
 def _status(options: argparse.Namespace) -> int:
+    """Print how notebooks stand, all or those named."""
     from tabulate import tabulate
 
     from . import runner
     from .notebook.grids import notebook_file
 
-    wanted = {notebook_file(name).stem for name in options.names}
-    rows = []
-    for row in runner.status(options.profile):
-        if not wanted or row["notebook"] in wanted:
-            rows.append(row)
+    wanted = [notebook_file(name).stem for name in options.names]
     table = []
-    for row in rows:
-        took = "" if row["wall_s"] is None else duration(row["wall_s"])
-        finished = (row["finished"] or "")[:16].replace("T", " ")
-        table.append((row["notebook"], row["state"], took, finished, row["note"]))
+    all_done = True
+    for row in runner.status(options.profile):
+        name = row["notebook"]
+        if wanted and name not in wanted:
+            continue
+        took = ""
+        if row["wall_s"] is not None:
+            took = duration(row["wall_s"])
+        finished = row["finished"] or ""
+        minute = finished[:16].replace("T", " ")
+        table.append((name, row["state"], took, minute, row["note"]))
+        all_done = all_done and row["state"] == "done"
     head = ("notebook", "state", "wall time", "finished (UTC)", "note")
     print(tabulate(table, head, "plain", disable_numparse=True))
-    return int(options.check and any(row["state"] != "done" for row in rows))
+    return 1 if options.check and not all_done else 0
 
 
 def _compute(options: argparse.Namespace) -> None:
+    """Plan or compute what one notebook, or all, ask for."""
     from .experiments import plan
     from .notebook import grids
 
@@ -157,12 +173,16 @@ def _compute(options: argparse.Namespace) -> None:
     names = [options.name]
     if options.name == "all":
         names = grids.with_experiments()
+
     for name in names:
         _compute_one(name, options, seconds)
 
 
 def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) -> None:
-    """Plan or compute one notebook, within so many seconds if there is a budget."""
+    """Plan or compute one notebook.
+
+    ``seconds``: the budget, None without one.
+    """
     from .notebook import compute
 
     rows = compute.asked(name, options.profile, options.table)
@@ -172,6 +192,7 @@ def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) 
         where = "the ledger" if keep else "the local store"
         print(f"Notebook {name}: {count} experiments are in {where}.")
         return
+
     planned = compute.missing(rows, options.fresh)
     _tell(name, len({row.experiment.id for row in rows}), planned)
     if options.plan and options.name != "all":
@@ -184,7 +205,10 @@ def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) 
 
 
 def _tell(name: str, total: int, planned: list) -> None:
-    """Say how many experiments are there, and what the others take."""
+    """Say how many experiments are there, and what the others take.
+
+    ``total``: how many there are in all; ``planned``: those that are missing.
+    """
     known = [one.seconds for one in planned if one.seconds is not None]
     unknown = len(planned) - len(known)
     there = total - len(planned)
@@ -197,6 +221,7 @@ def _tell(name: str, total: int, planned: list) -> None:
 
 
 def _merge(options: argparse.Namespace) -> None:
+    """Add another machine's ledgers to these, a line for each."""
     from .experiments import merge_folder
 
     for line in merge_folder(options.folder):
@@ -204,12 +229,14 @@ def _merge(options: argparse.Namespace) -> None:
 
 
 def _counts(options: argparse.Namespace) -> None:
+    """Print how printed numbers were tested."""
     from . import papers
 
     print(papers.counts().to_csv(index=False), end="")
 
 
 def _report(options: argparse.Namespace) -> None:
+    """Write the report."""
     from . import papers
 
     papers.report.write()
@@ -217,7 +244,10 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _use_dask(address: str | None) -> None:
-    """Let this process and its kernels send their runs to a scheduler."""
+    """Let this process and its kernels send their runs to a scheduler.
+
+    ``address``: None for that of the environment, if any. FltnbError: nobody answers.
+    """
     from .experiments import machines
 
     if address is not None:
@@ -227,6 +257,7 @@ def _use_dask(address: str | None) -> None:
 
 
 def _workers(options: argparse.Namespace) -> None:
+    """Print a line for each worker of a Dask scheduler."""
     from .experiments import machines
 
     client = machines.connect(options.address)
@@ -239,6 +270,7 @@ def _workers(options: argparse.Namespace) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    """Print what this machine has and lacks."""
     from . import doctor
 
     return doctor.show()

@@ -25,10 +25,20 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
     Parameters
     ----------
     W : array (R, n)
-        Rows are non-negative and sum to 1, else FltnbError.
+        Rows are non-negative and sum to 1.
     theta : arrays (n_1, P), (n_2, P), ...
+        With n_1 + n_2 + ... = n.
     dtype : optional
         Of the result; by default that of the models.
+
+    Returns
+    -------
+    array (R, P)
+
+    Raises
+    ------
+    FltnbError
+        W has another shape, a negative weight, or a row of another sum.
     """
     W = np.asarray(W, dtype=np.float64)
     given = sum(len(own) for own in theta)
@@ -55,42 +65,79 @@ def _sums_to_one(W: np.ndarray) -> bool:
 
 
 def _groups(W: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows and models that share weights, and their part of W."""
+    """Take W apart where rows have no model in common.
+
+    Rows and models are the nodes of a graph, weights above 0 its links.
+
+    Returns
+    -------
+    list of (array (r,), array (m,), array (r, m))
+        For each connected part its rows, its models, and their weights.
+    """
     links = csr_array(W)
-    n, part = connected_components(block_array([[None, links], [links.T, None]]))
+    graph = block_array([[None, links], [links.T, None]])
+    count, part = connected_components(graph)
+    part_of_row = part[: len(W)]
+    part_of_model = part[len(W) :]
     groups = []
-    for own in range(n):
-        rows = np.flatnonzero(part[: len(W)] == own)
-        members = np.flatnonzero(part[len(W) :] == own)
+    for own in range(count):
+        rows = np.flatnonzero(part_of_row == own)
+        members = np.flatnonzero(part_of_model == own)
         groups.append((rows, members, W[np.ix_(rows, members)]))
     return groups
 
 
 def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.ndarray:
-    """Weighted mean of ``theta`` (n, P) for each row of ``share`` (K, n).
+    """Return the weighted mean of the models of each group.
 
-    A row without weight keeps its model of ``models`` (K, P).
+    Parameters
+    ----------
+    share : array (K, n)
+        How much each model counts in each group, such as its samples.
+    theta : array (n, P)
+    models : array (K, P)
+        What groups keep in which nothing counts.
+
+    Returns
+    -------
+    array (K, P)
+        Of the type of ``models``.
     """
     total = share.sum(axis=1)
     filled = total > 0
+    W = share[filled] / total[filled, None]
     out = models.copy()
-    out[filled] = mix(share[filled] / total[filled, None], theta, dtype=models.dtype)
+    out[filled] = mix(W, theta, dtype=models.dtype)
     return out
 
 
 def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows (R, M) of a client graph, and which of them each client has (M,).
+    """Return the distinct rows of a client graph.
 
-    The rows are uint8 where the graph is of zeros and ones.
+    Parameters
+    ----------
+    adjacency : array (M, M)
+
+    Returns
+    -------
+    array (R, M)
+        The rows, uint8 where the graph is of zeros and ones.
+    array (M,)
+        Which of them each client has.
     """
     adjacency = np.asarray(adjacency)
-    if adjacency.dtype.kind != "f" or np.isin(adjacency, (0, 1)).all():
+    is_float = adjacency.dtype.kind == "f"
+    if not is_float or np.isin(adjacency, (0, 1)).all():
         adjacency = adjacency.astype(np.uint8)
     relation, row = np.unique(adjacency, axis=0, return_inverse=True)
     return relation, row.reshape(-1).astype(np.int64)
 
 
 def graph_key(rule: str, relation: np.ndarray, row: np.ndarray) -> str:
-    """Name a client graph (:func:`distinct_rows`) and the rule of its averages."""
-    what = repr((rule, relation.shape, relation.dtype.str)).encode()
-    return sha256(what + relation.tobytes() + row.tobytes()).hexdigest()
+    """Name a client graph and the rule of its averages by 64 hexadecimal digits.
+
+    ``relation`` (R, M), ``row`` (M,): of :func:`distinct_rows`.
+    """
+    what = repr((rule, relation.shape, relation.dtype.str))
+    content = what.encode() + relation.tobytes() + row.tobytes()
+    return sha256(content).hexdigest()

@@ -7,14 +7,18 @@ from importlib import metadata
 
 from . import __version__, paths
 
-LITTLE_DISK = 5  # GB
+LITTLE_DISK = 5
+"""Free GB that real data sets and results want."""
 OLDEST_PYTHON = (3, 11)
 
 
 def show() -> int:
     """Print a line per topic and what to mend.
 
-    Returns the exit status: 1 where something is missing that is needed.
+    Returns
+    -------
+    int
+        The exit status: 1 where something is missing that is needed.
     """
     system = f"{platform.system()} {platform.machine()}"
     rows = {
@@ -41,7 +45,7 @@ def show() -> int:
             f"real data sets and results want {LITTLE_DISK} GB."
         )
 
-    width = max(map(len, rows))
+    width = max(len(name) for name in rows)
     for name, text in rows.items():
         print(f"{name:<{width}}  {text}")
     print()
@@ -50,13 +54,17 @@ def show() -> int:
 
 
 def _devices() -> dict[str, str]:
-    """Name what can compute, and whether in bfloat16."""
+    """Name what can compute, and whether in bfloat16.
+
+    Rows ``processor`` and ``gpu``.
+    """
     import torch
 
     from .provenance import environment
     from .training import has_bfloat16
 
     def bfloat16(device: str) -> str:
+        """Say whether a device computes in bfloat16 without emulating it."""
         if has_bfloat16(device):
             return "bfloat16"
         return "no bfloat16: leave precision at float32"
@@ -71,7 +79,11 @@ def _devices() -> dict[str, str]:
 
 
 def _data() -> dict[str, str]:
-    """List sets that can be read now, that come by download, that a person gets."""
+    """List the data sets.
+
+    Those that can be read now, those that come by download, and those that a person
+    gets from their authors.
+    """
     from .data.prepared import NAMES, SOURCES
 
     folders = paths.data()
@@ -100,7 +112,11 @@ def _data() -> dict[str, str]:
 def _packages() -> tuple[dict[str, str], str]:
     """Compare what is installed with what the package asks for.
 
-    Returns rows, and a sentence where something lacks.
+    Returns
+    -------
+    (dict, str)
+        Rows, and a sentence where something lacks that is needed. What only an extra
+        asks for may lack.
     """
     try:
         # packaging comes with what is needed, so without it the set-up was not done
@@ -108,11 +124,11 @@ def _packages() -> tuple[dict[str, str], str]:
 
         asked = [Requirement(text) for text in metadata.requires("fltnb") or ()]
     except (ImportError, metadata.PackageNotFoundError):
-        fault = (
+        why = (
             f"This Python ({sys.executable}) has no fltnb installed: in a clone use "
             ".venv/bin/python (any `make` command sets it up), else install the wheel."
         )
-        return {"packages": "unknown"}, fault
+        return {"packages": "unknown"}, why
 
     lacking = {"": []}
     for one in asked:
@@ -124,11 +140,13 @@ def _packages() -> tuple[dict[str, str], str]:
             lacking[extra].append(fault)
 
     needed = lacking.pop("")
-    count = sum(one.marker is None for one in asked)
     extras = []
     for name, lack in lacking.items():
-        state = f"without {', '.join(lack)}" if lack else "there"
+        state = "there"
+        if lack:
+            state = f"without {', '.join(lack)}"
         extras.append(f"{name} ({state})")
+    count = sum(one.marker is None for one in asked)
     rows = {
         "packages": f"{count - len(needed)} of {count} that are needed",
         "extras": ", ".join(extras),
@@ -142,7 +160,10 @@ def _packages() -> tuple[dict[str, str], str]:
 
 
 def _fault(requirement) -> str:
-    """Name a requirement that is absent or of another version, else nothing."""
+    """Name a requirement that is absent or of another version, else nothing.
+
+    ``requirement``: of the package ``packaging``.
+    """
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:

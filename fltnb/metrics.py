@@ -16,10 +16,22 @@ from .errors import FltnbError
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
-    """Accuracy of every client, percent (M,); NaN without samples.
+    """Accuracy of every client in percent.
 
-    ``correct``, ``total``: each client's right predictions and samples (M,).
-    FltnbError: the shapes differ, or a count is impossible.
+    Parameters
+    ----------
+    correct, total : array (M,)
+        Each client's right predictions, and its samples.
+
+    Returns
+    -------
+    array (M,)
+        NaN without samples.
+
+    Raises
+    ------
+    FltnbError
+        The shapes differ, or a count is impossible.
 
     Examples
     --------

@@ -58,7 +58,8 @@ def data() -> list[Path]:
 def remove_left_over(path: Path) -> None:
     """Remove the temporary files of a path whose writers are dead.
 
-    Of another machine's, those that are a day old.
+    Of another machine's, those that are a day old. Their names end with the writer's
+    machine and process: :func:`write_atomically`.
     """
     here = f".{path.name}.{platform.node()}."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
@@ -87,9 +88,23 @@ def write_text(path: Path | str, text: str) -> Path:
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
     """Write a file so that readers see the old one or the whole new one, never half.
 
-    ``write`` gets a binary file open for writing. The folder is made if need be, and
-    what killed writers of the same path left is removed. FltnbError: the disk is full
-    or the folder cannot be written; an old file is untouched.
+    The folder is made if need be, and what killed writers of the same path left is
+    removed.
+
+    Parameters
+    ----------
+    path : Path or str
+    write : callable
+        Gets a binary file open for writing.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    FltnbError
+        The disk is full or the folder cannot be written; an old file is untouched.
     """
     path = Path(path)
     temporary = None

@@ -77,6 +77,7 @@ def _hardware() -> str:
 
 
 def _commit() -> str:
+    """Name the commit, and whether the package has changed since; or the release."""
     # an installed wheel: a repository around it is somebody else's
     if paths.ROOT != paths.HOME:
         return f"release {__version__}"
@@ -89,6 +90,7 @@ def _commit() -> str:
 
 
 def _git(*arguments: str) -> str:
+    """Return what git says in the project's folder."""
     said = subprocess.check_output(
         ["git", *arguments],
         cwd=paths.ROOT,

@@ -30,7 +30,8 @@ PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 
 def names() -> list[str]:
     """Return the names of all notebooks, in order."""
-    return sorted(file.stem for file in (paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    files = (paths.ROOT / "notebooks").glob("[0-9]*.ipynb")
+    return sorted(file.stem for file in files)
 
 
 def run_notebook(
@@ -41,21 +42,34 @@ def run_notebook(
 ) -> dict[str, Any]:
     """Run one notebook from top to bottom in a kernel of its own.
 
-    Returns a dict: ``status`` ("done" or "failed"), ``wall_s`` (seconds), ``error`` (a
-    failure's last sentence), ``output`` (path of the executed copy), ``log`` (of what
-    its cells printed). A failing cell is reported, not raised; the cells before it keep
-    their outputs. FltnbError: unknown notebook or profile; found before anything runs.
+    A failing cell is reported, not raised; the cells before it keep their outputs.
 
     Parameters
     ----------
-    name : str, name of the notebook, without its ending
+    name : str
+        Name of the notebook, without its ending.
     profile : {"demo", "paper"}
-    fresh : bool, compute again what the store already has
-    announce : callable, optional, called with the log's path before the kernel starts
+    fresh : bool
+        Compute again what the store already has.
+    announce : callable, optional
+        Called with the log's path before the kernel starts.
+
+    Returns
+    -------
+    dict
+        ``status`` ("done" or "failed"), ``wall_s`` (seconds), ``error`` (a failure's
+        last sentence), ``output`` (path of the executed copy), ``log`` (of what its
+        cells printed).
+
+    Raises
+    ------
+    FltnbError
+        Unknown notebook or profile; found before anything runs.
     """
-    source = paths.ROOT / "notebooks" / f"{choose(name, names(), 'notebook')}.ipynb"
+    choose(name, names(), "notebook")
     choose(profile, PROFILES, "profile")
 
+    source = paths.ROOT / "notebooks" / f"{name}.ipynb"
     output = paths.results(profile) / "notebooks" / f"{name}.ipynb"
     done = _stamp(name, profile).with_suffix(".done")
     stamp = {"notebook": sources_hash(source), "code": provenance.code_digest()}
@@ -75,18 +89,18 @@ def run_notebook(
         "wall_s": round(time.monotonic() - start, 1),
         "error": error,
     }
-    _write(
-        name,
-        profile,
-        {**how, "finished": datetime.now(UTC).isoformat(timespec="seconds"), **stamp},
-    )
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    _write(name, profile, how | {"finished": finished} | stamp)
     if not error:
         done.touch()
     return how | {"output": output, "log": log}
 
 
 def _execute(source: Path, output: Path, profile: str, log) -> str:
-    """Run the notebook; return the last sentence of its error, or nothing."""
+    """Run the notebook; return the last sentence of its error, or nothing.
+
+    ``log``: a text file, open for writing, that gets what cells print.
+    """
     import papermill
 
     error = ""
@@ -146,15 +160,18 @@ def _without_times(output: Path) -> None:
 def sources_hash(source: Path) -> str:
     """Return the SHA-256 of a notebook's cells as written, without their outputs."""
     cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
-    text = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
-    return hashlib.sha256(json.dumps(text).encode()).hexdigest()
+    written = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
+    text = json.dumps(written)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _stamp(name: str, profile: str) -> Path:
+    """Return the file that says how the last run of a notebook went."""
     return paths.results(profile) / "stamps" / f"{name}.json"
 
 
 def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
+    """Write how a run goes, or went."""
     text = json.dumps(stamp, indent=1, default=repr) + "\n"
     paths.write_text(_stamp(name, profile), text)
 
@@ -162,17 +179,34 @@ def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
 def status(profile: str = "demo") -> list[dict[str, Any]]:
     """Tell how every notebook stands in a profile, in order.
 
-    Each dict has ``notebook``, ``state``, ``wall_s`` (or None), ``finished`` (UTC,
-    ISO 8601, or None) and ``note`` (the error). States: ``done``; ``stale`` (done, but
-    the notebook or the code has changed since); ``failed``; ``running``; ``stopped``
-    (was running and is no more); ``not run``. FltnbError: unknown profile.
+    Parameters
+    ----------
+    profile : {"demo", "paper"}
+
+    Returns
+    -------
+    list of dict
+        ``notebook``, ``state``, ``wall_s`` (or None), ``finished`` (UTC, ISO 8601, or
+        None) and ``note`` (the error). States: ``done``; ``stale`` (done, but the
+        notebook or the code has changed since); ``failed``; ``running``; ``stopped``
+        (was running and is no more); ``not run``.
+
+    Raises
+    ------
+    FltnbError
+        Unknown profile.
     """
     choose(profile, PROFILES, "profile")
     code = provenance.code_digest()
     rows = []
     for name in names():
-        row = {"notebook": name, "state": "not run"}
-        row |= {"wall_s": None, "finished": None, "note": ""}
+        row = {
+            "notebook": name,
+            "state": "not run",
+            "wall_s": None,
+            "finished": None,
+            "note": "",
+        }
         # no stamp, or a damaged one: running again mends it
         with suppress(OSError, ValueError, KeyError, TypeError):
             stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
