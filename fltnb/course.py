@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from . import metrics
 from .errors import FltnbError
 from .federations import Federation
 from .federations.own import integers
@@ -25,6 +24,7 @@ from .record import (
     clients_table,
     confusion,
     history_row,
+    scores_of,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class Course:
     done : Progress
         How far the run is.
     accuracy : dict
-        Split -> accuracy (M,) at the last evaluation, percent.
+        Split -> accuracy (M,) at the last evaluation, percent; R2 of numbers to
+        predict.
     fed : Federation
         The clients that are there now, with the data they hold now.
     engine : Engine
@@ -111,6 +112,11 @@ class Course:
                 )
         if self.settings["dtype"] == "float64":
             done.state = done.state.mapped(_as_float64)
+
+    @property
+    def values(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self.fed.targets == "values"
 
     def enter(self, round: int) -> None:
         """Let the federation change, if it does before this round."""
@@ -173,8 +179,8 @@ class Course:
         done.history = [row for row in done.history if row["round"] != done.round]
         for split in splits:
             result = self.method.evaluate(done.state, self.engine, split)
-            self.accuracy[split] = metrics.accuracy(result.correct, result.total)
-            row = history_row(self.federation, done.round, split, result)
+            self.accuracy[split] = scores_of(self.fed, split, result)
+            row = history_row(self.federation, self.fed, done.round, split, result)
             done.history.append(row | spent)
         labels = self.method.labels(done.state)
         if labels is not None:
@@ -189,7 +195,7 @@ class Course:
         theta, rows = self.method.serve(done.state)
         labels = self.method.labels(done.state)
         counts = None
-        if self.method.tests_served:
+        if self.method.tests_served and not self.values:
             device = str(self.engine.device)
             counts = confusion(self.net, theta, rows, self.fed, device=device)
         if not stopped and not np.isfinite(theta[np.unique(rows)]).all():

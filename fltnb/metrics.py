@@ -100,6 +100,100 @@ def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
     }
 
 
+def spread(values: ArrayLike) -> float:
+    """Sum of squared distances from the mean, of some numbers to predict."""
+    values = np.asarray(values, dtype=np.float64)
+    return float(((values - values.mean()) ** 2).sum()) if values.size else 0.0
+
+
+def r2(squared: ArrayLike, spreads: ArrayLike) -> np.ndarray:
+    """R2 of every client (M,): 1 - squared error / spread, at most 1.
+
+    As scikit-learn's ``r2_score``; NaN where a client's numbers are all equal.
+    ``squared``: summed squared errors (M,); ``spreads`` (M,) of :func:`spread`.
+    """
+    squared = np.asarray(squared, dtype=np.float64)
+    spreads = np.asarray(spreads, dtype=np.float64)
+    share = np.full(squared.shape, np.nan)
+    return 1 - np.divide(squared, spreads, out=share, where=spreads > 0)
+
+
+def r2_summary(
+    squared: ArrayLike, spreads: ArrayLike, total: ArrayLike, pooled: float
+) -> dict[str, float]:
+    """Return ``r2, r2_pooled, r2_worst, rmse`` of one evaluation.
+
+    Mean and worst of the clients; of all samples together, whose spread is ``pooled``;
+    and the root of their mean squared error. ``total`` (M,): samples of each client.
+    """
+    values = r2(squared, spreads)
+    everything = float(np.sum(squared))
+    return {
+        "r2": mean_accuracy(values),
+        "r2_pooled": float(r2([everything], [pooled])[0]),
+        "r2_worst": worst(values),
+        "rmse": (everything / max(int(np.sum(total)), 1)) ** 0.5,
+    }
+
+
+def predicted(outputs: np.ndarray) -> np.ndarray:
+    """Return the classes (n,) that outputs (n, K) say; of one output, its sign."""
+    if outputs.shape[1] == 1:
+        return (outputs[:, 0] > 0).astype(np.int64)
+    return outputs.argmax(axis=1)
+
+
+def class_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+    """Return ``accuracy, f1`` (percent) and ``auc`` of outputs for some samples.
+
+    By scikit-learn, as :meth:`fltnb.record.Run.evaluate` says; NaN where it is not
+    defined. ``targets``: classes (n,); ``outputs`` (n, K), one output for two classes.
+    """
+    from sklearn.metrics import accuracy_score, f1_score
+
+    if not len(targets):
+        return dict.fromkeys(("accuracy", "f1", "auc"), float("nan"))
+    found = predicted(outputs)
+    average = "binary" if outputs.shape[1] <= 2 else "macro"
+    f1 = f1_score(targets, found, average=average, zero_division=0.0)
+    return {
+        "accuracy": 100 * float(accuracy_score(targets, found)),
+        "f1": 100 * float(f1),
+        "auc": _auc(targets, outputs),
+    }
+
+
+def _auc(targets: np.ndarray, outputs: np.ndarray) -> float:
+    """Area under the ROC curve; of several classes, the mean over one against all."""
+    from scipy.special import softmax
+    from sklearn.metrics import roc_auc_score
+
+    if outputs.shape[1] == 1:
+        certainty = {1: outputs[:, 0]}
+    elif outputs.shape[1] == 2:
+        certainty = {1: outputs[:, 1] - outputs[:, 0]}
+    else:
+        certainty = dict(enumerate(softmax(outputs, axis=1).T))
+    areas = []
+    for label, shares in certainty.items():
+        truth = targets == label
+        if truth.any() and not truth.all():
+            areas.append(roc_auc_score(truth, shares))
+    return float(np.mean(areas)) if areas else float("nan")
+
+
+def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+    """Return ``r2, rmse`` of outputs (n, 1) for numbers (n,), by scikit-learn."""
+    from sklearn.metrics import r2_score, root_mean_squared_error
+
+    scores = {"r2": float("nan"), "rmse": float("nan")}
+    if len(targets):
+        scores["rmse"] = float(root_mean_squared_error(targets, outputs[:, 0]))
+    if spread(targets) > 0:
+        scores["r2"] = float(r2_score(targets, outputs[:, 0]))
+    return scores
+
+
 def binomial_error(accuracy_percent: float, n: int) -> float:
     r"""Error that FLT prints beside an accuracy p: :math:`100\sqrt{p (1 - p) / n}`.
 

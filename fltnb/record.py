@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +15,7 @@ from . import metrics, saved
 from .errors import FltnbError, choose
 from .federations import SPLITS, Federation
 from .federations.own import some
-from .federations.phases import GROUPS, ChangingFederation
+from .federations.phases import GROUPS, ChangingFederation, phases
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,10 +40,12 @@ class Run:
         ``bytes_up, bytes_down`` (sent so far, all clients); for a federation that
         changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
         accuracy_joined`` (NaN while there are none). Split "probe", at the end only:
-        the second test set, if any.
+        the second test set, if any. Where numbers are predicted, ``r2`` (mean over
+        clients), ``r2_pooled`` (of all samples together), ``r2_worst`` and ``rmse``
+        take the place of the accuracies.
     clients : DataFrame
         At the last round: ``client, cluster, true_cluster, samples, train, test,
-        probe`` (percent).
+        probe`` (percent, or R2).
     labels : array (M,), optional
         Final cluster of each client.
     theta, rows : arrays (K, P), (M,)
@@ -59,7 +61,7 @@ class Run:
         without clusters.
     confusion : int64 array (M, C, C), optional
         :func:`confusion` of test samples at the end; None if ``not
-        method.tests_served``.
+        method.tests_served``, and where numbers are predicted.
     model : Model, optional
         The network of which ``theta`` holds the weights.
     reader : Reader, optional
@@ -94,16 +96,74 @@ class Run:
     @property
     def accuracy(self) -> float:
         """Mean test accuracy over clients at the last round, percent."""
-        return float(self.history.query("split == 'test'")["accuracy"].iloc[-1])
+        return self._last("accuracy")
+
+    @property
+    def r2(self) -> float:
+        """Mean R2 over clients at the last round, where numbers are predicted."""
+        return self._last("r2")
+
+    def _last(self, name: str) -> float:
+        tested = self.history.query("split == 'test'")
+        if name not in tested:
+            other = "r2" if "r2" in tested else "accuracy"
+            raise FltnbError(f"This run has no {name}: it has run.{other}.")
+        return float(tested[name].iloc[-1])
+
+    def evaluate(self, fed: Federation, split: str = "test") -> pd.DataFrame:
+        """Score the final models by scikit-learn, client by client and all together.
+
+        Returns one row for each client, by name, and a last one, "pooled", of all
+        samples together. Columns: ``samples``; ``accuracy`` and ``f1`` (percent; the
+        mean over the classes that occur, of two classes that of class 1) and ``auc``
+        (0.5 for chance; of more than two classes the mean over one class against the
+        rest). Where numbers are predicted: ``r2`` and ``rmse``. What cannot be computed
+        is NaN, such as the AUC of a client with one class.
+
+        Parameters
+        ----------
+        fed : Federation
+            That of the run.
+        split : {"train", "val", "test", "probe"}
+
+        Raises
+        ------
+        FltnbError
+            The federation does not fit.
+        """
+        network = self._network()
+        fed = phases(fed)[-1].fed
+        parts = getattr(fed, choose(split, SPLITS, "split"))
+        score = metrics.class_scores
+        if fed.targets == "values":
+            score = metrics.value_scores
+        none = np.empty((0, network.n_classes))
+        rows = [{"samples": 0} | score(fed.labels[:0], none)] * fed.n_clients
+        seen = [none] * fed.n_clients
+        for clients, outputs in served(network, self.theta, self.rows, fed, split):
+            targets = fed.labels[parts[clients[0]]]
+            row = {"samples": len(targets)} | score(targets, outputs)
+            for client in clients:
+                rows[client] = row
+                seen[client] = outputs
+
+        targets = fed.labels[np.concatenate(parts)]
+        row = {"samples": len(targets)} | score(targets, np.concatenate(seen))
+        names = [*fed.names, "pooled"]
+        return pd.DataFrame([*rows, row], index=pd.Index(names, name="client"))
 
     def __repr__(self) -> str:
         name = self.settings.get("method", {}).get("name", "?")
         clusters = ""
         if self.labels is not None:
             clusters = f", {len(np.unique(self.labels))} clusters"
+        if "r2" in self.history:
+            score = f"R2 {self.r2:.3f}"
+        else:
+            score = f"accuracy {self.accuracy:.2f} %"
         return (
             f"Run({name}, {self.history['round'].max()} rounds{clusters}, "
-            f"test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
+            f"test {score}, {self.seconds:.1f} s)"
         )
 
     def row(self, owner: str | int | None = None, cluster: int | None = None) -> int:
@@ -305,25 +365,46 @@ class Progress:
 
 
 def history_row(
-    federation: Federation, round: int, split: str, result: Evaluation
+    federation: Federation, fed: Federation, round: int, split: str, result: Evaluation
 ) -> dict[str, Any]:
-    """Return the row of :attr:`Run.history`, without time and traffic."""
+    """Return the row of :attr:`Run.history`, without time and traffic.
+
+    ``fed``: the clients that are there now, of a ``federation`` that may change.
+    """
     row = {"round": round, "split": split}
-    row |= metrics.summary(result.correct, result.total)
+    score = "accuracy"
+    if fed.targets == "values":
+        score = "r2"
+        everything = fed.labels[np.concatenate(getattr(fed, split))]
+        pooled = metrics.spread(everything)
+        spreads = _spreads(fed, split)
+        row |= metrics.r2_summary(result.squared, spreads, result.total, pooled)
+    else:
+        row |= metrics.summary(result.correct, result.total)
     if isinstance(federation, ChangingFederation):
-        accuracy = metrics.accuracy(result.correct, result.total)
-        groups = federation.groups[: len(accuracy)]
+        each = scores_of(fed, split, result)
+        groups = federation.groups[: len(each)]
         for name in GROUPS:
-            mean = metrics.mean_accuracy(accuracy[groups == name])
-            row[f"accuracy_{name}"] = mean
+            row[f"{score}_{name}"] = metrics.mean_accuracy(each[groups == name])
     row["loss"] = float(np.mean(result.loss[result.total > 0]))
     return row
+
+
+def scores_of(fed: Federation, split: str, result: Evaluation) -> np.ndarray:
+    """Return every client's accuracy (M,), percent; R2 of numbers to predict."""
+    if fed.targets == "values":
+        return metrics.r2(result.squared, _spreads(fed, split))
+    return metrics.accuracy(result.correct, result.total)
+
+
+def _spreads(fed: Federation, split: str) -> list[float]:
+    return [metrics.spread(fed.labels[index]) for index in getattr(fed, split)]
 
 
 def clients_table(
     fed: Federation, labels: np.ndarray | None, accuracy: dict[str, np.ndarray]
 ) -> pd.DataFrame:
-    """Return :attr:`Run.clients`; ``accuracy``: of each split, percent (M,)."""
+    """Return :attr:`Run.clients`; ``accuracy``: of each split (M,), or R2."""
     columns = {
         "client": np.arange(fed.n_clients),
         **({} if fed.owners is None else {"name": fed.names}),
@@ -351,6 +432,28 @@ def confusion(
     by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. What does not fit
     raises :class:`fltnb.FltnbError`.
     """
+    C = max(model.n_classes, fed.n_classes)
+    counts = np.zeros((fed.n_clients, C, C), dtype=np.int64)
+    for clients, outputs in served(model, theta, rows, fed, split, device):
+        truth = fed.labels[getattr(fed, split)[clients[0]]]
+        count = np.zeros((C, C), dtype=np.int64)
+        np.add.at(count, (truth, metrics.predicted(outputs)), 1)
+        counts[clients] = count
+    return counts
+
+
+def served(
+    model: Model,
+    theta: np.ndarray,
+    rows: Sequence[int],
+    fed: Federation,
+    split: str,
+    device: str = "cpu",
+) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Yield clients that share a model and samples, and its outputs (n, K) for these.
+
+    Clients without samples are left out. Arguments as for :func:`confusion`.
+    """
     from .methods.samples import outputs
     from .training import TrainSpec
     from .training.evaluation import same_sets
@@ -361,13 +464,10 @@ def confusion(
     engine = SerialEngine(fed, model, spec, device)
     theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
 
-    # clients that share a model and a test set share the predictions
-    pairs = list(zip(rows, same_sets(parts), strict=True))
-    C = model.n_classes
-    counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
-    for (row, client), count in counts.items():
-        index = parts[client]
-        if len(index):
-            logits = outputs(engine, model.predict, theta[[row]], index)[0]
-            np.add.at(count, (fed.labels[index], logits.argmax(1)), 1)
-    return np.stack([counts[pair] for pair in pairs])
+    members: dict[tuple[int, int], list[int]] = {}
+    for client, pair in enumerate(zip(rows, same_sets(parts), strict=True)):
+        members.setdefault(pair, []).append(client)
+    for (row, first), clients in members.items():
+        if len(parts[first]):
+            found = outputs(engine, model.predict, theta[[row]], parts[first])
+            yield clients, found[0]

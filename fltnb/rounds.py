@@ -8,7 +8,7 @@ ends with the same bits as one that was never disturbed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
@@ -70,6 +70,8 @@ def run(  # noqa: PLR0913
     n_jobs: int | None = None,
     watch: Callable[[int, dict, np.ndarray | None, np.ndarray], None] | None = None,
     initial: Run | np.ndarray | None = None,
+    loss: Any = "cross_entropy",
+    class_weights: Sequence[float] | None = None,
 ) -> Run:
     """Run a federated method on a federation.
 
@@ -109,6 +111,13 @@ def run(  # noqa: PLR0913
         Weights to start from in place of drawn ones: those of a run with one model, or
         rows as in ``Run.theta``. A method that starts from several models takes them in
         order.
+    loss : {"cross_entropy", "binary", "squared_error"} or function
+        What local training minimises (:mod:`fltnb.training.losses`). "binary" is for
+        two classes and a network with one output, "squared_error" for federations of
+        numbers; R2 takes the place of accuracy there. A function ``loss(outputs,
+        targets)`` returns the loss of each sample, or the mean.
+    class_weights : sequence of K numbers, optional
+        Factors on the training losses of each class's samples.
 
     Raises
     ------
@@ -120,16 +129,18 @@ def run(  # noqa: PLR0913
     """
     given = dict(locals())  # the arguments: nothing else has been assigned yet
     from . import training
+    from .training import losses
 
     numbers = plain({name: given[name] for name in NUMBERS})
-    spec, net = check(method, fed, model, **numbers)
+    more = {"loss": loss, "class_weights": class_weights}
+    spec, net = check(method, fed, model, **numbers, **more)
     settings = {
         "method": method.settings(),
         "federation": fed.settings,
         "data": fed.fingerprint(),
         "model": model if isinstance(model, str) else net.settings(spec.seed),
     }
-    settings = plain(settings) | numbers
+    settings = plain(settings) | numbers | losses.settings(spec)
     if initial is not None:
         weights = _weights(initial, net)
         net = net.started(weights)
@@ -154,6 +165,7 @@ def run(  # noqa: PLR0913
 # arguments of `run` that decide no numbers, or do so in a way of their own
 _NOT = {"method", "fed", "model", "device", "backend", "n_workers", "checkpoint"}
 _NOT |= {"cache", "progress", "n_jobs", "watch", "initial"}
+_NOT |= {"loss", "class_weights"}
 NUMBERS = {
     name: one.default
     for name, one in inspect.signature(run).parameters.items()
@@ -217,7 +229,12 @@ def _loop(
         if round % eval_every == 0 or round == rounds:
             course.evaluate(final=round == rounds)
             mean = metrics.mean_accuracy(course.accuracy["test"])
-            bar.set_postfix_str(f"test accuracy {mean:.1f} %", refresh=False)
+            shown = (
+                f"test R2 {mean:.3f}"
+                if course.values
+                else f"test accuracy {mean:.1f} %"
+            )
+            bar.set_postfix_str(shown, refresh=False)
         if watch:
             watch(round, done.state, trained.theta, course.accuracy.get("test"))
         if round < rounds:
@@ -245,13 +262,14 @@ def check(
 ) -> tuple[TrainSpec, Model]:
     """Refuse what cannot run, before anything is computed.
 
-    ``numbers``: arguments, of :data:`NUMBERS`, as for :func:`run`. Returns local
+    ``numbers``: arguments of :data:`NUMBERS`, ``loss`` and ``class_weights``, as for
+    :func:`run`. Returns local
     training, and the network shaped by the federation's data. A setting that is out of
     range or of the wrong type raises :class:`fltnb.FltnbError`, as do method, model and
     federation that do not go together.
     """
     from . import models
-    from .training import TrainSpec
+    from .training import TrainSpec, losses
 
     if not isinstance(method, Method):
         name = method.__name__ if isinstance(method, type) else "FedAvg"
@@ -274,8 +292,9 @@ def check(
     spec = TrainSpec(**training | own)
 
     _check_phases(method, fed, full["rounds"])
-    net = models.shaped(model, fed)
-    method.check_model(net)
+    losses.check(fed, spec)
+    net = models.shaped(model, fed, losses.n_outputs(fed, spec.loss))
+    method.check_model(net, spec)
     for phase in phases(fed):
         method.check(phase.fed)
         net.check(phase.fed, spec.batch_size)

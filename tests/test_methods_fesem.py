@@ -125,24 +125,15 @@ def quadratic(targets, sizes, monkeypatch, **options):
 
     monkeypatch.setattr("torch.nn.functional.cross_entropy", loss)
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    fed = SimpleNamespace(
-        n_clients=len(sizes),
-        sizes=np.array(sizes),
+    held = [np.flatnonzero(owner == i) for i in range(len(sizes))]
+    fed = fl.Federation(
+        images=np.zeros((len(owner), 1)),
         labels=owner,
-        train=[np.flatnonzero(owner == i) for i in range(len(sizes))],
-        inputs=lambda index: np.zeros((len(index), 1), dtype=np.float32),
+        train=held,
+        test=held,
+        n_classes=len(sizes),
     )
-    model = SimpleNamespace(
-        **{
-            "dropout": [],
-            "layers": ("any",),
-            "n_parameters": 2,
-            "large": True,
-            "build": Constant,
-        },
-        init=lambda seed: np.array([5.0, -5.0]),
-        unflatten=lambda theta: [torch.as_tensor(theta)],
-    )
+    model = models.shaped(Constant(), fed, n_outputs=2)
     return SimpleNamespace(
         fed=fed,
         model=model,
@@ -156,7 +147,7 @@ class Constant(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.theta = torch.nn.Parameter(torch.zeros(2))
+        self.theta = torch.nn.Parameter(torch.tensor([5.0, -5.0]))
 
     def forward(self, x):
         return self.theta.expand(len(x), 2)
@@ -227,7 +218,7 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
             once - 0.1 * (engine.gradient(once, i) + g - own[i] + 0.7 * (once - start))
             for i in range(4)
         ]
-        engine.shift = dict(enumerate(g - own))
+        engine.trainer.shift = dict(enumerate(g - own))
         found = engine.train(start[None], [0] * 4, range(4), 1).theta
     assert np.allclose(found, expected, rtol=0, atol=1e-12)
     assert np.allclose(

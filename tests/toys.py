@@ -119,8 +119,9 @@ def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1,
     )
     P = len(theta0)
     counts = {"n_parameters": P, "n_trainable": P, "n_statistics": 0, "n_classes": 0}
+    last = slice(P - head, P)
     model = SimpleNamespace(
-        **counts, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index
+        **counts, head=last, head_weight=last, init=lambda seed, index=0: theta0 + index
     )
     state = method.start(
         SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[], **fed),

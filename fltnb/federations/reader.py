@@ -8,6 +8,7 @@ import numpy as np
 
 from ..arrays import as_array
 from ..errors import FltnbError
+from ..metrics import predicted
 from . import preprocessing
 from .pixels import Layout, Scale, as_samples, to_inputs
 
@@ -90,14 +91,14 @@ class Reader:
         return to_inputs(rows, self.mean, self.std)
 
     def answers(self, scores: np.ndarray) -> np.ndarray:
-        """Return what a model's scores (n, K) say, (n,).
+        """Return what a model's scores (n, K), one for two classes, say, (n,).
 
         Classes by name, or by number where they have no names; numbers float32 where
         numbers are predicted.
         """
         if self.targets == "values":
             return scores[:, 0]
-        classes = scores.argmax(axis=1)
+        classes = predicted(scores)
         if self.class_names == tuple(map(str, range(len(self.class_names)))):
             return classes
         return np.array(self.class_names, dtype=object)[classes]

@@ -24,7 +24,7 @@ from .state import State
 
 if TYPE_CHECKING:
     from ..models import Model
-    from ..training import Engine, Evaluation, Trained
+    from ..training import Engine, Evaluation, Trained, TrainSpec
     from .graph import ClientGraph
 
 Rule = Literal["participants", "last_local", "last_aggregate"]
@@ -99,6 +99,8 @@ class Method(_OldOptions):
         Whether it needs the list of layers that only the papers' networks have.
     headed : bool
         Whether it looks at last layers, or at what they see.
+    softmax : bool
+        Whether it needs class probabilities, and so cross entropy.
     """
 
     state_type: ClassVar[type[State]] = State
@@ -107,6 +109,7 @@ class Method(_OldOptions):
     tests_served = True
     layered = False
     headed = False
+    softmax = False
     models_down = 1
     models_up = 1
 
@@ -161,8 +164,13 @@ class Method(_OldOptions):
             other = ", or take as_written" if own else ""
             check_validation(fed, type(self).__name__.removesuffix("AsRun"), other)
 
-    def check_model(self, model: "Model") -> None:
-        """Refuse a network without what the method looks at."""
+    def check_model(self, model: "Model", spec: "TrainSpec") -> None:
+        """Refuse a network or a loss without what the method looks at."""
+        if self.softmax and spec.loss != "cross_entropy":
+            raise FltnbError(
+                f"{self.name} works with class probabilities: take "
+                "loss='cross_entropy', or another method."
+            )
         if self.layered and not model.layers:
             raise FltnbError(
                 f"{self.name} needs a network of fltnb.models.NAMES, not "

@@ -92,7 +92,21 @@ class OneShot(GraphMethod):
                     f"federation has {fed.n_clients}: fit it on this federation, "
                     "or pass an unfitted one."
                 )
-        elif hasattr(self.clusterer, "check"):
+            return
+        if isinstance(self.clusterer, str):
+            return
+        name = type(self.clusterer).__name__
+        if fed.layout == "tokens":
+            raise FltnbError(
+                f"{name} compares numbers, and tokens are none: fit it on embeddings "
+                "of your own, or take a method that clusters by models."
+            )
+        if getattr(self.clusterer, "labelled", False) and fed.targets == "values":
+            raise FltnbError(
+                f"{name} looks at classes, and {fed.name} has numbers to predict: "
+                "choose another clusterer."
+            )
+        if hasattr(self.clusterer, "check"):
             self.clusterer.check(fed.sizes.tolist())
 
     def prepare(self, fed: Federation, context: Context) -> None:

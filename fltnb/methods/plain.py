@@ -193,6 +193,7 @@ class FedDANE(FedAvg):
     """
 
     name = "feddane"
+    softmax = True
     graph_decides = False
     layered = True
     models_down = 3  # the model and the mean gradient; the model again, for phase B

@@ -37,10 +37,12 @@ def check_validation(fed: Federation, who: str, other: str = "") -> None:
 def sample_losses(
     engine: Engine, theta: np.ndarray, clients: Sequence[int], split: str = "train"
 ) -> list[np.ndarray]:
-    """Cross-entropy of every sample of clients (n,) under each model (K, P).
+    """Loss of every sample of clients (n,) under each model (K, P).
 
     n arrays (K, n_i), float64.
     """
+    if engine.spec.loss != "cross_entropy":
+        return [_losses(engine, theta, client, split) for client in clients]
     out = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
@@ -48,6 +50,24 @@ def sample_losses(
         answers = log_softmax(logits, axis=2)
         out.append(-answers[:, np.arange(len(index)), engine.fed.labels[index]])
     return out
+
+
+def _losses(engine: Engine, theta: np.ndarray, client: int, split: str) -> np.ndarray:
+    """Losses (K, n), of another kind than cross entropy, of a client's samples."""
+    import torch
+
+    from ..training.losses import losses
+
+    index = getattr(engine.fed, split)[client]
+    targets = torch.from_numpy(engine.fed.labels[index])
+    answers = outputs(engine, engine.model.predict, theta, index)
+    found = [losses(engine.spec.loss, one, targets) for one in torch.tensor(answers)]
+    if not found[0].ndim:
+        raise FltnbError(
+            "A loss that returns a mean cannot be compared sample by sample: let it "
+            "return the loss of each sample."
+        )
+    return torch.stack(found).numpy()
 
 
 def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
@@ -114,7 +134,9 @@ def outputs(
     with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
         for begin in range(0, len(index), SLICE):
             inputs = engine.fed.inputs(index[begin : begin + SLICE])
-            x = torch.from_numpy(inputs).to(device, dtype)
+            x = torch.from_numpy(inputs).to(device)
+            if x.is_floating_point():  # and not tokens
+                x = x.to(dtype)
             answers = torch.stack([answer(params, x) for params in models])
             out.append(answers.cpu().numpy())
     return np.concatenate(out, axis=1).astype(np.float64)

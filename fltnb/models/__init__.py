@@ -108,6 +108,11 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     """
     choose(name, (*NAMES, *VISION_NAMES), "model")
     shape = tuple(int(size) for size in input_shape)
+    if len(shape) != 3:
+        raise FltnbError(
+            f"Model {name!r} takes pictures and vectors, not samples of shape {shape}: "
+            "give a network of your own, model=module."
+        )
     n_classes = int(n_classes)
     if n_classes < 1 or min(shape) < 1:
         raise FltnbError(

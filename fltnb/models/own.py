@@ -416,26 +416,12 @@ class OwnModel(Model):
             "kind": "own",
             "name": self.name,
             "structure": re.sub(r" at 0x\w+", "", str(self.module)),
-            "code": _code(self.module),
+            "code": code_of(self.module),
             "head": self.own.head,
             "input_shape": list(self.input_shape),
             "shapes": [[name, list(shape)] for name, shape in self.shapes],
             "weights": array_digest(self.init(seed), *constants),
         }
-
-    def __reduce__(self):
-        # classes and functions of a notebook travel by their code
-        import cloudpickle
-
-        fields = (self.name, self.input_shape, self.n_classes, self.layers)
-        own_fields = (self.own, self.module, self.tokens)
-        return _unpacked, (cloudpickle.dumps((*fields, *own_fields)),)
-
-
-def _unpacked(packed: bytes) -> OwnModel:
-    import cloudpickle
-
-    return OwnModel(*cloudpickle.loads(packed))
 
 
 def _check_given(network: Own) -> None:
@@ -515,17 +501,22 @@ def _column(out: Any) -> Any:
     return out
 
 
-def _code(module: nn.Module) -> str:
-    """Return a hash of the code of a module's classes, torch's own left out."""
+def code_of(thing: nn.Module | Callable) -> str:
+    """Return a hash of a function's code, or of a module's classes but torch's own."""
+    functions = {"": thing}
+    if isinstance(thing, nn.Module):
+        functions = {}
+        for kind in {type(one) for one in thing.modules()}:
+            if kind.__module__.partition(".")[0] == "torch":
+                continue
+            for name, value in vars(kind).items():
+                if inspect.isfunction(value):
+                    functions[f"{kind.__qualname__}.{name}"] = value
+
     total = hashlib.sha256()
-    kinds = {type(one) for one in module.modules()}
-    for kind in sorted(kinds, key=lambda one: one.__qualname__):
-        if kind.__module__.partition(".")[0] == "torch":
-            continue
-        for name, value in sorted(vars(kind).items()):
-            if inspect.isfunction(value):
-                total.update(f"{kind.__qualname__}.{name}".encode())
-                total.update(_text(value))
+    for name in sorted(functions):
+        total.update(name.encode())
+        total.update(_text(functions[name]))
     return total.hexdigest()[:16]
 
 
@@ -533,4 +524,5 @@ def _text(function: Callable) -> bytes:
     try:
         return inspect.getsource(function).encode()
     except (OSError, TypeError):
-        return function.__code__.co_code
+        code = getattr(function, "__code__", None)
+        return code.co_code if code else repr(type(function)).encode()

@@ -78,7 +78,7 @@ def make_engine(
     """
     checked(make_engine, locals(), "an engine")
     _check_place(model, backend, device)
-    validate(fed, model)
+    validate(fed, model, spec)
     model.check(fed, spec.batch_size)
 
     if model.large:

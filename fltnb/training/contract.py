@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,9 @@ from ..federations import SPLITS, Federation
 from ..models import Model
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Within, checked
+from . import losses
 from .evaluation import Evaluation, Plan, Task, score
+from .losses import checked_loss, checked_weights
 
 Ints = Sequence[int]
 Arrays = Sequence[np.ndarray]
@@ -44,6 +46,11 @@ class TrainSpec:
         and round.
     proximal : float
         mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
+    loss : str or function
+        As :mod:`fltnb.training.losses` says.
+    class_weights : sequence of K numbers, optional
+        Factors on the training losses of each class's samples. The mean is taken over
+        the batch size, not over the sum of the weights.
     seed : int
         Seed of the sample orders and dropout masks.
     dtype : {"float32", "float64"}
@@ -69,10 +76,15 @@ class TrainSpec:
     seed: Natural = 0
     dtype: Literal["float32", "float64"] = "float32"
     precision: Literal["float32", "bfloat16"] = "float32"
+    loss: Any = "cross_entropy"
+    class_weights: Any = None
 
     def __post_init__(self) -> None:
         for name, value in checked(TrainSpec, vars(self), "training").items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "loss", checked_loss(self.loss))
+        weights = checked_weights(self.class_weights)
+        object.__setattr__(self, "class_weights", weights)
 
         if self.precision == "bfloat16" and self.dtype != "float32":
             raise FltnbError(
@@ -125,8 +137,14 @@ def keep_masks(
     return masks
 
 
-def validate(fed: Federation, model: Model) -> None:
-    """Refuse a model of the wrong input shape or with too few classes (FltnbError)."""
+def by_kernels(model: Model, spec: TrainSpec) -> bool:
+    """Whether the hand-written steps can train a model; else it is autograd."""
+    return bool(model.layers) and spec.loss == "cross_entropy"
+
+
+def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
+    """Refuse a model or a loss that does not fit a federation (FltnbError)."""
+    losses.check(fed, spec)
     # an own network may want samples in another form
     if math.prod(model.input_shape) != math.prod(fed.input_shape) or (
         model.layers and tuple(model.input_shape) != tuple(fed.input_shape)
@@ -137,6 +155,14 @@ def validate(fed: Federation, model: Model) -> None:
             "models.make(name, fed.input_shape, fed.n_classes)."
         )
 
+    wanted = losses.n_outputs(fed, spec.loss)
+    if wanted == 1 and model.n_classes != 1:
+        raise FltnbError(
+            f"Model {model.name!r} has {model.n_classes} outputs, and one is needed: "
+            "make it with n_classes of 1."
+        )
+    if wanted == 1:
+        return
     samples = [index for split in SPLITS for index in getattr(fed, split)]
     labels = fed.labels[np.unique(np.concatenate(samples))]
     lowest, highest = labels.min(), labels.max()
@@ -201,19 +227,33 @@ class Engine(AbstractContextManager):
             empty = clients[sizes.index(0)]
             raise FltnbError(f"Client {empty} has no training samples: leave it out.")
 
-        weights = [None] * len(rows)
-        if sample_weights is not None:
-            weights = [np.asarray(one, dtype=self.spec.dtype) for one in sample_weights]
-            if [one.shape for one in weights] != [(n,) for n in sizes]:
-                raise FltnbError(
-                    "sample_weights needs, for each client, one number per training "
-                    "sample."
-                )
-
+        weights = self._weights(clients, sample_weights)
         models = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
         done = Trained(models, np.empty(len(rows)))
         self._train(theta, rows, clients, int(round), weights, done)
         return done
+
+    def _weights(
+        self, clients: list[int], given: Arrays | None
+    ) -> list[np.ndarray | None]:
+        """Return factors on the losses of each client's training samples, if any."""
+        held = [self.fed.train[client] for client in clients]
+        weights = [None] * len(clients)
+        if given is not None:
+            weights = [np.asarray(one, dtype=self.spec.dtype) for one in given]
+            if [one.shape for one in weights] != [(len(index),) for index in held]:
+                raise FltnbError(
+                    "sample_weights needs, for each client, one number per training "
+                    "sample."
+                )
+        if self.spec.class_weights is None:
+            return weights
+
+        of_class = np.array(self.spec.class_weights, dtype=self.spec.dtype)
+        for j, index in enumerate(held):
+            factors = of_class[self.fed.labels[index]]
+            weights[j] = factors if weights[j] is None else factors * weights[j]
+        return weights
 
     def longest_first(self, clients: list[int]) -> list[int]:
         """Return the positions in ``clients``, those with most samples first."""
@@ -235,7 +275,8 @@ class Engine(AbstractContextManager):
         """
         choose(split, SPLITS, "split")
         theta, rows, clients = self.check(theta, rows, clients)
-        plan = Plan(rows, clients, getattr(self.fed, split))
+        values = self.fed.targets == "values"
+        plan = Plan(rows, clients, getattr(self.fed, split), values)
         return plan.gather(self._scores(theta, plan.tasks, split))
 
     def check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
@@ -265,8 +306,8 @@ class Engine(AbstractContextManager):
 
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
-    ) -> list[tuple[int, float]]:
-        """Return correct predictions and summed loss of each task."""
+    ) -> list[tuple[float, float]]:
+        """Return what :func:`fltnb.training.evaluation.score` does of each task."""
         parts = getattr(self.fed, split)
         scores = []
         with self._kernels(), torch.inference_mode():
@@ -274,7 +315,8 @@ class Engine(AbstractContextManager):
                 logits = self._served(theta[row])
                 for task in same_row:
                     index = parts[task.client][task.start : task.stop]
-                    scores.append(score(logits, *self._batch(index)))
+                    found = score(self.spec.loss, logits, *self._batch(index))
+                    scores.append(found)
         return scores
 
     def _kernels(self) -> AbstractContextManager:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional
+
+from .losses import Loss, answered, summed
 
 SLICE = 1000  # samples per forward pass
 
@@ -23,14 +24,18 @@ class Evaluation:
     Attributes
     ----------
     correct, total : ndarray of int64, shape (L,)
-        Samples that are classified correctly, and all samples.
+        Samples that are classified correctly (0 of numbers to predict), and all
+        samples.
     loss : ndarray of float64, shape (L,)
-        Mean cross-entropy; NaN where there are no samples.
+        Mean loss, without class weights; NaN where there are no samples.
+    squared : ndarray of float64, shape (L,), optional
+        Summed squared error, of numbers to predict.
     """
 
     correct: np.ndarray
     total: np.ndarray
     loss: np.ndarray
+    squared: np.ndarray | None = None
 
 
 def same_sets(indices: Sequence[np.ndarray]) -> list[int]:
@@ -61,12 +66,17 @@ class Task(NamedTuple):
 class Plan:
     """The slices to compute for L (row, client) pairs, and the way back to the pairs.
 
-    ``parts``: the samples of all M clients.
+    ``parts``: the samples of all M clients; ``values``: whether numbers are predicted.
     """
 
     def __init__(
-        self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]
+        self,
+        rows: list[int],
+        clients: list[int],
+        parts: Sequence[np.ndarray],
+        values: bool = False,
     ) -> None:
+        self.values = values
         first = same_sets(parts)
         pairs = np.zeros((len(rows), 2), dtype=np.int64)
         pairs[:, 0] = rows
@@ -85,23 +95,30 @@ class Plan:
                 self._position_of_task.append(position)
 
     def gather(self, scores: Sequence[tuple[int, float]]) -> Evaluation:
-        """Add up (correct, summed loss) of the slices, in the order of ``tasks``."""
+        """Add up (answered, summed loss) of the slices, in the order of ``tasks``."""
         total = self._total
         sums = np.zeros((len(total), 2))
         for position, values in zip(self._position_of_task, scores, strict=True):
             sums[position] += values
-        correct = sums[:, 0].astype(np.int64)
         loss = np.where(total > 0, sums[:, 1] / np.maximum(total, 1), np.nan)
 
         pairs = self._position_of_pair
-        return Evaluation(correct[pairs], total[pairs], loss[pairs])
+        found = sums[pairs, 0]
+        if self.values:
+            none = np.zeros(len(pairs), dtype=np.int64)
+            return Evaluation(none, total[pairs], loss[pairs], found)
+        return Evaluation(found.astype(np.int64), total[pairs], loss[pairs])
 
 
 def score(
-    logits: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, y: torch.Tensor
-) -> tuple[int, float]:
-    """Return the correct predictions and the summed cross-entropy of one slice."""
-    out = logits(x)
-    correct = (out.argmax(1) == y).sum()
-    losses = functional.cross_entropy(out, y, reduction="none")
-    return int(correct), float(losses.double().sum())
+    loss: Loss,
+    outputs: Callable[[torch.Tensor], torch.Tensor],
+    x: torch.Tensor,
+    y: torch.Tensor,
+) -> tuple[float, float]:
+    """Return what :func:`fltnb.training.losses.answered` counts, and the summed loss.
+
+    Of one slice.
+    """
+    out = outputs(x)
+    return answered(out, y), summed(loss, out, y)

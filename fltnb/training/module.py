@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch.nn import functional
 
+from ..errors import FltnbError
 from ..models import KeyedDropout, Model
 from ..randomness import integer
 from .contract import TrainSpec, keep_masks, order
+from .losses import losses
 from .samples import Samples, tensor
 
 
@@ -134,27 +135,33 @@ class ModuleTrainer:
                 for dropout, mask in zip(self.dropouts, masks, strict=True):
                     dropout.keep = torch.from_numpy(mask[batch]).to(self.device)
                 positions = sequence[batch]
-                losses = self._losses(mine[positions], positions, weights)
-                total += float(losses.detach().double().sum())
+                found = self._losses(mine[positions], positions, weights)
+                now = found.detach().double()
+                total += float(now.sum() if now.ndim else now * len(positions))
 
                 sgd.zero_grad()
-                self._objective(losses, start).backward()
+                self._objective(found, start).backward()
                 sgd.step()
         return total / n
 
     def _losses(
         self, index: np.ndarray, positions: np.ndarray, weights: np.ndarray | None
     ) -> torch.Tensor:
-        """Return the (weighted) losses of some of a client's training samples."""
+        """Return the (weighted) losses of some training samples, or their mean."""
         x, y = self.batch(index)
-        losses = functional.cross_entropy(self.forward(x), y, reduction="none")
+        found = losses(self.spec.loss, self.forward(x), y)
         if weights is None:
-            return losses
-        return losses * torch.from_numpy(weights[positions]).to(self.device)
+            return found
+        if not found.ndim:
+            raise FltnbError(
+                "A loss that returns a mean cannot weigh samples: let it return the "
+                "loss of each sample."
+            )
+        return found * torch.from_numpy(weights[positions]).to(self.device)
 
-    def _objective(self, losses: torch.Tensor, start) -> torch.Tensor:
+    def _objective(self, found: torch.Tensor, start) -> torch.Tensor:
         """Return the mean loss of a batch, with FedProx's term if there is one."""
-        loss = losses.mean()
+        loss = found.mean()
         if not self.spec.proximal:
             return loss
         gaps = zip(self.parameters, start, strict=True)

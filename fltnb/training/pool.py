@@ -28,7 +28,7 @@ import torch
 
 from ..models import Model
 from ..models.base import threads
-from .contract import Engine, Trained, TrainSpec
+from .contract import Engine, Trained, TrainSpec, by_kernels
 from .evaluation import score
 from .module import ModuleTrainer
 from .samples import Samples, tensor
@@ -78,8 +78,7 @@ class _Setup(NamedTuple):
     """All that a worker needs; pickled once where workers are spawned."""
 
     samples: dict
-    model: Model
-    spec: TrainSpec
+    work: tuple[Model, TrainSpec] | bytes  # cloudpickled where workers are spawned
     thetas: Shared  # (n_workers * DEPTH, P)
     outputs: Shared  # (n_workers, DEPTH, P)
     parent: int
@@ -116,14 +115,20 @@ class _Worker:
             if isinstance(value, Shared):
                 samples[name] = value.array()
         self.samples = Samples(**samples)
-        self.model = setup.model
-        self.kernels = setup.spec.kernels
-        kind = LeanTrainer if setup.model.layers else ModuleTrainer
-        self.trainer = kind(setup.model, setup.spec, self.samples)
+        work = setup.work
+        if isinstance(work, bytes):
+            import cloudpickle
+
+            work = cloudpickle.loads(work)
+        self.model, spec = work
+        self.kernels = spec.kernels
+        self.loss = spec.loss
+        kind = LeanTrainer if by_kernels(self.model, spec) else ModuleTrainer
+        self.trainer = kind(self.model, spec, self.samples)
         self.thetas = setup.thetas.array()
         self.outputs = setup.outputs.array()[number]
-        dtype = getattr(torch, setup.spec.dtype)
-        self.theta = torch.empty(setup.model.n_parameters, dtype=dtype)
+        dtype = getattr(torch, spec.dtype)
+        self.theta = torch.empty(self.model.n_parameters, dtype=dtype)
 
     def answer(
         self, job: int, slot: int, place: int, kind: str, arguments: tuple
@@ -146,7 +151,7 @@ class _Worker:
         index = self.samples.splits[split][client][start:stop]
         if isinstance(self.trainer, ModuleTrainer):
             outputs = self.trainer.served(self.thetas[slot])
-            return score(outputs, *self.trainer.batch(index))
+            return score(self.loss, outputs, *self.trainer.batch(index))
 
         # Sums may vary with the alignment of their operands, so the model is copied to
         # memory that torch aligned.
@@ -154,7 +159,11 @@ class _Worker:
         params = self.model.unflatten(self.theta)
         x = self.samples.inputs(index, self.theta.dtype)
         y = self.samples.targets(index)
-        return score(lambda x: self.model.predict(params, x, self.kernels), x, y)
+
+        def outputs(x: torch.Tensor) -> torch.Tensor:
+            return self.model.predict(params, x, self.kernels)
+
+        return score(self.loss, outputs, x, y)
 
 
 class _Crew:
@@ -232,7 +241,7 @@ class PoolEngine(Engine):
         By default one per available core; at most one per client.
     start_method : str, optional
         By default fork on Linux and spawn elsewhere, since fork is not safe with
-        macOS's system libraries; and spawn for own networks where there is a GPU.
+        macOS's system libraries; and spawn for autograd where there is a GPU.
 
     Raises
     ------
@@ -257,7 +266,7 @@ class PoolEngine(Engine):
             n_workers = joblib.cpu_count()
         if start_method is None:
             # autograd refuses to work in a process that was forked beside a GPU
-            forks = model.layers or not torch.cuda.is_available()
+            forks = by_kernels(model, spec) or not torch.cuda.is_available()
             start_method = "fork" if sys.platform == "linux" and forks else "spawn"
         self.n_workers = min(n_workers, fed.n_clients)
         self._context = mp.get_context(start_method)
@@ -288,7 +297,12 @@ class PoolEngine(Engine):
         dtype = self.spec.dtype
         thetas = Shared((self.n_workers * DEPTH, width), dtype, context)
         outputs = Shared((self.n_workers, DEPTH, width), dtype, context)
-        return _Setup(values, self.model, self.spec, thetas, outputs, os.getpid())
+        work = (self.model, self.spec)
+        if not _forks(context):
+            import cloudpickle  # which takes classes and functions of a notebook along
+
+            work = cloudpickle.dumps(work)
+        return _Setup(values, work, thetas, outputs, os.getpid())
 
     @cached_property
     def _worker(self) -> _Worker:

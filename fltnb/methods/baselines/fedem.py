@@ -49,6 +49,7 @@ class FedEM(Method):
 
     state_type = FedEMState
     name = "fedem"
+    softmax = True
     tests_served = False
 
     n_clusters: Count

@@ -36,6 +36,7 @@ class FedPer(Method):
 
     state_type = FedPerState
     name = "fedper"
+    headed = True
 
     def start(self, fed, model, context: Context) -> State:
         """One initial model, and its head for everybody."""

@@ -1,0 +1,163 @@
+"""What local training minimises: losses by name, or a function of one's own.
+
+Federations of classes are trained with ``cross_entropy`` (an output for each class) or,
+where there are two, with ``binary`` (one output, positive for class 1); federations of
+numbers (``targets="values"``) with ``squared_error``. A function takes ``(outputs,
+targets)``: outputs (b, K) and classes int64 (b,), or outputs (b,) and numbers (b,). It
+returns the loss of each sample (b,), or their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..models.own import code_of
+
+if TYPE_CHECKING:
+    from .contract import TrainSpec
+
+NAMES = ("cross_entropy", "binary", "squared_error")
+Loss = str | Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each sample (b,); the mean () if a function gives that.
+
+    ``outputs`` (b, K); ``targets`` (b,), classes or numbers.
+    """
+    if loss == "cross_entropy":
+        return functional.cross_entropy(outputs, targets, reduction="none")
+    if loss == "binary":
+        targets = targets.to(outputs.dtype)
+        return functional.binary_cross_entropy_with_logits(
+            outputs[:, 0], targets, reduction="none"
+        )
+    if targets.is_floating_point():
+        outputs = outputs[:, 0]
+        targets = targets.to(outputs.dtype)
+    if loss == "squared_error":
+        return (outputs - targets) ** 2
+    return loss(outputs, targets)
+
+
+def summed(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the summed loss of a batch."""
+    found = losses(loss, outputs, targets).detach().double()
+    return float(found.sum() if found.ndim else found * len(targets))
+
+
+def predicted(outputs: torch.Tensor) -> torch.Tensor:
+    """Return the classes (b,) that outputs (b, K) say; of one output, its sign."""
+    if outputs.shape[1] == 1:
+        return (outputs[:, 0] > 0).long()
+    return outputs.argmax(1)
+
+
+def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the number of right classes; of numbers, the summed squared error."""
+    if targets.is_floating_point():
+        return float(((outputs[:, 0] - targets).double() ** 2).sum())
+    return int((predicted(outputs) == targets).sum())
+
+
+def n_outputs(fed: Federation, loss: Loss) -> int:
+    """Return how many outputs a network needs."""
+    return 1 if loss == "binary" else fed.n_classes
+
+
+def checked_loss(loss: Any) -> Loss:
+    """Return a loss, or refuse what is none."""
+    return loss if callable(loss) else choose(loss, NAMES, "loss")
+
+
+def checked_weights(weights: Sequence[float] | None) -> tuple[float, ...] | None:
+    """Return class weights as a tuple, or refuse them."""
+    if weights is None:
+        return None
+    numbers = tuple(np.ravel(np.asarray(weights, dtype=float)).tolist())
+    if not numbers or min(numbers) < 0 or not math.isfinite(sum(numbers)):
+        raise FltnbError(
+            "class_weights must be a number of at least 0 for each class, not "
+            f"{weights!r}."
+        )
+    return numbers
+
+
+def check(fed: Federation, spec: TrainSpec) -> None:
+    """Refuse a loss or class weights that do not go with a federation's targets."""
+    loss = spec.loss
+    values = fed.targets == "values"
+    if values and loss in ("cross_entropy", "binary"):
+        raise FltnbError(
+            f"{fed.name} has numbers to predict, and {loss!r} needs classes: give "
+            "loss='squared_error'."
+        )
+    if not values and loss == "squared_error":
+        raise FltnbError(
+            f"{fed.name} has classes, and 'squared_error' needs numbers to predict: "
+            "build the federation with targets='values', or give another loss."
+        )
+    if loss == "binary" and fed.n_classes != 2:
+        raise FltnbError(
+            f"The loss 'binary' is for two classes, and {fed.name} has "
+            f"{fed.n_classes}: give loss='cross_entropy'."
+        )
+    weights = spec.class_weights
+    if weights is not None and values:
+        raise FltnbError(
+            f"{fed.name} has numbers to predict, and no classes: leave class_weights "
+            "out."
+        )
+    if weights is not None and len(weights) != fed.n_classes:
+        raise FltnbError(
+            f"There are {len(weights)} class_weights, and {fed.name} has "
+            f"{fed.n_classes} classes: give one for each class."
+        )
+    if callable(loss):
+        _check_function(loss, fed)
+
+
+def _check_function(loss: Callable, fed: Federation) -> None:
+    """Try a loss of one's own on two samples."""
+    outputs = torch.zeros(2, fed.n_classes, requires_grad=True)
+    targets = torch.from_numpy(fed.labels[fed.train[0][[0, -1]]])
+    name = getattr(loss, "__name__", type(loss).__name__)
+    try:
+        found = losses(loss, outputs, targets)
+    except Exception as error:  # a function of one's own may fail in any way
+        line = str(error).strip().partition("\n")[0].rstrip(".")
+        raise FltnbError(
+            f"The loss {name} cannot take outputs of two samples and their targets "
+            f"({type(error).__name__}: {line})."
+        ) from error
+    fits = isinstance(found, torch.Tensor) and found.shape in ((), (2,))
+    if not fits or not found.requires_grad:
+        raise FltnbError(
+            f"The loss {name} must return one number for each sample, or their mean, "
+            "computed from the outputs with torch."
+        )
+
+
+def settings(spec: TrainSpec) -> dict[str, Any]:
+    """Return what differs from plain cross entropy, JSON-able, for a run's key."""
+    found = {}
+    if callable(spec.loss):
+        found["loss"] = {"function": repr_of(spec.loss), "code": code_of(spec.loss)}
+    elif spec.loss != "cross_entropy":
+        found["loss"] = spec.loss
+    if spec.class_weights is not None:
+        found["class_weights"] = list(spec.class_weights)
+    return found
+
+
+def repr_of(loss: Callable) -> str:
+    """Return a function's name, or a module as torch prints it."""
+    return getattr(loss, "__qualname__", repr(loss))
