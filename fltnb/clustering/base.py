@@ -1,5 +1,6 @@
 """What all one-shot clusterers share: sketches, their size, checks and results."""
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,14 @@ from scipy.cluster.hierarchy import leaves_list
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from threadpoolctl import threadpool_limits
 
+from ..arrays import as_array
 from ..errors import FltnbError
 from ..settings import checked
 from .cuts import relabel
 
 Sketch = dict[str, np.ndarray]
+LARGEST = 1e15  # whose square, times many samples, still is a number of float32
+SMALLEST = 1e-9  # of the largest value of a client; below, squares are rounded away
 
 
 class ClientClusterer(ClusterMixin, BaseEstimator):
@@ -140,6 +144,12 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         ``answers``: those of a second exchange, where the class has one.
         """
         self._check_options(len(sketches))
+        for client, sketch in enumerate(sketches):
+            if not _is_finite(sketch):
+                raise FltnbError(
+                    f"Client {client} sent a sketch with NaN or infinite values: check "
+                    "its samples and their scale."
+                )
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
         if answers:
             self.sent_ += [n_scalars(answer) for answer in answers]
@@ -233,13 +243,30 @@ def fault_of(sketch: Sketch, usual: tuple) -> str:
         found = dict(widths(sketch))
         return f"sent a sketch of the widths {found}, most others {dict(usual)}"
 
+    if not _is_finite(sketch):
+        return "sent a sketch with NaN or infinite values"
+    return ""
+
+
+def _is_finite(sketch: Sketch) -> bool:
+    """Whether all numbers of a sketch are finite that must be."""
     for name, array in sketch.items():
         # the last number of what signatures call "own" is a variance, which a private
         # release does not know
         known = array[:2] if name == "own" else array
         if not np.isfinite(known).all():
-            return "sent a sketch with NaN or infinite values"
-    return ""
+            return False
+    return True
+
+
+def check_finite(values: np.ndarray, what: str = "distances") -> None:
+    """Refuse what the server computed where it is no number: nobody is placed by it."""
+    wrong = np.argwhere(~np.isfinite(values))
+    if len(wrong):
+        raise FltnbError(
+            f"The {what} of client {wrong[0][0]} are not finite: bring all samples to "
+            "one moderate scale, such as a deviation of 1."
+        )
 
 
 def check_clients(
@@ -264,8 +291,11 @@ def check_clients(
             f"pass {mends[given]}."
         )
     try:
-        arrays = [np.asarray(client) for client in clients]
-    except (TypeError, ValueError) as error:
+        arrays = [
+            as_array(client, f"The {what} of client {i}")
+            for i, client in enumerate(clients, first)
+        ]
+    except TypeError as error:
         raise FltnbError(
             f"Clustering needs one 2-D array of {what} per client ({error})."
         ) from error
@@ -298,3 +328,14 @@ def _check_client(array: np.ndarray, i: int, what: str) -> None:
             f"The {what} of client {i} hold NaN or infinite values: check its data or "
             "its encoder."
         )
+    largest = max(abs(float(array.max())), abs(float(array.min())))
+    if largest > LARGEST or 0 < largest < SMALLEST:
+        raise FltnbError(
+            f"The {what} of client {i} reach {largest:g}, where squares lose their "
+            f"digits: divide everybody's by {_round_scale(largest):g}."
+        )
+
+
+def _round_scale(largest: float) -> float:
+    """Return the power of ten that brings numbers near 1."""
+    return 10.0 ** round(math.log10(largest))

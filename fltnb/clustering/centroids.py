@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from ..errors import FltnbError
 from ..randomness import integer
 from ..settings import Count, Natural, NonNegative
-from .base import ClientClusterer, Sketch
+from .base import ClientClusterer, Sketch, check_finite
 from .cuts import (
     Linkage,
     best_cut,
@@ -89,6 +89,7 @@ class CentroidClusterer(ClientClusterer):
         Sign(A - gamma), which would mark *far* clients; what is meant, and what the
         public code does, is: related if the distance is below gamma.
         """
+        check_finite(distance)
         adjacency = (distance < self.threshold).astype(np.uint8)
         np.fill_diagonal(adjacency, 1)
         tree = rows_linkage(adjacency, self.linkage)

@@ -14,15 +14,18 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.metrics import silhouette_score
 
 from ..errors import FltnbError
+from ..progress import bar
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive, Rate
-from .base import ClientClusterer, Sketch, check_clients
+from .base import ClientClusterer, Sketch, check_clients, check_finite
 from .cuts import Linkage, best_cut, cut
 from .privacy import Noise, clipped, gaussian_mechanism
 
 # Mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in
 # Data, 1990).
 REASONABLE = 0.5
+MANY = 1000  # clients, of which not every number of clusters is looked at
+MOST_CUTS = 100
 NOISE_ON_VECTORS = 1  # streams of noise
 NOISE_ON_GRAM = 2
 
@@ -296,6 +299,7 @@ def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
 
 def keep_by_silhouette(clusterer: ClientClusterer, distance: np.ndarray) -> None:
     """Set a clusterer's results: its ``n_clusters``, or the best mean silhouette."""
+    check_finite(distance)
     condensed = squareform(distance, checks=False)
     tree = scipy_linkage(condensed, clusterer.linkage)
     tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
@@ -314,13 +318,22 @@ def silhouettes(
 ) -> np.ndarray:
     """Mean silhouette (M + 1,) of every cut of a dendrogram; 0 for one cluster.
 
-    NaN where there is no such cut.
+    NaN where there is no such cut. Each cut costs M^2, so of more than 1,000 clients
+    only those into at most 100 clusters are looked at, with a progress bar.
     """
     n_clients = len(distance)
     most = min(max_clusters or n_clients, n_clients - 1)
+    if n_clients > MANY and max_clusters is None:
+        most = MOST_CUTS
     scores = np.full(n_clients + 1, np.nan)
     scores[1] = 0.0
-    for n_clusters in range(2, most + 1):
+    cuts = bar(
+        range(2, most + 1),
+        shown=n_clients > MANY,
+        desc="Numbers of clusters",
+        unit="cut",
+    )
+    for n_clusters in cuts:
         labels = cut(tree, n_clusters)
         if labels.max() == n_clusters:
             scores[n_clusters] = silhouette_score(

@@ -16,13 +16,12 @@ from threadpoolctl import threadpool_limits
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Within
-from .base import ClientClusterer, Sketch, check_clients
+from .base import ClientClusterer, Sketch, check_clients, check_finite
 from .cuts import cut, relabel
+from .solvers import sinkhorn_cost, uniform_cost
 
 FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # of the exact solver: far more than 512 samples can need
-SINKHORN_STEPS = 1000  # POT's own limit; a plan that is not quite done then will do
-SINKHORN_STOP = 1e-6
 # tolerance="auto": the factor that makes a gap, and the least size of what chance does,
 # as a share of the median reference
 FOLD = 2.0
@@ -204,6 +203,7 @@ class EMDClustering(ClientClusterer):
         distance = np.zeros(others.shape)
         distance[others] = np.concatenate([sketch["distance"] for sketch in sketches])
 
+        check_finite(distance)
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
         if self.n_clusters is None:
@@ -356,26 +356,12 @@ def earth_mover(
 
     ``kind`` and the rest are options of EMDClustering.
     """
-    import ot
-
     if kind == "sliced":
         return _sliced(a, b, n_directions, seed)
-
     cost = cosine_cost(a, b)
     if kind == "exact":
-        weights = ot.unif(len(a)), ot.unif(len(b))
-        return float(ot.emd2(*weights, cost, numItermax=MOST_STEPS))
-
-    plan = ot.sinkhorn(
-        [],
-        [],
-        cost,
-        regularisation,
-        numItermax=SINKHORN_STEPS,
-        stopThr=SINKHORN_STOP,
-        warn=False,
-    )
-    return float((plan * cost).sum())
+        return uniform_cost(cost, MOST_STEPS)
+    return sinkhorn_cost(cost, regularisation)
 
 
 def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float:

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from ..arrays import as_float32
 from ..errors import FltnbError
 from ..randomness import integer
 from ..settings import Count, Whole
@@ -149,7 +150,7 @@ def umap_layout(
     One thread: UMAP's parallel layout is not reproducible. From 4,096 points on the
     exact neighbours are handed to it.
     """
-    points = np.ascontiguousarray(points, dtype=np.float32)
+    points = np.ascontiguousarray(as_float32(points, "The centroids"))
     n_neighbors = min(n_neighbors, len(points) - 1)
     neighbours = (None, None, None)
     if len(points) >= EXACT_ABOVE:

@@ -12,7 +12,7 @@ from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
 from ..settings import Count, Real
-from .base import ClientClusterer, Sketch
+from .base import ClientClusterer, Sketch, check_finite
 from .cuts import cut, relabel
 
 
@@ -91,6 +91,7 @@ class PACFL(ClientClusterer):
 
     def _relate(self, sketches, answers) -> None:
         distance = client_angles([sketch["vectors"] for sketch in sketches])
+        check_finite(distance, "angles")
         tree = scipy_linkage(squareform(distance, checks=False), "weighted")
         self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
 

@@ -18,6 +18,7 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from ..clustering.solvers import uniform_cost
 from ..errors import FltnbError
 
 Sample = tuple[np.ndarray, np.ndarray]
@@ -26,9 +27,7 @@ Sample = tuple[np.ndarray, np.ndarray]
 
 def earth_movers(x: np.ndarray, y: np.ndarray) -> float:
     """Return the exact earth mover's distance of two samples, Euclidean cost."""
-    import ot
-
-    return float(ot.emd2([], [], cdist(x, y), numItermax=10_000_000))
+    return uniform_cost(cdist(x, y), 10_000_000)
 
 
 def fitted(sample: Sample) -> np.ndarray:

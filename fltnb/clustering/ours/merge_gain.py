@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from ...errors import FltnbError
 from ...randomness import stream
 from ...settings import Count, Natural, Positive, Rate, Whole
-from ..base import ClientClusterer, Sketch
+from ..base import ClientClusterer, Sketch, check_finite
 from ..cuts import cut
 from ..privacy import clipped, gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
@@ -252,6 +252,7 @@ class MergeGain(ClientClusterer):
         with threadpool_limits(1):
             copy = Sums(*(part.copy() for part in sums))
             search = Search(copy, self.folds, self.n_jobs)
+            check_finite(search.loss, "losses")
             search.merge_all()
             tree = np.array(search.merges)
             self.gain_ = tree[:, 2].copy()

@@ -17,9 +17,10 @@ from scipy.stats import norm
 from ...errors import FltnbError
 from ...randomness import stream
 from ...settings import Count, Natural, NonNegative, Positive, Rate, Whole
-from ..base import ClientClusterer, Sketch, check_clients
+from ..base import ClientClusterer, Sketch, check_clients, check_finite
 from ..cuts import cut, merge_gaps, relabel
 from ..privacy import Noise, clipped
+from ..solvers import exact_cost, received_shares
 
 # Samples that the test needs: with halves of three or less, the distance to oneself is
 # not that to others (biased by 1 to 2 Z).
@@ -185,7 +186,9 @@ class TransportSignatures(ClientClusterer):
         centroids = points.reshape(count, 2 * k, width)
         self.centroids_ = np.where(self.weights_[:, :, None] > 0, centroids, np.nan)
 
-        self._cluster(self._scores(points, shares))
+        z = self._scores(points, shares)
+        check_finite(z)
+        self._cluster(z)
         self.undecided_ |= sizes < FEWEST
 
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
@@ -373,13 +376,8 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
-    """Exact cost of the cheapest transport.
-
-    By POT's inner function: ``emd2`` takes ten times as long, for checks.
-    """
-    from ot.lp.emd_wrap import emd_c
-
-    return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
+    """Exact cost of the cheapest transport; FltnbError where POT does not find it."""
+    return exact_cost(shares, other, cost, MOST_STEPS)
 
 
 def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -393,7 +391,7 @@ def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
         for half, name in enumerate(("first", "second")):
             k = len(sketch[name])
             points[i, half, :k] = sketch[name]
-            shares[i, half, :k] = sketch[f"{name}_shares"]
+            shares[i, half, :k] = received_shares(sketch[f"{name}_shares"], i)
 
     return points, shares
 
