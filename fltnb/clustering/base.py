@@ -19,6 +19,9 @@ from .cuts import relabel
 
 Sketch = dict[str, np.ndarray]
 LARGEST = 1e15  # whose square, times many samples, still is a number of float32
+FAR = 2.0  # times what members are from their own cluster, beyond which none fits
+NONE_FITS = -1  # answers of ``place``
+SEVERAL_FIT = -2
 SMALLEST = 1e-9  # of the largest value of a client; below, squares are rounded away
 
 
@@ -156,6 +159,64 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self.received_ = np.zeros(len(sketches), dtype=np.int64)
         self._relate(sketches, answers)
         return self
+
+    def place(self, X: Sequence[np.ndarray], y=None) -> np.ndarray:
+        """Place newcomers, by samples like those of ``fit``, without clustering again.
+
+        Returns the number of a cluster for each, int64; -1 where none fits: it would be
+        farther from all clusters than twice what members are from their own. Some
+        classes say -2 where several fit. FltnbError: not fitted, or arrays unlike those
+        of ``fit``.
+        """
+        self._check_fitted()
+        X = check_clients(X, self.content)
+        first = len(self.labels_)
+        return self.place_sketches(self.sketches(X, y, first))
+
+    def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        """Place newcomers by what they send; see :meth:`place`."""
+        self._check_fitted()
+        far = self._newcomers(sketches)
+        known = self._members()
+        members = self.labels_[:, None] == np.arange(self.n_clusters_)
+
+        own = []  # of each client, to the others of its cluster
+        for i in np.flatnonzero(members.sum(axis=0)[self.labels_] > 1):
+            others = members[:, self.labels_[i]].copy()
+            others[i] = False
+            own.append(known[i, others].mean())
+        limit = FAR * max(own) if own else np.inf
+
+        means = far @ members / members.sum(axis=0)
+        nearest = means.argmin(axis=1)
+        return np.where(means.min(axis=1) <= max(limit, 1e-12), nearest, NONE_FITS)
+
+    def _check_fitted(self, needed: str = "labels_") -> None:
+        """Refuse (FltnbError) what takes clients to have been clustered.
+
+        ``needed``: what of them, which a result that was stored may lack.
+        """
+        if hasattr(self, needed):
+            return
+        if hasattr(self, "labels_"):
+            raise FltnbError(
+                f"This {type(self).__name__} comes from a stored result, which keeps "
+                "no sketches: fit it again to place newcomers."
+            )
+        raise FltnbError(
+            f"This {type(self).__name__} has not seen any clients yet: call fit first."
+        )
+
+    def _members(self) -> np.ndarray:
+        """Distances (M, M) among clients that :meth:`_newcomers` are like."""
+        return self.distance_
+
+    def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        """Distances (n, M) of newcomers to the clients."""
+        raise FltnbError(
+            f"{type(self).__name__} cannot place newcomers by a sketch: fit again with "
+            "them."
+        )
 
     def _each(
         self, method: str, items: Iterable[tuple], first: int = 0, **more

@@ -3,6 +3,7 @@
 The server puts a threshold on a client distance and cuts a dendrogram.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,11 +23,15 @@ from .cuts import (
     cut,
     modularity_by_cut,
     rows_linkage,
+    simulated_chance,
+    unlinked_apart,
 )
 
 
 class CentroidClusterer(ClientClusterer):
     """Base of FCR and PCAKMeans: a client distance, a threshold, a dendrogram."""
+
+    few = 0  # clients up to which the formula for chance is not used
 
     n_clusters: Count | None = None
     k: int | Sequence[int] = 5
@@ -72,6 +77,18 @@ class CentroidClusterer(ClientClusterer):
         counts = np.bincount(fitted.labels_, minlength=k)
         return {"centroids": fitted.cluster_centers_, "_weights": counts / len(x)}
 
+    def _of_clients(self) -> list[np.ndarray]:
+        """Return the clients' centroids, as sent."""
+        return [one[np.isfinite(one[:, 0])] for one in self.centroids_]
+
+    def _members(self) -> np.ndarray:
+        """Distances of the centroids themselves, of which the graph is one view."""
+        return between_centroids(self._of_clients(), self._of_clients())
+
+    def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        centroids = [sketch["centroids"] for sketch in sketches]
+        return between_centroids(centroids, self._of_clients())
+
     def _keep_centroids(self, sketches: Sequence[Sketch]) -> list[np.ndarray]:
         """Set ``centroids_`` and ``weights_``; return the clients' centroids."""
         centroids = [sketch["centroids"] for sketch in sketches]
@@ -95,14 +112,36 @@ class CentroidClusterer(ClientClusterer):
         tree = rows_linkage(adjacency, self.linkage)
 
         self.criterion_ = modularity_by_cut(adjacency, tree)
-        n_clusters = self.n_clusters
-        if n_clusters is None:
-            chance = chance_modularity(adjacency)
-            n_clusters = best_cut(self.criterion_, chance, self.max_clusters)
-
         # membership is read off in client order; the public code read it in leaf
         # order, which scrambles the clusters
-        self._keep(distance, tree, cut(tree, n_clusters), adjacency)
+        if self.n_clusters is None:
+            labels = self._cut_by_modularity(adjacency, tree)
+        else:
+            labels = cut(tree, self.n_clusters)
+        self._keep(distance, tree, labels, adjacency)
+
+    def _cut_by_modularity(self, adjacency: np.ndarray, tree: np.ndarray) -> np.ndarray:
+        """Labels (M,) where modularity is highest, if chance does not reach it.
+
+        Of few clients, groups that no link joins are never one cluster.
+        """
+        chance = chance_modularity(adjacency)
+        few = len(adjacency) <= self.few
+        if few:
+            chance = min(chance, simulated_chance(adjacency, self.linkage))
+        labels = cut(tree, best_cut(self.criterion_, chance, self.max_clusters))
+        apart = unlinked_apart(labels, adjacency)
+        n_apart = apart.max() + 1
+        if few and n_apart <= (self.max_clusters or n_apart):
+            return apart
+        if labels.max() == 1 and n_apart > 1 and self.max_clusters is None:
+            warnings.warn(
+                f"{n_apart} groups of clients that no link joins are one cluster, "
+                f"because a random graph of {len(labels)} clients might look so: give "
+                "n_clusters.",
+                stacklevel=6,
+            )
+        return labels
 
 
 class PCAKMeans(CentroidClusterer):
@@ -114,6 +153,7 @@ class PCAKMeans(CentroidClusterer):
     Parameters
     ----------
     n_clusters, k : see :class:`fltnb.FCR`; FLT's configuration had 3 clusters
+        Without a number of clusters chance is that of many clients.
     n_components : int
         Principal components; at most the number of pixels are used.
     threshold : float
@@ -168,6 +208,21 @@ def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
         row[: len(one)] = one
 
     return stack
+
+
+def between_centroids(
+    some: Sequence[np.ndarray], others: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Mean distance (n, M) of each of n clients' points to the nearest of M others'.
+
+    By it newcomers are placed: FCR's plane has no place for points that it has not
+    seen.
+    """
+    distance = np.empty((len(some), len(others)))
+    for i, own in enumerate(some):
+        for j, other in enumerate(others):
+            distance[i, j] = cdist(own, other).min(axis=1).mean()
+    return distance
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:

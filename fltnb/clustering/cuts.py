@@ -5,6 +5,12 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.sparse.csgraph import connected_components
+
+from ..randomness import stream
+
+CHANCE = 31  # key of the draws
+RANDOM_GRAPHS = 200  # the highest of so many is exceeded by chance in half a percent
 
 Linkage = Literal["ward", "average", "complete", "single"]
 
@@ -99,11 +105,10 @@ def chance_modularity(adjacency: np.ndarray) -> float:
     the rest, with density p, the best cut of a random graph has about
     sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks truly modular?",
     Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. Separate complete
-    blocks are taken at their word: 0.
+    blocks are taken at their word: 0. For few clients the formula is far too high, and
+    above what two groups can reach: see :func:`simulated_chance`.
     """
-    _, block = np.unique(np.packbits(adjacency, 1), axis=0, return_inverse=True)
-    same_block = block[:, None] == block[None, :]
-    if np.array_equal(same_block, adjacency.astype(bool)):
+    if are_blocks(adjacency):
         return 0.0
 
     n_clients = len(adjacency)
@@ -112,6 +117,48 @@ def chance_modularity(adjacency: np.ndarray) -> float:
     loops = n_clients / total
     best = np.sqrt((1 - density) / (density * n_clients))
     return float(loops + (1 - loops) * best)
+
+
+def are_blocks(adjacency: np.ndarray) -> bool:
+    """Whether a graph (M, M) consists of separate complete blocks."""
+    _, block = np.unique(np.packbits(adjacency, 1), axis=0, return_inverse=True)
+    same_block = block[:, None] == block[None, :]
+    return np.array_equal(same_block, adjacency.astype(bool))
+
+
+def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
+    """Return the highest modularity of 200 random graphs of this size and density.
+
+    Each is cut where that of its own dendrogram is highest. Separate complete blocks
+    are taken at their word: 0.
+    """
+    if are_blocks(adjacency):
+        return 0.0
+
+    n_clients = len(adjacency)
+    rows, columns = np.triu_indices(n_clients, 1)
+    n_links = int(adjacency[rows, columns].sum())
+    rng = stream(0, "method", CHANCE, n_clients, n_links)
+    highest = 0.0
+    for _ in range(RANDOM_GRAPHS):
+        drawn = rng.permutation(len(rows))[:n_links]
+        graph = np.eye(n_clients, dtype=np.uint8)
+        graph[rows[drawn], columns[drawn]] = 1
+        graph[columns[drawn], rows[drawn]] = 1
+        quality = modularity_by_cut(graph, rows_linkage(graph, method))
+        highest = max(highest, float(np.nanmax(quality)))
+    return highest
+
+
+def unlinked_apart(labels: np.ndarray, adjacency: np.ndarray) -> np.ndarray:
+    """Labels (M,) of clusters divided where no link of the graph joins their parts."""
+    parts = labels.copy()
+    for cluster in np.unique(labels):
+        inside = np.flatnonzero(labels == cluster)
+        graph = adjacency[np.ix_(inside, inside)]
+        _, component = connected_components(graph, directed=False)
+        parts[inside] = component + parts.max() + 1
+    return relabel(parts)
 
 
 def best_cut(

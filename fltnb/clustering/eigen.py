@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.linalg import eigh
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import silhouette_score
 
 from ..errors import FltnbError
@@ -214,9 +214,39 @@ class EigenRelevance(ClientClusterer):
         )
         self.relevance_ = (self.directed_ + self.directed_.T) / 2
 
+        self.vectors_ = np.stack([sketch["vectors"] for sketch in sketches])
         sizes = np.array([sketch["vectors"].size for sketch in sketches])
         self.received_ = sizes.sum() - sizes
         keep_by_silhouette(self, 1 - self.relevance_)
+
+    def place(self, X: Sequence[np.ndarray], y: None = None) -> np.ndarray:
+        """Place newcomers by their features, see the base.
+
+        Each gets the clients' eigenvectors and computes the relevance of its own data
+        to them; the other direction would need the clients' data again.
+        """
+        self._check_fitted("vectors_")
+        X = check_clients(X, self.content, width=self.vectors_.shape[1])
+        count, _, p = self.vectors_.shape
+        clients = self.relay([{"vectors": vectors} for vectors in self.vectors_])
+        answers = []
+        for number, x in enumerate(X, count):
+            self._check_size(len(x), number)
+            own = self.sketch(x, number, p)
+            relevance = np.exp(self._log_ratios(x, own, clients, number).mean(axis=1))
+            answers.append({"relevance": relevance})
+        return self.place_sketches(answers)
+
+    def _members(self) -> np.ndarray:
+        return 1 - self.directed_
+
+    def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        if not all("relevance" in sketch for sketch in sketches):
+            raise FltnbError(
+                "EigenRelevance places newcomers by their relevance to all clients, "
+                "which they compute from the clients' eigenvectors: use place(X)."
+            )
+        return 1 - np.stack([sketch["relevance"] for sketch in sketches])
 
 
 class MeanImage(ClientClusterer):
@@ -240,7 +270,13 @@ class MeanImage(ClientClusterer):
 
     def _relate(self, sketches, answers) -> None:
         means = [sketch["mean"] for sketch in sketches]
+        self.means_ = np.array(means)
         keep_by_silhouette(self, squareform(pdist(means)))
+
+    def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        self._check_fitted("means_")
+        means = [sketch["mean"] for sketch in sketches]
+        return cdist(means, self.means_)
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,13 @@ from threadpoolctl import threadpool_limits
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Within
-from .base import ClientClusterer, Sketch, check_clients, check_finite
+from .base import (
+    NONE_FITS,
+    ClientClusterer,
+    Sketch,
+    check_clients,
+    check_finite,
+)
 from .cuts import cut, relabel
 from .solvers import sinkhorn_cost, uniform_cost
 
@@ -123,6 +129,7 @@ class EMDClustering(ClientClusterer):
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
             X = [train for train, _ in halves]
+            self._held_out = [self._drawn(held_out) for _, held_out in halves]
             y = [[held_out for _, held_out in halves]] * len(X)
 
         # the first row is checked before any work, the others when they are needed
@@ -210,6 +217,44 @@ class EMDClustering(ClientClusterer):
             self._keep(distance, tree, labels, adjacency)
         else:
             self._keep(distance, tree, cut(tree, self.n_clusters))
+
+    def place(self, X: Sequence[np.ndarray], y: Validation | None = None) -> np.ndarray:
+        """Place newcomers, by samples (n_i, d) under their own encoders.
+
+        ``y[i]`` are validation samples under the encoder of newcomer i: of all clients
+        in order and at last its own. None: all share one encoder, as in ``fit``.
+        Returned is the cluster nearest by mean distance of those with a client below
+        the tolerance, -1 where there is none. Only the newcomer's direction is known.
+        """
+        self._check_fitted()
+        X = check_clients(X, self.content)
+        count = len(self.labels_)
+        places = []
+        for number, x in enumerate(X):
+            if y is None:
+                self._check_fitted("_held_out")
+                x, own = _halves(x, count + number, int(self.random_state))
+                row = [*self._held_out, own]
+            else:
+                row = list(y(number) if callable(y) else y[number])
+            places.append(self._placed(x, row))
+        return np.array(places, dtype=np.int64)
+
+    def _placed(self, x: np.ndarray, row: list[np.ndarray]) -> int:
+        """Cluster of a newcomer, or -1; ``row``: everybody's validation samples."""
+        count = len(self.labels_)
+        if len(row) != count + 1:
+            raise FltnbError(
+                f"A newcomer needs validation samples of all {count} clients and its "
+                f"own under its encoder, not of {len(row)}."
+            )
+        far = self.sketch(x, row, count)["distance"]
+        members = self.labels_ == np.arange(self.n_clusters_)[:, None]
+        near = (members & (far < self.tolerance_)).any(axis=1)
+        if not near.any():
+            return NONE_FITS
+        means = members @ far / members.sum(axis=1)
+        return int(np.where(near, means, np.inf).argmin())
 
     def measure(
         self,

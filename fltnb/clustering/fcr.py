@@ -48,7 +48,8 @@ class FCR(CentroidClusterer):
     ----------
     n_clusters : int or None
         Number of clusters C. None: the cut with the highest modularity of the client
-        graph, or one cluster if no cut beats chance. The paper says that C can be
+        graph, or one cluster if no cut beats chance. Of up to 40 clients chance is
+        simulated, and groups without any link are apart. The paper says that C can be
         proposed by the clustering and gives no rule.
     k : int or sequence of M ints
         Centroids per client. Paper: 5; its code: each client's true number of classes.
@@ -76,6 +77,8 @@ class FCR(CentroidClusterer):
     criterion_ : ndarray (M + 1,)
         Entry C: modularity of the cut into C clusters (NaN: no such cut).
     """
+
+    few = 40
 
     distance: Literal["min", "matching"] = "min"
     n_neighbors: Annotated[int, Whole(2)] = 15

@@ -92,8 +92,15 @@ class PACFL(ClientClusterer):
     def _relate(self, sketches, answers) -> None:
         distance = client_angles([sketch["vectors"] for sketch in sketches])
         check_finite(distance, "angles")
+        self._vectors = [sketch["vectors"] for sketch in sketches]
         tree = scipy_linkage(squareform(distance, checks=False), "weighted")
         self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
+
+    def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        self._check_fitted("_vectors")
+        count = len(self._vectors)
+        vectors = self._vectors + [sketch["vectors"] for sketch in sketches]
+        return client_angles(vectors)[count:, :count]
 
 
 def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:

@@ -41,7 +41,9 @@ def uniform_cost(cost: np.ndarray, most_steps: int) -> float:
     import ot
 
     weights = [ot.unif(size) for size in cost.shape]
-    total, log = ot.emd2(*weights, cost, numItermax=most_steps, log=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the status is checked
+        total, log = ot.emd2(*weights, cost, numItermax=most_steps, log=True)
     check_status(log["result_code"])
     return float(total)
 

@@ -56,6 +56,7 @@ from .flt import (
     SoftFLT,
     SoftFLTAsRun,
 )
+from .given import Clusters
 from .graph import (
     ClientGraph,
     FedAvg,
@@ -150,7 +151,15 @@ AS_RUN = {cls.__name__.removesuffix("AsRun"): cls for cls in _RUN}
 """Class name of a method -> the class that follows the authors' code."""
 _BY_NAME = {cls.name: cls for cls in _WRITTEN}
 
-__all__ = ["RULES", "ClientGraph", "Context", "GraphMethod", "Method", "OnGraph"]
+__all__ = [
+    "RULES",
+    "ClientGraph",
+    "Clusters",
+    "Context",
+    "GraphMethod",
+    "Method",
+    "OnGraph",
+]
 __all__ += ["OwnModels", "State", "build", "mix"]
 __all__ += ["canonical", *METHODS, *(cls.__name__ for cls in _RUN)]
 

@@ -131,7 +131,9 @@ class MergeGain(ClientClusterer):
                 "of every client."
             )
         y = [np.asarray(one) for one in y]
-        n_classes = self.n_classes or _count_classes(y)
+        if not first:  # not of newcomers
+            self._classes_seen = _count_classes(y)
+        n_classes = self._n_classes()
         targets = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
         for i, target in enumerate(targets, first):
             if target.shape[1] > 1 and (target == target[0]).all():
@@ -150,7 +152,7 @@ class MergeGain(ClientClusterer):
         number of samples, p, seed, standard deviation of the noise on an entry of A.
         """
         x = self._checked(x, client)
-        target = _targets(np.asarray(y), self.n_classes, client)
+        target = _targets(np.asarray(y), self._n_classes(), client)
         if len(target) != len(x):
             raise FltnbError(
                 f"Client {client} has {len(x)} samples but classes of {len(target)}: "
@@ -192,6 +194,10 @@ class MergeGain(ClientClusterer):
             "about": np.array([len(x), x.shape[1], self.random_state, noise]),
         }
 
+    def _n_classes(self) -> int | None:
+        """Return the number of classes, as given or as ``fit`` has seen it."""
+        return self.n_classes or getattr(self, "_classes_seen", None)
+
     def _parts(self, target: np.ndarray, client: int) -> list[np.ndarray]:
         """Mark the samples (n,) of each fold."""
         if self.epsilon is not None:
@@ -209,14 +215,15 @@ class MergeGain(ClientClusterer):
         return features(x.astype(np.float64), matrix * (SCALE / np.sqrt(p)))
 
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        """As :meth:`place_sketches`."""
+        return self.place_sketches(sketches)
+
+    def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers, int64: the cluster that gains most in all by taking one in.
 
         -1, a new one, if none gains.
         """
-        if not hasattr(self, "labels_"):
-            raise FltnbError(
-                "This MergeGain has not seen any clients yet: call fit first."
-            )
+        self._check_fitted("_clusters")
         newcomers = self._sums(sketches, self._shape)
         alone, _ = losses(newcomers, self.folds)
 

@@ -17,7 +17,14 @@ from scipy.stats import norm
 from ...errors import FltnbError
 from ...randomness import stream
 from ...settings import Count, Natural, NonNegative, Positive, Rate, Whole
-from ..base import ClientClusterer, Sketch, check_clients, check_finite
+from ..base import (
+    NONE_FITS,
+    SEVERAL_FIT,
+    ClientClusterer,
+    Sketch,
+    check_clients,
+    check_finite,
+)
 from ..cuts import cut, merge_gaps, relabel
 from ..privacy import Noise, clipped
 from ..solvers import exact_cost, received_shares
@@ -28,8 +35,8 @@ FEWEST = 8
 LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
 MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
 PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
-NONE = -1  # answers of TransportSignatures.predict: no cluster fits
-UNCLEAR = -2  # several do
+NONE = NONE_FITS
+UNCLEAR = SEVERAL_FIT
 
 
 class TransportSignatures(ClientClusterer):
@@ -197,33 +204,43 @@ class TransportSignatures(ClientClusterer):
         Returns the cluster that fits, int64. -1: the test rejects all; -2: several fit
         (:meth:`scores` says which is nearest), or it has less than 8 samples.
         """
-        X = list(X)
-        z = self.scores(X)
-        members = _one_hot(self.labels_).sum(0)
-        limit = self._level(1) * _deviation(1, members)
-
-        fitting = (z <= limit).sum(1)
-        nearest = z.argmin(1)
-        near = z.min(1) <= self.tolerance + limit[nearest]
-        few = np.array([len(x) < FEWEST for x in X])
-        place = np.where(near, nearest, NONE)
-        return np.where((fitting > 1) | few, UNCLEAR, place)
+        return self.place(X)
 
     def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
         """Mean Z of newcomers to the clients of each cluster; near 0 if it fits.
 
         Returns (number of newcomers, C).
         """
-        if not hasattr(self, "labels_"):
-            raise FltnbError(
-                "This TransportSignatures has not seen any clients yet: call fit first."
-            )
+        return self._scores_of(self._sent(X))
+
+    def place(self, X: Sequence[np.ndarray], y: None = None) -> np.ndarray:
+        """As :meth:`predict`."""
+        return self.place_sketches(self._sent(X))
+
+    def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        """Place newcomers by what they send; see :meth:`predict`."""
+        z = self._scores_of(sketches)
+        members = _one_hot(self.labels_).sum(0)
+        limit = self._level(1) * _deviation(1, members)
+
+        fitting = (z <= limit).sum(1)
+        nearest = z.argmin(1)
+        near = z.min(1) <= self.tolerance + limit[nearest]
+        few = np.array([sketch["own"][0] < FEWEST for sketch in sketches])
+        place = np.where(near, nearest, NONE)
+        return np.where((fitting > 1) | few, UNCLEAR, place)
+
+    def _sent(self, X: Sequence[np.ndarray]) -> list[Sketch]:
+        """Sketches of newcomers, by their embeddings."""
+        self._check_fitted()
         count, _, width = self.centroids_.shape
         X = check_clients(X, width=width)
         self._check_sizes([len(x) for x in X])
-        sent = self.sketches(X, first=count)
-        new_points, new_shares = stacked(sent, int(self.k))
+        return self.sketches(X, first=count)
 
+    def _scores_of(self, sent: Sequence[Sketch]) -> np.ndarray:
+        self._check_fitted()
+        new_points, new_shares = stacked(sent, int(self.k))
         points, shares = _halves(self.centroids_, self.weights_)
         distance = np.stack(
             [

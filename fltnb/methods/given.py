@@ -1,0 +1,70 @@
+"""Averaging inside clusters that are known, such as those that somebody else found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FltnbError
+from ..federations import Federation
+from ..federations.own import clusters_of
+from ..settings import plain
+from .base import Context
+from .graph import ClientGraph, GraphMethod
+
+
+@dataclass(eq=False, repr=False)
+class Clusters(GraphMethod):
+    """FedAvg inside each of the clusters that are given.
+
+    Parameters
+    ----------
+    clusters : sequence of M values, or dict
+        Cluster of each client, such as ``labels_`` of a clusterer; a dict has them by
+        the clients' names. They are numbered 0, 1, ... by sorted value.
+    rule
+        See :class:`fltnb.methods.graph.GraphMethod`.
+
+    Examples
+    --------
+    >>> Clusters(np.array([0, 0, 1])).settings()
+    {'name': 'clusters', 'clusters': [0, 0, 1]}
+    """
+
+    name = "clusters"
+    graph_decides = True
+
+    clusters: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = plain(self.clusters)
+        if not isinstance(given, (list, Mapping)) or not given:
+            raise FltnbError(
+                "clusters must have a value for each client, or be a dict by their "
+                f"names, not {self.clusters!r}."
+            )
+        values = given.values() if isinstance(given, Mapping) else given
+        # NaN is the one value that differs from itself
+        if any(isinstance(one, (list, dict)) or one != one for one in values):
+            raise FltnbError(
+                "clusters must be one plain value for each client, none NaN: clients "
+                "without a cluster get one of their own."
+            )
+        self.clusters = given
+
+    def check(self, fed: Federation) -> None:
+        """Refuse clusters of other clients than the federation's."""
+        super().check(fed)
+        self._numbers(fed)
+
+    def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
+        """Neighbours are the clients of the same cluster."""
+        labels = self._numbers(fed)
+        same = labels[:, None] == labels
+        return ClientGraph(same.astype(np.uint8), labels)
+
+    def _numbers(self, fed: Federation) -> np.ndarray:
+        """Cluster of each client (M,), numbered, or refuse them."""
+        return clusters_of(self.clusters, fed.names)
