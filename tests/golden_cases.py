@@ -130,6 +130,11 @@ METHODS = {
         {},
     ),
     "flux": ({"latest": 1}, {}),
+    "ocfl": ({"clusterer": "meanshift"}, {"rounds": 6, "local_epochs": 3} | ALL),
+    "ocfl as_run": (
+        {"clusterer": "affinity", "variant": "as_run"},
+        {"rounds": 6, "local_epochs": 3} | ALL,
+    ),
     "flux as_run": ({"latest": 0, "n_clusters": 3, "variant": "as_run"}, {}),
 }
 BOTH = {name: {} for name in ("fedavg", "pfedgraph", "fedsac", "fedsgd")}

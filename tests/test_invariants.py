@@ -327,6 +327,11 @@ LINES = {
             4 * ((M - M // 2) * P + M),
         ),
     ),
+    "OCFL": Line(
+        *(m.OCFL, lambda: m.OCFL("kmeans", n_clusters=1)),
+        "clusters are formed in round 2 at the earliest",
+        **EQUAL,
+    ),
 }
 
 

@@ -20,6 +20,7 @@ from fltnb.methods import Context
 from fltnb.methods.baselines.clove import assigned, at_random, best_number
 from fltnb.methods.baselines.flhc import distances
 from fltnb.methods.baselines.flux import axes, descriptor, elbow, linked
+from fltnb.methods.baselines.ocfl import temperature
 from fltnb.training import Trained
 
 FOUR = np.arange(4)
@@ -403,6 +404,71 @@ def test_flux_places_a_newcomer_by_its_inputs_alone():
     assert state.weights.tolist() == six.sizes.tolist()
 
 
+def test_ocfl_temperature_worked_by_hand():
+    assert temperature(np.zeros((4, 4))) == 0
+    assert all(np.isclose(temperature(1 - np.eye(n)), 0.5) for n in (2, 3, 10))
+    assert temperature(np.array([[0.0, 2], [2, 0]])) == 1
+
+
+SIX = np.arange(6)
+ALIKE = np.tile([1.0, 0.0], (6, 1))
+PARTED = np.array([[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 6]])
+
+
+def added(method, updates, **options):
+    """States of a method whose clients move by these updates, round by round."""
+    state = begun(method, len(updates[0]), **options)
+    for round, moved in enumerate(updates, start=1):
+        clients = np.flatnonzero(~np.isnan(moved[:, 0]))
+        theta = state.models[state.row[clients]] + moved[clients]
+        state = method.collect(state, clients, theta, round)
+        yield state
+
+
+@pytest.mark.parametrize(
+    "method",
+    [m.OCFL(), m.OCFL("kmeans", n_clusters=2), m.OCFL("affinity"), m.OCFL("meanshift")],
+    ids=repr,
+)
+def test_ocfl_clusters_once_when_the_updates_part(method):
+    """T is 0, then sqrt(18) / sqrt(120), of 18 ordered pairs at a right angle."""
+    first, second, third = added(method, [ALIKE, PARTED, PARTED[::-1]])
+    assert first.temperature == 0 and first.labels.tolist() == [0] * 6
+    assert np.isclose(second.temperature, np.sqrt(18 / 120))
+    assert second.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    # 1 from round 1; then plain means inside the clusters, in this round already
+    assert np.allclose(served(method, second), [[3, 0]] * 3 + [[1, 3]] * 3)
+    assert np.allclose(served(method, third), [[3, 3]] * 6)
+    assert np.array_equal(third.labels, second.labels)
+
+
+def test_ocfl_whose_temperature_never_rises_is_a_plain_mean():
+    first, second = added(m.OCFL(), [PARTED, ALIKE], sizes=[9, 1, 1, 1, 1, 1])
+    assert first.labels.tolist() == second.labels.tolist() == [0] * 6
+    assert np.allclose(second.models, [[2, 1.5]])
+
+
+def test_ocfl_waits_until_all_were_heard():
+    nobody = np.full((3, 2), np.nan)
+    half = np.vstack([ALIKE[:3], nobody])
+    rest = np.vstack([nobody, ALIKE[:3]])
+    *_, waiting, level, parted = added(m.OCFL(), [half, half, rest, PARTED])
+    assert np.isnan(waiting.temperature) and level.temperature == 0
+    assert parted.labels.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_ocfl_as_run_puts_all_noise_together():
+    """Two clients go ways of their own, at right angles to both groups."""
+    apart = np.eye(4)[[0, 0, 0, 1, 1, 1, 2, 3]]
+    before = np.eye(4)[[0] * 8]
+    for method, labels in (
+        (m.OCFL(), [0, 0, 0, 1, 1, 1, 2, 3]),
+        (m.OCFLAsRun(), [0, 0, 0, 1, 1, 1, 2, 2]),
+    ):
+        *_, last = added(method, [before, apart], n_parameters=4)
+        assert last.labels.tolist() == labels
+
+
 def test_what_cannot_work_is_refused():
     fed = two_clusters(4)
     refused("threshold or n_clusters", m.FLHC)
@@ -413,6 +479,10 @@ def test_what_cannot_work_is_refused():
         np.random.default_rng(0).random((20, 4)), np.arange(20) % 2, np.zeros(20, int)
     )
     refused("at least 2 clients", fl.run, m.FLHC(1), lonely, **QUICK)
+    refused('clusterer="kmeans"', m.OCFL, "kmeans")
+    refused('clusterer="kmeans"', m.OCFL, n_clusters=2)
+    refused("raise min_size", m.OCFL, min_size=1)
+    refused("at least 5 clients", fl.run, m.OCFL(min_size=5), fed, **QUICK)
     refused("validation samples", fl.run, m.FLUX(), fed, **QUICK)
     refused("must be a clusterer such as", m.FedCollab, fl.FCR())
     single = [np.ones((1, 2)), np.ones((3, 2))]

@@ -16,6 +16,7 @@ from .baselines import (
     FLHC,
     FLUX,
     IFCA,
+    OCFL,
     CFLGPAsRun,
     CLoVE,
     CLoVEAsRun,
@@ -38,6 +39,7 @@ from .baselines import (
     FlexCFLAsRun,
     FLUXAsRun,
     HypoCluster,
+    OCFLAsRun,
     PFedGraph,
     PFedGraphAsRun,
     RobustTKM,
@@ -118,6 +120,7 @@ _WRITTEN = (
     FLHC,
     FedCollab,
     FLUX,
+    OCFL,
 )
 _RUN = (
     FedAvgAsRun,
@@ -144,6 +147,7 @@ _RUN = (
     RobustTKMAsRun,
     CLoVEAsRun,
     FLUXAsRun,
+    OCFLAsRun,
 )
 METHODS = {cls.__name__: cls for cls in _WRITTEN}
 """Class name -> method, following the papers' texts."""

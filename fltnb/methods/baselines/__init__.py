@@ -20,6 +20,7 @@ from .flhc import FLHC
 from .flux import FLUX, FLUXAsRun
 from .hypocluster import HypoCluster
 from .ifca import IFCA
+from .ocfl import OCFL, OCFLAsRun
 from .pfedgraph import PFedGraph, PFedGraphAsRun
 from .robust_tkm import RobustTKM, RobustTKMAsRun
 
@@ -29,6 +30,7 @@ __all__ = [
     "FLHC",
     "FLUX",
     "IFCA",
+    "OCFL",
     "CFLGPAsRun",
     "CLoVE",
     "CLoVEAsRun",
@@ -51,6 +53,7 @@ __all__ = [
     "FlexCFL",
     "FlexCFLAsRun",
     "HypoCluster",
+    "OCFLAsRun",
     "PFedGraph",
     "PFedGraphAsRun",
     "RobustTKM",

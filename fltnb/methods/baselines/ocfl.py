@@ -1,0 +1,180 @@
+"""OCFL: one clustering of the updates, in the round in which they begin to disagree.
+
+Zuziak et al., arXiv 2503.04231. Written from the authors' code
+(MKZuziak/Clustered-Federated-Learning), not checked against the paper.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from ...clustering.cuts import relabel
+from ...errors import FltnbError
+from ...randomness import integer
+from ...settings import Count
+from ..base import Context, HardMethod
+from ..modelspace import cluster_means, cosines, kmeans, with_rows
+from ..state import State, Unclustered, unclustered
+
+Kind = Literal["hdbscan", "meanshift", "affinity", "kmeans"]
+
+
+@dataclass(eq=False, kw_only=True)
+class OCFLState(Unclustered):
+    """And the latest update (M, d) of every client.
+
+    ``temperature`` of the last round, NaN before there is one; ``formed``: whether
+    there are clusters.
+    """
+
+    updates: np.ndarray
+    temperature: np.ndarray
+    formed: np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class OCFL(HardMethod):
+    """FedAvg with equal weights, until the clients' updates part; then one clustering.
+
+    A round's temperature is the norm of the cosine distances between all updates, in
+    parts of its largest value. In the first round in which it is above that of the
+    round before, the distances are clustered, every cluster goes on from the common
+    model, and this round's models are averaged inside the clusters already. There is no
+    second clustering. Rises are prone to noise: ``run.labels_at`` shows the round.
+
+    With partial participation (the original has everybody in every round) the latest
+    update of each client counts, once all were heard.
+
+    Parameters
+    ----------
+    clusterer : {"hdbscan", "meanshift", "affinity", "kmeans"}
+        HDBSCAN of the distances, of whose noise every client stands alone; mean shift
+        or k-means of their rows; affinity propagation of the cosines.
+    n_clusters : int, optional
+        Of k-means, which needs it.
+    min_size : int
+        Least members of a cluster of HDBSCAN.
+    """
+
+    state_type = OCFLState
+    name = "ocfl"
+    noise_alone = True
+    of_distances = False  # whether affinity propagation gets distances
+
+    clusterer: Kind = "hdbscan"
+    n_clusters: Count | None = field(default=None, kw_only=True)
+    min_size: Count = field(default=3, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.clusterer == "kmeans") != (self.n_clusters is not None):
+            raise FltnbError(
+                'OCFL takes n_clusters with clusterer="kmeans" and no other: give both '
+                "or neither."
+            )
+        if self.min_size < 2:
+            raise FltnbError("OCFL needs clusters of at least 2: raise min_size.")
+
+    def check(self, fed) -> None:
+        """Refuse fewer clients than HDBSCAN needs as well."""
+        super().check(fed)
+        least = self.min_size if self.clusterer == "hdbscan" else 2
+        if fed.n_clients < least:
+            raise FltnbError(
+                f"OCFL needs at least {least} clients, not {fed.n_clients}: take more, "
+                "or FedAvg."
+            )
+
+    def start(self, fed, model, context: Context) -> State:
+        """One cluster with everybody."""
+        return unclustered(
+            OCFLState,
+            fed,
+            model,
+            context,
+            updates=np.zeros((fed.n_clients, model.n_trainable), dtype=np.float32),
+            temperature=np.array(np.nan),
+            formed=np.array(False),
+        )
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Look whether the updates part, then average inside the clusters."""
+        if not state.formed:
+            n = int(state.trainable)
+            moved = theta[:, :n] - state.models[0, :n]
+            updates = with_rows(state.updates, clients, moved)
+            heard = with_rows(state.heard, clients, True)
+            state = replace(state, updates=updates, heard=heard)
+            if heard.all():
+                state = self._looked_at(state, round)
+
+        row = state.row[clients]
+        models = cluster_means(row, np.ones(len(clients)), theta, state.models)
+        return replace(state, models=models)
+
+    def _looked_at(self, state: State, round: int) -> State:
+        """Measure the temperature, and form the clusters where it rose."""
+        everybody = np.arange(len(state.row))
+        distance = 1.0 - cosines(state.updates, everybody)
+        now = temperature(distance)
+        if not now > state.temperature:  # NaN in the first round
+            return replace(state, temperature=np.array(now))
+
+        labels = self._groups(distance, integer(int(state.seed), "method", round))
+        return replace(
+            state,
+            models=np.repeat(state.models, labels.max() + 1, axis=0),
+            row=labels,
+            labels=labels,
+            updates=state.updates[:0],  # not needed any more
+            temperature=np.array(now),
+            formed=np.array(True),
+        )
+
+    def _groups(self, distance: np.ndarray, seed: int) -> np.ndarray:
+        """Clusters (M,) by distances (M, M)."""
+        from sklearn.cluster import HDBSCAN, AffinityPropagation, MeanShift
+
+        if self.clusterer == "kmeans":
+            return relabel(kmeans(distance, self.n_clusters, seed))
+        if self.clusterer == "meanshift":
+            return relabel(MeanShift().fit_predict(distance))
+        if self.clusterer == "affinity":
+            made = AffinityPropagation(affinity="precomputed", random_state=seed)
+            given = distance if self.of_distances else 1.0 - distance
+            labels = made.fit_predict(given)
+        else:
+            made = HDBSCAN(self.min_size, metric="precomputed", copy=True)
+            labels = made.fit_predict(distance)
+        noise = labels < 0
+        if self.noise_alone:
+            labels = np.where(noise, labels.max() + np.cumsum(noise), labels)
+        return relabel(labels)
+
+
+@dataclass(eq=False, repr=False)
+class OCFLAsRun(OCFL):
+    """OCFL in its code, with full participation.
+
+    All noise of HDBSCAN is one cluster, and affinity propagation is given distances,
+    where it expects similarities.
+    """
+
+    variant = "as_run"
+    noise_alone = False
+    of_distances = True
+
+
+def temperature(distance: np.ndarray) -> float:
+    """Frobenius norm of cosine distances (n, n), in parts of its largest value.
+
+    Examples
+    --------
+    >>> temperature(1 - np.eye(5))  # all orthogonal
+    0.5
+    """
+    n = len(distance)
+    return float(np.linalg.norm(distance) / np.sqrt(4 * n * (n - 1)))
