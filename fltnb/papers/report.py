@@ -26,6 +26,8 @@ from .verdicts import OUTCOMES, judge_all, outcomes
 
 PICTURE = "figures/stored/99_agreement.png"
 KINDS = ("printed", "text", "code")
+SQUARES = {"agrees": "🟩", "partly": "🟨", "disagrees": "🟥", "not tested": "⬜"}
+"""Outcome of a claim -> its square in README."""
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
@@ -87,7 +89,8 @@ def _pages(
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        from_root = summary.replace("](", "](docs/report/")
+        short = pipes(_short(_summary(held, found, judged), judged))
+        from_root = short.replace("](", "](docs/report/")
         first_table = _first_table(held.get("01_scenario1"))
         text = _replaced(readme.read_text(encoding="utf-8"), "cards", from_root)
         made["README.md"] = _replaced(text, "table", first_table)
@@ -147,6 +150,31 @@ def _summary(
         }
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _short(summary: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+    """Return a summary for README: claims as squares, and nothing on costs."""
+    bars = []
+    for paper in NOTEBOOKS:
+        bars.append(_squares(judged["outcome"][judged["paper"] == paper]))
+    kept = summary.drop(columns=["printed numbers", "hours"])
+    return kept.assign(claims=bars)
+
+
+def _squares(outcome: pd.Series) -> str:
+    """Draw outcomes as ten squares; each outcome that occurs has one at least.
+
+    Examples
+    --------
+    >>> _squares(pd.Series(["agrees"] * 3 + ["not tested"]))
+    '🟩🟩🟩🟩🟩🟩🟩🟩⬜⬜'
+    """
+    number = outcome.value_counts()
+    words = [word for word in SQUARES if number.get(word, 0)]
+    share = {word: max(1, round(10 * number[word] / len(outcome))) for word in words}
+    most = max(words, key=share.get)
+    share[most] += 10 - sum(share.values())
+    return "".join(SQUARES[word] * share[word] for word in words)
 
 
 def _in_the_setting(own: pd.DataFrame) -> str:
@@ -335,16 +363,21 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _first_table(results: Any) -> str:
-    """Return the accuracies of FLT's Table 1 for README, the oracle's beside them."""
+    """Return the accuracies of FLT's Table 1 for README, a table per data set.
+
+    The oracle's stand beside them.
+    """
     found = measured(results, "flt", "T1", beside=("oracle",))
     accuracies = found[found["metric"] == "accuracy"]
-    rows: dict[str, dict[str, str]] = {}
-    for cell in accuracies.to_dict("records"):
-        method = cell["method"]
-        row = rows.setdefault(method, {"method": label(method)})
-        data = label(cell["dataset"])
-        variant = SHORT[cell["variant"]]
-        text = cell_text(cell, seeds=False)
-        row[f"{data}<br>printed"] = cell["value"] or "–"
-        row[f"{data}<br>{variant}"] = "–" if text == "not run" else text
-    return pipes(pd.DataFrame(rows.values()))
+    parts = []
+    for dataset, own in accuracies.groupby("dataset", sort=False):
+        rows: dict[str, dict[str, str]] = {}
+        for cell in own.to_dict("records"):
+            method = cell["method"]
+            row = rows.setdefault(method, {"method": label(method)})
+            text = cell_text(cell, seeds=False)
+            row["printed"] = cell["value"] or "–"
+            row[SHORT[cell["variant"]]] = "–" if text == "not run" else text
+        parts.append(f"**{label(dataset)}**")
+        parts.append(pipes(pd.DataFrame(rows.values())))
+    return "\n\n".join(parts)
