@@ -4,6 +4,7 @@ An experiment is found by its settings, in whichever notebook's ledger it is.
 """
 
 import functools
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -135,17 +136,19 @@ def stored() -> Stored:
 
 @functools.lru_cache(maxsize=2)
 def _stored(files: tuple[tuple[Path, int], ...]) -> Stored:
-    """Read the ledgers of some files, given with the times of their last change."""
-    found: Stored = {}
+    """Read the ledgers of some files.
+
+    ``files``: each with the time of its last change, so that a change is read anew.
+    """
+    found: Stored = defaultdict(list)
     for file, _ in files:
         for done in Ledger(file.stem).finished():
             record = done.record
             data = record["provenance"]["data"]
             current = key_of(record["id"], record["settings"], data)
             if done.key == current:
-                held = found.setdefault(record["id"], [])
-                held.append((file.stem, done))
-    return found
+                found[record["id"]].append((file.stem, done))
+    return dict(found)
 
 
 def _read(row: Row) -> tuple[str, Finished]:

@@ -13,6 +13,7 @@ import fcntl
 import functools
 import json
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,11 +129,10 @@ class Ledger:
     @functools.cached_property
     def _kept(self) -> dict[str, Arrays]:
         """Kept arrays by record and by their own names."""
-        kept: dict[str, dict] = {}
+        kept: dict[str, Arrays] = defaultdict(dict)
         for name, value in below("arrays", self._arrays).items():
             record, _, own = name.partition("/")
-            arrays = kept.setdefault(record, {})
-            arrays[own] = value
+            kept[record][own] = value
         return kept
 
     def arrays(self, record: str) -> Arrays:
@@ -422,6 +422,7 @@ def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
     for done in jobs:
         # A text that is not in the CSV says nothing.
         numbers = {name: value for name, value in done.numbers.items() if value != ""}
+
         one = first.setdefault(done.key, numbers)
         name = _differing(one, numbers)
         if name:

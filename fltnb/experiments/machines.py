@@ -112,7 +112,10 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def _minor(machine: dict[str, Any]) -> str:
-    """Return a machine's Python without the last number of its version."""
+    """Return a machine's Python without the last number of its version.
+
+    ``machine``: what :func:`about` says there.
+    """
     return machine["python"].rpartition(".")[0]
 
 

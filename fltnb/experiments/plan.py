@@ -3,7 +3,7 @@
 import math
 import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -88,7 +88,7 @@ class Costs:
 
     def __init__(self, finished: Iterable[Finished]):
         here = environment()["hardware"]
-        self.like: dict[str, list[float]] = {}
+        self.like: dict[str, list[float]] = defaultdict(list)
         for done in finished:
             about = done.record["provenance"]
             if about.get("hardware") != here or "trained_as" in about:
@@ -97,7 +97,7 @@ class Costs:
             seconds = done.numbers.get("seconds", math.nan)
             seconds += done.numbers.get("training_seconds", 0.0)
             name = workload(done.kind, settings)
-            self.like.setdefault(name, []).append(seconds / passes(settings))
+            self.like[name].append(seconds / passes(settings))
 
     def seconds(self, kind: str, settings: Values) -> float | None:
         """Return what an experiment takes; None if nothing like it was timed here."""

@@ -24,6 +24,13 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
     embed : callable
         Turns Flower's ``Context`` into this node's embeddings (n, d). For a labelled
         clusterer it returns images and classes.
+
+    Examples
+    --------
+    In a ``ClientApp``, with ``embed`` and the server's clusterer of one's own::
+
+        app = ClientApp()
+        app.query("sketch")(sketch_query(fl.FCR(n_clusters=4), embed))
     """
 
     def answer(message: Any, context: Any) -> Any:

@@ -100,6 +100,14 @@ class ClusteredFedAvg:
         of, and their mean loss.
     left_out : dict
         Node -> why it is no client.
+
+    Examples
+    --------
+    In a ``ServerApp``, with ``model`` of :func:`fltnb.models.make`::
+
+        strategy = ClusteredFedAvg(fl.FCR(n_clusters=4), min_available_nodes=20)
+        clients = strategy.start(grid, model.init(seed=0), rounds=50)
+        labels = {client["number"]: client["label"] for client in clients}
     """
 
     clusterer: Any = None
@@ -111,7 +119,10 @@ class ClusteredFedAvg:
     checkpoint: str | Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a clusterer that cannot work here, and numbers that do not fit."""
+        """Refuse a clusterer that cannot work here, and numbers that do not fit.
+
+        Clusters need two nodes or more, and as many as there are clusters.
+        """
         if isinstance(self.clusterer, EMDClustering):
             raise FltnbError(
                 "EMDClustering's clients exchange networks first: "
@@ -170,6 +181,7 @@ class ClusteredFedAvg:
 
         # who came back under another id since the last round, or the checkpoint
         self._meet()
+
         answers: Answers = {}
         if rounds:
             _, answers = self._serve("evaluate", rounds)
@@ -182,11 +194,17 @@ class ClusteredFedAvg:
         return result
 
     def _clustered(self) -> bool:
-        """Whether clusters have been formed."""
+        """Whether clusters have been formed; then each has a model."""
         return len(self.models) > 0
 
     def _give_up(self) -> None:
-        """Raise FltnbError, and say why nodes are left out."""
+        """Stop, and say why nodes are left out.
+
+        Raises
+        ------
+        FltnbError
+            Always.
+        """
         reasons = ""
         for node, why in self.left_out.items():
             reasons += f"; node {node} {why}"
@@ -213,7 +231,7 @@ class ClusteredFedAvg:
         if not self._clustered() and may_be < self.min_available_nodes:
             return
 
-        # FedAvg
+        # FedAvg: a client for each node, all of cluster 0
         if self.clusterer is None:
             self.clients += [Client(node, node, {}, label=0) for node in new]
             if not self._clustered():
@@ -319,14 +337,17 @@ class ClusteredFedAvg:
         """
         round = len(self.history) + 1
         here, answers = self._serve("train", round)
+
+        there = [client for client in here if client.node in answers]
         used = []
-        for client in here:
-            letter = answers.get(client.node)
-            if letter is not None and self._is_usable(client, letter.arrays):
-                # a client that does not say how many samples it has gets no weight
-                samples = np.nan_to_num(letter.notes.get("num-examples", 0), posinf=0)
-                client.samples = max(int(samples), 0)
-                used.append(client)
+        for client in there:
+            arrays, notes = answers[client.node]
+            if not self._is_usable(client, arrays):
+                continue
+            # a client that does not say how many samples it has gets no weight
+            samples = np.nan_to_num(notes.get("num-examples", 0), posinf=0)
+            client.samples = max(int(samples), 0)
+            used.append(client)
         samples = np.array([client.samples for client in used])
         if len(used) < self.min_train_nodes or not samples.any():
             return False
@@ -339,6 +360,7 @@ class ClusteredFedAvg:
         share = samples * (labels == clusters[:, None])  # (C, n)
         theta = theta.astype(self.initial.dtype)
         self.models = mix_groups(share, theta, self.models)
+
         self.history.append(
             {
                 "round": round,
@@ -352,7 +374,10 @@ class ClusteredFedAvg:
         return True
 
     def _is_usable(self, client: Client, arrays: dict[str, np.ndarray]) -> bool:
-        """Whether a client sent a model (P,); a warning says that it did not."""
+        """Whether a client sent a model; a warning says that it did not.
+
+        That is the array ``theta`` (P,), with finite numbers only.
+        """
         model = arrays.get("theta")
         if np.shape(model) == self.initial[0].shape and np.isfinite(model).all():
             return True
@@ -429,7 +454,10 @@ class ClusteredFedAvg:
         return answers
 
     def _save(self) -> None:
-        """Write models, history, clients and their sketches to the checkpoint."""
+        """Write models, history, clients and their sketches to the checkpoint.
+
+        Sketches are arrays ``<number of the client>/<name>``; the rest is JSON.
+        """
         if not self.checkpoint:
             return
         arrays = {"models": self.models}
@@ -447,7 +475,10 @@ class ClusteredFedAvg:
         )
 
     def _load(self, path: Path) -> None:
-        """Go on from a checkpoint; FltnbError: it is damaged, or of other settings."""
+        """Go on from a checkpoint.
+
+        FltnbError: it is damaged, or of another clusterer or another initial model.
+        """
         try:
             with np.load(path, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))

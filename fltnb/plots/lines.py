@@ -100,6 +100,14 @@ def lines(
     FltnbError
         A column or a value of it is missing, there is no row, or several rows of a seed
         meet in one point.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"k": [2, 3, 4], "ari": [0.5, 1.0, 0.9], "method": "flt"})
+    >>> fig, ax = lines(rows, "k", "ari", title="Three clusters are found")
+    >>> ax.get_ylabel()
+    'adjusted Rand index'
     """
     how = Look(**look)
     keys = [column for column in (row, col, hue, style) if column]
@@ -164,7 +172,10 @@ class _Drawn:
 
 
 def _values(frame: pd.DataFrame, column: str | None) -> list:
-    """Return the values that get panels of their own, None where there is no column."""
+    """Return the values that get panels of their own.
+
+    Without a column it is one panel, of no value: None.
+    """
     if column is None:
         return [None]
     return in_order(frame[column])
@@ -213,6 +224,13 @@ def curves(
         What to draw.
     style, **options
         As for :func:`lines`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = {"round": [1, 2], "split": "test", "accuracy": [60.0, 70.0]}
+    >>> frame = pd.DataFrame(rows).assign(method="fedavg")
+    >>> fig, ax = curves(frame, split="test", ylabel="accuracy (%)")
     """
     need(frame, ("round", "split"), "curves")
     wanted = [split] if isinstance(split, str) else split
@@ -225,8 +243,8 @@ def curves(
 def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
     """Draw test accuracy against what all clients have sent until then (FLT, Table 6).
 
-    The axis is logarithmic. A method that sends nothing is a level line at its last
-    number.
+    So methods whose rounds cost differently can be compared. The axis is logarithmic. A
+    method that sends nothing is a level line at its last number.
 
     Parameters
     ----------
@@ -339,14 +357,17 @@ def _mixture(frame: pd.DataFrame, point: list[str], y: str) -> str:
 
 
 def _dashes(values: pd.Series) -> dict[Any, str]:
-    """Dash of every value: known words as everywhere, others by order."""
+    """Dash of every value: known words as everywhere, others by order.
+
+    ``values``: of the column ``style``.
+    """
     once = list(dict.fromkeys(values))
-    taken = [DASHES.get(value) for value in once]
-    spare = [dash for dash in ("-", "--", ":", "-.") if dash not in taken]
+    dashes = {value: DASHES.get(value) for value in once}
+    spare = [dash for dash in ("-", "--", ":", "-.") if dash not in dashes.values()]
     others = cycle(spare)
-    dashes = {}
     for value in once:
-        dashes[value] = DASHES[value] if value in DASHES else next(others)
+        if value not in DASHES:
+            dashes[value] = next(others)
     return dashes
 
 

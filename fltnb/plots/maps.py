@@ -32,11 +32,23 @@ def client_map(
         True clusters, which give the colours. Clients of one stand together.
     images : array (M, k, H, W), optional
         The centroids; a client of each cluster shows its own.
+
+    Examples
+    --------
+    >>> clusters = np.array([0, 0, 1])
+    >>> places = np.array([[[0.0, 0.0]], [[0.1, 0.0]], [[2.0, 1.0]]])
+    >>> fig, axes = client_map(places, clusters[:, None] == clusters, clusters)
+    >>> axes[1].get_title(loc="left")
+    'The links: 100% inside, 0 across clusters'
     """
     import matplotlib.pyplot as plt
 
     fig, (plane, matrix) = plt.subplots(
-        1, 2, figsize=(9.4, 3.9), width_ratios=(1.55, 1), layout="constrained"
+        1,
+        2,
+        figsize=(9.4, 3.9),
+        width_ratios=(1.55, 1),
+        layout="constrained",
     )
     for points, cluster in zip(u, clusters, strict=True):
         color = cluster_color(cluster)
@@ -52,14 +64,15 @@ def client_map(
             first = own[0]
             _thumbnails(plane, u[first], images[first], color)
 
+    clients, k, _ = u.shape
+    title = f"The map: {clients} clients, {k} centroids each"
+    plane.set_title(title, fontsize=10, loc="left")
     plane.margins(0.2, 0.24)
     plane.set(xticks=[], yticks=[])
-    title = f"The map: {len(u)} clients, {u.shape[1]} centroids each"
-    plane.set_title(title, fontsize=10, loc="left")
 
     same = np.equal.outer(clusters, clusters)
     inside = links[same].mean()
-    across = int(np.triu(links & ~same).sum())
+    across = np.triu(links & ~same).sum()
     title = f"The links: {inside:.0%} inside, {across} across clusters"
     matrix.set_title(title, fontsize=10, loc="left")
     matrix.set(xticks=[], yticks=[], xlabel="client j", ylabel="client i")
@@ -95,7 +108,10 @@ def _thumbnails(ax: Axes, places: np.ndarray, images: np.ndarray, color: Any) ->
 
 
 def _frame(ax: Axes, own: np.ndarray, color: Any) -> None:
-    """Frame the square of a cluster whose clients (n,) stand together."""
+    """Frame the square of a cluster whose clients stand together.
+
+    ``own``: their numbers (n,).
+    """
     from matplotlib.patches import Rectangle
 
     corner = own[0] - 0.5
@@ -114,6 +130,11 @@ def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
     ----------
     W : mapping
         Name -> weights (M, M), whose rows sum to 1.
+
+    Examples
+    --------
+    >>> everybody = np.full((3, 3), 1 / 3)
+    >>> fig, axes = weight_maps({"FedAvg": everybody, "Local": np.eye(3)})
     """
     import matplotlib.pyplot as plt
 

@@ -50,6 +50,15 @@ def sample_images(
     ------
     FltnbError
         The federation holds feature vectors, which are no images.
+
+    Examples
+    --------
+    >>> from fltnb import federations
+    >>> settings = {"kind": "pseudo_writers", "dataset": "digits", "n_clients": 5}
+    >>> fed = federations.build(settings)
+    >>> fig, axes = sample_images(fed, per_row=4, clients=[0, 3])
+    >>> axes.shape
+    (2, 4)
     """
     if np.ndim(fed.images) < 3:
         raise FltnbError(
@@ -68,7 +77,10 @@ def sample_images(
 
 
 def _members(fed: Federation, clients: Sequence[int] | None) -> dict[str, Sequence]:
-    """Return the clients of each row, by what stands beside it."""
+    """Return the clients of each row, by what stands beside it.
+
+    ``clients``: those asked for, a row each; else a row is a true cluster.
+    """
     if clients is not None:
         return {f"client {client}": [client] for client in clients}
     if fed.clusters is None:
@@ -103,6 +115,11 @@ def gallery(
     ------
     FltnbError
         There is no image, or rows and columns do not have the same n.
+
+    Examples
+    --------
+    >>> black = np.zeros((2, 8, 8), dtype=np.uint8)
+    >>> fig, axes = gallery({"black": black, "white": 255 - black}, ["left", "right"])
     """
     widths = {len(row) for row in rows.values()}
     if len(columns):
@@ -113,6 +130,7 @@ def gallery(
             "columns."
         )
     width = widths.pop()
+
     fig, every = panels(width * len(rows), (0.95, 0.92), width)
     axes = np.array(every).reshape(len(rows), width)
     for line, (name, row) in zip(axes, rows.items(), strict=True):
@@ -150,6 +168,12 @@ def matrix_pair(
         True clusters, a strip of colours.
     title : str
         The finding.
+
+    Examples
+    --------
+    >>> clusters = np.array([0, 1, 0, 1])
+    >>> linked = np.equal.outer(clusters, clusters)
+    >>> fig, axes = matrix_pair(linked, np.array([0, 2, 1, 3]), clusters)
     """
     fig, axes = panels(2, (4.5, 4.9), 2)
     orders = {
@@ -199,6 +223,11 @@ def matrices(
     ------
     FltnbError
         There is nothing to draw, or the clusters do not fit.
+
+    Examples
+    --------
+    >>> true = np.array([0, 0, 1, 1])
+    >>> fig, axes = matrices({"flt_enc1": true, "pacfl": np.zeros(4)}, true)
     """
     if not found:
         raise FltnbError(
@@ -206,6 +235,7 @@ def matrices(
             "give the matrix or the clusters of at least one method."
         )
     several = isinstance(clusters, Mapping)
+
     size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
     fig, axes = panels(len(found), size, columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
@@ -230,7 +260,10 @@ def matrices(
 
 
 def _agreement(labels: np.ndarray, true: Clusters) -> str:
-    """Count clusters, with their ARI with the true ones if these are known."""
+    """Count clusters, with their ARI with the true ones if these are known.
+
+    Such as "4 clusters, ARI 0.93".
+    """
     count = len(np.unique(labels))
     text = "1 cluster" if count == 1 else f"{count} clusters"
     if true is None:
@@ -255,17 +288,17 @@ def pair_distances(
         Label -> epsilon drawn over all lines, or one for each line. Three at most.
     title : str
         The finding.
+
+    Examples
+    --------
+    >>> far = np.array([[0.0, 0.1, 0.8], [0.2, 0.0, 0.9], [0.7, 0.8, 0.0]])
+    >>> found = {"own models": (far, np.array([0, 0, 1]))}
+    >>> fig, ax = pair_distances(found, {"tolerance": 0.3})
     """
     count = len(distances)
     fig, (ax,) = panels(1, (7.2, 0.75 * count + 1.8))
     for line, (matrix, clusters) in enumerate(distances.values()):
-        matrix = np.asarray(matrix)
-        far = np.maximum(np.maximum(matrix, matrix.T), 0)
-        same = np.equal.outer(clusters, clusters)
-        inside = far[np.triu(same, 1)]
-        across = far[np.triu(~same, 1)]
-        _pairs(ax, inside, line - 0.14, CLUSTERS[0], "same cluster")
-        _pairs(ax, across, line + 0.14, CLUSTERS[4], "different clusters")
+        _distance_line(ax, line, np.asarray(matrix), np.asarray(clusters))
     for (text, value), dash in zip(tolerances.items(), ("-", "--", ":"), strict=False):
         for line, one in enumerate(np.broadcast_to(value, count)):
             ends = [line - 0.4, line + 0.4]
@@ -274,6 +307,7 @@ def pair_distances(
     ax.set_yticks(range(count), list(distances))
     ax.set_ylim(count - 0.5, -0.5)
     ax.set_xlabel("distance, the larger of the two directions")
+    # every line has its own dots: the first of each kind stands for all
     first = {}
     for drawn, text in zip(*ax.get_legend_handles_labels(), strict=True):
         first.setdefault(text, drawn)
@@ -282,10 +316,35 @@ def pair_distances(
     return fig, ax
 
 
+def _distance_line(
+    ax: Axes, line: int, matrix: np.ndarray, clusters: np.ndarray
+) -> None:
+    """Draw all pairs at one height: those of one cluster above, the others below.
+
+    Parameters
+    ----------
+    ax : Axes
+    line : int
+    matrix : array (M, M)
+        Of the two directions of a pair the larger one is drawn, at least 0.
+    clusters : array (M,)
+    """
+    far = np.maximum(matrix, matrix.T)
+    far = np.maximum(far, 0)
+    same = clusters[:, None] == clusters
+    inside = np.triu(same, 1)
+    across = np.triu(~same, 1)
+    _pairs(ax, far[inside], line - 0.14, CLUSTERS[0], "same cluster")
+    _pairs(ax, far[across], line + 0.14, CLUSTERS[4], "different clusters")
+
+
 def _pairs(ax: Axes, values: np.ndarray, line: float, color: str, text: str) -> None:
-    """Draw distances (n,) as dots around a line; ``text``: for the legend."""
-    # heights follow the order of the values: no draw, and equal ones do not hide
-    rank = np.argsort(np.argsort(values))
+    """Draw distances (n,) as dots around a line; ``text``: for the legend.
+
+    Heights follow the order of the values: no draw, and equal ones do not hide.
+    """
+    order = np.argsort(values)
+    rank = np.argsort(order)
     height = line + 0.18 * (rank % 9 / 8 - 0.5)
     ax.plot(values, height, ".", ms=4, color=color, alpha=0.6, label=text)
 
@@ -353,16 +412,24 @@ def _strip(ax: Axes, clusters: np.ndarray) -> None:
 
     count = len(clusters)
     width = max(0.5, 0.025 * count)
+    left = -1.4 * width
     borders = np.flatnonzero(np.diff(clusters)) + 1
     for start, end in pairwise([0, *borders, count]):
         color = cluster_color(clusters[start])
-        corner = (-1.4 * width, start)
-        ax.add_patch(Rectangle(corner, width, end - start, color=color, lw=0))
+        piece = Rectangle((left, start), width, end - start, color=color, lw=0)
+        ax.add_patch(piece)
     ax.set_xlim(-1.6 * width, count)
 
 
 def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> None:
-    """Refuse a matrix, clusters or an order that are not of the same clients."""
+    """Refuse a matrix, clusters or an order that are not of the same clients.
+
+    Raises
+    ------
+    FltnbError
+        The matrix is not square, there is not one cluster for each client, or the order
+        does not name each client once.
+    """
     count = len(values)
     if values.shape != (count, count):
         raise FltnbError(

@@ -69,6 +69,12 @@ def client_strip(
     ------
     FltnbError
         A column is missing, or no client was tested.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"method": "fedavg", "test": [70.0, 85.0, 90.0]})
+    >>> fig, ax = client_strip(frame, hue=None, title="One client is far behind")
     """
     columns = [x, "test"]
     if hue:
@@ -80,6 +86,7 @@ def client_strip(
             "No client has a number 'test' to draw: give clients that were tested."
         )
     groups = looks(frame[x], x)
+
     by_cluster = False
     if hue is not None:
         by_cluster = frame[hue].notna().all() and (frame[hue] >= 0).all()
@@ -162,6 +169,12 @@ def dots(
     FltnbError
         A column is missing, there is no row, a variant is none of :data:`SOURCES`, or
         panels are asked for by number and by ``col``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"method": ["fedavg", "flt_enc1"], "accuracy": [70, 90]})
+    >>> fig, axes = dots(frame, style=None, title="FLT is ahead")
     """
     measures = [x] if isinstance(x, str) else list(x)
     needed = ["method", *measures, style, col]
@@ -174,12 +187,14 @@ def dots(
     if style:
         for source in frame[style].unique():
             choose(source, SOURCES, "variant to draw")
+
     groups = looks(frame["method"], "method", names)
     cells = in_order(frame[col]) if col else [None]
     drawn = list(product(measures, cells))
     count = len(drawn)
     size = (3.4 + 1.4 / count, 0.3 * len(groups) + 1.4)
     fig, axes = panels(count, size, count, sharey=True)
+
     known = MEASURES | (names or {})
     for ax, (measure, cell) in zip(axes, drawn, strict=True):
         _dots_panel(ax, where(frame, {col: cell}), measure, style, groups)
@@ -275,6 +290,11 @@ def spread(places: np.ndarray, width: float = 0.6) -> np.ndarray:
     places : array (n,)
     width : float
         Of the band in which they stand.
+
+    Examples
+    --------
+    >>> spread(np.zeros(3)).round(2).tolist()
+    [-0.3, 0.07, -0.16]
     """
     shares = np.arange(len(places)) * 0.6180339887 % 1
     return places + (shares - 0.5) * width

@@ -27,7 +27,17 @@ Names = Mapping[Any, str] | None
 
 
 class Style(NamedTuple):
-    """How a method is drawn; the marker tells methods apart without colour."""
+    """How a method is drawn.
+
+    Attributes
+    ----------
+    label : str
+        Its name for people.
+    color : str
+        Hexadecimal, such as "#0072B2".
+    marker : str
+        As matplotlib has it; it tells methods apart without colour.
+    """
 
     label: str
     color: str
@@ -40,7 +50,8 @@ def _read_names() -> dict[str, Style]:
     table = resources.files(__package__).joinpath("names.csv")
     with table.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            names[row["id"]] = Style(row["label"], row["color"], row["marker"])
+            name = row.pop("id")
+            names[name] = Style(**row)
     return names
 
 
@@ -98,6 +109,11 @@ def style(method: str) -> Style:
     """Look up how a method is drawn.
 
     An unknown one gets a colour that depends on its id alone.
+
+    Examples
+    --------
+    >>> style("fedavg")
+    Style(label='FedAvg', color='#000000', marker='o')
     """
     if method in METHODS:
         return METHODS[method]
@@ -133,7 +149,14 @@ def label(value: Any, names: Names = None) -> str:
 
 
 def in_order(values: pd.Series) -> list:
-    """Return each value once: numbers rising, words as they come."""
+    """Return each value once: numbers rising, words as they come.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> in_order(pd.Series([3, 1, 3])), in_order(pd.Series(["b", "a"]))
+    ([1, 3], ['b', 'a'])
+    """
     once = list(dict.fromkeys(values))
     return once if _has_words(once) else sorted(once)
 
@@ -206,6 +229,17 @@ def panels(
         The one panel, drawn into as it is.
     **subplots
         As for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``.
+
+    Raises
+    ------
+    FltnbError
+        One ax was given for several panels.
+
+    Examples
+    --------
+    >>> fig, axes = panels(4, (3.0, 2.0), sharey=True)
+    >>> len(axes), fig.get_size_inches().tolist()
+    (4, [6.0, 4.0])
     """
     if ax is not None:
         if count > 1:
@@ -253,6 +287,12 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     -------
     Path
         The PNG.
+
+    Raises
+    ------
+    FltnbError
+        Another profile, a name with other characters, or a folder that cannot be
+        written.
     """
     import matplotlib as mpl
     from PIL import Image
@@ -326,7 +366,10 @@ def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> 
 
 
 def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
-    """Set a title, if any: of the only panel, else of the figure."""
+    """Set a title, if any: of the only panel, else of the figure.
+
+    ``axes``: all panels.
+    """
     if title and len(axes) == 1:
         axes[0].set_title(title, fontsize="medium")
     elif title:

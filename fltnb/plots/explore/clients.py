@@ -68,6 +68,7 @@ class ClientsExplorer(Explorer):
         fit = taken(source)
         _check(fit, X=X, samples=samples, truth=truth, accuracy=accuracy)
 
+        # what was given
         self._source = source
         self._X = X
         self._samples = samples
@@ -84,6 +85,7 @@ class ClientsExplorer(Explorer):
             self._refitted = next(iter(refitted), None)
         self._fits = {options.get(self._refitted): fit}
 
+        # controls and panels
         controls = self._controls_of(fit, options, threshold)
         names = ["map", "links", "dendrogram", "client graph"]
         if accuracy is not None:
@@ -126,7 +128,12 @@ class ClientsExplorer(Explorer):
         return controls
 
     def _rules(self) -> Control:
-        """Return the rules that make sense here; the clusterer's own comes first."""
+        """Return the rules that make sense here; the clusterer's own is set first.
+
+        Where the dendrogram is one of links, there is none "as fitted" and no height
+        "below the threshold". EMD-CFL groups clients with equal neighbours, unless it
+        was told the number of clusters.
+        """
         told = getattr(self._source, "n_clusters", None) is not None
         rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
         if self._of_links:
@@ -154,7 +161,10 @@ class ClientsExplorer(Explorer):
             ax.imshow(panels.sheet(images), cmap="gray")
 
     def _fit(self) -> Fit:
-        """Return the fit with what clients send now; each value is fitted once."""
+        """Return the fit with what clients send now.
+
+        Each value of the slider is fitted once, and kept.
+        """
         value = self.at.get(self._refitted)
         if value not in self._fits:
             again = clone(self._source)
@@ -185,7 +195,10 @@ class ClientsExplorer(Explorer):
         self.at["n_clusters"] = int(self.labels.max()) + 1
 
     def _draw_groups(self, fit: Fit) -> None:
-        """Draw all panels but the samples, and note where clients are in them."""
+        """Draw all panels but the samples, and note where clients are in them.
+
+        True clusters get the colours of the found ones that they are most like.
+        """
         axes = {name: panels.cleaned(ax) for name, ax in self._axes.items()}
         labels = self.labels
         order = leaves_list(self.tree)
@@ -209,27 +222,28 @@ class ClientsExplorer(Explorer):
         self.spots = np.concatenate(spots).astype(np.float32)
 
         # groups of linked clients merge where single linkage does
-        single = linkage(squareform(fit.far, checks=False), "single")
+        pairs = squareform(fit.far, checks=False)
+        merges = linkage(pairs, "single")[:, 2]
         _, highest = self.allowed["threshold"]
-        panels.scale(self._scale, single[:, 2], threshold, highest)
+        panels.scale(self._scale, merges, threshold, highest)
 
     def _sentences(self) -> str:
         """Say what is shown: of all clients, and of the one that was clicked."""
         client = self.at["client"]
-        n_clusters = self.at["n_clusters"]
-        text = f"{len(self.labels)} clients, {_many(n_clusters, 'cluster')}"
+        clusters = _many(self.at["n_clusters"], "cluster")
+        neighbours = int(self.links[client].sum()) - 1  # it is linked to itself
+        everybody = [f"{len(self.labels)} clients", clusters]
+        this_one = [
+            f"Client {client}: cluster {self.labels[client]}",
+            f"linked to {_many(neighbours, 'client')}",
+        ]
         if self._truth is not None:
             ari = adjusted_rand_index(self._truth, self.labels)
-            text += f", ARI {ari:.2f} with the true ones"
-
-        neighbours = int(self.links[client].sum()) - 1
-        text += f". Client {client}: cluster {self.labels[client]}"
-        text += f", linked to {_many(neighbours, 'client')}"
-        if self._truth is not None:
-            text += f", true cluster {self._truth[client]}"
+            everybody.append(f"ARI {ari:.2f} with the true ones")
+            this_one.append(f"true cluster {self._truth[client]}")
         if self._accuracy is not None:
-            text += f", test accuracy {self._accuracy[client]:.1f}%"
-        return f"{text}."
+            this_one.append(f"test accuracy {self._accuracy[client]:.1f}%")
+        return f"{', '.join(everybody)}. {', '.join(this_one)}."
 
 
 def _many(number: int, what: str) -> str:
@@ -241,7 +255,16 @@ def _many(number: int, what: str) -> str:
 def _check(fit: Fit, **given: Any) -> None:
     """Refuse what is not of the clients that were clustered, and no images.
 
-    ``given``: name -> one entry per client, or None.
+    Parameters
+    ----------
+    fit : Fit
+    **given
+        Name -> one entry per client, or None; ``samples`` among them.
+
+    Raises
+    ------
+    FltnbError
+        Something has another number of clients, or samples are vectors.
     """
     count = len(fit.far)
     sizes = {name: len(one) for name, one in given.items() if one is not None}

@@ -91,8 +91,11 @@ class Explorer:
     spots = np.empty((0, 5), dtype=np.float32)
 
     def __init__(self, controls: Mapping[str, Control], size: tuple[float, float]):
-        self.at = {name: control.value for name, control in controls.items()}
-        self.allowed = {name: control.allowed for name, control in controls.items()}
+        self.at = {}
+        self.allowed = {}
+        for name, control in controls.items():
+            self.at[name] = control.value
+            self.allowed[name] = control.allowed
         self.canvas = FigureCanvasAgg(Figure(size, dpi=100))
 
     def move(self, **to: Any) -> Self:
@@ -163,10 +166,13 @@ class Explorer:
         self._view = Picture()
         self._said = widgets.HTML()
         self._under = widgets.HTML()
-        self._controls = {name: self._control(name) for name in self.allowed}
-        for name, control in self._controls.items():
+        self._controls = {}
+        for name in self.allowed:
+            control = self._control(name)
             control.observe(functools.partial(self._moved, name), "value")
-        self._view.observe(functools.partial(self._moved, "client"), "client")
+            self._controls[name] = control
+        clicked = functools.partial(self._moved, "client")
+        self._view.observe(clicked, "client")
 
         wrapped = widgets.Layout(flex_flow="row wrap")
         row = widgets.Box(list(self._controls.values()), layout=wrapped)
@@ -174,7 +180,10 @@ class Explorer:
         self._push()
 
     def _control(self, name: str) -> widgets.Widget:
-        """Make the menu or slider of a control, without its value."""
+        """Make the menu or slider of a control, without its value.
+
+        Sliders follow while they are moved, unless there is much to draw.
+        """
         allowed = self.allowed[name]
         look = {
             "description": NAMES.get(name, label(name)),
@@ -196,7 +205,11 @@ class Explorer:
         return widgets.IntSlider(min=low, max=high, **look)
 
     def _moved(self, name: str, change: Any) -> None:
-        """Follow a control, or a click; what cannot be is said below the controls."""
+        """Follow a control, or a click.
+
+        What cannot be, such as more centroids than a client has samples, is said below
+        the controls.
+        """
         if self._busy:
             return  # the explorer itself moved that control
         try:
@@ -213,6 +226,7 @@ class Explorer:
             allowed = self.allowed[name]
             if isinstance(allowed, list):
                 options = [(_shown(value), value) for value in allowed]
+                # a menu that gets options loses its value
                 if list(control.options) != options:
                     control.options = options
             control.value = self.at[name]

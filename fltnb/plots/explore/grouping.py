@@ -174,6 +174,12 @@ def middle(tree: np.ndarray, n_clusters: int, above: float = 1.0) -> float:
         Clusters that the cut makes.
     above : float
         Where one cluster ends, as a multiple of the highest merge.
+
+    Examples
+    --------
+    >>> tree = np.array([[0, 1, 0.2, 2], [2, 3, 0.8, 3]])
+    >>> float(middle(tree, 2))
+    0.5
     """
     tops = tree[:, 2]
     heights = np.concatenate([[0.0], tops, tops[-1:] * above])
@@ -232,13 +238,17 @@ def branches(
     count = len(rank)
     left, right = tree[:, :2].astype(int).T
     top = tree[:, 2]
+
+    # leaves come first, then the merges: each stands over the middle of its two parts
     x = np.append(rank, top)
     cluster = np.append(labels, labels[1:])
-    height = np.append(np.zeros(count), top)
     for node, (a, b) in enumerate(zip(left, right, strict=True), count):
         x[node] = (x[a] + x[b]) / 2
-        cluster[node] = cluster[a] if cluster[a] == cluster[b] else -1
+        cluster[node] = -1
+        if cluster[a] == cluster[b]:
+            cluster[node] = cluster[a]
 
+    height = np.append(np.zeros(count), top)
     across = np.stack([x[left], x[left], x[right], x[right]], axis=1)
     up = np.stack([height[left], top, top, height[right]], axis=1)
     return np.stack([across, up], axis=2), cluster[count:]

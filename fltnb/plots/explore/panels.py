@@ -26,7 +26,7 @@ PALETTE = to_rgba_array([*CLUSTERS])
 
 
 def colors_of(labels: np.ndarray) -> np.ndarray:
-    """Colours (M, 4) of clusters (M,)."""
+    """Return the colours (M, 4) of clusters (M,): red, green, blue, opacity."""
     return PALETTE[np.asarray(labels) % len(PALETTE)]
 
 

@@ -66,6 +66,7 @@ class RunsExplorer(Explorer):
         """Draw both panels, and write the sentence and the table below them.
 
         The table has the mean over seeds of every measure, a row for each method.
+        Whatever has ``moved``, all of it is drawn anew.
         """
         runs = self._chosen()
         by_method = runs.groupby("method", sort=False)
@@ -91,19 +92,25 @@ class RunsExplorer(Explorer):
         self._draw_clients(right, runs["key"], list(means.index))
 
     def _chosen(self) -> pd.DataFrame:
-        """Return the runs chosen; each column offers what choices before it leave."""
+        """Return the runs chosen.
+
+        Each column offers what the choices before it leave. A choice that is not
+        offered any more becomes the first that is; methods all come back where none of
+        those chosen is left.
+        """
         runs = self._runs
         for name in self._columns:
             column = runs[name]
             values = column.astype(object).where(column.notna(), "")
+            offered = values.unique().tolist()
             # what was run without the option comes first
-            offered = sorted(dict.fromkeys(values), key=lambda value: value != "")
+            offered.sort(key=lambda value: value != "")
             self.allowed[name] = offered
             if self.at[name] not in offered:
                 self.at[name] = offered[0]
             runs = runs[values == self.at[name]]
 
-        methods = list(dict.fromkeys(runs["method"]))
+        methods = runs["method"].unique().tolist()
         kept = [name for name in methods if name in self.at["methods"]]
         self.allowed["methods"] = methods
         self.at["methods"] = tuple(kept or methods)
@@ -112,8 +119,13 @@ class RunsExplorer(Explorer):
     def _draw_curves(self, ax: Any, keys: pd.Series) -> None:
         """Draw the measure against the round, on the test split.
 
-        ``keys``: of the runs. A measure that is not known round by round is not drawn,
-        and the title says so.
+        A measure that is not known round by round is not drawn, and the title says so.
+
+        Parameters
+        ----------
+        ax : Axes
+        keys : Series
+            Of the runs.
         """
         y = self.at["y"]
         curves = self._curves
@@ -143,12 +155,12 @@ class RunsExplorer(Explorer):
         clients = self._clients
         clients = clients[clients["key"].isin(keys)]
         for place, name in enumerate(methods):
-            own = clients.loc[clients["method"] == name, "test"].to_numpy(dtype=float)
+            own = clients.loc[clients["method"] == name, "test"].astype(float)
             beside = spread(np.full(len(own), place))
             ax.plot(own, beside, ".", ms=3, color=style(name).color, alpha=0.5)
-            median = np.nanmedian(own)
-            ax.plot(median, place, "|", ms=200 / (count + 1), color="black")
+            ax.plot(own.median(), place, "|", ms=200 / (count + 1), color="black")
 
+        # names on the left, in the colours of the curves
         names = [label(name) for name in methods]
         size = 10 if count < 12 else 7
         ax.set_yticks(range(count), names, fontsize=size)
