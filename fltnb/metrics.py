@@ -8,11 +8,16 @@ fairer). Its "std. error" is the binomial error of the pooled samples
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import FltnbError
+from .randomness import stream
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
@@ -74,6 +79,44 @@ def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
     That is the mean over clients weighted by their samples.
     """
     return float(accuracy(np.sum(correct), np.sum(total)))
+
+
+def means_over_clients(
+    correct: ArrayLike, total: ArrayLike, seed: int = 0, draws: int = 2000
+) -> "pd.DataFrame":
+    """Return two means of an accuracy, with 95 % intervals by resampling clients.
+
+    Parameters
+    ----------
+    correct, total : array-like (M,)
+        Right answers and samples of every client; all have samples.
+    seed, draws : int
+        Of the resampling, and how often.
+
+    Returns
+    -------
+    DataFrame
+        Rows "mean of clients" and "mean of samples"; columns ``accuracy, low, high`` in
+        percent.
+    """
+    import pandas as pd
+
+    correct = np.asarray(correct, dtype=np.float64)
+    total = np.asarray(total, dtype=np.float64)
+    n_clients = len(total)
+    rng = stream(seed, "resampling")
+    drawn = rng.integers(n_clients, size=(draws, n_clients))
+    by_client = (100 * correct / total)[drawn].mean(axis=1)
+    by_sample = 100 * correct[drawn].sum(axis=1) / total[drawn].sum(axis=1)
+    rows = {
+        "mean of clients": (100 * np.mean(correct / total), by_client),
+        "mean of samples": (100 * correct.sum() / total.sum(), by_sample),
+    }
+    table = {}
+    for name, (mean, resampled) in rows.items():
+        low, high = np.percentile(resampled, [2.5, 97.5])
+        table[name] = {"accuracy": mean, "low": low, "high": high}
+    return pd.DataFrame(table).T
 
 
 def variance(accuracies: ArrayLike) -> float:

@@ -21,6 +21,7 @@ PURPOSES = {
     "finetune": 9,
     "split": 10,
     "method": 11,
+    "resampling": 12,
 }
 
 

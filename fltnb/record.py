@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from .methods.state import State
     from .models import Model
     from .training import Evaluation
+
+FEW = 30
+"""Test samples below which a client's accuracy says little: an error of 9 points."""
 
 
 @dataclass
@@ -165,6 +169,49 @@ class Run:
             f"Run({name}, {self.history['round'].max()} rounds{clusters}, "
             f"test {score}, {self.seconds:.1f} s)"
         )
+
+    def means(self, seed: int = 0) -> pd.DataFrame:
+        """Return both means of the final test accuracy, with 95 % intervals.
+
+        The mean of clients counts each client once, however few samples it has; the
+        mean of samples counts each sample once. The intervals come from resampling
+        clients (2,000 times, percentiles): they say how much the means hang on who
+        takes part, and not how another training would end.
+
+        Returns
+        -------
+        DataFrame
+            Rows "mean of clients" and "mean of samples"; columns ``accuracy, low,
+            high`` in percent.
+
+        Raises
+        ------
+        FltnbError
+            The run does not know what was taken for what, or predicts numbers.
+
+        Warns
+        -----
+        UserWarning
+            Some clients have fewer than 30 test samples: their accuracy is a matter of
+            luck, and the mean of clients with it.
+        """
+        if self.confusion is None:
+            raise FltnbError(
+                "This run has no counts of right and wrong answers: use "
+                "run.evaluate(fed)."
+            )
+        total = self.confusion.sum(axis=(1, 2))
+        tested = total > 0
+        few = np.flatnonzero(tested & (total < FEW))
+        if len(few):
+            names = some([self.owners[i] if self.owners else i for i in few])
+            warnings.warn(
+                f"{len(few)} of {tested.sum()} clients have fewer than {FEW} test "
+                f"samples ({names}): the mean of clients hangs on them.",
+                stacklevel=2,
+            )
+        correct = np.trace(self.confusion, axis1=1, axis2=2)
+        return metrics.means_over_clients(correct[tested], total[tested], seed)
 
     def row(self, owner: str | int | None = None, cluster: int | None = None) -> int:
         """Return the row of ``theta`` that serves an owner, or a cluster's members.

@@ -121,3 +121,15 @@ def test_adjusted_rand_index():
     three = metrics.adjusted_rand_index([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2])
     assert three == pytest.approx((2 - 6 * 3 / 15) / (4.5 - 6 * 3 / 15))
     refused("3 true, 2 found", metrics.adjusted_rand_index, [0, 1, 1], [0, 1])
+
+
+def test_means_count_clients_or_samples_and_intervals_resample_clients():
+    table = metrics.means_over_clients([9, 1], [10, 10])
+    assert table["accuracy"].tolist() == [50.0, 50.0]
+    assert table["low"].tolist() == [10.0, 10.0]
+    assert table["high"].tolist() == [90.0, 90.0]
+    uneven = metrics.means_over_clients([90, 0], [100, 10])["accuracy"]
+    assert uneven["mean of clients"] == 45.0
+    assert uneven["mean of samples"] == pytest.approx(100 * 90 / 110)
+    same = metrics.means_over_clients([5] * 20, [10] * 20)
+    assert (same == 50.0).all(axis=None)

@@ -1,5 +1,6 @@
 """A run in a folder, and its models in use: with fltnb and without."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -213,3 +214,16 @@ def test_weights_that_do_not_fit_are_refused(clustered, digits):
     refused("give those of the same network", start, clustered.theta, "mlp32")
     refused("not the shape .0,", start, clustered.theta[:0])
     refused("not finite", start, np.full_like(clustered.theta[0], np.nan))
+
+
+def test_both_means_of_a_run_and_a_word_on_small_test_sets(clustered):
+    means = clustered.means()
+    last = clustered.history.query("split == 'test'").iloc[-1]
+    assert means.loc["mean of clients", "accuracy"] == pytest.approx(last["accuracy"])
+    assert means.loc["mean of samples", "accuracy"] == pytest.approx(last["micro"])
+    assert (means["low"] <= means["accuracy"]).all()
+    assert (means["accuracy"] <= means["high"]).all()
+    few = dataclasses.replace(clustered, confusion=clustered.confusion // 5)
+    with pytest.warns(UserWarning, match="fewer than 30 test samples"):
+        few.means()
+    refused("use run.evaluate", dataclasses.replace(few, confusion=None).means)
