@@ -1,6 +1,7 @@
 """Networks of one's own: what a row holds, that back ends agree, what is refused."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from toys import refused
 import fltnb as fl
 from fltnb import models
 from fltnb.training import TrainSpec, make_engine
+from fltnb.training.functional import FunctionalEngine
 from fltnb.training.module import ModuleTrainer
 from fltnb.training.pool import PoolEngine
 from fltnb.training.samples import Samples
@@ -208,7 +210,7 @@ def test_sequences_and_tables_come_in_their_own_shape():
     fed = pictures(dtype=np.float32)
     assert models.shaped(Mean(), fed).input_shape == (4, 4)
     assert models.shaped(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), fed).input_shape
-    assert fl.run(fl.methods.FedAvg(), fed, Mean(), **SHORT).accuracy > 0
+    assert fl.run(fl.methods.FedAvg(), fed, Mean(), **SHORT).theta.shape == (1, 15)
 
     table = fl.Federation.from_arrays(
         fed.images.reshape(-1, 16), fed.labels, np.repeat(np.arange(4), 12)
@@ -333,3 +335,80 @@ def test_a_batch_of_one_is_refused_where_it_cannot_be_normalised():
     check = fl.rounds.check
     refused("batch of one", check, fl.methods.FedAvg(), fed, make, batch_size=n - 1)
     check(fl.methods.FedAvg(), fed, make, batch_size=n)
+
+
+class Still(Conv):
+    """Without what draws, which torch.func cannot stack."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Identity()
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(4, 5, batch_first=True)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.rnn(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("make", [Still, Recurrent], ids=["norm", "lstm"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_clients_stacked_by_torch_func_are_those_one_after_the_other(make, weighted):
+    fed = pictures(3, dtype=np.float32)
+    fewer = [fed.train[0], fed.train[1][:3], fed.train[2][:7]]
+    fed = replace(fed, train=fewer)
+    net = models.shaped(make, fed)
+    rest = {"momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1} if weighted else {}
+    spec = TrainSpec(local_epochs=2, batch_size=4, lr=0.05, dtype="float64", **rest)
+    rng = np.random.default_rng(0)
+    clients = [2, 0, 1]
+    given = None
+    if weighted:
+        given = [rng.random(len(fed.train[client])) for client in clients]
+    theta = np.stack([net.init(0), net.init(1)])
+    done = {}
+    for backend in ("serial", "stacked"):
+        with make_engine(fed, net, spec, backend, "cpu") as engine:
+            assert engine.backend == backend
+            done[backend] = engine.train(theta, [0, 1, 1], clients, 3, given)
+    one, other = done["serial"], done["stacked"]
+    assert np.abs(one.theta - other.theta).max() < 1e-12
+    assert np.abs(one.loss - other.loss).max() < 1e-12
+
+
+def test_what_cannot_be_stacked_is_refused_or_trained_one_after_the_other(monkeypatch):
+    fed = pictures()
+    net = models.shaped(Conv(), fed)
+    refused(
+        "cannot stack clients of Conv", make_engine, fed, net, TrainSpec(), "stacked"
+    )
+    monkeypatch.setattr(
+        "fltnb.training.best_device", lambda useful: torch.device("cuda")
+    )
+    monkeypatch.setattr("fltnb.training.SerialEngine", lambda *given: given)
+    monkeypatch.setattr(
+        "fltnb.training._stacked",
+        lambda fed, net, spec, place: FunctionalEngine(fed, net, spec, "cpu"),
+    )
+    with pytest.warns(RuntimeWarning, match="one client at a time"):
+        *_, place, n_workers = make_engine(fed, net, TrainSpec())
+    assert place.type == "cuda" and n_workers is None
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("cuda:7", "no usable GPU for device 'cuda:7'"),
+        ("mps", "no usable GPU for device 'mps'"),
+        ("gpu", "'gpu' is no device of torch's"),
+        ("meta", "no usable memory"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(device, says):
+    fed = pictures()
+    net = models.shaped("mlp", fed)
+    refused(says, make_engine, fed, net, TrainSpec(), device=device)

@@ -542,7 +542,7 @@ def test_engines_without_a_gpu_and_bad_ones(monkeypatch):
         with make_engine(fed, model, TrainSpec(), backend) as engine:
             assert engine.backend == {"auto": "pool"}.get(backend, backend)
     refused("Unknown backend 'ray'", make_engine, fed, model, TrainSpec(), "ray")
-    refused("Unknown device 'tpu'", make_engine, fed, model, TrainSpec(), device="tpu")
+    refused("'tpu' is no device", make_engine, fed, model, TrainSpec(), device="tpu")
     refused(
         "n_workers must be a whole number of at least 1, not 0",
         make_engine,

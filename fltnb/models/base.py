@@ -132,7 +132,7 @@ class Model:
     layers: tuple[Layer, ...]
     # tensors of batch-norm statistics, running mean and variance for each such layer
     n_statistics: ClassVar = 0
-    # back ends that can train it, the fastest on a GPU last
+    # back ends that can train it
     backends: ClassVar[tuple[str, ...]] = ("serial", "pool", "stacked")
 
     @cached_property

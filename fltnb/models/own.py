@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -128,7 +128,6 @@ class OwnModel(Model):
     """
 
     layers: tuple[Layer, ...] = ()
-    backends: ClassVar[tuple[str, ...]] = ("serial", "pool")
     own: Own = None
     module: nn.Module = None
     tokens: bool = False

@@ -13,8 +13,10 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..models import Model
 from ..settings import Count, checked
-from .contract import Engine, Trained, TrainSpec, validate
+from .contract import Engine, Trained, TrainSpec, by_kernels, validate
+from .devices import best_device, device_of, has_bfloat16
 from .evaluation import Evaluation
+from .functional import FunctionalEngine, NotStackableError
 from .pool import PoolEngine, PoolUnavailableError
 from .serial import SerialEngine
 from .stacked import StackedEngine
@@ -30,7 +32,6 @@ __all__ = [
 ]
 
 Backend = Literal["auto", "serial", "pool", "stacked"]
-Device = Literal["auto", "cpu", "cuda"]
 BACKENDS = get_args(Backend)
 
 
@@ -39,7 +40,7 @@ def make_engine(
     model: Model,
     spec: TrainSpec,
     backend: Backend = "auto",
-    device: Device = "auto",
+    device: str = "auto",
     n_workers: Count | None = None,
 ) -> Engine:
     """Return an engine that trains and tests models of a federation's clients.
@@ -52,9 +53,10 @@ def make_engine(
     model : Model
     spec : TrainSpec
     backend : {"auto", "serial", "pool", "stacked"}
-        "auto": the pool on a CPU, stacked on a GPU, and serial for torchvision's
-        networks, which train in no other.
-    device : {"auto", "cpu", "cuda"}
+        "auto": the pool on a CPU and stacked on a GPU. Serial for torchvision's
+        networks, which train in no other, and for what cannot be stacked.
+    device : str
+        "auto", or a device of torch's such as "cpu", "cuda:1" or "mps" (serial only).
         "auto": a GPU where there is one, unless the back end is ``pool``, or ``serial``
         with a small network.
     n_workers : int, optional
@@ -67,74 +69,83 @@ def make_engine(
     Raises
     ------
     FltnbError
-        A name is unknown, there is no GPU or no bfloat16 although it is asked for, or
-        the model does not fit the federation.
+        A name is unknown, there is no such device or no bfloat16 although it is asked
+        for, the model does not fit the federation, or cannot be stacked although it is
+        asked for.
 
     Warns
     -----
     RuntimeWarning
-        Worker processes cannot be had (the serial back end is returned instead), or
-        precision "bfloat16" changes nothing, since the model has no convolutions.
+        Worker processes cannot be had, or a network cannot be stacked on a GPU (the
+        serial back end is returned instead); precision "bfloat16" changes nothing,
+        since the model has no convolutions.
     """
     checked(make_engine, locals(), "an engine")
-    _check_place(model, backend, device)
+    place = None if device == "auto" else device_of(device)
+    _check_place(model, backend, place)
     validate(fed, model, spec)
     model.check(fed, spec.batch_size)
 
-    if model.large:
-        backend = "serial"
-    if device == "auto":
-        device = _best_device(model, backend)
-    if backend == "auto":
-        backend = "pool" if device == "cpu" else model.backends[-1]
-    if backend == "pool" and device != "cpu":
-        backend = "serial"
-    if spec.precision == "bfloat16":
-        _check_bfloat16(model, device)
+    if place is None:
+        place = best_device(model.large or backend in ("auto", "stacked"))
+    _check_types(model, spec, place)
 
-    if backend == "stacked":
-        return StackedEngine(fed, model, spec, device)
-    if backend == "serial":
-        return SerialEngine(fed, model, spec, device, n_workers)
+    chosen = backend
+    if backend == "auto":
+        usual = {"cpu": "pool", "cuda": "stacked"}.get(place.type, "serial")
+        chosen = "serial" if model.large else usual
     try:
-        return PoolEngine(fed, model, spec, n_workers)
-    except PoolUnavailableError as error:
+        if chosen == "stacked":
+            return _stacked(fed, model, spec, place)
+        if chosen == "pool":
+            return PoolEngine(fed, model, spec, n_workers)
+    except (NotStackableError, PoolUnavailableError) as error:
+        if backend == "stacked":
+            raise FltnbError(
+                f"{str(error)[:-1]}: choose backend 'auto' or 'serial'."
+            ) from error
         sentence = f"Training one client at a time: {error}"
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
-        return SerialEngine(fed, model, spec, device)
+        n_workers = None
+    return SerialEngine(fed, model, spec, place, n_workers)
 
 
-def _check_place(model: Model, backend: Backend, device: Device) -> None:
-    """Refuse a back end or a device that the model or this machine does not have."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise FltnbError(
-            "There is no usable GPU for device 'cuda': choose device 'auto' or 'cpu'."
-        )
-    if device == "cuda" and backend == "pool":
-        raise FltnbError(
-            "The pool back end trains on the CPU: choose backend 'stacked' for device "
-            "'cuda'."
-        )
+def _stacked(
+    fed: Federation, model: Model, spec: TrainSpec, place: torch.device
+) -> Engine:
+    if by_kernels(model, spec):
+        return StackedEngine(fed, model, spec, place)
+    return FunctionalEngine(fed, model, spec, place)
+
+
+def _check_place(model: Model, backend: Backend, place: torch.device | None) -> None:
+    """Refuse a back end that the model or the device does not have."""
     if backend not in ("auto", *model.backends):
         able = " or ".join(model.backends)
         raise FltnbError(
             f"Model {model.name!r} trains in the {able} back end only, not in "
             f"{backend!r}: choose 'auto'."
         )
+    if place is None or place.type == "cpu":
+        return
+    if backend == "pool":
+        raise FltnbError(
+            "The pool back end trains on the CPU: choose backend 'stacked' for device "
+            f"{str(place)!r}."
+        )
+    if backend == "stacked" and place.type != "cuda":
+        raise FltnbError(
+            f"On device {str(place)!r} clients train one after the other: choose "
+            "backend 'auto' or 'serial'."
+        )
 
 
-def _best_device(model: Model, backend: Backend) -> Device:
-    useful = model.large or backend in ("auto", "stacked")
-    return "cuda" if useful and torch.cuda.is_available() else "cpu"
-
-
-def has_bfloat16(device: str) -> bool:
-    """Whether a processor ("cpu") or GPU ("cuda") has bfloat16 without emulation."""
-    if device == "cuda":
-        return torch.cuda.is_bf16_supported(False)
-    able = torch.cpu.get_capabilities()
-    names = ("amx_bf16", "avx512_bf16", "bf16")  # the last one is Arm's
-    return any(able.get(name) for name in names)
+def _check_types(model: Model, spec: TrainSpec, place: torch.device) -> None:
+    """Refuse number types that a device does not have."""
+    if place.type == "mps" and spec.dtype == "float64":
+        raise FltnbError("Device 'mps' has no float64: leave dtype at 'float32'.")
+    if spec.precision == "bfloat16":
+        _check_bfloat16(model, place.type)
 
 
 def _check_bfloat16(model: Model, device: str) -> None:

@@ -50,7 +50,7 @@ def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Te
 
 def summed(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the summed loss of a batch."""
-    found = losses(loss, outputs, targets).detach().double()
+    found = losses(loss, outputs, targets).detach().cpu().double()
     return float(found.sum() if found.ndim else found * len(targets))
 
 
@@ -64,7 +64,7 @@ def predicted(outputs: torch.Tensor) -> torch.Tensor:
 def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the number of right classes; of numbers, the summed squared error."""
     if targets.is_floating_point():
-        return float(((outputs[:, 0] - targets).double() ** 2).sum())
+        return float(((outputs[:, 0] - targets).cpu().double() ** 2).sum())
     return int((predicted(outputs) == targets).sum())
 
 

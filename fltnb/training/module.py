@@ -136,7 +136,7 @@ class ModuleTrainer:
                     dropout.keep = torch.from_numpy(mask[batch]).to(self.device)
                 positions = sequence[batch]
                 found = self._losses(mine[positions], positions, weights)
-                now = found.detach().double()
+                now = found.detach().cpu().double()
                 total += float(now.sum() if now.ndim else now * len(positions))
 
                 sgd.zero_grad()

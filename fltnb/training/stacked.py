@@ -133,6 +133,14 @@ class _Conv(_Layer):
         return None if first else _unpacked(_cat(below).to(dtype), b, groups)
 
 
+def clients_at_a_time(numbers: int, spec: TrainSpec, device: torch.device) -> int:
+    """Return how many clients of so many numbers each fit into memory."""
+    room = CPU_BYTES
+    if device.type == "cuda":
+        room = GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return max(1, int(room // (numbers * np.dtype(spec.dtype).itemsize)))
+
+
 def _packed(x: torch.Tensor, groups: int) -> torch.Tensor:
     """Put clients next to each other, ``groups`` at a time.
 
@@ -198,10 +206,7 @@ class StackedEngine(Engine):
         copies = 2 + bool(spec.momentum) + bool(spec.proximal)
         activations = sum(math.prod(shape) for shape in self.model.activations)
         numbers = copies * self.model.n_parameters + 4 * spec.batch_size * activations
-        room = CPU_BYTES
-        if self.device.type == "cuda":
-            room = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0]
-        return max(1, int(room // (numbers * np.dtype(spec.dtype).itemsize)))
+        return clients_at_a_time(numbers, spec, self.device)
 
     def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
         longest = self.longest_first(clients)

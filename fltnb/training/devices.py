@@ -1,0 +1,57 @@
+"""Where a training can run: torch's devices by name, and what they have."""
+
+from typing import Any
+
+import torch
+
+from ..errors import FltnbError
+
+
+def device_of(name: Any) -> torch.device:
+    """Return a device of torch's that is there, such as "cpu", "cuda:1" or "mps".
+
+    Raises
+    ------
+    FltnbError
+        There is no device of that name, or not here.
+    """
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise FltnbError(
+            f"{name!r} is no device of torch's: choose 'auto', 'cpu', 'cuda', 'cuda:1' "
+            "or 'mps'."
+        ) from error
+    if not _is_there(device):
+        what = "GPU" if device.type in ("cuda", "mps") else "memory"
+        raise FltnbError(
+            f"There is no usable {what} for device {str(device)!r}: choose device "
+            "'auto' or 'cpu'."
+        )
+    return device
+
+
+def _is_there(device: torch.device) -> bool:
+    if device.type == "meta":
+        return False
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        return False
+    return True
+
+
+def best_device(useful: bool = True) -> torch.device:
+    """Return the GPU where there is one and it is ``useful``, else the CPU."""
+    return torch.device("cuda" if useful and torch.cuda.is_available() else "cpu")
+
+
+def has_bfloat16(device: str) -> bool:
+    """Whether a processor ("cpu") or GPU ("cuda") has bfloat16 without emulation."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(False)
+    if device != "cpu":
+        return False
+    able = torch.cpu.get_capabilities()
+    names = ("amx_bf16", "avx512_bf16", "bf16")  # the last one is Arm's
+    return any(able.get(name) for name in names)
