@@ -30,8 +30,7 @@ PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 
 def names() -> list[str]:
     """Return the names of all notebooks, in order."""
-    files = (paths.ROOT / "notebooks").glob("[0-9]*.ipynb")
-    return sorted(file.stem for file in files)
+    return grids.all_notebooks()
 
 
 def run_notebook(

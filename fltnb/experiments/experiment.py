@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from .. import clustering, encoders, federations, methods
 from ..clustering import ours as _ours  # noqa: F401  clusterers that settings may name
@@ -38,10 +38,11 @@ class Experiment:
         All that decides the numbers, JSON-able, without what equals a default.
     """
 
-    kind: ClassVar[str]
+    kind: str
     federation: Recipe | None
     seed: int
-    keep: tuple[str, ...]
+    keep: tuple[str, ...] = ()
+    _columns: tuple[str, ...] = ()
 
     @functools.cached_property
     def settings(self) -> Values:
@@ -52,8 +53,6 @@ class Experiment:
     def id(self) -> str:
         """Hash of kind and settings, whatever the data and the numerics."""
         return digest({"kind": self.kind, "settings": self.settings})
-
-    _columns: ClassVar[tuple[str, ...]] = ()
 
     @property
     def shown(self) -> Values:
@@ -73,7 +72,7 @@ class Training(Experiment):
     that every training keeps.
     """
 
-    kind: ClassVar[str] = "training"
+    kind = "training"
     federation: Recipe
     method: Method
     model: str
@@ -140,8 +139,8 @@ class Clustering(Experiment):
         The ``random_state`` of a clusterer that names none.
     """
 
-    kind: ClassVar[str] = "clustering"
-    _columns: ClassVar[tuple[str, ...]] = ("seed",)
+    kind = "clustering"
+    _columns = ("seed",)
     federation: Recipe
     clusterer: Any
     encoder: Any = PIXELS
@@ -174,14 +173,13 @@ class Distances(Experiment):
         What :func:`fltnb.methods.ownmodels.measure` takes.
     """
 
-    kind: ClassVar[str] = "distances"
-    _columns: ClassVar[tuple[str, ...]] = ("model", "seed")
+    kind = "distances"
+    _columns = ("model", "seed")
     federation: Recipe
     model: str
     training: Mapping[str, Any]
     measure: Mapping[str, Any]
     seed: int = 0
-    keep: ClassVar[tuple[str, ...]] = ()
 
     @functools.cached_property
     def settings(self) -> Values:
@@ -213,9 +211,8 @@ class Study(Experiment):
         Its arguments, JSON-able.
     """
 
-    kind: ClassVar[str] = "study"
-    federation: ClassVar[None] = None
-    keep: ClassVar[tuple[str, ...]] = ()
+    kind = "study"
+    federation = None
     function: Callable[..., Values]
     options: Mapping[str, Any] = field(default_factory=dict)
 

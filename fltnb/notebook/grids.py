@@ -156,7 +156,7 @@ def tagged_cells(notebook: str) -> Cells:
     return found
 
 
-def _all_notebooks() -> list[str]:
+def all_notebooks() -> list[str]:
     """Return the names of all notebooks in order."""
     files = (paths.ROOT / "notebooks").glob("[0-9]*.ipynb")
     return sorted(file.stem for file in files)
@@ -164,7 +164,7 @@ def _all_notebooks() -> list[str]:
 
 def with_experiments() -> list[str]:
     """Return the names of the notebooks that have cells of experiments."""
-    return [name for name in _all_notebooks() if tagged_cells(name)["experiment"]]
+    return [name for name in all_notebooks() if tagged_cells(name)["experiment"]]
 
 
 def notebook_file(notebook: str) -> Path:
@@ -177,5 +177,5 @@ def notebook_file(notebook: str) -> Path:
     for pattern in (f"{name}.ipynb", f"{name}_*.ipynb"):
         for file in folder.glob(pattern):
             return file
-    known = ", ".join(_all_notebooks())
+    known = ", ".join(all_notebooks())
     raise FltnbError(f"There is no notebook {notebook!r}: choose one of {known}.")

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -184,16 +185,16 @@ def looks(values: pd.Series, column: str, names: Names = None) -> dict[Any, Styl
     if column == "method":
         return {name: style(name)._replace(label=label(name, names)) for name in values}
 
-    colors = [cluster_color(place) for place in range(len(values))]
     if column.endswith("cluster"):
-        colors = [cluster_color(value) for value in values]
-    elif not _has_words(values):
+        colors = map(cluster_color, values)
+    elif _has_words(values):
+        colors = map(cluster_color, range(len(values)))
+    else:
         import seaborn as sns
 
         colors = sns.color_palette("viridis_r", len(values)).as_hex()
     found = {}
-    for place, (value, color) in enumerate(zip(values, colors, strict=True)):
-        marker = MARKERS[place % len(MARKERS)]
+    for value, color, marker in zip(values, colors, cycle(MARKERS), strict=False):
         found[value] = Style(label(value, names), color, marker)
     return found
 

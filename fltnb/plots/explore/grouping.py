@@ -25,6 +25,8 @@ from ...clustering.eigen import REASONABLE, silhouettes
 from ...clustering.emd import farther
 from ...errors import FltnbError
 
+Array = np.ndarray
+
 FITTED = "as fitted"
 MODULARITY = "modularity"
 SILHOUETTE = "silhouette"
@@ -48,10 +50,10 @@ class Fit(NamedTuple):
         Points of a map, k for each client.
     """
 
-    far: np.ndarray
-    tree: np.ndarray
-    labels: np.ndarray
-    points: np.ndarray
+    far: Array
+    tree: Array
+    labels: Array
+    points: Array
 
 
 def taken(source: Any) -> Fit:
@@ -98,11 +100,11 @@ def taken(source: Any) -> Fit:
 def grouped(
     rule: str,
     fit: Fit,
-    links: np.ndarray,
+    links: Array,
     threshold: float,
     count: int,
     most: int | None,
-) -> np.ndarray:
+) -> Array:
     """Group clients by a rule.
 
     Parameters
@@ -145,7 +147,7 @@ def grouped(
     return relabel(labels)
 
 
-def largest_gap(heights: np.ndarray) -> int:
+def largest_gap(heights: Array) -> int:
     """Return how many clusters a cut in the largest gap between merges gives.
 
     Parameters
@@ -164,7 +166,7 @@ def largest_gap(heights: np.ndarray) -> int:
     return len(heights) - int(gaps.argmax())
 
 
-def middle(tree: np.ndarray, n_clusters: int, above: float = 1.0) -> float:
+def middle(tree: Array, n_clusters: int, above: float = 1.0) -> float:
     """Return the height of a cut, in the middle between two merges.
 
     Parameters
@@ -187,7 +189,7 @@ def middle(tree: np.ndarray, n_clusters: int, above: float = 1.0) -> float:
     return heights[made : made + 2].mean()
 
 
-def like_found(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def like_found(truth: Array, labels: Array) -> Array:
     """Give true clusters the numbers of the found ones they share most with.
 
     So both have the same colours (the Hungarian method); a true cluster that is left
@@ -215,9 +217,7 @@ def like_found(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return numbers[true]
 
 
-def branches(
-    tree: np.ndarray, rank: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def branches(tree: Array, rank: Array, labels: Array) -> tuple[Array, Array]:
     """Lay out a dendrogram.
 
     Parameters

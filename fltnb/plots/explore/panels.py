@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..runs import spread
 from ..style import CLUSTERS
-from .grouping import branches, middle
+from .grouping import Array, branches, middle
 
 MOST_LINKS = 4000
 """More links of the client graph cannot be seen."""
@@ -25,7 +25,7 @@ DARK = "0.33"
 PALETTE = to_rgba_array([*CLUSTERS])
 
 
-def colors_of(labels: np.ndarray) -> np.ndarray:
+def colors_of(labels: Array) -> Array:
     """Return the colours (M, 4) of clusters (M,): red, green, blue, opacity."""
     return PALETTE[np.asarray(labels) % len(PALETTE)]
 
@@ -88,7 +88,7 @@ def cleaned(ax: Axes) -> Axes:
     return ax
 
 
-def dots(ax: Axes, points: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def dots(ax: Axes, points: Array, labels: Array) -> Array:
     """Draw points of all clients.
 
     Parameters
@@ -115,11 +115,11 @@ def dots(ax: Axes, points: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def links(
     ax: Axes,
-    linked: np.ndarray,
-    order: np.ndarray,
-    labels: np.ndarray,
-    truth: np.ndarray | None,
-) -> np.ndarray:
+    linked: Array,
+    order: Array,
+    labels: Array,
+    truth: Array | None,
+) -> Array:
     """Draw who is linked, with strips of the clusters on the left.
 
     Parameters
@@ -156,7 +156,7 @@ def links(
     return _spots(ax, _along("y", order))
 
 
-def _coarse(linked: np.ndarray) -> tuple[np.ndarray, int]:
+def _coarse(linked: Array) -> tuple[Array, int]:
     """Return links in at most as many cells as can be seen.
 
     Parameters
@@ -182,11 +182,11 @@ def _coarse(linked: np.ndarray) -> tuple[np.ndarray, int]:
 
 def dendrogram(
     ax: Axes,
-    tree: np.ndarray,
-    rank: np.ndarray,
-    labels: np.ndarray,
+    tree: Array,
+    rank: Array,
+    labels: Array,
     threshold: float | None,
-) -> np.ndarray:
+) -> Array:
     """Draw the dendrogram, and the threshold as a line.
 
     Parameters
@@ -222,9 +222,7 @@ def dendrogram(
     return _spots(ax, _along("x", np.argsort(rank)))
 
 
-def client_graph(
-    ax: Axes, linked: np.ndarray, rank: np.ndarray, labels: np.ndarray
-) -> np.ndarray:
+def client_graph(ax: Axes, linked: Array, rank: Array, labels: Array) -> Array:
     """Draw clients on a ring in the dendrogram's order; links across clusters black.
 
     Parameters
@@ -259,7 +257,7 @@ def client_graph(
     return dots(ax, ring, labels)
 
 
-def accuracies(ax: Axes, accuracy: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def accuracies(ax: Axes, accuracy: Array, labels: Array) -> Array:
     """Draw every client's accuracy, side by side by cluster.
 
     Parameters
@@ -281,7 +279,7 @@ def accuracies(ax: Axes, accuracy: np.ndarray, labels: np.ndarray) -> np.ndarray
     return spots
 
 
-def scale(ax: Axes, merges: np.ndarray, threshold: float, highest: float) -> None:
+def scale(ax: Axes, merges: Array, threshold: float, highest: float) -> None:
     """Draw the thresholds from 0, with ticks where groups of linked clients merge.
 
     Parameters
@@ -299,7 +297,7 @@ def scale(ax: Axes, merges: np.ndarray, threshold: float, highest: float) -> Non
     ax.axvline(threshold, color=CLUSTERS[4], lw=2)
 
 
-def sheet(images: np.ndarray) -> np.ndarray:
+def sheet(images: Array) -> Array:
     """Join 24 images in 4 rows of 6, with lines between.
 
     They are spread evenly over all images.
@@ -322,7 +320,7 @@ def sheet(images: np.ndarray) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def _along(axis: str, order: np.ndarray) -> np.ndarray:
+def _along(axis: str, order: Array) -> Array:
     """Return places of clients that stand in an order along one axis.
 
     Parameters
@@ -341,7 +339,7 @@ def _along(axis: str, order: np.ndarray) -> np.ndarray:
     return places
 
 
-def _spots(ax: Axes, places: np.ndarray, each: int = 1) -> np.ndarray:
+def _spots(ax: Axes, places: Array, each: int = 1) -> Array:
     """Say where clients are in the picture.
 
     Parameters
