@@ -37,10 +37,7 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
     fig, _ = agreement(found, judged)
     save(fig, "99_agreement", "stored")
     for name, text in _pages(held, found, judged).items():
-        encoded = text.encode()
-        paths.write_atomically(
-            paths.ROOT / name, lambda file, encoded=encoded: file.write(encoded)
-        )
+        paths.write_text(paths.ROOT / name, text)
 
 
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
