@@ -33,7 +33,10 @@ FORMS = get_args(Form)
 def q_inverse(p: float) -> float:
     """Return the x above which a standard normal lies with probability ``p``.
 
-    FltnbError: p is not strictly between 0 and 1.
+    Raises
+    ------
+    FltnbError
+        p is not strictly between 0 and 1.
     """
     if not 0 < p < 1:
         raise FltnbError(
@@ -60,6 +63,11 @@ def bound(
     form : {"printed", "printed, labels held", "corrected"}
         Equation 2 as it stands; the same without labels that a client does not hold,
         each of which counts e times exp(0) = 1; and with n in place of n^2 as well.
+
+    Raises
+    ------
+    FltnbError
+        There is no such form.
     """
     check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -75,7 +83,12 @@ def bound(
 def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
     """Total error in the proof's setting: Equation 9 with the right variance.
 
-    No inequality, and only over the labels that a client holds; see :func:`bound`.
+    No inequality, and only over the labels that a client holds.
+
+    Parameters
+    ----------
+    counts, dimension, error
+        As for :func:`bound`.
     """
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     n = n[n > 0]
@@ -133,13 +146,14 @@ class Mixture:
     @property
     def means(self) -> np.ndarray:
         """Means of the labels, float64 (L, e)."""
-        corners = hadamard(self.dimension)[: self.n_groups * self.labels_per_client]
+        n_labels = self.n_groups * self.labels_per_client
+        corners = hadamard(self.dimension)[:n_labels]
         return q_inverse(self.error) * corners.astype(float)
 
     def held(self, client: int) -> np.ndarray:
         """Labels of one client."""
         first = self.groups[client] * self.labels_per_client
-        return first + np.arange(self.labels_per_client)
+        return np.arange(first, first + self.labels_per_client)
 
     def counts(self, n: int) -> np.ndarray:
         """n_m^l (M, L) where every client has ``n`` samples of each label it holds."""
@@ -151,6 +165,15 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
     """Share of draws in which some coordinate of some label's mean is wrong.
 
     The labels of the samples are known here, so there is no k-means.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    n : int
+        Samples of each label that a client holds.
+    repeats : int
+        Draws.
+    seed : int
     """
     labels = [mixture.held(client) for client in range(mixture.n_clients)]
     means = mixture.means[np.concatenate(labels)]
@@ -172,6 +195,17 @@ def pipeline_errors(
     client. Clients are linked below half the distance of two labels' means. The proof
     takes for granted that k-means finds the labels.
 
+    Parameters
+    ----------
+    mixture : Mixture
+    n : int
+        Samples of each label that a client holds.
+    k : int
+        Centroids of a client.
+    repeats : int
+        Draws.
+    seed : int
+
     Returns
     -------
     dict
@@ -181,7 +215,7 @@ def pipeline_errors(
         share of such pairs.
     """
     gamma = np.linalg.norm(mixture.means[0] - mixture.means[1]) / 2
-    same = mixture.groups[:, None] == mixture.groups
+    same = np.equal.outer(mixture.groups, mixture.groups)
     above_diagonal = np.triu_indices(mixture.n_clients, 1)
 
     wrong_centroids = []
@@ -229,6 +263,11 @@ def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> floa
     Samples and their classes (n_i,) are pooled. The paper does not say how to measure
     this error, and its single threshold does not fit ten classes; nearest means are the
     classifier that the Gaussians of the proof call for.
+
+    Parameters
+    ----------
+    embeddings, labels : lists of arrays (n_i, e), (n_i,)
+        Of every client.
     """
     z = np.concatenate(embeddings)
     y = np.concatenate(labels)

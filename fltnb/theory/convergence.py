@@ -39,6 +39,11 @@ def ring_of(labels: np.ndarray) -> np.ndarray:
     """Return A of clusters whose last client is linked to the first of the next.
 
     This is the paper's case I, in which A A is not A.
+
+    Parameters
+    ----------
+    labels : int array (M,)
+        Clusters, numbered one after the other.
     """
     adjacency = np.equal.outer(labels, labels)
     last = np.flatnonzero(labels != np.roll(labels, -1))
@@ -103,6 +108,8 @@ def iterate(
 
     Parameters
     ----------
+    problem : Problem
+        M convex costs.
     A : array (M, M)
         Row-normalised adjacency.
     step : float
@@ -117,12 +124,11 @@ def iterate(
         Share of the clients that take part in a round, all of them in the theorem, and
         what draws them (:func:`fltnb.rounds.participants`).
     """
-    W = np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)
+    if start is None:
+        start = np.zeros(problem.shape)
+    W = np.array(start, dtype=np.float64)
     models = [W]
-    losses = [float(problem.losses(W).sum())]
-    gradients = [float(np.linalg.norm(problem.gradients(W)))]
     gaps = [np.nan]
-
     # above the largest step everything overflows in the end
     with np.errstate(over="ignore", invalid="ignore"):
         for round in range(1, rounds + 1):
@@ -130,13 +136,13 @@ def iterate(
             W = W.copy()
             for _ in range(local_steps):
                 W[present] -= step * problem.gradients(W)[present]
-            W = (A if participation == 1 else mixing(A, present)) @ W
-
-            losses.append(float(problem.losses(W).sum()))
-            gradients.append(float(np.linalg.norm(problem.gradients(W))))
+            weights = A if participation == 1 else mixing(A, present)
+            W = weights @ W
             gaps.append(float(((W - models[-1]) ** 2).sum()))
             models.append(W)
 
+        losses = [problem.losses(W).sum() for W in models]
+        gradients = [np.linalg.norm(problem.gradients(W)) for W in models]
     return Path(
         loss=np.array(losses),
         gap=np.array(gaps),
@@ -148,7 +154,15 @@ def iterate(
 
 
 def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Normalise A's rows over the clients ``present``; rows without any keep theirs."""
+    """Normalise A's rows over the clients that are present.
+
+    Parameters
+    ----------
+    A : array (M, M)
+        Row-normalised adjacency.
+    present : int array
+        The clients; who is linked to none of them keeps the own model.
+    """
     W = np.zeros_like(A)
     W[:, present] = A[:, present]
     nobody = W.sum(axis=1) == 0
@@ -157,14 +171,23 @@ def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 
 def denominator(step: float, smoothness: float, A: np.ndarray) -> float:
-    """Factor 1 / (2 eta) - L / 2 - eta L^2 ||I - A||^2 / 2 of Equation 28."""
+    """Factor 1 / (2 eta) - L / 2 - eta L^2 ||I - A||^2 / 2 of Equation 28.
+
+    Parameters
+    ----------
+    step, smoothness : float
+        eta and L.
+    A : array (M, M)
+        Row-normalised adjacency.
+    """
     cross_term = step / 2 * (smoothness * deviation(A)) ** 2
     return 1 / (2 * step) - smoothness / 2 - cross_term
 
 
 def step_limit(smoothness: float, A: np.ndarray) -> float:
     """Step below which that factor is positive, Equation 29."""
-    return 2 / (smoothness + smoothness * np.sqrt(1 + 4 * deviation(A) ** 2))
+    root = np.sqrt(1 + 4 * deviation(A) ** 2)
+    return 2 / (smoothness + smoothness * root)
 
 
 def printed_bound(
@@ -172,7 +195,14 @@ def printed_bound(
 ) -> np.ndarray:
     """Right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0.
 
-    ``path`` was run with the step eta; ``smoothness`` is L.
+    Parameters
+    ----------
+    path : Path
+        Run with the step.
+    step, smoothness : float
+        eta and L.
+    A : array (M, M)
+        Row-normalised adjacency.
     """
     below = path.rounds * len(A) * denominator(step, smoothness, A)
     return (path.loss[1] - path.loss) / below
@@ -193,15 +223,26 @@ def contraction_bound(
     """Bound on the mean gap for a symmetric adjacency and mu-strongly convex costs.
 
     ``r^2 G_1 / (T M (1 - q^2))`` with q = max(|1 - eta mu|, |1 - eta L|), G_1 the first
-    gap and r^2 the largest by the least degree; the step is below 2 / L.
-    ``curvature``: (mu, L).
+    gap and r^2 the largest by the least degree.
+
+    Parameters
+    ----------
+    path : Path
+        Run with the step.
+    step : float
+        eta, below 2 / L.
+    curvature : (float, float)
+        mu and L.
+    A : array (M, M)
+        Row-normalised adjacency.
     """
     mu, smoothness = curvature
     shrink = max(abs(1 - step * mu), abs(1 - step * smoothness))
     degree = (np.asarray(A) > 0).sum(axis=1)
     above = degree.max() / degree.min() * path.gap[1]
+    left_over = max(1 - shrink**2, 0.0)
     with np.errstate(divide="ignore"):
-        return above / (path.rounds * len(A) * max(1 - shrink**2, 0.0))
+        return above / (path.rounds * len(A) * left_over)
 
 
 def local_epochs_bound(
@@ -215,7 +256,18 @@ def local_epochs_bound(
     """Equation 38: the bound with E local steps and one optimum W* for all rounds.
 
     Its ||W^t - W*|| is that of the last round for every T.
+
+    Parameters
+    ----------
+    path, step, smoothness, A
+        As for :func:`printed_bound`.
+    local_steps : int
+        E.
+    optimum : array (M, d)
+        W*.
     """
-    away = ((path.start - optimum) ** 2).sum() + ((path.end - optimum) ** 2).sum()
+    at_start = ((path.start - optimum) ** 2).sum()
+    at_end = ((path.end - optimum) ** 2).sum()
+    away = at_start + at_end
     factor = denominator(step, smoothness, A)
     return away / (2 * step * local_steps * path.rounds * len(A) * factor)

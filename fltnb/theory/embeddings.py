@@ -10,7 +10,8 @@ chance, wherever its premises hold.
 """
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations, permutations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,24 +22,56 @@ from sklearn.linear_model import LogisticRegression
 from ..clustering.solvers import uniform_cost
 from ..errors import FltnbError
 
-Sample = tuple[np.ndarray, np.ndarray]
-"""Embeddings (n, d) and labels (n,), 0 or 1."""
+
+class Sample(NamedTuple):
+    """Embeddings (n, d) and their labels (n,), 0 or 1."""
+
+    z: np.ndarray
+    y: np.ndarray
+
+
+class Sides(NamedTuple):
+    """Both sides of an inequality, and its constant: L or M."""
+
+    left: float
+    right: float
+    constant: float
+
+
+# ---------------------------------------------------------------- hypotheses
 
 
 def earth_movers(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the exact earth mover's distance of two samples, Euclidean cost."""
+    """Return the exact earth mover's distance of two samples, Euclidean cost.
+
+    Parameters
+    ----------
+    x, y : float arrays (n, d), (m, d)
+        Samples of equal weights.
+    """
     return uniform_cost(cdist(x, y), 10_000_000)
 
 
 def fitted(sample: Sample) -> np.ndarray:
     """Return the weights (d + 1,) of a logistic regression, the last one its bias."""
-    model = LogisticRegression(max_iter=1000).fit(*sample)
+    model = LogisticRegression(max_iter=1000)
+    model.fit(*sample)
     return np.append(model.coef_[0], model.intercept_)
 
 
 def values(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Return what a hypothesis says of embeddings (n,), between 0 and 1."""
-    return expit(z @ theta[:-1] + theta[-1])
+    """Return what a hypothesis says of embeddings (n,), between 0 and 1.
+
+    Parameters
+    ----------
+    theta : float array (d + 1,)
+        Weights of :func:`fitted`.
+    z : float array (n, d)
+        Embeddings.
+    """
+    weights = theta[:-1]
+    bias = theta[-1]
+    return expit(z @ weights + bias)
 
 
 def lipschitz(*thetas: np.ndarray) -> float:
@@ -52,11 +85,22 @@ def error(theta: np.ndarray, sample: Sample) -> float:
     return float(np.abs(values(theta, z) - y).mean())
 
 
+def disagreement(h: np.ndarray, g: np.ndarray, z: np.ndarray) -> float:
+    """Return the disagreement of two hypotheses on embeddings (n, d)."""
+    return np.abs(values(h, z) - values(g, z)).mean()
+
+
 def gradients(theta: np.ndarray, sample: Sample) -> np.ndarray:
     """Return the gradient of the log loss of each sample (n, d + 1)."""
     z, y = sample
     residuals = values(theta, z) - y
-    return residuals[:, None] * np.column_stack([z, np.ones(len(z))])
+    inputs = np.column_stack([z, np.ones(len(z))])
+    return residuals[:, None] * inputs
+
+
+def mean_gradient(theta: np.ndarray, sample: Sample) -> np.ndarray:
+    """Return the gradient of a sample's mean log loss (d + 1,)."""
+    return gradients(theta, sample).mean(axis=0)
 
 
 def steepest(theta: np.ndarray, one: Sample, other: Sample) -> float:
@@ -65,18 +109,33 @@ def steepest(theta: np.ndarray, one: Sample, other: Sample) -> float:
     The least constant with which Theorem 2.4's premise holds on them. It grows without
     limit as samples of different labels come near.
     """
-    apart = cdist(one[0], other[0])
+    apart = cdist(one[0], other[0])  # of embeddings
     changed = cdist(gradients(theta, one), gradients(theta, other))
-    if (changed[apart == 0] > 0).any():
+    alike = apart == 0
+    if (changed[alike] > 0).any():
         return np.inf  # one embedding has both labels
-    return float((changed[apart > 0] / apart[apart > 0]).max())
+    rates = changed[~alike] / apart[~alike]
+    return float(rates.max())
 
 
 def descended(theta: np.ndarray, sample: Sample, lr: float, steps: int) -> np.ndarray:
-    """Return the parameters after steps of full gradient descent."""
+    """Return the parameters (d + 1,) after steps of full gradient descent.
+
+    Parameters
+    ----------
+    theta : float array (d + 1,)
+        Where it starts.
+    sample : Sample
+    lr : float
+        Step size.
+    steps : int
+    """
     for _ in range(steps):
-        theta = theta - lr * gradients(theta, sample).mean(axis=0)
+        theta = theta - lr * mean_gradient(theta, sample)
     return theta
+
+
+# ---------------------------------------------------------------- inequalities
 
 
 def inequalities(
@@ -84,69 +143,90 @@ def inequalities(
 ) -> pd.DataFrame:
     """Compute both sides of Section 2's inequalities for all ordered pairs of clients.
 
-    Returns a DataFrame, one row per pair and statement: ``statement`` ("Lemma 2.1",
-    "Theorem 2.2", "Corollary 2.3", "Theorem 2.4", "Corollary 2.5", and "Corollary 2.5,
-    several steps", which its premise leaves out), ``i, j``, ``left, right``, ``emd``,
-    ``constant`` (L or M). FltnbError: a client has one label only.
-
     Parameters
     ----------
-    clients : embeddings and labels of each
-    lr, steps : step size, and number of steps beyond the first of Corollary 2.5
-    """
-    for number, (_, y) in enumerate(clients):
-        if len(np.unique(y)) < 2:
-            raise FltnbError(f"Client {number} has one label only: give it both.")
-    hypotheses = [fitted(sample) for sample in clients]
-    start = np.mean(hypotheses, axis=0)
-    distances = np.zeros((len(clients), len(clients)))
-    for i, j in permutations(range(len(clients)), 2):
-        if i < j:
-            distances[i, j] = earth_movers(clients[i][0], clients[j][0])
-            distances[j, i] = distances[i, j]
+    clients : sequence of (float array (n, d), int array (n,))
+        Embeddings and labels of each.
+    lr, steps : float, int
+        Step size, and number of steps beyond the first of Corollary 2.5.
 
+    Returns
+    -------
+    DataFrame
+        One row per pair and statement: ``statement`` ("Lemma 2.1", "Theorem 2.2",
+        "Corollary 2.3", "Theorem 2.4", "Corollary 2.5", and "Corollary 2.5, several
+        steps", which its premise leaves out), ``i, j``, ``left, right``, ``emd``,
+        ``constant`` (L or M).
+
+    Raises
+    ------
+    FltnbError
+        A client has one label only.
+    """
+    clients = [Sample(*client) for client in clients]
+    for number, client in enumerate(clients):
+        if len(np.unique(client.y)) < 2:
+            raise FltnbError(f"Client {number} has one label only: give it both.")
+
+    own = [fitted(client) for client in clients]
+    start = np.mean(own, axis=0)
+    distances = _distances(clients)
     rows = []
     for i, j in permutations(range(len(clients)), 2):
-        pair = (clients[i], clients[j])
         emd = distances[i, j]
-        sides = _generalisation(pair, (hypotheses[i], hypotheses[j]), emd)
-        sides |= _parameters(pair, start, emd, lr, steps)
-        for statement, (left, right, constant) in sides.items():
-            row = {"statement": statement, "i": i, "j": j, "left": left}
-            rows.append(row | {"right": right, "emd": emd, "constant": constant})
+        found = _generalisation(clients[i], clients[j], own[i], own[j], emd)
+        found |= _parameters(clients[i], clients[j], start, emd, lr, steps)
+        for statement, sides in found.items():
+            row = {
+                "statement": statement,
+                "i": i,
+                "j": j,
+                "left": sides.left,
+                "right": sides.right,
+                "emd": emd,
+                "constant": sides.constant,
+            }
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
+def _distances(clients: Sequence[Sample]) -> np.ndarray:
+    """Return the earth mover's distances of all pairs of clients (M, M)."""
+    distances = np.zeros((len(clients), len(clients)))
+    for i, j in combinations(range(len(clients)), 2):
+        distances[i, j] = earth_movers(clients[i].z, clients[j].z)
+    return distances + distances.T
+
+
 def _generalisation(
-    pair: tuple[Sample, Sample], own: tuple[np.ndarray, np.ndarray], emd: float
-) -> dict[str, tuple[float, float, float]]:
+    one: Sample, other: Sample, h: np.ndarray, g: np.ndarray, emd: float
+) -> dict[str, Sides]:
     """Return both sides, and L, of what Section 2.2 states about two clients.
+
+    h and g are the clients' own hypotheses.
 
     The target is the even mixture of both, as far from either as half their distance.
     lambda, the least joint error of any hypothesis, is that of the one fitted to both.
     """
-    (one, other), (h, g) = pair, own
-    both = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
-    joint = fitted(both)
-    found = {}
-
     L = lipschitz(h, g)
-    here = np.abs(values(h, one[0]) - values(g, one[0])).mean()
-    there = np.abs(values(h, other[0]) - values(g, other[0])).mean()
-    found["Lemma 2.1"] = there, here + 2 * L * emd, L
+    here = disagreement(h, g, one.z)
+    there = disagreement(h, g, other.z)
+    lemma = Sides(there, here + 2 * L * emd, L)
 
+    both = Sample(np.concatenate([one.z, other.z]), np.concatenate([one.y, other.y]))
+    joint = fitted(both)
     L = lipschitz(h, g, joint)
     on_target = _even(joint, one, other)
-    lambdas = error(joint, one) + on_target, error(joint, other) + on_target
-    bound = error(h, one) + 2 * L * emd / 2 + lambdas[0]
-    found["Theorem 2.2"] = _even(h, one, other), bound, L
+    lambda_one = error(joint, one) + on_target
+    lambda_other = error(joint, other) + on_target
+    bound = error(h, one) + 2 * L * emd / 2 + lambda_one
+    theorem = Sides(_even(h, one, other), bound, L)
 
-    ensemble = []
-    for z, y in pair:
-        ensemble.append(np.abs((values(h, z) + values(g, z)) / 2 - y).mean())
-    bound = (error(h, one) + error(g, other) + sum(lambdas)) / 2 + L * emd
-    found["Corollary 2.3"] = float(np.mean(ensemble)), bound, L
-    return found
+    own_errors = error(h, one) + error(g, other)
+    bound = (own_errors + (lambda_one + lambda_other)) / 2 + L * emd
+    of_ensemble = _error_of_ensemble(h, g, one) + _error_of_ensemble(h, g, other)
+    corollary = Sides(float(of_ensemble / 2), bound, L)
+    return {"Lemma 2.1": lemma, "Theorem 2.2": theorem, "Corollary 2.3": corollary}
 
 
 def _even(theta: np.ndarray, one: Sample, other: Sample) -> float:
@@ -154,19 +234,34 @@ def _even(theta: np.ndarray, one: Sample, other: Sample) -> float:
     return (error(theta, one) + error(theta, other)) / 2
 
 
+def _error_of_ensemble(h: np.ndarray, g: np.ndarray, sample: Sample) -> float:
+    """Return the error of the mean of two hypotheses."""
+    mean = (values(h, sample.z) + values(g, sample.z)) / 2
+    return np.abs(mean - sample.y).mean()
+
+
 def _parameters(
-    pair: tuple[Sample, Sample], start: np.ndarray, emd: float, lr: float, steps: int
-) -> dict[str, tuple[float, float, float]]:
+    one: Sample, other: Sample, start: np.ndarray, emd: float, lr: float, steps: int
+) -> dict[str, Sides]:
     """Return both sides, and M, of what Section 2.3 states about two clients."""
-    M = steepest(start, *pair)
-    means = [gradients(start, sample).mean(axis=0) for sample in pair]
-    apart = float(np.linalg.norm(means[0] - means[1]))
-    found = {"Theorem 2.4": (apart, M * emd, M)}
-    for name, number in (("Corollary 2.5", 1), ("Corollary 2.5, several steps", steps)):
-        ends = [descended(start, sample, lr, number) for sample in pair]
-        left = float(np.linalg.norm(ends[0] - ends[1]))
-        found[name] = left, lr * M * emd, M
+    M = steepest(start, one, other)
+    apart = _apart(mean_gradient(start, one), mean_gradient(start, other))
+    found = {"Theorem 2.4": Sides(apart, M * emd, M)}
+
+    numbers = {"Corollary 2.5": 1, "Corollary 2.5, several steps": steps}
+    for name, number in numbers.items():
+        end_one = descended(start, one, lr, number)
+        end_other = descended(start, other, lr, number)
+        found[name] = Sides(_apart(end_one, end_other), lr * M * emd, M)
     return found
+
+
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the Euclidean distance of two vectors."""
+    return float(np.linalg.norm(one - other))
+
+
+# ---------------------------------------------------------------- projections
 
 
 def projected(
@@ -174,10 +269,22 @@ def projected(
 ) -> pd.DataFrame:
     """Project points at random and compare their squared distances (Lemma A.4).
 
-    Returns a DataFrame, one row per share of the dimensions that is kept: ``share``,
-    ``dimensions`` k, ``off`` (largest relative change of a squared distance, mean over
-    the projections), ``needed``: the dimensions that the lemma asks for to keep them so
-    near. Points that coincide are left out.
+    Parameters
+    ----------
+    points : float array (n, d)
+        Those that coincide are left out.
+    shares : sequence of float
+        Of the dimensions, how many are kept.
+    repeats : int
+        Projections for each share.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        One row per share: ``share``, ``dimensions`` k, ``off`` (largest relative change
+        of a squared distance, mean over the projections), ``needed``: the dimensions
+        that the lemma asks for to keep them so near.
     """
     rng = np.random.default_rng(seed)
     squared = pdist(points, "sqeuclidean")
@@ -186,13 +293,19 @@ def projected(
     rows = []
     for share in shares:
         k = max(1, round(share * dimension))
-        off = []
+        changes = []
         for _ in range(repeats):
             matrix = rng.standard_normal((dimension, k)) / np.sqrt(k)
-            ratio = pdist(points @ matrix, "sqeuclidean")[there] / squared[there]
-            off.append(np.abs(ratio - 1).max())
-        row = {"share": share, "dimensions": k, "off": np.mean(off)}
-        row["needed"] = dimensions_needed(len(points), min(row["off"], 0.99))
+            again = pdist(points @ matrix, "sqeuclidean")
+            ratio = again[there] / squared[there]
+            changes.append(np.abs(ratio - 1).max())
+        off = np.mean(changes)
+        row = {
+            "share": share,
+            "dimensions": k,
+            "off": off,
+            "needed": dimensions_needed(len(points), min(off, 0.99)),
+        }
         rows.append(row)
     return pd.DataFrame(rows)
 

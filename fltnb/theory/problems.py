@@ -56,22 +56,41 @@ class Problem:
         return self.features.shape[0], self.features.shape[2]
 
     def losses(self, W: np.ndarray) -> np.ndarray:
-        """F_i(w_i) of every client, (M,)."""
-        scores = np.einsum("mnd,md->mn", self.features, W)
+        """F_i(w_i) of every client, (M,).
+
+        Parameters
+        ----------
+        W : array (M, d)
+            A model for each client.
+        """
+        scores = self._scores(W)
         if self.kind == "least squares":
             data = (scores - self.targets) ** 2 / 2
         else:
             data = np.logaddexp(0, -self.targets * scores)
-        return data.mean(axis=1) + self.ridge / 2 * (W**2).sum(axis=1)
+        norms = (W**2).sum(axis=1)
+        return data.mean(axis=1) + self.ridge / 2 * norms
+
+    def _scores(self, W: np.ndarray) -> np.ndarray:
+        """Inner products of each client's samples with its model, (M, n)."""
+        return np.einsum("mnd,md->mn", self.features, W)
 
     def gradients(self, W: np.ndarray) -> np.ndarray:
-        """Gradient of F_i at w_i for every client, (M, d)."""
-        scores = np.einsum("mnd,md->mn", self.features, W)
-        slope = scores - self.targets
-        if self.kind == "logistic":
+        """Gradient of F_i at w_i for every client, (M, d).
+
+        Parameters
+        ----------
+        W : array (M, d)
+            A model for each client.
+        """
+        scores = self._scores(W)
+        if self.kind == "least squares":
+            slope = scores - self.targets
+        else:
             slope = -self.targets * expit(-self.targets * scores)
         n = self.features.shape[1]
-        return np.einsum("mnd,mn->md", self.features, slope) / n + self.ridge * W
+        data = np.einsum("mnd,mn->md", self.features, slope) / n
+        return data + self.ridge * W
 
     @cached_property
     def curvature(self) -> tuple[float, float]:
@@ -82,14 +101,26 @@ class Problem:
         n = self.features.shape[1]
         hessians = np.einsum("mnd,mne->mde", self.features, self.features) / n
         values = np.linalg.eigvalsh(hessians)
-        if self.kind == "least squares":
-            return float(values.min()) + self.ridge, float(values.max()) + self.ridge
-        return self.ridge, float(values.max()) / 4 + self.ridge
+        least = float(values.min())
+        largest = float(values.max())
+        if self.kind == "logistic":
+            # the slope of a probability lies between 0 and 1/4
+            least = 0.0
+            largest /= 4
+        return least + self.ridge, largest + self.ridge
 
     def optimum(self, labels: np.ndarray) -> np.ndarray:
         """Model (M, d) with the least sum of costs in each client's cluster.
 
-        FltnbError: the problem is not least squares, which has a closed form.
+        Parameters
+        ----------
+        labels : int array (M,)
+            Cluster of each client.
+
+        Raises
+        ------
+        FltnbError
+            The problem is not least squares, which has a closed form.
         """
         if self.kind != "least squares":
             raise FltnbError(
@@ -103,7 +134,8 @@ class Problem:
             X = self.features[members].reshape(-1, d)
             y = self.targets[members].reshape(-1)
             ridge = len(members) * self.ridge * np.eye(d)
-            best[members] = np.linalg.solve(X.T @ X / n + ridge, X.T @ y / n)
+            hessian = X.T @ X / n + ridge
+            best[members] = np.linalg.solve(hessian, X.T @ y / n)
         return best
 
 
@@ -118,6 +150,17 @@ def draw(
     Clients of one cluster have nearly the same true weights; they are numbered cluster
     by cluster. Features, the clusters' weights and the noise on targets (least squares)
     or scores (logistic) are standard normal.
+
+    Parameters
+    ----------
+    kind : {"least squares", "logistic"}
+    n_clients, n_clusters : int
+        M clients, dealt to the clusters as evenly as can be.
+    seed : int
+
+    Returns
+    -------
+    (Problem, int array (M,))
     """
     rng = stream(seed, "partition", n_clients, n_clusters, SAMPLES, DIMENSION)
     labels = np.sort(np.arange(n_clients) % n_clusters)

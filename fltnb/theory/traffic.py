@@ -91,8 +91,17 @@ class Sizes:
 def formula(method: str, **symbols: float) -> Cost:
     """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
 
-    ``method`` is a key of :data:`FORMULAS`, others raise FltnbError; the symbols are
-    those of :class:`Sizes`.
+    Parameters
+    ----------
+    method : str
+        A key of :data:`FORMULAS`.
+    **symbols
+        Those of :class:`Sizes`.
+
+    Raises
+    ------
+    FltnbError
+        There is no formula of the method.
     """
     choose(method, FORMULAS, "method with a formula")
     if method == "local":
@@ -130,6 +139,7 @@ class Scales:
     def _receive(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]
     ) -> None:
+        """Weigh the models (K, P) that clients have not received before."""
         models = [hash(model.tobytes()) for model in theta]
         for row, client in zip(rows, clients, strict=True):
             received = (int(client), models[row])
@@ -161,8 +171,14 @@ def moved(
 
     The arrays themselves are weighed, not what the method declares. What an unfitted
     method clusters by is weighed as its clusterer's ``centroids_`` and the encoder.
-    ``training`` has the arguments of :func:`fltnb.run`; ``model``, ``rounds`` and
-    ``participation`` must be among them.
+
+    Parameters
+    ----------
+    fed : Federation
+    method : Method
+    training : dict
+        Arguments of :func:`fltnb.run`; ``model``, ``rounds`` and ``participation`` must
+        be among them.
     """
     from .. import rounds
     from ..training import make_engine
