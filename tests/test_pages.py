@@ -109,6 +109,20 @@ def test_scores_stand_beside_print_and_are_tinted_by_their_distance():
     body = table.data.partition("<p")[0]
     assert re.findall("background-color:(#[0-9a-f]+)", body) == ["#fbe3c8"]
     assert "over 3 seeds" in table.data
+    assert "No tint" not in table.data
+
+
+def test_what_stands_in_for_the_papers_data_or_network_is_not_tinted():
+    table = page.score_table(lines().assign(stands_in=True))
+    assert "background-color" not in table.data
+    assert "No tint: data or network stand in for the paper's." in table.data
+    runs = {"kind": "training", "dataset": "emnist_bymerge", "model": "mlp"}
+    runs |= {"method": "fedavg", "variant": "as_written", "accuracy": 55.0}
+    found = type("Found", (), {"runs": pd.DataFrame([runs])})
+    assert page.scores(found, "flt", "T4")["stands_in"].all()
+    runs |= {"dataset": "rotated_mnist", "model": "mlp_plain"}
+    found = type("Found", (), {"runs": pd.DataFrame([runs])})
+    assert page.scores(found, "emdcfl", "T1")["stands_in"].all()
 
 
 def test_scores_take_print_and_runs_of_the_same_data_and_method():
@@ -128,6 +142,7 @@ def test_scores_take_print_and_runs_of_the_same_data_and_method():
     assert got["value"].to_dict() == {"printed": 33.29, "as_written": 31, "as_run": 33}
     assert (got["printed"] == 33.29).all()
     assert got["seeds"].tolist() == [0, 2, 1]
+    assert not got["stands_in"].any()
 
 
 def test_a_title_says_where_a_method_agrees_with_print():

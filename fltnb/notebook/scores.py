@@ -90,7 +90,8 @@ def scores(
     DataFrame
         One row per number: ``dataset, model, method, measure``, ``source`` ("printed",
         "as_written", "as_run"), ``value``, ``spread`` (sample standard deviation over
-        ``seeds``), ``printed`` (NaN where the paper has none).
+        ``seeds``), ``printed`` (NaN where the paper has none), ``stands_in`` (whether
+        data or network take the place of the paper's).
     """
     lines = printed(paper, table, **where)
     runs = rows_of(found)
@@ -107,6 +108,7 @@ def scores(
                 "method": method,
                 "measure": measure,
                 "printed": in_print.get(measure, np.nan),
+                "stands_in": _stands_in(beside, dataset, model),
             }
             print_row = {"source": "printed", "value": same["printed"], "seeds": 0}
             rows.append(same | print_row)
@@ -148,6 +150,16 @@ def _beside(lines: pd.DataFrame, dataset: str, model: str, method: str) -> pd.Da
     return own[own["method"] == method]
 
 
+def _stands_in(beside: pd.DataFrame, dataset: str, model: str) -> bool:
+    """Whether data or network take the place of those of printed numbers.
+
+    Where a paper names no network, none takes its place.
+    """
+    networks = {NETWORKS.get(name, name) for name in beside["model"] if name}
+    another = bool(networks) and model not in networks
+    return another or dataset in STAND_INS
+
+
 def groups(lines: pd.DataFrame) -> pd.Series:
     """Name what tells the rows of :func:`scores` apart besides method and source.
 
@@ -179,6 +191,9 @@ def score_table(
 ) -> display.HTML:
     """Lay out :func:`scores`: a row per method, tinted by the distance from print.
 
+    What stands in for the paper's data or network is not tinted: its distance says
+    nothing about the paper.
+
     Parameters
     ----------
     lines : DataFrame
@@ -190,6 +205,9 @@ def score_table(
     """
     rows = list(methods) or lines["method"].unique().tolist()
     lines = lines[lines["method"].isin(rows)]
+    # Lines that a notebook adds need not say that they are no stand-ins.
+    known = lines.reindex(columns=["stands_in"])["stands_in"]
+    lines = lines.assign(stands_in=known.eq(True))
     records = lines.to_dict("records")
     lines = lines.assign(
         group=groups(lines),
@@ -233,9 +251,11 @@ def _text(line: dict[str, Any]) -> str:
 def _tint(line: dict[str, Any]) -> str:
     """Return the colour of a number by its distance from print, an ARI's by 0.01.
 
-    "" for a printed number, and where nothing is printed.
+    "" for a printed number, a stand-in, and where nothing is printed.
     """
     if line["source"] == "printed" or line["measure"] in UNTINTED:
+        return ""
+    if line["stands_in"]:
         return ""
     off = abs(line["value"] - line["printed"])
     if line["measure"] == "ari":
@@ -256,10 +276,18 @@ def _legend(lines: pd.DataFrame) -> str:
     if lines["printed"].isna().all():
         said.append("The paper has no such data.")
     elif not measures <= set(UNTINTED):
-        said.append("Tint: points from print, at most")
-        for name, color in zip(TINT_NAMES, TINTS.values(), strict=True):
-            look = f"background-color:{color};color:#222;padding:1px 6px"
-            said.append(f'<span style="{look}">{name}</span>')
-        if "ari" in measures:
-            said.append("(ARI: hundredths)")
+        if not lines["stands_in"].all():
+            said += _tints_explained(measures)
+        if lines["stands_in"].any():
+            said.append("No tint: data or network stand in for the paper's.")
     return " ".join(said)
+
+
+def _tints_explained(measures: set[str]) -> list[str]:
+    said = ["Tint: points from print, at most"]
+    for name, color in zip(TINT_NAMES, TINTS.values(), strict=True):
+        look = f"background-color:{color};color:#222;padding:1px 6px"
+        said.append(f'<span style="{look}">{name}</span>')
+    if "ari" in measures:
+        said.append("(ARI: hundredths)")
+    return said

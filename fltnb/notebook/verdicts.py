@@ -125,7 +125,7 @@ def _where(tested: pd.DataFrame) -> list[str]:
     """
     networks = tested.groupby("dataset")["model"].nunique()
     several = networks.max() > 1
-    by_network = several and len(networks) == 1
+    by_network = several and tested["dataset"].replace("", None).nunique() == 1
     named = []
     for dataset, model in zip(tested["dataset"], tested["model"], strict=True):
         parts = []
