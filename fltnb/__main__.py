@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "Compute what a notebook asks for, without Jupyter, into its ledger."
     _add_computing(command(_compute, "compute", text))
 
+    _add_arena(command(_arena, "arena", "Judge a method, or compute its card again."))
     text = "Add the ledgers of another machine's results/ folder to these."
     command(_merge, "merge", text).add_argument("folder")
     command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
@@ -77,8 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     command(_report, "report", text)
     text = "Show the workers of a Dask scheduler, or say why they cannot be used."
     command(_workers, "workers", text).add_argument("address", help="tcp://host:port")
-    text = "Say what this machine has and lacks: packages, processor, GPU, data."
-    command(_doctor, "doctor", text)
+    command(_doctor, "doctor", "Say what this machine has: packages, GPU, data.")
     return parser
 
 
@@ -101,6 +101,24 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     """Add the profile whose executed notebooks are meant."""
     parser.add_argument("--profile", default="demo", help="demo (default) or paper")
+
+
+def _add_arena(sub: argparse.ArgumentParser) -> None:
+    text = "my_method.py:MyMethod, or a method of this package, such as FedAvg"
+    sub.add_argument("method", nargs="?", help=text)
+    sub.add_argument("--track", help="one track only, such as told-K")
+    text = "stop in time and go on another time: 10m, 2.5h"
+    sub.add_argument("--budget", metavar="TIME", help=text)
+    text = "runs at a time (default: 1)"
+    sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    text = "the card (default: card.json); its page is beside it"
+    sub.add_argument("--out", default="card.json", metavar="FILE", help=text)
+    text = "choose among five trials from the space that the class declares"
+    sub.add_argument("--tuned", action="store_true", help=text)
+    text = "small federations of the digits"
+    sub.add_argument("--demo", action="store_true", help=text)
+    text = "compute a random third of a card's runs again"
+    sub.add_argument("--verify", metavar="CARD", help=text)
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -241,6 +259,31 @@ def _report(options: argparse.Namespace) -> None:
 
     papers.report.write()
     print("The report is in docs/report/; `make site` makes web pages of it.")
+
+
+def _arena(options: argparse.Namespace) -> int:
+    from . import arena
+
+    if options.verify:
+        wrong = arena.verify(arena.read(options.verify))
+        for line in wrong:
+            print(line)
+        print("The card does not hold." if wrong else "The card holds.")
+        return 1 if wrong else 0
+
+    from .arena import page
+    from .experiments.plan import minutes
+
+    if not options.method:
+        raise FltnbError("Say who plays: arena my_method.py:MyMethod.")
+    budget = None
+    if options.budget is not None:
+        budget = 60 * minutes(options.budget)
+    rules = arena.Rules(options.track, options.demo, options.tuned)
+    card = arena.compete(options.method, rules, budget, options.jobs)
+    page.save(card, options.out)
+    print(page.row(card))
+    return 0
 
 
 def _use_dask(address: str | None) -> None:

@@ -1,0 +1,200 @@
+"""Who takes part: a stranger's class in a file of its own, or a method of this package.
+
+A class may say two things besides its options. ``needs`` is a frozenset of what it
+looks at: "n_clusters" (it is told K), "validation" (samples held back for it), "true
+clusters". ``space`` says over which values its options are tuned
+(:mod:`fltnb.arena.tuning`).
+"""
+
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FltnbError, choose
+from ..experiments.key import versions
+from ..methods import METHODS, Method
+from .tuning import check_space
+
+WORDS = ("n_clusters", "validation", "true clusters")
+"""What ``needs`` may name."""
+BESIDE = ("Local", "FedAvg", "FedRep", "Ditto", "Oracle")
+"""Always in the table, as far as they are there."""
+TRUE_CLUSTERS = ("Oracle", "MTHFL")
+"""Methods of this package that are told the true clusters."""
+SPACES = {"Ditto": {"personal": [0.1, 1.0, 2.0]}}
+"""Spaces of this package's methods, by class; options that one lacks are left out."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method that takes part.
+
+    Attributes
+    ----------
+    name : str
+        Of the class.
+    kind : type
+    needs : frozenset of str
+        Of :data:`WORDS`.
+    space : dict
+        Empty where nothing is tuned.
+    source : str
+        Text of the file; "" for a method of this package.
+    where : str
+        What :func:`entry` was given.
+    """
+
+    name: str
+    kind: type[Method]
+    needs: frozenset[str]
+    space: dict[str, Any]
+    source: str
+    where: str
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it is a method of this package."""
+        return not self.source
+
+    @property
+    def digest(self) -> str:
+        """Hash of the source; of this package's methods, name and version."""
+        text = self.source
+        if self.trusted:
+            text = f"{self.name} {versions([self.kind.name])}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def options(self, told: int, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of the class, with K ``told`` where it must know it."""
+        if "n_clusters" not in self.needs:
+            return options
+        return options | {"n_clusters": told}
+
+
+def entry(where: str) -> Entry:
+    """Return who is meant by ``my_method.py:MyMethod``, or by a class's name here.
+
+    FltnbError: there is no such file, class or method; or the class is no method, and
+    which part is missing.
+    """
+    file, colon, name = where.rpartition(":")
+    if not colon:
+        kind = METHODS[choose(where, METHODS, "method")]
+        space = SPACES.get(where, {})
+        options = inspect.signature(kind).parameters
+        known = {option: space[option] for option in space if option in options}
+        return Entry(where, kind, _needs_of_ours(kind), known, "", where)
+
+    path = Path(file)
+    if not path.is_file():
+        raise FltnbError(f"There is no file {file}: give my_method.py:MyMethod.")
+    module = _imported(path)
+    kind = getattr(module, name, None)
+    if kind is None:
+        raise FltnbError(f"{path.name} has no class {name}: name one that it has.")
+    check_contract(kind, name)
+    needs = frozenset(getattr(kind, "needs", ()))
+    space = dict(getattr(kind, "space", {}))
+    source = path.read_text(encoding="utf-8")
+    return Entry(name, kind, needs, space, source, where)
+
+
+def of_source(source: str, name: str, folder: Path) -> Entry:
+    """Return who a card is about: its source is written into a folder first."""
+    path = folder / f"{name.lower()}.py"
+    path.write_text(source, encoding="utf-8")
+    return entry(f"{path}:{name}")
+
+
+def _imported(path: Path) -> Any:
+    """Import a file by its path, anew each time.
+
+    This is the one place where a name that a user typed decides what is imported: a
+    stranger's file is in no package.
+    """
+    spec = importlib.util.spec_from_file_location(f"arena_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look annotations up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise FltnbError(
+            f"{path.name} cannot be imported ({said(error)}): mend that first."
+        ) from error
+    return module
+
+
+def said(error: BaseException) -> str:
+    """Return an error in one line."""
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    if isinstance(error, FltnbError):
+        return text
+    return f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def check_contract(kind: Any, name: str) -> None:
+    """Refuse what is no method, and say which part is missing."""
+    if not inspect.isclass(kind) or not issubclass(kind, Method):
+        raise FltnbError(
+            f"{name} is no subclass of fl.methods.Method: docs/adding_a_method.md."
+        )
+    for part in ("start", "collect"):
+        if getattr(kind, part) is getattr(Method, part):
+            raise FltnbError(f"{name} has no {part}: docs/adding_a_method.md.")
+    if kind.name == Method.name:
+        raise FltnbError(f'{name} has no name: give it one, name = "mine".')
+    _check_needs(kind, name)
+    _check_options(kind, name)
+    check_space(getattr(kind, "space", {}), kind, name)
+
+
+def _check_needs(kind: type[Method], name: str) -> None:
+    needs = getattr(kind, "needs", frozenset())
+    known = set(WORDS)
+    if isinstance(needs, str) or not set(needs) <= known:
+        raise FltnbError(
+            f"needs of {name} must be a frozenset of {', '.join(WORDS)}, not {needs!r}."
+        )
+
+
+def _check_options(kind: type[Method], name: str) -> None:
+    """Refuse options that nobody gives."""
+    needs = getattr(kind, "needs", frozenset())
+    parameters = inspect.signature(kind).parameters
+    if "n_clusters" in needs and "n_clusters" not in parameters:
+        raise FltnbError(
+            f"needs of {name} names n_clusters, which is no option of it: add the "
+            "option, n_clusters: Count."
+        )
+    for option, one in parameters.items():
+        if one.default is not one.empty:
+            continue
+        if option != "n_clusters":
+            raise FltnbError(
+                f"The option {option} of {name} has no default: give it one."
+            )
+        if "n_clusters" not in needs:
+            raise FltnbError(
+                f"{name} must be told n_clusters: say so, "
+                'needs = frozenset({"n_clusters"}).'
+            )
+
+
+def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
+    """Return what a method of this package looks at."""
+    needs = {"validation"}
+    if "n_clusters" in inspect.signature(kind).parameters:
+        needs.add("n_clusters")
+    if kind.__name__ in TRUE_CLUSTERS:
+        needs.add("true clusters")
+    return frozenset(needs)
+
+
+def beside(where: str) -> list[str]:
+    """Return the methods that stand in every table, as far as they are here."""
+    return [name for name in BESIDE if name in METHODS and name != where]

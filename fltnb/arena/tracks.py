@@ -1,0 +1,316 @@
+"""Five tracks of cells: on what, and under which rules, methods are judged.
+
+A cell is a federation of one family at one level of difficulty. What differs between
+its clients is said in the field's words: P(y), which classes they hold; P(x), how their
+samples look; P(x | y), how they draw one and the same class; P(y | x), what they call
+one and the same sample; quantity, how many they hold.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..data import load
+from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..federations.phases import ChangingFederation
+from ..federations.recipe import Recipe, recipe
+from ..rounds import draws
+
+LEVELS = ("easy", "middle", "hard")
+GUESS = 3
+"""Clusters that a method is told to look for where nobody knows how many there are."""
+TURNED = 3
+"""Degrees by which all rotations are off a right angle, where images stay sharp."""
+
+
+class Size(NamedTuple):
+    """How large the federations are."""
+
+    dataset: str
+    n_clients: int
+    samples: int  # of a client, for training and validation
+    tested: int
+    rounds: int
+    model: str
+
+
+FULL = Size("mnist", 20, 150, 50, 10, "mlp_plain")
+DEMO = Size("digits", 10, 80, 20, 4, "mlp32")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one number of the table is measured on.
+
+    Attributes
+    ----------
+    track, family, level : str
+    shift : str
+        What differs between clients.
+    federation : Recipe
+    model : str
+    training : dict
+        Options of :func:`fltnb.run`.
+    told : int
+        K, for methods that need it: the true number, or :data:`GUESS`.
+    swapped : int
+        Of so many classes the clusters have different opinions; 0: all agree.
+    newcomers : bool
+        Only clients count that came late and never trained; else all count.
+    """
+
+    track: str
+    family: str
+    level: str
+    shift: str
+    federation: Recipe
+    model: str
+    training: dict
+    told: int
+    swapped: int = 0
+    newcomers: bool = False
+
+    @property
+    def name(self) -> str:
+        """Track, family and level."""
+        return f"{self.track}/{self.family}/{self.level}"
+
+    def settings(self) -> dict:
+        """Everything that decides numbers, JSON-able."""
+        return {
+            "federation": self.federation.settings,
+            "swapped": self.swapped,
+            "data": _content(self.federation.dataset),
+            "model": self.model,
+            "training": self.training,
+            "told": self.told,
+            "newcomers": self.newcomers,
+        }
+
+    def build(self) -> Federation:
+        """Make the federation."""
+        fed = self.federation.build()
+        return swapped(fed, self.swapped) if self.swapped else fed
+
+    def counted(self, fed: Federation, seed: int) -> np.ndarray:
+        """Which clients count in a run with this seed, bool (M,)."""
+        if not self.newcomers:
+            return np.ones(fed.n_clients, dtype=bool)
+        counted = fed.groups == "joined"
+        rounds = self.training["rounds"]
+        for drawn in draws(fed, rounds, self.training["participation"], seed):
+            counted[drawn] = False
+        return counted
+
+
+@functools.cache
+def _content(dataset: str) -> str:
+    """Return the hash of an image set."""
+    return load(dataset).digest
+
+
+def swapped(fed: Federation, n_classes: int) -> Federation:
+    """Let clusters call the first ``n_classes`` classes by different names.
+
+    Cluster k calls class c of them ``(c + k) % n_classes``, in training and in test.
+    Clients must have no samples in common.
+    """
+    labels = fed.labels.copy()
+    for client, cluster in enumerate(fed.clusters):
+        for split in (fed.train, fed.val, fed.test):
+            own = split[client]
+            moved = own[fed.labels[own] < n_classes]
+            labels[moved] = (fed.labels[moved] + cluster) % n_classes
+    settings = {"kind": "swapped", "base": fed.settings, "n_classes": n_classes}
+    return replace(fed, labels=labels, settings=settings)
+
+
+def _labels(size: Size, seed: int, level: int, samples: int) -> Recipe:
+    """Return five clusters of two classes, and more and more of the others' classes."""
+    tasks = recipe(
+        "tasks",
+        tasks=[[2 * one, 2 * one + 1] for one in range(5)],
+        users_per_task=[size.n_clients // 5] * 5,
+        samples_per_user=samples,
+        minority=(0.0, 0.4, 0.6)[level],
+        seed=seed,
+    )
+    return recipe("held_out", size.dataset, tasks, seed=seed)
+
+
+def _copies(
+    size: Size, seed: int, samples: int, angles: list[list[float]], dataset: str = ""
+) -> Recipe:
+    return recipe(
+        "rotated_copies",
+        dataset or size.dataset,
+        n_clients=size.n_clients,
+        angles=angles,
+        samples_per_client=samples,
+        test_per_client=size.tested,
+        seed=seed,
+    )
+
+
+def _rotated(size: Size, seed: int, level: int, samples: int) -> Recipe:
+    """Return four clusters whose images are turned by less and less."""
+    step = (90, 30, 15)[level]
+    angles = [[TURNED + step * turn] for turn in range(4)]
+    return _copies(size, seed, samples, angles)
+
+
+def _upright(size: Size, seed: int, level: int, samples: int) -> Recipe:
+    """Return four clusters with the same distribution, for opinions to differ on."""
+    return _copies(size, seed, samples, [[0]] * 4)
+
+
+def _power_law(size: Size, seed: int, level: int, samples: int) -> Recipe:
+    """Return five clusters whose clients hold more and more unequal numbers."""
+    held = recipe(
+        "structured",
+        n_clients=size.n_clients,
+        classes_per_cluster=2,
+        delta=(0.5, 1.0, 2.0)[level],
+        max_per_class=samples * size.n_clients // 10,
+        seed=seed,
+    )
+    return recipe("held_out", size.dataset, held, seed=seed)
+
+
+def _writers(size: Size, seed: int, level: int, samples: int) -> Recipe:
+    """Return people who wrote MNIST's digits, with fewer and fewer for training."""
+    share = (0.8, 0.4, 0.2)[level]
+    people = recipe("writers", n_clients=size.n_clients, seed=seed, min_images=100)
+    divided = recipe("divided", base=people, train_fraction=share, seed=seed)
+    return recipe("held_out", "mnist_writers", divided, seed=seed)
+
+
+def _pictures(size: Size, seed: int, level: int, samples: int) -> Recipe:
+    """Return PACS's photos, paintings, cartoons and sketches as features."""
+    each = (200, 100, 50)[level]
+    return recipe("domains", "pacs_features", samples_per_client=each, seed=seed)
+
+
+class Family(NamedTuple):
+    """A kind of federation with three levels.
+
+    ``swapped``: of how many classes clusters have different opinions, by level.
+    """
+
+    shift: str
+    recipe: Callable[[Size, int, int, int], Recipe]
+    n_clusters: int
+    swapped: tuple[int, int, int] = (0, 0, 0)
+    lr: float = 0.05
+
+
+FAMILIES = {
+    "labels": Family("P(y)", _labels, 5),
+    "rotated": Family("P(x)", _rotated, 4),
+    "opinions": Family("P(y | x)", _upright, 4, (10, 6, 4)),
+    "power law": Family("P(y), quantity", _power_law, 5),
+    "writers": Family("P(x | y)", _writers, GUESS),
+    "pictures": Family("P(x)", _pictures, 4, lr=0.01),
+}
+TRACKS = {
+    "told-K": ("labels", "rotated", "opinions"),
+    "unknown-K": ("power law", "writers", "pictures"),
+    "newcomers": ("labels", "rotated"),
+    "drift": ("labels", "rotated"),
+    "few-samples": ("labels", "rotated"),
+}
+"""Track -> its families."""
+DEMO_LACKS = ("writers", "pictures")
+FEW = (0.5, 0.25, 0.125)
+"""Share of the samples that clients of the track ``few-samples`` have, by level."""
+
+
+def _changing(base: Recipe, seed: int, event: dict) -> Recipe:
+    """Return a federation that changes once."""
+    settings = dict(base.settings)
+    dataset = settings.pop("dataset")
+    held = Recipe(settings)
+    return recipe("changing", dataset, held, events=[event], seed=seed)
+
+
+def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> Cell:
+    """Return one cell, drawn by ``seed``; ``level`` is 0, 1 or 2."""
+    size = DEMO if demo else FULL
+    kind = FAMILIES[family]
+    training = {
+        "rounds": size.rounds,
+        "local_epochs": 2,
+        "participation": 0.5,
+        "batch_size": 10,
+        "lr": kind.lr,
+        "eval_every": size.rounds,
+    }
+    if track == "few-samples":
+        few = int(FEW[level] * size.samples)
+        federation = kind.recipe(size, seed, 0, few)
+    else:
+        federation = kind.recipe(size, seed, level, size.samples)
+    some = 3 * size.n_clients // 10
+    if track == "newcomers":
+        # few take part in the one round that is left, so that some never train
+        training["participation"] = 0.3
+        event = {"round": size.rounds, "join": some}
+        federation = _changing(federation, seed, event)
+    elif track == "drift":
+        event = {"round": 1 + size.rounds // 2, "drift": some}
+        federation = _changing(federation, seed, event)
+    return Cell(
+        track=track,
+        family=family,
+        level=LEVELS[level],
+        shift=kind.shift,
+        federation=federation,
+        model=size.model,
+        training=training,
+        told=GUESS if track == "unknown-K" else kind.n_clusters,
+        swapped=kind.swapped[level],
+        newcomers=track == "newcomers",
+    )
+
+
+def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]:
+    """Return all cells, or those of one track, drawn by ``seed``.
+
+    FltnbError: there is no such track.
+    """
+    if track is not None:
+        choose(track, TRACKS, "track")
+    found = []
+    for name, families in TRACKS.items():
+        if track not in (None, name):
+            continue
+        for family in families:
+            if demo and family in DEMO_LACKS:
+                continue
+            found += [cell(name, family, level, seed, demo) for level in range(3)]
+    return found
+
+
+def lacking(demo: bool = False) -> dict[str, str]:
+    """Return the families whose data is not here, and why."""
+    missing = {}
+    for one in cells(0, demo=demo):
+        try:
+            load(one.federation.dataset)
+        except FltnbError as error:
+            missing[one.family] = str(error)
+    return missing
+
+
+def validated(fed: Federation) -> Federation:
+    """Return the federation tested on its validation samples."""
+    if not isinstance(fed, ChangingFederation):
+        return replace(fed, test=fed.val)
+    phases = []
+    for phase in fed.phases:
+        phases.append(phase._replace(fed=replace(phase.fed, test=phase.fed.val)))
+    return replace(fed, test=fed.val, phases=tuple(phases))

@@ -1,0 +1,97 @@
+"""Equal tuning: five trials for everybody, from a space that the class declares.
+
+``space`` has for each option either a list of values or ``(low, high, "log")`` or
+``(low, high, "linear")``; between whole ends values are whole. Trials are the points of
+Halton's sequence, the same for all and without a random part. They are compared on
+validation samples, with a seed that the table does not use.
+"""
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from ..errors import FltnbError
+
+TRIALS = 5
+SEED = 1000
+"""Of the runs that trials are compared by."""
+SCALES = ("log", "linear")
+
+
+def trials(space: dict[str, Any], n: int = TRIALS) -> list[dict[str, Any]]:
+    """Return ``n`` choices of options.
+
+    Parameters
+    ----------
+    space : dict
+        Option -> (low, high, "log" or "linear"), or a list of values.
+    n : int
+
+    Examples
+    --------
+    >>> [one["mu"] for one in trials({"mu": (0.0, 1.0, "linear")}, 3)]
+    [0.5, 0.25, 0.75]
+    """
+    from scipy.stats import qmc
+
+    if not space:
+        return []
+    sequence = qmc.Halton(len(space), scramble=False)
+    sequence.fast_forward(1)  # the first point is the lowest corner
+    points = sequence.random(n)
+    chosen = []
+    for point in points:
+        values = {}
+        for share, (option, range_) in zip(point, space.items(), strict=True):
+            values[option] = _value(range_, float(share))
+        chosen.append(values)
+    return chosen
+
+
+def _value(range_: Any, share: float) -> Any:
+    """Return the value of an option that lies ``share`` of the way, in [0, 1)."""
+    if isinstance(range_, list):
+        return range_[int(share * len(range_))]
+    low, high, scale = range_
+    if scale == "log":
+        value = float(np.exp(np.log(low) + share * (np.log(high) - np.log(low))))
+    else:
+        value = low + share * (high - low)
+    whole = isinstance(low, int) and isinstance(high, int)
+    return round(value) if whole else value
+
+
+def check_space(space: Any, kind: type, name: str) -> None:
+    """Refuse a space that is none, or names what is no option of the class."""
+    if not isinstance(space, dict):
+        raise FltnbError(
+            f"space of {name} must be a dict of options and what they may be, not "
+            f"{space!r}."
+        )
+    options = inspect.signature(kind).parameters
+    for option, range_ in space.items():
+        if option not in options or option == "n_clusters":
+            raise FltnbError(
+                f"space of {name} names {option}, which is no option that is tuned: "
+                "leave it out."
+            )
+        if not _is_range(range_):
+            raise FltnbError(
+                f"space of {name} must have a list of values or (low, high, "
+                f'"log" or "linear") for {option}, not {range_!r}.'
+            )
+
+
+def _is_range(range_: Any) -> bool:
+    if isinstance(range_, list):
+        return len(range_) > 0
+    if not isinstance(range_, tuple) or len(range_) != 3:
+        return False
+    low, high, scale = range_
+    if scale not in SCALES:
+        return False
+    numeric = isinstance(low, int | float) and isinstance(high, int | float)
+    if not numeric or low >= high:
+        return False
+    return scale == "linear" or low > 0

@@ -1,0 +1,435 @@
+"""The arena: a stranger's method through the whole way, and every part by hand."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import pytest
+from toys import refused
+
+import fltnb as fl
+from fltnb import arena
+from fltnb.__main__ import main
+from fltnb.arena import card as cards
+from fltnb.arena import guard, page, play, statistics, tracks, tuning
+from fltnb.arena.entry import entry
+
+TOY = '''
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fltnb.methods import Method, State, mix
+from fltnb.settings import Share
+
+
+@dataclass(eq=False, repr=False)
+class Blend(Method):
+    """FedAvg whose clients are served a blend with the initial model."""
+
+    name = "toy_blend"
+    space = {"own": (0.0, 0.5, "linear")}
+    own: Share = 0.1
+
+    def start(self, fed, model, context):
+        self.at_start(fed)
+        theta = model.init(context.seed)
+        row = np.zeros(fed.n_clients, dtype=np.int64)
+        models = np.repeat(theta[None], 2, axis=0)
+        return State(models=models, row=row, weights=fed.sizes * 1.0)
+
+    def at_start(self, fed):
+        pass
+
+    def collect(self, state, clients, theta, round):
+        share = state.weights[clients]
+        mean = mix(share[None] / share.sum(), theta)
+        models = np.vstack([self.own * state.models[1:] + (1 - self.own) * mean,
+                            state.models[1:]])
+        return replace(state, models=models)
+
+
+class Peeks(Blend):
+    name = "peeks"
+    def at_start(self, fed):
+        fed.test[0]
+
+class Clustered(Blend):
+    name = "clustered"
+    def at_start(self, fed):
+        np.unique(fed.clusters)
+
+class Validates(Blend):
+    name = "validates"
+    def observe(self, state, clients, round, engine):
+        engine.evaluate(state.models, [0], [0], "val")
+        return state
+
+class Measures(Blend):
+    name = "measures"
+    def observe(self, state, clients, round, engine):
+        engine.evaluate(state.models, [0], [0], "test")
+        return state
+
+class Allowed(Validates):
+    name = "allowed"
+    needs = frozenset({"validation", "true clusters"})
+    def at_start(self, fed):
+        assert len(np.unique(fed.clusters)) == 5 and not fed.settings
+        assert np.asarray(fed.val[0]).size
+
+class Wide(Blend):
+    name = "wide"
+    def collect(self, state, clients, theta, round):
+        return replace(state, models=theta[:, 1:])
+
+class Lost(Blend):
+    name = "lost"
+    def collect(self, state, clients, theta, round):
+        return replace(state, models=theta * np.nan)
+
+class Endless(Blend):
+    name = "endless"
+    def at_start(self, fed):
+        while True:
+            try:
+                sum(range(1000))
+            except Exception:
+                pass
+
+class NoStart(Method):
+    name = "none"
+
+class NoCollect(Method):
+    name = "none"
+    start = Blend.start
+
+class NoName(Method):
+    start = Blend.start
+    collect = Blend.collect
+
+class Needy(Blend):
+    name = "needy"
+    needs = frozenset({"labels"})
+
+class Untold(Blend):
+    name = "untold"
+    needs = frozenset({"n_clusters"})
+
+class NoSpace(Blend):
+    name = "nospace"
+    space = {}
+
+class BadSpace(Blend):
+    name = "badspace"
+    space = {"own": (0.0, 0.5, "cubic")}
+
+class OddSpace(Blend):
+    name = "oddspace"
+    space = {"lr": [0.1]}
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Asks(Blend):
+    name = "asks"
+    n_clusters: int
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class AsksMore(Blend):
+    name = "asksmore"
+    depth: int
+
+not_a_class = 3
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, own_store, monkeypatch):
+    """Write the toy methods; return what names one of them."""
+    monkeypatch.setenv("FLTNB_FIGURES", str(tmp_path / "figures"))
+    file = tmp_path / "toy.py"
+    file.write_text(TOY, encoding="utf-8")
+    return lambda name: f"{file}:{name}"
+
+
+def one(where, seed=0, limit=play.LIMIT, **changes):
+    """Numbers of a run on the easiest cell, or another one."""
+    place = {"track": "told-K", "family": "labels", "level": 0} | changes
+    cell = tracks.cell(**place, seed=seed, demo=True)
+    return play.played(play.Task(where, cell, seed, {}, limit=limit), entry(where))
+
+
+# ---- the whole way
+
+
+def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
+    toy, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(cards, "SEEDS", 1)
+    out = tmp_path / "out" / "card.json"
+    asked = ["arena", toy("Blend"), "--demo", "--track", "few-samples"]
+    assert main([*asked, "--out", str(out)]) == 0
+    assert "| Blend | 6 | 0 |" in capsys.readouterr().out
+    card = arena.read(out)
+    others = list(card["statistics"]["means"])
+    assert others[:3] == ["Blend", "Local", "FedAvg"] and "Oracle" in others
+    assert card["complete"] and card["method"]["source"] == TOY
+    assert len(card["runs"]) == 6 * len(others)
+    assert card["environment"]["packages"]["numpy"] == np.__version__
+    text = out.with_suffix(".md").read_text(encoding="utf-8")
+    assert "few-samples/rotated/hard" in text and "- Oracle: " in text
+    assert (tmp_path / "figures" / "demo" / "arena_Blend.png").is_file()
+
+    # again, everything is there already
+    begun = time.monotonic()
+    again = arena.compete(toy("Blend"), arena.Rules("few-samples", demo=True))
+    assert again["runs"] == card["runs"] and time.monotonic() - begun < 10
+
+    # it holds; one number that is changed does not, and never the statistics
+    few = card | {"runs": card["runs"][:6]}
+    few["statistics"] = statistics.summary(few["runs"], "Blend")
+    told = []
+    assert arena.verify(few, seed=3, tell=told.append) == []
+    assert told == ["2 of 6 runs are computed again, drawn by 3."]
+    for row in few["runs"]:
+        row["accuracy"] += 1
+    wrong = arena.verify(few, seed=3, tell=told.append)
+    assert len(wrong) == 3 and "statistics are not those" in wrong[0]
+    assert "accuracy is" in wrong[1] and "and the card says" in wrong[1]
+    few["method"]["digest"] = "0"
+    few["seeds"] = [1]
+    said = cards._said_wrongly(few, entry(toy("Blend")))
+    assert said[0].startswith("The source is not") and len(said) == 4
+
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(card | {"format": 0}), encoding="utf-8")
+    refused("old.json is a card of format 0, and this is format 1", arena.read, old)
+    refused("is no card of the arena", arena.read, tmp_path / "toy.py")
+    assert main(["arena", "--verify", str(old)]) == 2
+
+
+def test_tuning_takes_the_best_of_five_trials_for_each_cell(toy):
+    who = entry(toy("Blend"))
+    cell = tracks.cell("told-K", "labels", 0, tuning.SEED, demo=True)
+    best = play.tuned([who, entry("FedAvg")], [cell])
+    trials = tuning.trials(who.space)
+    scores = []
+    for one in trials:
+        task = play.Task(who.where, cell, tuning.SEED, one, validated=True)
+        scores.append(play.stored(task)["accuracy"])
+    assert len(scores) == 5 and len(set(scores)) > 1
+    assert best == {"Blend told-K/labels/easy": trials[int(np.argmax(scores))]}
+    tested = tracks.validated(cell.build())
+    assert tested.test is not tested.val and tested.test == tested.val
+
+
+def test_a_budget_ends_between_runs_and_the_next_call_goes_on(toy, monkeypatch):
+    seeds = cards.seeds_of(entry(toy("Blend")))
+    cells = [tracks.cell("told-K", "labels", 0, seed, demo=True) for seed in seeds]
+    tasks = []
+    for seed, cell in zip(seeds, cells, strict=True):
+        tasks.append(play.Task("FedAvg", cell, seed, {}))
+    monkeypatch.setattr(play, "USUAL", 5.0)
+    told = []
+    monkeypatch.setattr(play.time, "monotonic", iter(np.arange(0, 999, 2.0)).__next__)
+    first = play.play(tasks, budget=9.0, tell=told.append)
+    monkeypatch.undo()
+    assert 0 < len(first) < 5 and f"{5 - len(first)} of 5 runs are left" in told[0]
+
+
+def test_a_budget_too_small_for_a_cell_is_refused(toy):
+    refused("budget of 1 s is too small for one cell", play.play, [], 1.0)
+    refused("no time", main_error, "arena", "FedAvg", "--demo", "--budget", "soon")
+
+
+def main_error(*arguments):
+    from fltnb.experiments.plan import minutes
+
+    minutes(arguments[-1])
+
+
+# ---- who takes part
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Missing", "toy.py has no class Missing"),
+        ("not_a_class", "not_a_class is no subclass of fl.methods.Method"),
+        ("NoStart", "NoStart has no start"),
+        ("NoCollect", "NoCollect has no collect"),
+        ("NoName", "NoName has no name"),
+        ("Needy", "needs of Needy must be a frozenset of n_clusters"),
+        ("Untold", "names n_clusters, which is no option of it"),
+        ("Asks", "Asks must be told n_clusters: say so"),
+        ("AsksMore", "The option depth of AsksMore has no default"),
+        ("BadSpace", "must have a list of values or"),
+        ("OddSpace", "names lr, which is no option that is tuned"),
+    ],
+)
+def test_a_class_without_the_contract_is_told_which_part_is_missing(toy, name, says):
+    refused(says, entry, toy(name))
+
+
+def test_what_cannot_be_imported_is_refused(toy, tmp_path):
+    refused("There is no file", entry, str(tmp_path / "no.py:A"))
+    (tmp_path / "bad.py").write_text("import nothing_like_it", encoding="utf-8")
+    refused("bad.py cannot be imported", entry, str(tmp_path / "bad.py:A"))
+    refused("Unknown method 'Blend'", entry, "Blend")
+    refused("Unknown track 'x'", arena.cells, 0, "x")
+    refused("declares no space", arena.compete, toy("NoSpace"), arena.Rules(tuned=True))
+    assert main(["arena"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Peeks", "Peeks looks at test samples, which no method may"),
+        ("Measures", "Measures looks at test samples"),
+        ("Clustered", "Clustered looks at true clusters: say so"),
+        ("Validates", "Validates looks at validation: say so"),
+    ],
+)
+def test_what_a_class_does_not_say_that_it_looks_at_is_refused(toy, name, says):
+    refused(says, one, toy(name))
+
+
+def test_what_a_class_says_that_it_looks_at_it_sees(toy):
+    assert one(toy("Allowed"))["failed"] == ""
+
+
+def test_samples_that_are_only_for_testing_are_black(toy):
+    fed = tracks.cell("told-K", "labels", 0, 0, demo=True).build()
+    seen = guard.veiled(fed, entry("FedAvg"))
+    for client, own in enumerate(seen.test):
+        assert not seen.images[own].any() and not seen.labels[own].any()
+        assert np.array_equal(seen.client(client)[0], fed.client(client)[0])
+    assert seen.clusters is None and fed.labels.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Wide", "must have shape (K,"),
+        ("Lost", "not finite"),
+        ("Endless", "It took longer than 1 s."),
+    ],
+)
+def test_a_run_that_fails_is_counted_with_its_reason(toy, name, says):
+    numbers = one(toy(name), limit=1.0 if name == "Endless" else play.LIMIT)
+    assert says in numbers["failed"] and numbers["accuracy"] == 0.0
+
+
+def test_a_method_that_takes_in_nobody_fails_where_clients_join(toy):
+    numbers = one(toy("Blend"), track="newcomers")
+    assert "does not say what a client that joins is served" in numbers["failed"]
+    assert one("Oracle", track="newcomers")["accuracy"] > 0
+
+
+# ---- what is played
+
+
+@pytest.mark.parametrize("demo", [True, False])
+def test_cells_are_named_once_and_only_newcomers_that_never_trained_count(demo):
+    found = arena.cells(3, demo=demo)
+    names = [cell.name for cell in found]
+    assert len(set(names)) == len(names) == (30 if demo else 36)
+    assert {cell.track for cell in found} == set(arena.TRACKS)
+    if demo:
+        for seed in range(cards.POOL):
+            cell = tracks.cell("newcomers", "labels", 0, seed, demo=True)
+            fed = cell.build()
+            counted = cell.counted(fed, seed)
+            assert counted.any() and not counted[fed.groups == "stayed"].any()
+
+
+def test_clusters_call_the_first_classes_by_names_of_their_own():
+    fed = fl.federations.rotated_copies(
+        fl.load("digits"), 2, [[0], [0]], samples_per_client=30, test_per_client=20
+    )
+    other = tracks.swapped(fed, 4)
+    assert np.array_equal(other.client(0)[1], fed.client(0)[1])
+    before = fed.client(1, "test")[1]
+    after = other.client(1, "test")[1]
+    expected = np.where(before < 4, (before + 1) % 4, before)
+    assert np.array_equal(after, expected) and not np.array_equal(after, before)
+
+
+def test_seeds_follow_from_the_source(toy, tmp_path):
+    first = cards.seeds_of(entry(toy("Blend")))
+    assert first == cards.seeds_of(entry(toy("Wide"))) and len(set(first)) == 5
+    shutil.copy(tmp_path / "toy.py", tmp_path / "same.py")
+    assert cards.seeds_of(entry(f"{tmp_path / 'same.py'}:Blend")) == first
+    (tmp_path / "same.py").write_text(TOY + "\n# other", encoding="utf-8")
+    assert cards.seeds_of(entry(f"{tmp_path / 'same.py'}:Blend")) != first
+
+
+# ---- by hand
+
+
+def test_trials_are_haltons_points():
+    space = {"mu": (0.01, 1.0, "log"), "n": (0, 9, "linear"), "how": ["a", "b", "c"]}
+    trials = tuning.trials(space)
+    # base 2: 1/2, 1/4, 3/4, 1/8, 5/8; base 3: 1/3, 2/3, 1/9, ...; base 5: 1/5, 2/5, ...
+    assert np.allclose(
+        [one["mu"] for one in trials],
+        [10 ** (-2 + 2 * share) for share in (1 / 2, 1 / 4, 3 / 4, 1 / 8, 5 / 8)],
+    )
+    assert [one["n"] for one in trials] == [3, 6, 1, 4, 7]
+    assert [one["how"] for one in trials] == ["a", "b", "b", "c", "a"]
+
+
+def test_holm_by_hand():
+    assert np.allclose(
+        statistics.holm([0.004, 0.03, 0.02, 0.5]), [0.016, 0.06, 0.06, 0.5]
+    )
+    assert statistics.holm([0.9, 0.8]) == [1.0, 1.0] and statistics.holm([]) == []
+
+
+def runs(**accuracies):
+    """Rows of methods with these accuracies, by cell (a row) and seed."""
+    rows = []
+    for method, by_cell in accuracies.items():
+        for cell, by_seed in enumerate(by_cell):
+            for seed, accuracy in enumerate(by_seed):
+                row = {"track": "t", "family": "f", "level": str(cell), "seed": seed}
+                row |= {"method": method, "accuracy": accuracy, "failed": ""}
+                rows.append(row | {"worst": 0, "ari": None, "bytes": 1, "seconds": 2})
+    return rows
+
+
+def test_ranks_by_hand():
+    rows = runs(a=[[3, 5], [1, 1]], b=[[4, 4], [2, 2]], c=[[0, 0], [5, 5], [9, 9]])
+    ranks, n_cells = statistics.mean_ranks(rows, ["a", "b", "c"])
+    # first cell 4, 4, 0: 1.5, 1.5, 3; second 1, 2, 5: 3, 2, 1; a third has c alone
+    assert (ranks, n_cells) == ({"a": 2.25, "b": 1.75, "c": 2.0}, 2)
+    # Demsar's Table 5: q = 2.343 for three, 2.728 for five
+    assert np.isclose(statistics.critical_difference(3, 1), 2.343 * 2**0.5, atol=2e-3)
+    assert np.isclose(statistics.critical_difference(5, 5), 2.728, atol=2e-3)
+    assert statistics.means(rows, "a")["ari"] is None
+    alone = statistics.summary(runs(a=[[1]]), "a")
+    assert alone["comparisons"] == [] and alone["ranks"] == {"a": 1.0}
+
+
+def test_better_needs_enough_pairs_and_a_clear_difference():
+    values = np.arange(10.0).reshape(2, 5)
+    rows = runs(mine=values + 1 + values / 99, same=values, more=values + 90)
+    others = statistics.compared(rows, "mine", ["same", "more"])
+    # ten differences of one sign: p = 2 / 2^10, times two
+    assert [one["verdict"] for one in others] == ["better", "worse"]
+    assert np.isclose(others[0]["corrected"], 2 * 2 / 1024) and others[0]["pairs"] == 10
+    few = statistics.compared(runs(a=[[5] * 5], b=[[1, 2, 3, 4, 0]]), "a", ["b"])
+    assert few[0]["verdict"] == "not told apart"
+    equal = statistics.compared(runs(a=[[5]], b=[[5]]), "a", ["b", "absent"])
+    assert [one["p"] for one in equal] == [1.0, 1.0]
+
+
+def test_a_page_says_what_failed_and_what_is_missing(toy, monkeypatch):
+    monkeypatch.setattr(cards, "SEEDS", 1)
+    rules = arena.Rules("newcomers", demo=True)
+    card = arena.compete(toy("Blend"), rules)
+    card["complete"] = False
+    text = page.page(card)
+    assert "3 of newcomers, labels: " in text and "**Not complete**" in text
+    assert "not told apart" in text or "worse" in text
+    assert [one["method"] for one in cards.table([card])] == ["Blend"]
