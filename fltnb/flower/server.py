@@ -184,7 +184,7 @@ class ClusteredFedAvg:
 
         answers: Answers = {}
         if rounds:
-            _, answers = self._serve("evaluate", rounds)
+            answers = self._serve("evaluate", self._here(), rounds)
         result = []
         for client in sorted(self.clients):
             about = client.about()
@@ -336,10 +336,11 @@ class ClusteredFedAvg:
         model. False, and no model has changed, if too few usable models came.
         """
         round = len(self.history) + 1
-        here, answers = self._serve("train", round)
+        here = self._here()
+        answers = self._serve("train", here, round)
 
-        there = [client for client in here if client.node in answers]
         used = []
+        there = [client for client in here if client.node in answers]
         for client in there:
             arrays, notes = answers[client.node]
             if not self._is_usable(client, arrays):
@@ -352,9 +353,9 @@ class ClusteredFedAvg:
         if len(used) < self.min_train_nodes or not samples.any():
             return False
 
-        letters = [answers[client.node] for client in used]
-        theta = np.stack([letter.arrays["theta"] for letter in letters])
-        losses = [letter.notes.get("loss", np.nan) for letter in letters]
+        sent = [answers[client.node] for client in used]
+        theta = np.stack([letter.arrays["theta"] for letter in sent])
+        losses = [letter.notes.get("loss", np.nan) for letter in sent]
         labels = np.array([client.label for client in used])
         clusters = np.arange(len(self.models))
         share = samples * (labels == clusters[:, None])  # (C, n)
@@ -400,26 +401,22 @@ class ClusteredFedAvg:
             here = [client for client in here if client.label >= 0]
         return here
 
-    def _serve(self, kind: str, round: int) -> tuple[list[Client], Answers]:
-        """Send everybody the model of its cluster.
+    def _serve(self, kind: str, clients: list[Client], round: int) -> Answers:
+        """Send clients the models of their clusters; return the answers by node.
 
         Parameters
         ----------
         kind : str
             "train" or "evaluate".
+        clients : list of Client
+            Who is asked.
         round : int
-
-        Returns
-        -------
-        (list of Client, dict)
-            Who was asked, and the answers by node.
         """
-        here = self._here()
         asked = {}
-        for client in here:
+        for client in clients:
             model = {"theta": self.models[client.label]}
             asked[client.node] = Letter(model, {"server-round": round})
-        return here, self._ask(kind, asked, str(round))
+        return self._ask(kind, asked, str(round))
 
     def _ask(self, kind: str, asked: Answers, group: str = "") -> Answers:
         """Ask nodes, count the bytes, and return the answers that came.
