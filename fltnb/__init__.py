@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what editors and type checkers read in place of __getattr__
     from . import rounds as rounds
     from . import theory as theory
     from . import training as training
+    from .analyses.advise import advise as advise
     from .clustering import FCR as FCR
     from .clustering import PACFL as PACFL
     from .clustering import EigenRelevance as EigenRelevance
@@ -92,6 +93,7 @@ _HOME = {
     "Study": "experiments",
     "Training": "experiments",
     "TransportSignatures": "clustering.ours",
+    "advise": "analyses.advise",
     "clustering_gain": "clustering.ours",
     "compute": "experiments",
     "explore": "plots.explore",

@@ -283,8 +283,9 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
     F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1
     is the plain mean over the classes that occur in its samples or predictions. Micro:
     mean over clients weighted by samples; macro: plain mean; pooled: mean over all
-    classes of all samples together. Clients without samples are left out. FeSEM (Table
-    2) gives no formula; which fits which row: ``docs/differences/fesem.md``.
+    classes of all samples together. Clients without samples are left out; where all
+    are, the values are NaN. FeSEM (Table 2) gives no formula; which fits which row:
+    ``docs/differences/fesem.md``.
 
     ``confusion``: int (M, C, C), classes as rows (:func:`fltnb.record.confusion`).
 
@@ -294,7 +295,14 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
     >>> {name: round(f1, 1) for name, f1 in f1_summary(counts).items()}
     {'micro_f1': 89.4, 'macro_f1': 64.2, 'pooled_f1': 90.9}
     """
+    confusion = np.asarray(confusion)
+    if confusion.ndim != 3 or confusion.shape[1] != confusion.shape[2]:
+        raise FltnbError(
+            f"Confusion matrices have the shape (M, C, C), not {confusion.shape}."
+        )
     tested = confusion[confusion.any(axis=(1, 2))]
+    if not len(tested):  # nobody has a test sample
+        return dict.fromkeys(("micro_f1", "macro_f1", "pooled_f1"), float("nan"))
     summed, occurring = _summed_f1(tested)
     each = np.divide(summed, occurring)
     micro = np.average(each, weights=tested.sum(axis=(1, 2)))

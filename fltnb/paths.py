@@ -35,7 +35,7 @@ def results(profile: str) -> Path:
 
 def figures(profile: str) -> Path:
     """Figures of one profile (in ``$FLTNB_FIGURES``, else ``figures``)."""
-    return ROOT / (os.environ.get("FLTNB_FIGURES") or "figures") / profile
+    return _given("FLTNB_FIGURES", "figures") / profile
 
 
 def store() -> Path:
@@ -43,16 +43,20 @@ def store() -> Path:
 
     It is ``$FLTNB_STORE``, else ``results/store``.
     """
-    return ROOT / (os.environ.get("FLTNB_STORE") or "results/store")
+    return _given("FLTNB_STORE", "results/store")
 
 
 def data() -> list[Path]:
     """Folders searched for prepared data sets: ``$FLTNB_DATA``, then ``data/``."""
     folders = [ROOT / "data"]
-    given = os.environ.get("FLTNB_DATA")
-    if given:
-        folders.insert(0, ROOT / given)
+    if os.environ.get("FLTNB_DATA"):
+        folders.insert(0, _given("FLTNB_DATA", "data"))
     return folders
+
+
+def _given(variable: str, usual: str) -> Path:
+    """Return the folder that an environment variable names, else the usual one."""
+    return ROOT / Path(os.environ.get(variable) or usual).expanduser()
 
 
 def remove_left_over(path: Path) -> None:
@@ -106,7 +110,7 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
     FltnbError
         The disk is full or the folder cannot be written; an old file is untouched.
     """
-    path = Path(path)
+    path = Path(path).expanduser()
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

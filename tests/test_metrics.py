@@ -133,3 +133,10 @@ def test_means_count_clients_or_samples_and_intervals_resample_clients():
     assert uneven["mean of samples"] == pytest.approx(100 * 90 / 110)
     same = metrics.means_over_clients([5] * 20, [10] * 20)
     assert (same == 50.0).all(axis=None)
+
+
+def test_f1_of_nobody_is_no_number():
+    for confusion in (np.zeros((0, 3, 3), int), np.zeros((2, 3, 3), int)):
+        found = metrics.f1_summary(confusion)
+        assert len(found) == 3 and np.isnan([*found.values()]).all()
+    refused("have the shape .M, C, C.", metrics.f1_summary, np.zeros((3, 3), int))

@@ -31,7 +31,9 @@ from .cuts import (
 class CentroidClusterer(ClientClusterer):
     """Base of FCR and PCAKMeans: a client distance, a threshold, a dendrogram."""
 
-    few = 0  # clients up to which the formula for chance is not used
+    # clients up to which chance is simulated, and groups without a link are apart
+    simulated_up_to = 0
+    apart_up_to = 0
 
     n_clusters: Count | None = None
     k: int | Sequence[int] = 5
@@ -125,19 +127,20 @@ class CentroidClusterer(ClientClusterer):
 
         Of few clients, groups that no link joins are never one cluster.
         """
+        n_clients = len(adjacency)
         chance = chance_modularity(adjacency)
-        few = len(adjacency) <= self.few
-        if few:
+        if n_clients <= self.simulated_up_to:
             chance = min(chance, simulated_chance(adjacency, self.linkage))
         labels = cut(tree, best_cut(self.criterion_, chance, self.max_clusters))
         apart = unlinked_apart(labels, adjacency)
         n_apart = apart.max() + 1
-        if few and n_apart <= (self.max_clusters or n_apart):
+        allowed = self.max_clusters or n_clients
+        if n_clients <= self.apart_up_to and n_apart <= allowed:
             return apart
-        if labels.max() == 1 and n_apart > 1 and self.max_clusters is None:
+        if labels.max() == 1 and n_apart > 1 and allowed > 1:
             warnings.warn(
                 f"{n_apart} groups of clients that no link joins are one cluster, "
-                f"because a random graph of {len(labels)} clients might look so: give "
+                f"because a random graph of {n_clients} clients might look so: give "
                 "n_clusters.",
                 stacklevel=6,
             )

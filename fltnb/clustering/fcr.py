@@ -48,9 +48,9 @@ class FCR(CentroidClusterer):
     ----------
     n_clusters : int or None
         Number of clusters C. None: the cut with the highest modularity of the client
-        graph, or one cluster if no cut beats chance. Of up to 40 clients chance is
-        simulated, and groups without any link are apart. The paper says that C can be
-        proposed by the clustering and gives no rule.
+        graph, or one cluster if no cut beats chance. Of up to 19 clients chance is
+        simulated, and of up to 40 groups without any link are apart. The paper says
+        that C can be proposed by the clustering and gives no rule.
     k : int or sequence of M ints
         Centroids per client. Paper: 5; its code: each client's true number of classes.
     threshold : float
@@ -78,7 +78,9 @@ class FCR(CentroidClusterer):
         Entry C: modularity of the cut into C clusters (NaN: no such cut).
     """
 
-    few = 40
+    # among more, stored results would move: 20 of 110 by simulation, none by links
+    simulated_up_to = 19
+    apart_up_to = 40
 
     distance: Literal["min", "matching"] = "min"
     n_neighbors: Annotated[int, Whole(2)] = 15

@@ -66,11 +66,15 @@ def read(path: Path) -> ImageSet:
         images = ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
     except MemoryError:  # the file may be sound
         raise
+    except OSError as error:  # and so it may be where the disk is at fault
+        if error.errno is not None:
+            raise FltnbError(
+                f"{path} cannot be read ({error.strerror}): mend that; the file itself "
+                "may be sound."
+            ) from error
+        raise _unsound(path, error, mend) from error
     except Exception as error:  # a damaged zip raises many types
-        reason = str(error).rstrip(".") or type(error).__name__
-        raise FltnbError(
-            f"{path} is not a sound prepared data set ({reason}): {mend}."
-        ) from error
+        raise _unsound(path, error, mend) from error
     if images.origin:
         return images
     unknown = f"prepared file without stated origin (sha256 {images.digest})"
@@ -87,6 +91,11 @@ def write(path: Path, images: ImageSet) -> Path:
     note = json.dumps({"sha256": _sha256(path), "origin": images.origin}).encode()
     paths.write_atomically(_note(path), lambda file: file.write(note))
     return path
+
+
+def _unsound(path: Path, error: Exception, mend: str) -> FltnbError:
+    reason = str(error).rstrip(".") or type(error).__name__
+    return FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.")
 
 
 def _note(path: Path) -> Path:

@@ -129,7 +129,7 @@ def base_folder(folder: Path | str) -> Path:
 
     It is the given one, or ``data`` in it, which is LEAF's own layout.
     """
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     if (folder / "data" / "train").is_dir():
         return folder / "data"
     return folder

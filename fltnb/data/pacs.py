@@ -24,7 +24,7 @@ def read_pacs(folder: Path | str) -> ImageSet:
     Pictures are reduced to 96 pixels a side. Raises FltnbError, naming what is wrong,
     where a domain or class is missing or empty, or an image cannot be read.
     """
-    top = Path(folder)
+    top = Path(folder).expanduser()
     if (top / "kfold").is_dir():
         top = top / "kfold"
 

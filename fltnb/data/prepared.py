@@ -104,7 +104,7 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     choose(name, NAMES, "data set")
     if name == "digits":
         return _digits()
-    folders = [Path(root)] if root is not None else paths.data()
+    folders = [Path(root).expanduser()] if root is not None else paths.data()
     path = _prepared(name, folders)
     if path is None:
         path = files.write(*_made(name, folders, root))

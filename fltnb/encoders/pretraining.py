@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import warnings
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -230,15 +229,19 @@ def read_weights(path: Path) -> Weights | None:
 
     if not path.exists():
         return None
-    with (
-        suppress(SafetensorError, OSError, ValueError),
-        safe_open(path, framework="numpy") as file,
-    ):
-        names = file.keys()
-        weights = {name: file.get_tensor(name) for name in names}
-        notes = file.metadata() or {}
+    try:
+        with safe_open(path, framework="numpy") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            notes = file.metadata() or {}
         if notes.get("digest") == _digest(weights):
             return weights
+    except OSError as error:  # of the disk: the weights may be sound
+        raise FltnbError(
+            f"The trained encoder {path} cannot be read ({error.strerror or error}): "
+            "mend that, or delete it to have it trained anew."
+        ) from error
+    except (SafetensorError, ValueError):
+        pass
     warnings.warn(
         f"The trained encoder {path} is damaged: it is trained anew, everything else "
         "is kept.",

@@ -5,6 +5,7 @@ Every function takes plain frames or arrays, returns ``(figure, axes)`` and neve
 it. What one notebook uses is drawn there.
 """
 
+from .advice import advice
 from .lines import against_bytes, curves, lines
 from .maps import client_map, weight_maps
 from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images
@@ -15,6 +16,7 @@ __all__ = [
     "CLUSTERS",
     "METHODS",
     "Style",
+    "advice",
     "against_bytes",
     "client_map",
     "client_strip",

@@ -1,15 +1,18 @@
 """What clusters would gain, estimated before anything is trained."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
+from ...arrays import as_array
 from ...errors import FltnbError
 from ...federations import Federation
 from ...randomness import stream
 from ...settings import Count, Natural, checked
+from ..base import check_clients
 from .ridge import features
 
 FOLDS = 5
@@ -39,7 +42,11 @@ class _Client(NamedTuple):
 
 @threadpool_limits.wrap(limits=1)  # a sum has one order, however many cores there are
 def clustering_gain(
-    fed: Federation, labels: np.ndarray, width: Count = 128, seed: Natural = 0
+    fed: Federation,
+    labels: np.ndarray,
+    width: Count = 128,
+    seed: Natural = 0,
+    embedded: Sequence[np.ndarray] | None = None,
 ) -> Gain:
     r"""Estimate what clusters would gain. This project's own.
 
@@ -55,30 +62,27 @@ def clustering_gain(
     The error treats clients as independent draws. It does not know the network and the
     rounds that will follow: believe a large gain, train for a small one. Clusters found
     by means of the training labels look a little too good. FltnbError: not one label
-    per client, or an option out of range.
+    per client, NaN among them, no classes, or an option out of range.
 
     Parameters
     ----------
     labels : int (M,), cluster of each client, such as ``labels_`` of a clusterer
     width : int
         Random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers.
+    embedded : sequence of M arrays (n_i, e), optional
+        What the regressions see in place of the samples themselves; tokens need it.
     """
     options = {"fed": fed, "labels": labels, "width": width, "seed": seed}
     checked(clustering_gain, options, "clustering_gain")
-    if np.shape(labels) != (fed.n_clients,):
-        raise FltnbError(
-            f"labels must be {fed.n_clients} clusters, one per client, not of shape "
-            f"{np.shape(labels)}."
-        )
     everyone = np.arange(fed.n_clients)
-    _, clusters = np.unique(labels, return_inverse=True)
+    clusters = _numbered(labels, fed)
     groups = {
         "one_model": np.zeros_like(everyone),
         "cluster_model": clusters,
         "own_model": everyone,
     }
 
-    clients = _clients(fed, width, seed)
+    clients = _clients(fed, _samples(fed, embedded), width, seed)
     sums = np.array([_sums(client) for client in clients])
     table = pd.DataFrame(
         {"client": everyone, "cluster": clusters, "samples": fed.sizes}
@@ -100,13 +104,56 @@ def clustering_gain(
     )
 
 
-def _clients(fed: Federation, width: int, seed: int) -> list[_Client]:
-    rng = stream(seed, "split", FOLDS)
-    fold = rng.permutation(np.arange(len(fed.images)) % FOLDS)  # of the pool's samples
+def _numbered(labels: np.ndarray, fed: Federation) -> np.ndarray:
+    """Return the number of each client's cluster (M,), or refuse the labels."""
+    if fed.targets == "values":
+        raise FltnbError(
+            "clustering_gain counts right classes, and this federation has values to "
+            "predict: train with and without clusters."
+        )
+    values = as_array(labels, "labels")
+    if values.shape != (fed.n_clients,):
+        raise FltnbError(
+            f"labels must be {fed.n_clients} clusters, one per client, not of shape "
+            f"{values.shape}."
+        )
+    unclear = pd.isna(values)
+    if unclear.any():
+        raise FltnbError(
+            f"labels are NaN or missing for client {np.flatnonzero(unclear)[0]}: give "
+            "clients without a cluster one of their own."
+        )
+    return np.unique(values, return_inverse=True)[1]
 
+
+def _samples(
+    fed: Federation, embedded: Sequence[np.ndarray] | None
+) -> list[np.ndarray]:
+    """Return what the regressions see of each client, float64 (n_i, e)."""
+    if embedded is not None:
+        arrays = check_clients(embedded)
+        if [len(one) for one in arrays] != fed.sizes.tolist():
+            raise FltnbError(
+                "embedded must have one row for each training sample of each client."
+            )
+        return [one.astype(np.float64) for one in arrays]
+    if fed.layout == "tokens":
+        raise FltnbError(
+            "Tokens are numbers of words, which have no distance: give embedded, an "
+            "array (n, e) for each client."
+        )
     x = []
     for index in fed.train:
         x.append(fed.inputs(index).reshape(len(index), -1).astype(np.float64))
+    return x
+
+
+def _clients(
+    fed: Federation, x: list[np.ndarray], width: int, seed: int
+) -> list[_Client]:
+    rng = stream(seed, "split", FOLDS)
+    fold = rng.permutation(np.arange(len(fed.images)) % FOLDS)  # of the pool's samples
+
     n_samples = fed.sizes.sum()
     mean = sum(one.sum(0) for one in x) / n_samples
     square = sum(((one - mean) ** 2).sum() for one in x) / n_samples

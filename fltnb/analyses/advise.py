@@ -1,0 +1,450 @@
+"""Are there groups among the clients, and does a model per group pay? Several answers.
+
+Clusterers that look at inputs only and one that looks at classes as well, each on all
+samples and again on parts of them with other seeds; what their clusters would gain is
+estimated before anything is trained.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from .. import clustering, methods
+from ..clustering.base import ClientClusterer, check_clients
+from ..clustering.ours import (
+    Gain,
+    MergeGain,
+    TransportSignatures,
+    clustering_gain,
+)
+from ..encoders import EncoderSpec, embed_clients
+from ..errors import FltnbError
+from ..federations import Federation
+from ..federations.preprocessing import some
+from ..metrics import adjusted_rand_index
+from ..progress import bar
+from ..randomness import stream
+from ..settings import Count, check
+
+PART = 0.8  # of a client's samples, drawn again for every further seed
+KEPT = 8  # samples of a client that are never thinned out
+STABLE = 0.6  # agreement between seeds, below which groups are not to be relied on
+WORTH = 3.0  # points below which a gain is to be tried, not believed
+ERRORS = 2.0  # times its standard error that a gain must exceed
+FEW = 20  # training samples of a client whose place is uncertain
+THINNED = 30  # key of the draws
+MOST_CENTROIDS = 5
+FOR_EMD = 256  # samples that earth mover's distances look at
+ONE_MODEL = "one model for all"
+ALONE = "a model of each client's own"
+
+
+@dataclass(repr=False)
+class Advice:
+    """What :func:`advise` found.
+
+    Attributes
+    ----------
+    text : str
+        The recommendation, with its reason.
+    recommended : str
+        A clusterer of ``table``, "one model for all" or "a model of each client's own".
+    table : DataFrame
+        A row per clusterer: ``clusterer``, ``sees``, ``n_clusters``, ``stability``
+        (mean adjusted Rand index between seeds), ``gain`` over one model for all and
+        ``over_own`` over training alone in points, each with its ``error``, ``bytes``
+        that a client sends, ``seconds``, and ``note``.
+    agreement : DataFrame
+        Adjusted Rand index between what the clusterers found.
+    labels : dict
+        Clusterer -> cluster of each client (M,).
+    together : dict
+        Clusterer -> share of its clusterings that put two clients into one cluster,
+        (M, M).
+    names : tuple of str, the clients
+    clusterers : dict
+        Clusterer -> it, fitted, for newcomers: ``place``.
+    embedded : list of M arrays (n_i, e), what was clustered
+    """
+
+    text: str
+    recommended: str
+    table: pd.DataFrame
+    agreement: pd.DataFrame
+    labels: dict[str, np.ndarray]
+    together: dict[str, np.ndarray]
+    names: tuple[str, ...]
+    clusterers: dict[str, ClientClusterer]
+    embedded: list[np.ndarray]
+
+    @property
+    def groups(self) -> dict[int, list[str]]:
+        """Clients' names by cluster, as recommended."""
+        labels = self._labels()
+        members = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
+        return {c: [self.names[i] for i in inside] for c, inside in enumerate(members)}
+
+    @property
+    def method(self) -> methods.Method:
+        """What to train with: a method for :func:`fltnb.run`."""
+        if self.recommended == ONE_MODEL:
+            return methods.FedAvg()
+        if self.recommended == ALONE:
+            return methods.Local()
+        return methods.Clusters(self._labels())
+
+    def _labels(self) -> np.ndarray:
+        if self.recommended == ALONE:
+            return np.arange(len(self.names))
+        one = np.zeros(len(self.names), dtype=np.int64)
+        return self.labels.get(self.recommended, one)
+
+    @property
+    def headline(self) -> str:
+        """The recommendation in a few words."""
+        if self.recommended not in self.labels:
+            return self.recommended
+        row = self.table.set_index("clusterer").loc[self.recommended]
+        return (
+            f"{len(self.groups)} groups by {self.recommended}: "
+            f"{row['gain']:+.0f} ± {row['error']:.0f} points over one model, estimated"
+        )
+
+    def __repr__(self) -> str:
+        shown = self.table.drop(columns=["seconds"]).round(2)
+        return f"{self.text}\n\n{shown.to_string(index=False)}"
+
+
+def advise(
+    fed: Federation,
+    embed: EncoderSpec | Sequence[np.ndarray] | Callable | None = None,
+    n_seeds: Count = 3,
+    seed: int = 0,
+    progress: bool = True,
+) -> Advice:
+    """Say whether clients form groups, which, and whether a model per group pays.
+
+    Nothing is trained, test samples are not used. The estimate of the gain is that of
+    :func:`fltnb.clustering_gain`: ridge regressions that see what ``embed`` makes.
+    FltnbError: no classes, fewer than three clients, or an ``embed`` that does not fit.
+
+    Parameters
+    ----------
+    fed : Federation
+        Its classes matter, too: groups may differ in what the same inputs mean.
+    embed : EncoderSpec, sequence of M arrays (n_i, e) or function, optional
+        What the clusterers see: an encoder's embeddings, arrays of one's own, or what a
+        function makes of a client's inputs. By default the samples as they are, which
+        suits tables and small pictures.
+    n_seeds : int
+        Clusterings by each clusterer, the first on all samples, the others with other
+        seeds on four fifths of them.
+    progress : bool, show a bar
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> rng = np.random.default_rng(0)
+    >>> wards = []
+    >>> for turned in (0, 0, 0, 1, 1, 1):
+    ...     x = rng.normal(size=(60, 2))
+    ...     wards.append((x, (x[:, 0] > 0) ^ turned))
+    >>> fed = fl.Federation.from_clients(wards)
+    >>> advice = fl.advise(fed, progress=False)
+    >>> advice.recommended, advice.groups
+    ('MergeGain', {0: ['0', '1', '2'], 1: ['3', '4', '5']})
+    """
+    n_seeds = check("n_seeds", n_seeds, Count)
+    if fed.targets == "values":
+        raise FltnbError(
+            "fl.advise counts right classes, and this federation has values to "
+            "predict: compare runs of FedAvg, FLT(MergeGain()) and Local instead."
+        )
+    if fed.n_clients < 3:
+        raise FltnbError(
+            f"{fed.n_clients} clients form no groups to speak of: fl.advise takes 3 or "
+            "more."
+        )
+    embedded = _embedded(fed, embed)
+    trials = []
+    candidates = _candidates([len(x) for x in embedded], embedded[0].shape[1], seed)
+    shown = bar(candidates, shown=progress, desc="Clusterers", unit="clusterer")
+    for sees, clusterer in shown:
+        trials.append(_tried(fed, embedded, clusterer, sees, n_seeds, seed))
+    return _judged(fed, embedded, trials)
+
+
+@dataclass
+class _Trial:
+    """One clusterer, over all seeds."""
+
+    name: str
+    sees: str
+    clusterer: ClientClusterer
+    labels: list[np.ndarray]  # of each seed
+    stability: float
+    seconds: float
+    gain: Gain | None = None
+    fault: str = ""  # why there are no labels
+
+    @property
+    def n_clusters(self) -> int:
+        return int(self.labels[0].max()) + 1 if self.labels else 0
+
+
+def _embedded(fed: Federation, embed: Any) -> list[np.ndarray]:
+    """Return what the clusterers see of each client, (n_i, e), or refuse it."""
+    if isinstance(embed, EncoderSpec):
+        return embed_clients(fed, embed)
+    if embed is None and fed.layout == "tokens":
+        raise FltnbError(
+            "Tokens are numbers of words, which have no distance: give embed, a "
+            "function that makes an array (n, e) of a client's tokens."
+        )
+    inputs = [fed.inputs(index) for index in fed.train]
+    if embed is None:
+        return [x.reshape(len(x), -1) for x in inputs]
+    arrays = [embed(x) for x in inputs] if callable(embed) else list(embed)
+    arrays = check_clients(arrays)
+    if [len(one) for one in arrays] != fed.sizes.tolist():
+        raise FltnbError(
+            "embed must give one row (e,) for each training sample of each client, as "
+            "many as fed.sizes says."
+        )
+    return arrays
+
+
+def _candidates(
+    sizes: Sequence[int], width: int, seed: int
+) -> list[tuple[str, ClientClusterer]]:
+    """Clusterers with what they look at, their options fitted to these clients."""
+    fewest = max(1, min(min(sizes), KEPT))
+    k = max(1, min(MOST_CENTROIDS, fewest // 2))
+    vectors = max(1, min(5, fewest, width))
+    seeded = {"random_state": seed}
+    inputs = [
+        TransportSignatures(**seeded),
+        clustering.FCR(k=k, n_neighbors=neighbours(len(sizes) * k), **seeded),
+        clustering.MeanImage(),
+        clustering.EigenRelevance(n_eigenvectors=vectors, **seeded),
+        clustering.EMDClustering(tolerance="auto", max_samples=FOR_EMD, **seeded),
+    ]
+    classes = [MergeGain(n_draws=4, **seeded)]
+    found = [("inputs and classes", one) for one in classes]
+    return found + [("inputs", one) for one in inputs]
+
+
+def neighbours(n_centroids: int) -> int:
+    """Return UMAP's neighbourhood for so many centroids: a tenth of them, 2 to 15."""
+    return int(np.clip(n_centroids // 10, 2, 15))
+
+
+def _tried(
+    fed: Federation,
+    embedded: list[np.ndarray],
+    clusterer: ClientClusterer,
+    sees: str,
+    n_seeds: int,
+    seed: int,
+) -> _Trial:
+    """Cluster with every seed; of a clusterer that refuses, keep the reason."""
+    begun = perf_counter()
+    name = type(clusterer).__name__
+    classes = [fed.labels[index] for index in fed.train]
+    labels = []
+    fitted = clusterer
+    try:
+        for number in range(n_seeds):
+            rows = list(_rows(fed.sizes, number, seed))
+            x = [own[index] for own, index in zip(embedded, rows, strict=True)]
+            y = [own[index] for own, index in zip(classes, rows, strict=True)]
+            one = clone(clusterer)
+            if "random_state" in one.get_params():
+                one.set_params(random_state=seed + number)
+            if clusterer.labelled and hasattr(one, "n_classes"):
+                one.set_params(n_classes=max(2, fed.n_classes))
+            one.fit(x, y if clusterer.labelled else None)
+            labels.append(one.labels_)
+            fitted = one if number == 0 else fitted
+    except FltnbError as error:
+        return _Trial(name, sees, clusterer, [], np.nan, 0.0, fault=str(error))
+    pairs = [adjusted_rand_index(a, b) for a, b in combinations(labels, 2)]
+    stability = float(np.mean(pairs)) if pairs else np.nan
+    gain = clustering_gain(fed, labels[0], seed=seed, embedded=embedded)
+    seconds = perf_counter() - begun
+    return _Trial(name, sees, fitted, labels, stability, seconds, gain)
+
+
+def _rows(sizes: np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield each client's samples for a seed: all for the first, then four fifths."""
+    for client, size in enumerate(sizes):
+        kept = size if number == 0 else max(round(PART * size), min(size, KEPT))
+        rng = stream(seed, "method", THINNED, number, client)
+        yield np.sort(rng.permutation(size)[:kept])
+
+
+def _judged(
+    fed: Federation, embedded: list[np.ndarray], trials: list[_Trial]
+) -> Advice:
+    """Put everything into tables, and the recommendation into words."""
+    done = [trial for trial in trials if trial.labels]
+    if not done:
+        raise FltnbError(
+            f"No clusterer can work with these clients: {trials[0].name} says that "
+            f"{trials[0].fault}"
+        )
+    labels = {trial.name: trial.labels[0] for trial in done}
+    together = {}
+    for trial in done:
+        same = [one[:, None] == one for one in trial.labels]
+        together[trial.name] = np.mean(same, axis=0)
+    agreement = pd.DataFrame(
+        [[adjusted_rand_index(a, b) for b in labels.values()] for a in labels.values()],
+        index=list(labels),
+        columns=list(labels),
+    )
+    one_cluster = np.zeros(fed.n_clients, dtype=np.int64)
+    one = clustering_gain(fed, one_cluster, embedded=embedded)
+    recommended, text = _recommendation(fed, done, one)
+    return Advice(
+        text=text,
+        recommended=recommended,
+        table=pd.DataFrame([_row(trial) for trial in trials]),
+        agreement=agreement,
+        labels=labels,
+        together=together,
+        names=fed.names,
+        clusterers={trial.name: trial.clusterer for trial in done},
+        embedded=embedded,
+    )
+
+
+def _row(trial: _Trial) -> dict[str, Any]:
+    """Return a clusterer's row of the table."""
+    row = {"clusterer": trial.name, "sees": trial.sees}
+    if trial.labels:
+        row["n_clusters"] = trial.n_clusters
+        row["stability"] = trial.stability
+        row["gain"] = trial.gain.points
+        row["error"] = trial.gain.error
+        row["over_own"] = trial.gain.over_own
+        row["over_own_error"] = trial.gain.over_own_error
+        row["bytes"] = 4 * float(np.mean(trial.clusterer.sent_))
+    row["seconds"] = trial.seconds
+    row["note"] = trial.fault
+    return row
+
+
+def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str, str]:
+    """Return what to do, and the sentences that say why.
+
+    ``one``: what one cluster of all gains over training alone.
+    """
+    dividing = [trial for trial in done if 1 < trial.n_clusters < fed.n_clients]
+    stable = [trial for trial in dividing if not trial.stability < STABLE]
+    worth = [trial for trial in stable if _is_worth(trial.gain)]
+    few = _on_few(fed)
+    if worth:
+        best = max(worth, key=lambda trial: trial.gain.points)
+        if _loses_to_own(best.gain):
+            return ALONE, _join(_on_alone(best.gain, "the best groups"), few)
+        names = _on_groups(best, fed)
+        return best.name, _join(names, _on_others(best, done), few)
+    if _loses_to_own(one):
+        return ALONE, _join(_on_alone(one, "one model for all"), few)
+    return ONE_MODEL, _join(_on_none(dividing, stable), few)
+
+
+def _is_worth(gain: Gain) -> bool:
+    return gain.points > max(WORTH, ERRORS * gain.error)
+
+
+def _loses_to_own(gain: Gain) -> bool:
+    return -gain.over_own > max(WORTH, ERRORS * gain.over_own_error)
+
+
+def _join(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _on_alone(gain: Gain, other: str) -> str:
+    return (
+        f"Train a model for each client alone: it is an estimated {-gain.over_own:.1f} "
+        f"± {gain.over_own_error:.1f} points better than {other}."
+    )
+
+
+def _on_groups(best: _Trial, fed: Federation) -> str:
+    """Say which groups to train in, and what they gain."""
+    labels = best.labels[0]
+    groups = []
+    for cluster in range(best.n_clusters):
+        members = [fed.names[i] for i in np.flatnonzero(labels == cluster)]
+        groups.append(some(members))
+    again = ""
+    if not np.isnan(best.stability):
+        again = f", again at other seeds (agreement {best.stability:.2f})"
+    gain = best.gain
+    return (
+        f"Train a model for each of {best.n_clusters} groups: {best.name}, which sees "
+        f"{best.sees}, finds {' | '.join(groups)}{again}; they gain an estimated "
+        f"{gain.points:.1f} ± {gain.error:.1f} points over one model for all, and "
+        f"{gain.over_own:.1f} ± {gain.over_own_error:.1f} over training alone."
+    )
+
+
+def _on_others(best: _Trial, done: list[_Trial]) -> str:
+    """Say whether the other clusterers find the same groups."""
+    agreeing = []
+    for trial in done:
+        near = adjusted_rand_index(trial.labels[0], best.labels[0]) >= STABLE
+        if trial is not best and near:
+            agreeing.append(trial.name)
+    if agreeing:
+        return f"Much the same groups are found by {some(agreeing)}."
+    if best.sees != "inputs":
+        return (
+            "Clusterers that see inputs only do not find them: the groups differ in "
+            "what the same inputs mean."
+        )
+    return "No other clusterer finds them: train with and without them."
+
+
+def _on_none(dividing: list[_Trial], stable: list[_Trial]) -> str:
+    """Say why no groups are recommended."""
+    if not dividing:
+        return "Train one model for all: no clusterer divides the clients into groups."
+    best = max(stable or dividing, key=lambda trial: trial.gain.points)
+    gain = best.gain
+    found = (
+        f"the best of the groups found, {best.n_clusters} by {best.name}, would gain "
+        f"an estimated {gain.points:.1f} ± {gain.error:.1f} points"
+    )
+    if best.stability < STABLE:
+        return (
+            f"Train one model for all: {found}, but are others at other seeds "
+            f"(agreement {best.stability:.2f})."
+        )
+    if gain.points > ERRORS * gain.error:
+        return (
+            f"Train one model for all, and to be sure with groups as well: {found}, "
+            "which is little."
+        )
+    return f"Train one model for all: {found}, which may be chance."
+
+
+def _on_few(fed: Federation) -> str:
+    """Name the clients whose place is uncertain."""
+    few = [fed.names[i] for i in np.flatnonzero(fed.sizes < FEW)]
+    if not few:
+        return ""
+    return (
+        f"Uncertain is the place of clients with fewer than {FEW} training samples: "
+        f"{some(few)}."
+    )

@@ -1,0 +1,120 @@
+"""Advice on federations whose answer is known: groups by labels, by inputs, no groups,
+and everybody alone.
+"""
+
+import numpy as np
+import pytest
+from toys import refused
+
+import fltnb as fl
+
+SIZES = (60, 80, 90, 100, 120, 160, 60, 80, 90)
+GROUPS = [0, 1, 2] * 3
+NAMES = [f"ward {i}" for i in range(len(SIZES))]
+
+
+def wards(rule, seed=0):
+    """Nine clients, whose label rule is a direction in the plane of their inputs."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(9, 9)))[0]
+    held = []
+    for i, (size, group) in enumerate(zip(SIZES, GROUPS, strict=True)):
+        x = rng.normal(size=(size, 9))
+        own = {"labels": group, "inputs": group, "none": 0, "alone": i}[rule]
+        if rule == "inputs":
+            x[:, group] += 6
+        centred = x - x.mean(axis=0)
+        held.append((x, (centred @ directions[own] > 0).astype(int)))
+    return fl.Federation.from_clients(held, names=NAMES, test_fraction=0.1)
+
+
+@pytest.fixture(scope="module")
+def advised():
+    rules = ("labels", "inputs", "none", "alone")
+    return {rule: fl.advise(wards(rule), n_seeds=2, progress=False) for rule in rules}
+
+
+def test_groups_that_differ_in_labels_are_found_by_who_looks_at_them(advised):
+    found = advised["labels"]
+    assert found.recommended == "MergeGain"
+    assert found.labels["MergeGain"].tolist() == GROUPS
+    assert found.groups[0] == ["ward 0", "ward 3", "ward 6"]
+    assert "what the same inputs mean" in found.text and "ward 3" in found.text
+    row = found.table.set_index("clusterer").loc["MergeGain"]
+    assert row["gain"] > 5 + 2 * row["error"] and row["stability"] > 0.6
+    assert row["bytes"] > 1000
+    assert found.method.settings()["clusters"] == GROUPS
+    placed = found.clusterers["MergeGain"].place(
+        found.embedded[:3], [wards("labels").client(i)[1] for i in range(3)]
+    )
+    assert placed.tolist() == [0, 1, 2]
+
+
+def test_groups_that_differ_in_inputs_and_are_in_agreement(advised):
+    """One rule serves all: groups are there, and a model each need not pay."""
+    found = advised["inputs"]
+    for name in ("TransportSignatures", "MeanImage"):
+        assert found.labels[name].tolist() == GROUPS, name
+    assert found.agreement.loc["MeanImage", "TransportSignatures"] == 1
+    row = found.table.set_index("clusterer").loc["MeanImage"]
+    assert row["stability"] == 1
+
+
+def test_where_clustering_does_not_pay_one_model_is_advised(advised):
+    found = advised["none"]
+    assert found.recommended == "one model for all"
+    assert found.text.startswith("Train one model for all")
+    assert found.method.settings() == {"name": "fedavg"}
+    assert found.groups == {0: NAMES}
+    assert (found.table["gain"] < 3).all()
+
+
+def test_clients_with_a_rule_of_their_own_each_train_alone(advised):
+    found = advised["alone"]
+    assert found.recommended == "a model of each client's own"
+    assert "alone" in found.text and found.method.settings() == {"name": "local"}
+
+
+def test_the_picture_has_the_names(advised):
+    import matplotlib.pyplot as plt
+
+    fig, (left, right) = fl.plots.advice(advised["labels"])
+    shown = [text.get_text() for text in left.get_yticklabels()]
+    assert shown[:3] == ["ward 0", "ward 3", "ward 6"] and len(shown) == 9
+    assert any(
+        "MergeGain: 3 clusters" in one.get_text() for one in right.get_yticklabels()
+    )
+    plt.close(fig)
+    assert "MergeGain" in str(advised["labels"])
+
+
+def test_what_cannot_be_advised_is_said():
+    fed = wards("none")
+    refused("embed must give one row", fl.advise, fed, [np.eye(3)] * 9, progress=False)
+    two = fl.Federation.from_clients([(np.eye(9), [0, 1] * 4 + [0])] * 2)
+    refused("2 clients form no groups", fl.advise, two)
+    values = fl.Federation.from_arrays(
+        np.eye(9), np.arange(9.0), [0] * 9, targets="values"
+    )
+    refused("has values to predict", fl.advise, values)
+    tokens = fl.Federation.from_arrays(
+        np.ones((9, 4), int), [0, 1, 0] * 3, [0, 1, 2] * 3
+    )
+    refused("Tokens are numbers of words", fl.advise, tokens)
+    refused("Tokens are numbers of words", fl.clustering_gain, tokens, [0, 0, 1])
+
+
+def test_gain_refuses_labels_that_are_none():
+    fed = wards("none")
+    labels = np.array([0.0, 1, np.nan, 0, 1, 0, 1, 0, 1])
+    refused("NaN or missing for client 2", fl.clustering_gain, fed, labels)
+    refused("NaN or missing for client 8", fl.clustering_gain, fed, [*"aabbaabb", None])
+    named = fl.clustering_gain(fed, [*"aabbaabba"])
+    numbered = fl.clustering_gain(fed, [0, 0, 1, 1, 0, 0, 1, 1, 0])
+    assert named[:4] == numbered[:4]
+    embedded = [fed.client(i)[0].reshape(n, -1) for i, n in enumerate(fed.sizes)]
+    same = fl.clustering_gain(fed, [*"aabbaabba"], embedded=embedded)
+    assert same[:4] == named[:4]
+    refused(
+        "one row for each", fl.clustering_gain, fed, [0] * 9, embedded=embedded[::-1]
+    )
