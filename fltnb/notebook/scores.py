@@ -154,6 +154,13 @@ def _stands_in(beside: pd.DataFrame, dataset: str, model: str) -> bool:
     """Whether data or network take the place of those of printed numbers.
 
     Where a paper names no network, none takes its place.
+
+    Parameters
+    ----------
+    beside : DataFrame
+        What is printed of the method: see :func:`_beside`.
+    dataset, model : str
+        Ours.
     """
     networks = {NETWORKS.get(name, name) for name in beside["model"] if name}
     another = bool(networks) and model not in networks
@@ -284,6 +291,7 @@ def _legend(lines: pd.DataFrame) -> str:
 
 
 def _tints_explained(measures: set[str]) -> list[str]:
+    """Say in its colour what each tint means; ``measures``: those of the table."""
     said = ["Tint: points from print, at most"]
     for name, color in zip(TINT_NAMES, TINTS.values(), strict=True):
         look = f"background-color:{color};color:#222;padding:1px 6px"

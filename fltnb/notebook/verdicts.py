@@ -125,7 +125,9 @@ def _where(tested: pd.DataFrame) -> list[str]:
     """
     networks = tested.groupby("dataset")["model"].nunique()
     several = networks.max() > 1
-    by_network = several and tested["dataset"].replace("", None).nunique() == 1
+    datasets = tested["dataset"].replace("", None)
+    by_network = several and datasets.nunique() == 1
+
     named = []
     for dataset, model in zip(tested["dataset"], tested["model"], strict=True):
         parts = []
