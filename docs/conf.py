@@ -15,7 +15,7 @@ author = "The fltnb authors"
 project_copyright = author
 
 # formulas, pages: extensions of our own, in docs/_ext
-extensions = ["myst_nb", "sphinx_copybutton", "formulas", "pages"]
+extensions = ["myst_nb", "sphinx_copybutton", "formulas", "pages", "api"]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**", "notebooks/[0-9]*.ipynb"]
 exclude_patterns = ["docs/_*", "docs/toc.md"]
@@ -35,3 +35,13 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 copybutton_prompt_text = ">>> "
+
+# options are told in a table of words, not in the signature
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+python_display_short_literal_types = True
+add_module_names = False
+toc_object_entries_show_parents = "hide"

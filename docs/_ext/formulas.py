@@ -5,7 +5,9 @@ import re
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+from sphinx.util import logging
+
+LOGGER = logging.getLogger(__name__)
 
 # operators that the converter does not know
 NAMES = re.compile(r"\\(arg|ARI)(?![A-Za-z])")
@@ -52,8 +54,8 @@ def _drawn(display: str):
         try:
             made = mathml(node.astext(), display)
         except ValueError as error:
-            place = f"{node.source}, line {node.line}" if node.line else node.source
-            raise ExtensionError(f"{place}: {error}") from error
+            LOGGER.warning("%s", error, location=node)
+            made = node.astext()
         block = display == "block"
         writer.body.append(f'<div class="formula">{made}</div>' if block else made)
         raise nodes.SkipNode

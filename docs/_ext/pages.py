@@ -12,9 +12,11 @@ from urllib.parse import unquote
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
+
+LOGGER = logging.getLogger(__name__)
 
 # a link of a page, and what it must not do: load something from elsewhere
 LINK = re.compile(r'\b(?P<kind>href|src)="(?P<to>[^"]*)"')
@@ -33,8 +35,8 @@ def check_outputs(name: str, notebook: Mapping[str, Any]) -> None:
 
     Raises
     ------
-    ExtensionError
-        Names the notebook and its cell.
+    ValueError
+        Names the notebook and its cell, in a sentence.
     """
     shown = 0
     for number, cell in enumerate(notebook["cells"], 1):
@@ -42,23 +44,32 @@ def check_outputs(name: str, notebook: Mapping[str, Any]) -> None:
             continue
         if cell.get("execution_count") is None:
             lacks = "was not run, so that its output is missing"
-            raise ExtensionError(f"{name}: cell {number} {lacks}: make refresh.")
+            raise ValueError(f"{name}: cell {number} {lacks}: make refresh.")
         for output in cell["outputs"]:
             if output["output_type"] == "error":
-                raise ExtensionError(f"{name}: cell {number} stopped with an error.")
+                raise ValueError(f"{name}: cell {number} stopped with an error.")
         shown += len(cell["outputs"])
     if not shown:
-        raise ExtensionError(f"{name}: no cell has an output: make refresh.")
+        raise ValueError(f"{name}: no cell has an output: make refresh.")
+
+
+def sidebar(file: Path) -> dict[str, str]:
+    """Return the lists of the sidebar: the page that they belong to -> its lists."""
+    parts = re.split(r"^## (\S+)\n", file.read_text(encoding="utf-8"), flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Append the sidebar's lists to the first page; look at notebooks' outputs."""
-    if docname == app.config.root_doc:
-        lists = Path(app.confdir) / "toc.md"
-        source[0] += "\n\n" + lists.read_text(encoding="utf-8")
+    """Append the sidebar's lists to their pages; look at notebooks' outputs."""
+    lists = sidebar(Path(app.confdir) / "toc.md")
+    if docname in lists:
+        source[0] += f"\n\n{lists[docname]}"
     path = Path(app.env.doc2path(docname))
     if path.suffix == ".ipynb":
-        check_outputs(f"{docname}.ipynb", json.loads(source[0]))
+        try:
+            check_outputs(f"{docname}.ipynb", json.loads(source[0]))
+        except ValueError as error:
+            LOGGER.warning("%s", error)
 
 
 class RawLinks(SphinxPostTransform):
@@ -136,14 +147,17 @@ def broken_links(site: Path) -> Iterator[str]:
 
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
-    """Give the first page its second name, and check all links."""
+    """Give the first page its second name, and check all links.
+
+    Warnings of this late do not count for Sphinx, so its exit status is set here.
+    """
     if error is not None or app.builder.format != "html":
         return
     site = Path(app.outdir)
     shutil.copyfile(site / f"{app.config.root_doc}.html", site / "index.html")
-    broken = list(broken_links(site))
-    if broken:
-        raise ExtensionError("\n".join(broken))
+    for sentence in broken_links(site):
+        LOGGER.warning("%s", sentence)
+        app.statuscode = 1
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

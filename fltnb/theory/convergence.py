@@ -222,8 +222,8 @@ def contraction_bound(
 ) -> np.ndarray:
     """Bound on the mean gap for a symmetric adjacency and mu-strongly convex costs.
 
-    ``r^2 G_1 / (T M (1 - q^2))`` with q = max(|1 - eta mu|, |1 - eta L|), G_1 the first
-    gap and r^2 the largest by the least degree.
+    ``r^2 G_1 / (T M (1 - q^2))`` with ``q = max(|1 - eta mu|, |1 - eta L|)``, G_1 the
+    first gap and r^2 the largest by the least degree.
 
     Parameters
     ----------

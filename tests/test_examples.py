@@ -1,0 +1,75 @@
+"""Examples run: those in docstrings, and those that stand beside them in docs."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import sys
+
+import matplotlib
+import pytest
+
+import fltnb as fl
+from fltnb import paths
+
+sys.path.insert(0, str(paths.ROOT / "docs" / "_ext"))
+
+from api import example_of, examples
+
+BESIDE = examples()
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(fl.__path__, "fltnb.")
+    if not module.name.endswith("__main__")
+)
+
+
+def run_example(code, name, names):
+    """Run lines of doctest, with their output compared."""
+    matplotlib.use("agg")
+    test = doctest.DocTestParser().get_doctest(code, names, name, name, 0)
+    said = []
+    doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.filterwarnings("ignore")
+def test_an_example_beside_the_code_runs(name):
+    run_example(BESIDE[name], name, {})
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.filterwarnings("ignore")
+def test_the_examples_of_a_module_run(name):
+    module = importlib.import_module(name)
+    for test in doctest.DocTestFinder().find(module):
+        if test.examples:
+            run_example(test.docstring, test.name, dict(vars(module)))
+
+
+def test_an_example_stands_with_a_name_that_exists():
+    for name in BESIDE:
+        module, _, last = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), last), name
+
+
+def test_every_room_has_its_page():
+    pages = [*(paths.ROOT / "docs" / "api").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    rooms = {
+        name.partition(".")[0] for name in re.findall(r"{room} fltnb\.(\S+)", text)
+    }
+    # what one notebook counts is of no use to a reader
+    assert set(fl._MODULES) - rooms == {"analyses"}
+
+
+def test_the_public_names_have_examples():
+    lacking = []
+    for name in fl.__all__:
+        thing = getattr(fl, name)
+        if name == "__version__" or name in fl._MODULES or name == "FltnbError":
+            continue
+        if ">>>" not in (thing.__doc__ or "") and example_of(thing, BESIDE) is None:
+            lacking.append(name)
+    assert lacking == []
