@@ -1,4 +1,9 @@
-"""The command line: ``python -m fltnb`` (what the Makefile calls)."""
+"""The command line: ``python -m fltnb`` (what the Makefile calls).
+
+Each command is a function here that imports what it needs when it runs, so that a
+command and its help come at once. What is wrong is said in one sentence, without a
+traceback.
+"""
 
 import argparse
 import logging
@@ -13,9 +18,17 @@ ONE = "number or name, for example 01 or 01_scenario1"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return the exit status.
+    """Run one command.
 
-    0: fine, 1: something failed, 2: bad input, 130: interrupted.
+    Parameters
+    ----------
+    arguments : list of str, optional
+        By default those of the process.
+
+    Returns
+    -------
+    int
+        The exit status. 0: fine, 1: something failed, 2: bad input, 130: interrupted.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -73,9 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_arena(command(_arena, "arena", "Judge a method, or compute its card again."))
     text = "Add the ledgers of another machine's results/ folder to these."
     command(_merge, "merge", text).add_argument("folder")
+
     command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
     text = "Write docs/report/ and README's tables from the committed results."
     command(_report, "report", text)
+
     text = "Show the workers of a Dask scheduler, or say why they cannot be used."
     command(_workers, "workers", text).add_argument("address", help="tcp://host:port")
     command(_doctor, "doctor", "Say what this machine has: packages, GPU, data.")
@@ -129,7 +144,10 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def _notebook(options: argparse.Namespace) -> int:
-    """Run one notebook; say where its copy and its log are."""
+    """Run one notebook; say where its copy and its log are.
+
+    Returns 1 if it failed.
+    """
     from . import paths, runner
     from .notebook.grids import notebook_file
 
@@ -152,7 +170,10 @@ def _notebook(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    """Print how notebooks stand, all or those named."""
+    """Print how notebooks stand, all or those named.
+
+    Returns 1 where a check is asked for and one of them is not done.
+    """
     from tabulate import tabulate
 
     from . import runner
