@@ -14,6 +14,7 @@ from fltnb.__main__ import main
 from fltnb.arena import card as cards
 from fltnb.arena import guard, page, play, statistics, tracks, tuning
 from fltnb.arena.entry import entry
+from fltnb.arena.verify import at_sight
 
 TOY = '''
 from dataclasses import dataclass, replace
@@ -198,7 +199,7 @@ def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
     assert "accuracy is" in wrong[1] and "and the card says" in wrong[1]
     few["method"]["digest"] = "0"
     few["seeds"] = [1]
-    said = cards._said_wrongly(few, entry(toy("Blend")))
+    said = at_sight(few, entry(toy("Blend")))
     assert said[0].startswith("The source is not") and len(said) == 4
 
     old = tmp_path / "old.json"
@@ -238,14 +239,9 @@ def test_a_budget_ends_between_runs_and_the_next_call_goes_on(toy, monkeypatch):
 
 
 def test_a_budget_too_small_for_a_cell_is_refused(toy):
-    refused("budget of 1 s is too small for one cell", play.play, [], 1.0)
-    refused("no time", main_error, "arena", "FedAvg", "--demo", "--budget", "soon")
-
-
-def main_error(*arguments):
-    from fltnb.experiments.plan import minutes
-
-    minutes(arguments[-1])
+    refused("budget of 1 s is too small for one cell", play.check_budget, 1.0)
+    asked = ["arena", "FedAvg", "--demo", "--budget"]
+    assert main([*asked, "1s"]) == main([*asked, "soon"]) == 2
 
 
 # ---- who takes part

@@ -4,12 +4,13 @@ Who takes part is a class in a file of a stranger's, or a method of this package
 (:mod:`~fltnb.arena.entry`); it plays on cells (:mod:`~fltnb.arena.tracks`) and sees
 what it says that it looks at (:mod:`~fltnb.arena.guard`). Every run is kept
 (:mod:`~fltnb.arena.play`); all go on a card (:mod:`~fltnb.arena.card`), which can be
-computed again.
+computed again (:mod:`~fltnb.arena.verify`).
 """
 
-from .card import Rules, compete, read, verify, write
+from .card import Rules, compete, read, write
 from .entry import entry
 from .tracks import TRACKS, cells
+from .verify import verify
 
 __all__ = [
     "TRACKS",

@@ -26,8 +26,8 @@ BESIDE = ("Local", "FedAvg", "FedRep", "Ditto", "Oracle")
 """Always in the table, as far as they are there."""
 TRUE_CLUSTERS = ("Oracle", "MTHFL")
 """Methods of this package that are told the true clusters."""
-SPACES = {"Ditto": {"personal": [0.1, 1.0, 2.0]}}
-"""Spaces of this package's methods, by class; options that one lacks are left out."""
+SPACES = {"FedProx": {"mu": (0.001, 1.0, "log")}}
+"""Spaces of this package's methods, by class."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,8 @@ def entry(where: str) -> Entry:
     file, colon, name = where.rpartition(":")
     if not colon:
         kind = METHODS[choose(where, METHODS, "method")]
-        space = SPACES.get(where, {})
-        options = inspect.signature(kind).parameters
-        known = {option: space[option] for option in space if option in options}
-        return Entry(where, kind, _needs_of_ours(kind), known, "", where)
+        needs = _needs_of_ours(kind)
+        return Entry(where, kind, needs, SPACES.get(where, {}), "", where)
 
     path = Path(file)
     if not path.is_file():
@@ -188,7 +186,8 @@ def _check_options(kind: type[Method], name: str) -> None:
 def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
     """Return what a method of this package looks at."""
     needs = {"validation"}
-    if "n_clusters" in inspect.signature(kind).parameters:
+    told = inspect.signature(kind).parameters.get("n_clusters")
+    if told is not None and told.default is told.empty:
         needs.add("n_clusters")
     if kind.__name__ in TRUE_CLUSTERS:
         needs.add("true clusters")

@@ -99,51 +99,52 @@ class VeiledEngine:
 class _Guard:
     """What stands before a method: it veils whatever the loop hands over.
 
-    ``_entry`` says who is meant, ``_seen`` keeps what was veiled.
+    ``_arena_entry`` says who is meant, ``_arena_seen`` keeps what was veiled: names
+    that no class has.
     """
 
-    _entry: Entry
+    _arena_entry: Entry
 
-    def _veil(self, fed: Federation) -> Federation:
-        seen = self.__dict__.setdefault("_seen", {})
+    def _arena_veil(self, fed: Federation) -> Federation:
+        seen = self.__dict__.setdefault("_arena_seen", {})
         if id(fed) not in seen:
-            seen[id(fed)] = fed, veiled(fed, self._entry)
+            seen[id(fed)] = fed, veiled(fed, self._arena_entry)
         return seen[id(fed)][1]
 
-    def _engine(self, engine: Any) -> VeiledEngine:
-        return VeiledEngine(engine, self._veil(engine.fed))
+    def _arena_engine(self, engine: Any) -> VeiledEngine:
+        return VeiledEngine(engine, self._arena_veil(engine.fed))
 
     def check(self, fed):
-        super().check(self._veil(fed))
+        super().check(self._arena_veil(fed))
 
     def prepare(self, fed, context):
-        super().prepare(self._veil(fed), context)
+        super().prepare(self._arena_veil(fed), context)
 
     def start(self, fed, model, context):
-        return super().start(self._veil(fed), model, context)
+        return super().start(self._arena_veil(fed), model, context)
 
     def observe(self, state, clients, round, engine):
-        return super().observe(state, clients, round, self._engine(engine))
+        return super().observe(state, clients, round, self._arena_engine(engine))
 
     def revise(self, state, fed, round, context):
-        return super().revise(state, self._veil(fed), round, context)
+        return super().revise(state, self._arena_veil(fed), round, context)
 
     def train(self, state, clients, round, engine):
-        return super().train(state, clients, round, self._engine(engine))
+        return super().train(state, clients, round, self._arena_engine(engine))
 
 
 class _Changing:
     """The same for a method that takes in newcomers."""
 
     def changed(self, state, fed, model, changed, context):
-        return super().changed(state, self._veil(fed), model, changed, context)
+        return super().changed(state, self._arena_veil(fed), model, changed, context)
 
 
 class _Foreseeing:
     """The same for a method that looks ahead."""
 
     def foresee(self, phases, drawn):
-        veiled = [phase._replace(fed=self._veil(phase.fed)) for phase in phases]
+        veiled = [phase._replace(fed=self._arena_veil(phase.fed)) for phase in phases]
         super().foresee(veiled, drawn)
 
 
@@ -158,5 +159,5 @@ def guarded(entry: Entry) -> type[Method]:
         before.append(_Changing)
     if entry.kind.foresee is not Method.foresee:
         before.append(_Foreseeing)
-    members = {"_entry": entry, "__doc__": entry.kind.__doc__}
+    members = {"_arena_entry": entry, "__doc__": entry.kind.__doc__}
     return type(entry.kind.__name__, (*before, entry.kind), members)

@@ -1,192 +1,227 @@
 """A card as a page for people, and the picture of mean ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import paths, plots
-from .card import table, write
-from .statistics import LEVEL, RANK_LEVEL
+from ..metrics import mean_accuracy
+from .card import Card, table, write
+from .statistics import of_cell, values_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = ("accuracy", "worst", "ari", "megabytes", "seconds", "failed")
+HEAD = """# {name} in the arena
+
+Played on {size}, track: {track}, {tuned}.
+The seeds {seeds} are drawn from the hash of the source.
+There are {runs} runs, which took {seconds:g} s on {hardware}; commit {commit}.
+"""
+SIZES = {
+    True: "small federations of the digits, for a demonstration",
+    False: "the arena's federations",
+}
+TUNED = {True: "tuned by five trials", False: "with its defaults"}
+NOT_COMPLETE = "**Not complete**: the budget ended before all runs.\n"
+OWN_EVALUATION = "The class has an evaluation of its own: read its source.\n"
+LACKING = "Without {family}: {why}\n"
+COMPARISON = (
+    "- {other}: {verdict} ({difference:+.2f} points over {pairs} pairs, corrected "
+    "p = {corrected:.2g})"
+)
+TEST = """
+Wilcoxon's signed-rank test over cells and seeds with Holm's correction, p < 0.01.
+A failed run counts 0 %.
+"""
+RANKS = (
+    "Mean ranks over {cells} cells: {ranks}. They differ from {apart:.2f} on "
+    "(Nemenyi, 0.05).\n"
+)
+AXIS = "mean rank over {cells} cells, 1 is best; a bar joins less than {apart:.2f}"
+MARKED = {True: "#D55E00", False: "0.3"}
+"""Colours: of the method that the card is about, and of the others."""
+WEIGHT = {True: "bold", False: "normal"}
+
+Line = dict[str, str]
 
 
-def page(card: dict[str, Any]) -> str:
+def page(card: Card) -> str:
     """Return a card in Markdown."""
-    name = card["method"]["name"]
-    parts = [f"# {name} in the arena\n", _head(card)]
-    parts += ["## In the table\n", row(card)]
-    parts += ["## Beside the others\n", *_sentences(card)]
-    parts += ["\n## By cell\n", _by_cell(card)]
-    reasons = _reasons(card)
-    if reasons:
-        parts += ["## Runs that failed\n", *reasons]
-    return "\n".join(parts) + "\n"
-
-
-def _head(card: dict[str, Any]) -> str:
-    rules = card["rules"]
-    known = card["environment"]
-    size = "small federations of the digits (a demonstration)"
-    if not rules["demo"]:
-        size = "the arena's federations"
-    seeds = ", ".join(map(str, card["seeds"]))
-    lines = [
-        f"Played on {size}, track {rules['track'] or 'all'}, "
-        f"{'tuned' if rules['tuned'] else 'untuned'}; seeds {seeds}, drawn from the "
-        "hash of the source.",
-        f"{len(card['runs'])} runs, {card['seconds']:g} s; commit {known['commit']}, "
-        f"{known['hardware']}.",
+    parts = [
+        _head(card),
+        "## In the table\n",
+        row(card),
+        "## Beside the others\n",
+        _comparisons(card),
+        "## By cell\n",
+        _by_cell(card),
     ]
-    if not card["complete"]:
-        lines.append("**Not complete**: the budget ended before all runs.")
-    if card["method"]["own_evaluation"]:
-        lines.append("The class has an evaluation of its own: read its source.")
-    for family, why in card["lacking"].items():
-        lines.append(f"Without {family}: {why}")
+    failures = _failures(card)
+    if failures:
+        parts += ["## Runs that failed\n", failures]
+    return "\n".join(parts)
+
+
+def row(card: Card) -> str:
+    """Return the card's row of the table of all methods, with the table's head."""
+    return markdown(table([card]))
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table in Markdown; its columns are those of the first row."""
+    columns = list(rows[0])
+    lines = [_line(columns), _line(["---"] * len(columns))]
+    for one in rows:
+        texts = [_text(one[column]) for column in columns]
+        lines.append(_line(texts))
     return "\n".join(lines) + "\n"
 
 
-def row(card: dict[str, Any]) -> str:
-    """Return the row of the table of all methods, with its head."""
-    return _markdown([_readable(one) for one in table([card])])
-
-
-def _readable(one: dict[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in one.items()}
+def _line(texts: Sequence[str]) -> str:
+    escaped = [text.replace("|", "\\|") for text in texts]
+    return "| " + " | ".join(escaped) + " |"
 
 
 def _text(value: Any) -> str:
+    """Return a cell of a table."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}"
 
 
-def _markdown(rows: Sequence[dict[str, str]]) -> str:
-    """Return a table in Markdown."""
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head)]
-    for one in rows:
-        lines.append([text.replace("|", "\\|") for text in one.values()])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+def _head(card: Card) -> str:
+    rules = card["rules"]
+    known = card["environment"]
+    text = HEAD.format(
+        name=card["method"]["name"],
+        size=SIZES[rules["demo"]],
+        track=rules["track"] or "all",
+        tuned=TUNED[rules["tuned"]],
+        seeds=", ".join(map(str, card["seeds"])),
+        runs=len(card["runs"]),
+        seconds=card["seconds"],
+        hardware=known["hardware"],
+        commit=known["commit"],
+    )
+    if not card["complete"]:
+        text += NOT_COMPLETE
+    if card["method"]["own_evaluation"]:
+        text += OWN_EVALUATION
+    for family, why in card["lacking"].items():
+        text += LACKING.format(family=family, why=why)
+    return text
 
 
-def _sentences(card: dict[str, Any]) -> list[str]:
+def _comparisons(card: Card) -> str:
+    """Say against whom the method is better, and how all are ranked."""
     said = card["statistics"]
     lines = []
     for one in said["comparisons"]:
-        lines.append(
-            f"- {one['other']}: {one['verdict']} ({one['difference']:+.2f} points over "
-            f"{one['pairs']} pairs, corrected p = {one['corrected']:.2g})."
-        )
-    lines.append(
-        f"\nWilcoxon's signed-rank test over cells and seeds, Holm's correction, p < "
-        f"{LEVEL:g}. A failed run counts 0 %."
-    )
-    if said["critical_difference"] is not None:
-        ranked = sorted(said["ranks"].items(), key=lambda item: item[1])
-        ranks = ", ".join(f"{name} {rank:.2f}" for name, rank in ranked)
-        lines.append(
-            f"Mean ranks over {said['cells']} cells: {ranks}; they differ from "
-            f"{said['critical_difference']:.2f} on (Nemenyi, {RANK_LEVEL:g})."
-        )
-    return lines
+        lines.append(COMPARISON.format(**one))
+    lines.append(TEST)
+    apart = said["critical_difference"]
+    if apart is not None:
+        ranked = [f"{name} {rank:.2f}" for name, rank in _ranked(card)]
+        ranks = ", ".join(ranked)
+        text = RANKS.format(cells=said["cells"], ranks=ranks, apart=apart)
+        lines.append(text)
+    return "\n".join(lines)
 
 
-def _by_cell(card: dict[str, Any]) -> str:
-    """Return the method's numbers by cell, beside the others' accuracy."""
+def _ranked(card: Card) -> list[tuple[str, float]]:
+    """Return methods and their mean ranks, the best first."""
+    ranks = card["statistics"]["ranks"]
+    return sorted(ranks.items(), key=lambda item: item[1])
+
+
+def _by_cell(card: Card) -> str:
+    """Return a table of the method's numbers, beside the others' accuracy."""
     name = card["method"]["name"]
     others = [one for one in card["statistics"]["means"] if one != name]
-    rows = []
+    lines = []
     for cell in card["cells"]:
-        track, family, level = cell["name"].split("/")
-        place = (track, family, level)
-        own = _of(card, name, place)
+        rows = of_cell(card["runs"], cell["name"])
+        own = [one for one in rows if one["method"] == name]
         if not own:
             continue
         line = {"cell": cell["name"], "shift": cell["shift"]}
-        accuracy = [one["accuracy"] for one in own]
-        line[name] = f"{np.mean(accuracy):.1f} ± {np.std(accuracy):.1f}"
+        line[name] = _mean(own, "accuracy")
         for measure in ("worst", "ari", "seconds"):
             line[measure] = _mean(own, measure)
         for other in others:
-            line[other] = _mean(_of(card, other, place), "accuracy")
-        rows.append(line)
-    return _markdown(rows)
+            theirs = [one for one in rows if one["method"] == other]
+            line[other] = _mean(theirs, "accuracy")
+        lines.append(line)
+    return markdown(lines)
 
 
-def _of(card: dict[str, Any], method: str, place: tuple) -> list[dict[str, Any]]:
-    """Return a method's runs on one cell."""
-    found = []
-    for one in card["runs"]:
-        here = one["track"], one["family"], one["level"]
-        if one["method"] == method and here == place:
-            found.append(one)
-    return found
+def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> float | None:
+    values = values_of(rows, measure)
+    return mean_accuracy(values) if values else None
 
 
-def _mean(rows: Sequence[dict[str, Any]], measure: str) -> str:
-    values = [one[measure] for one in rows if one[measure] is not None]
-    return f"{np.mean(values):.2f}" if values else "–"
-
-
-def _reasons(card: dict[str, Any]) -> list[str]:
-    """Return each reason why runs of the method failed, with their number."""
+def _failures(card: Card) -> str:
+    """Return each reason why runs of the method failed, and how many did."""
     counts = {}
     for one in card["runs"]:
         if one["failed"] and one["method"] == card["method"]["name"]:
-            reason = f"{one['track']}, {one['family']}: {one['failed']}"
-            counts[reason] = counts.get(reason, 0) + 1
-    return [f"- {count} of {reason}" for reason, count in counts.items()]
+            place = one["track"], one["family"], one["failed"]
+            counts[place] = counts.get(place, 0) + 1
+    lines = []
+    for (track, family, why), count in counts.items():
+        lines.append(f"- {count} of {track}, {family}: {why}\n")
+    return "".join(lines)
 
 
-def picture(card: dict[str, Any]) -> "Figure":
-    """Draw mean ranks; a bar joins methods that are not told apart (Demsar 2006).
+def picture(card: Card) -> "Figure":
+    """Draw mean ranks; a bar joins methods that are not told apart.
 
-    Our own drawing: the libraries that have one bring two statistics packages along.
+    After Demsar, Journal of Machine Learning Research 7, 2006. It is drawn here, since
+    the library that has it brings another library of statistics along.
     """
     said = card["statistics"]
-    ranked = sorted(said["ranks"].items(), key=lambda item: item[1])
+    ranked = _ranked(card)
     apart = said["critical_difference"]
-    height = 1.2 + 0.3 * len(ranked)
-    figure, axes = plots.panels(size=(7.0, height))
+    figure, axes = plots.panels(size=(7.0, 1.2 + 0.3 * len(ranked)))
     panel = axes[0]
     for place, (name, rank) in enumerate(ranked):
         own = name == card["method"]["name"]
-        panel.plot(rank, -place, "o", color="#D55E00" if own else "0.3")
-        panel.annotate(
-            f"{name}  {rank:.2f}",
-            (rank, -place),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            weight="bold" if own else "normal",
-        )
+        _draw(panel, name, rank, -place, own)
         alike = [other for _, other in ranked if rank <= other <= rank + apart]
         panel.plot([rank, max(alike)], [-place - 0.3] * 2, color="0.6", lw=3)
     panel.set_xlim(0.8, len(ranked) + 1)
     panel.set_yticks([])
-    panel.set_xlabel(
-        f"mean rank over {said['cells']} cells (1 is best); "
-        f"a bar: less than {apart:.2f} apart"
-    )
+    panel.set_xlabel(AXIS.format(cells=said["cells"], apart=apart))
     return figure
 
 
-def save(card: dict[str, Any], file: Path | str) -> None:
+def _draw(panel: "Axes", name: str, rank: float, height: float, own: bool) -> None:
+    """Draw one method's rank and its name."""
+    panel.plot(rank, height, "o", color=MARKED[own])
+    panel.annotate(
+        f"{name}  {rank:.2f}",
+        (rank, height),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        weight=WEIGHT[own],
+    )
+
+
+def save(card: Card, file: Path | str) -> None:
     """Write a card, its page beside it, and the picture among the figures."""
     written = write(card, file)
     paths.write_text(written.with_suffix(".md"), page(card))
-    said = card["statistics"]
-    if said["critical_difference"] is not None:
-        profile = "demo" if card["rules"]["demo"] else "stored"
-        plots.save(picture(card), f"arena_{card['method']['name']}", profile)
+    if card["statistics"]["critical_difference"] is None:
+        return
+    name = card["method"]["name"]
+    profile = "demo" if card["rules"]["demo"] else "stored"
+    plots.save(picture(card), f"arena_{name}", profile)

@@ -174,6 +174,15 @@ def _measured(done: Run, fed: Federation, counted: np.ndarray) -> dict[str, Any]
     }
 
 
+def check_budget(budget: float | None) -> None:
+    """Refuse a budget, in seconds, that is too small for a run."""
+    if budget is not None and budget < USUAL:
+        raise FltnbError(
+            f"A budget of {budget:g} s is too small for one cell, which takes about "
+            f"{USUAL:g} s: give {3 * USUAL:g}s or more."
+        )
+
+
 def play(
     tasks: Sequence[Task],
     budget: float | None = None,
@@ -194,16 +203,9 @@ def play(
 
     Raises
     ------
-    FltnbError
-        The budget is too small for a run.
     UndeclaredError
         As :func:`played`.
     """
-    if budget is not None and budget < USUAL:
-        raise FltnbError(
-            f"A budget of {budget:g} s is too small for one cell, which takes about "
-            f"{USUAL:g} s: give {3 * USUAL:g}s or more."
-        )
     kept = {}
     missing = []
     for place, task in enumerate(tasks):
@@ -214,13 +216,14 @@ def play(
             kept[place] = numbers
 
     begun = time.monotonic()
+    took = []
     progress = bar(total=len(missing), desc="arena", unit="run")
 
     def affordable() -> Iterator[Any]:
         """Yield calls while there is time for them."""
-        for started, place in enumerate(missing):
+        for place in missing:
             spent = time.monotonic() - begun
-            usual = spent * jobs / started if started else USUAL
+            usual = np.mean(took) if took else USUAL
             if budget is not None and spent + usual > budget:
                 return
             yield joblib.delayed(_placed)(place, tasks[place])
@@ -230,6 +233,7 @@ def play(
     )
     for place, numbers in parallel(affordable()):
         kept[place] = numbers
+        took.append(numbers["seconds"])
         progress.update()
     progress.close()
     left = len(tasks) - len(kept)

@@ -16,6 +16,7 @@ RANK_LEVEL = 0.05
 MEASURES = ("accuracy", "worst", "ari", "bytes", "seconds")
 
 Rows = Sequence[dict[str, Any]]
+"""Runs, as :func:`fltnb.arena.play.played` gives them."""
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -29,21 +30,46 @@ def holm(p: Sequence[float]) -> list[float]:
     >>> [round(one, 2) for one in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    corrected = [0.0] * len(p)
+    corrected = [1.0] * len(p)
     least = 0.0
-    for before, place in enumerate(np.argsort(p, kind="stable")):
-        times = len(p) - before
-        least = max(least, min(1.0, times * p[place]))
-        corrected[place] = least
+    left = len(p)
+    for place in np.argsort(p, kind="stable"):
+        least = max(least, left * p[place])
+        corrected[place] = min(least, 1.0)
+        left -= 1
     return corrected
 
 
-def by_place(rows: Rows, method: str) -> dict[tuple, float]:
-    """Return a method's accuracy by (track, family, level, seed)."""
+def wilcoxon(differences: np.ndarray) -> float:
+    """Return the two-sided p of Wilcoxon's signed-rank test; 1 where all are equal."""
+    from scipy import stats
+
+    if not np.any(differences):
+        return 1.0
+    return float(stats.wilcoxon(differences).pvalue)
+
+
+def cell_of(row: dict[str, Any]) -> str:
+    """Return the name of a run's cell."""
+    return "/".join([row["track"], row["family"], row["level"]])
+
+
+def of_cell(rows: Rows, cell: str) -> list[dict[str, Any]]:
+    """Return the runs on a cell, given by its name."""
+    return [row for row in rows if cell_of(row) == cell]
+
+
+def values_of(rows: Rows, measure: str) -> list[float]:
+    """Return the numbers of runs, without those that a run has not."""
+    return [row[measure] for row in rows if row[measure] is not None]
+
+
+def accuracies(rows: Rows, method: str) -> dict[tuple[str, int], float]:
+    """Return a method's accuracy by cell and seed."""
     found = {}
     for row in rows:
         if row["method"] == method:
-            place = row["track"], row["family"], row["level"], row["seed"]
+            place = cell_of(row), row["seed"]
             found[place] = row["accuracy"]
     return found
 
@@ -58,37 +84,25 @@ def compared(rows: Rows, method: str, others: Sequence[str]) -> list[dict[str, A
         points), ``p`` (two-sided), ``corrected``, ``verdict`` ("better", "worse" or
         "not told apart").
     """
-    own = by_place(rows, method)
     found = []
+    own = accuracies(rows, method)
     for other in others:
-        theirs = by_place(rows, other)
+        theirs = accuracies(rows, other)
         shared = [place for place in own if place in theirs]
         differences = np.array([own[place] - theirs[place] for place in shared])
-        mean = float(differences.mean()) if len(shared) else 0.0
-        found.append(
-            {
-                "other": other,
-                "pairs": len(shared),
-                "difference": round(mean, 4),
-                "p": wilcoxon(differences),
-            }
-        )
+        mean = float(differences.mean()) if shared else 0.0
+        one = {"other": other, "pairs": len(shared), "difference": round(mean, 4)}
+        one["p"] = wilcoxon(differences)
+        found.append(one)
+
     corrected = holm([one["p"] for one in found])
     for one, p in zip(found, corrected, strict=True):
         one["corrected"] = p
         one["verdict"] = "not told apart"
         if p < LEVEL:
-            one["verdict"] = "better" if one["difference"] > 0 else "worse"
+            better = one["difference"] > 0
+            one["verdict"] = "better" if better else "worse"
     return found
-
-
-def wilcoxon(differences: np.ndarray) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test; 1 where all are equal."""
-    from scipy import stats
-
-    if not np.any(differences):
-        return 1.0
-    return float(stats.wilcoxon(differences).pvalue)
 
 
 def mean_ranks(rows: Rows, methods: Sequence[str]) -> tuple[dict[str, float], int]:
@@ -100,25 +114,31 @@ def mean_ranks(rows: Rows, methods: Sequence[str]) -> tuple[dict[str, float], in
     """
     from scipy import stats
 
-    each = [by_place(rows, method) for method in methods]
-    shared = sorted(set.intersection(*(set(one) for one in each)))
-    cells = sorted({place[:3] for place in shared})
-    ranks = []
-    for cell in cells:
-        places = [place for place in shared if place[:3] == cell]
-        means = [np.mean([one[place] for place in places]) for one in each]
-        ranks.append(stats.rankdata(-np.round(means, 6)))
-    if not cells:
+    each = [accuracies(rows, method) for method in methods]
+    shared = set(each[0]).intersection(*each)
+    seeds = {}
+    for cell, seed in sorted(shared):
+        seeds.setdefault(cell, []).append(seed)
+    if not seeds:
         return dict.fromkeys(methods, math.nan), 0
-    mean = np.mean(ranks, axis=0)
-    return dict(zip(methods, mean.tolist(), strict=True)), len(cells)
+
+    ranks = []
+    for cell, own in seeds.items():
+        means = []
+        for one in each:
+            values = [one[cell, seed] for seed in own]
+            means.append(round(float(np.mean(values)), 6))
+        ranks.append(stats.rankdata(np.negative(means)))
+    mean = np.mean(ranks, axis=0).tolist()
+    return dict(zip(methods, mean, strict=True)), len(ranks)
 
 
 def critical_difference(n_methods: int, n_cells: int) -> float:
     """Return by how much mean ranks must differ (Nemenyi's test at 0.05).
 
     Demsar, Journal of Machine Learning Research 7, 2006, Section 3.2.2: q is the
-    quantile of the studentised range, over the root of 2.
+    quantile of the studentised range, over the root of 2. NaN: there is nothing to
+    tell apart.
     """
     from scipy import stats
 
@@ -132,10 +152,11 @@ def critical_difference(n_methods: int, n_cells: int) -> float:
 def means(rows: Rows, method: str) -> dict[str, Any]:
     """Return a method's means over its runs; numbers that a run lacks are left out."""
     own = [row for row in rows if row["method"] == method]
-    found = {"runs": len(own), "failed": sum(bool(row["failed"]) for row in own)}
+    failed = [row for row in own if row["failed"]]
+    found = {"runs": len(own), "failed": len(failed)}
     for measure in MEASURES:
-        values = [row[measure] for row in own if row[measure] is not None]
-        found[measure] = round(float(np.mean(values)), 4) if values else None
+        values = values_of(own, measure)
+        found[measure] = _rounded(float(np.mean(values))) if values else None
     return found
 
 
@@ -144,12 +165,13 @@ def summary(rows: Rows, method: str) -> dict[str, Any]:
     methods = list(dict.fromkeys(row["method"] for row in rows))
     others = [one for one in methods if one != method]
     ranks, n_cells = mean_ranks(rows, methods)
+    apart = critical_difference(len(methods), n_cells)
     return {
         "means": {one: means(rows, one) for one in methods},
         "comparisons": compared(rows, method, others),
         "ranks": {one: _rounded(rank) for one, rank in ranks.items()},
         "cells": n_cells,
-        "critical_difference": _rounded(critical_difference(len(methods), n_cells)),
+        "critical_difference": _rounded(apart),
     }
 
 

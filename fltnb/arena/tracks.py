@@ -38,7 +38,7 @@ class Size(NamedTuple):
     model: str
 
 
-FULL = Size("mnist", 20, 150, 50, 10, "mlp_plain")
+FULL = Size("mnist", 20, 150, 50, 20, "mlp_plain")
 DEMO = Size("digits", 10, 80, 20, 4, "mlp32")
 
 
