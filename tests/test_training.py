@@ -486,7 +486,7 @@ def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
     for dtype in (torch.float32, torch.float64):
         assert np.array_equal(Samples.of(fed).inputs(index, dtype).numpy(), wanted)
     engine = make_engine(fed, model, TrainSpec(), "stacked")
-    assert np.array_equal(engine._inputs(torch.from_numpy(index)).numpy(), wanted)
+    assert np.array_equal(engine.pool.take(torch.from_numpy(index)).numpy(), wanted)
 
 
 def test_vectors_are_learnt():

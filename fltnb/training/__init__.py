@@ -18,6 +18,7 @@ from .devices import best_device, device_of, has_bfloat16
 from .evaluation import Evaluation
 from .functional import FunctionalEngine, NotStackableError
 from .pool import PoolEngine, PoolUnavailableError
+from .runner import Way
 from .serial import SerialEngine
 from .stacked import StackedEngine
 
@@ -42,6 +43,7 @@ def make_engine(
     backend: Backend = "auto",
     device: str = "auto",
     n_workers: Count | None = None,
+    step: Way = "auto",
 ) -> Engine:
     """Return an engine that trains and tests models of a federation's clients.
 
@@ -65,6 +67,10 @@ def make_engine(
         by default all that torch has; the last digits may depend on that number. On a
         busy machine, threads that wait for each other can take ten times as long as
         one.
+    step : {"auto", "eager", "compiled", "graph", "compiled graph"}
+        How the stacked back end runs a step of the papers' networks
+        (:mod:`fltnb.training.runner`). "auto": as CUDA graphs on a GPU, where their
+        first step agrees with the plain one.
 
     Raises
     ------
@@ -94,9 +100,14 @@ def make_engine(
     if backend == "auto":
         usual = {"cpu": "pool", "cuda": "stacked"}.get(place.type, "serial")
         chosen = "serial" if model.large else usual
+    if step != "auto" and chosen != "stacked":
+        raise FltnbError(
+            f"Step {step!r} is for the back end 'stacked', and this is {chosen!r}: "
+            "leave it at 'auto'."
+        )
     try:
         if chosen == "stacked":
-            return _stacked(fed, model, spec, place)
+            return _stacked(fed, model, spec, place, step)
         if chosen == "pool":
             return PoolEngine(fed, model, spec, n_workers)
     except (NotStackableError, PoolUnavailableError) as error:
@@ -111,10 +122,10 @@ def make_engine(
 
 
 def _stacked(
-    fed: Federation, model: Model, spec: TrainSpec, place: torch.device
+    fed: Federation, model: Model, spec: TrainSpec, place: torch.device, step: Way
 ) -> Engine:
     if by_kernels(model, spec):
-        return StackedEngine(fed, model, spec, place)
+        return StackedEngine(fed, model, spec, place, step)
     return FunctionalEngine(fed, model, spec, place)
 
 

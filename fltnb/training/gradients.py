@@ -9,9 +9,9 @@ from .contract import TrainSpec
 
 Accumulate = Callable[[torch.Tensor, float, float], object]
 
+relu_backward = torch.ops.aten.threshold_backward.default
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
-_relu_backward = torch.ops.aten.threshold_backward.default
 
 
 class Parameter:
@@ -75,19 +75,22 @@ def add(gradient: torch.Tensor) -> Accumulate:
 def before_activation(layer, d: torch.Tensor) -> torch.Tensor:
     """Take a gradient back through a layer's ReLU and mask."""
     if layer.stage.relu:
-        d = _relu_backward(d, layer.out, 0)
+        d = relu_backward(d, layer.out, 0)
     return d if layer.mask is None else d * layer.mask
 
 
 def before_pooling(layer, d: torch.Tensor) -> torch.Tensor:
     """Take a gradient back to the outputs ``layer.raw`` of a convolution, if pooled."""
     d = d.to(layer.raw.dtype)
-    if not layer.stage.pool:
-        return d
+    return pool_backward(d, layer.raw, layer.winners) if layer.stage.pool else d
+
+
+def pool_backward(
+    d: torch.Tensor, raw: torch.Tensor, winners: torch.Tensor
+) -> torch.Tensor:
+    """Take a gradient back through 2x2 pooling of ``raw``."""
     window = [POOL, POOL]
-    return _pool_backward(
-        d, layer.raw, window, window, [0, 0], [1, 1], False, layer.winners
-    )
+    return _pool_backward(d, raw, window, window, [0, 0], [1, 1], False, winners)
 
 
 def convolution_gradients(
@@ -97,15 +100,16 @@ def convolution_gradients(
     weight: torch.Tensor,
     groups: int = 1,
     inputs: bool = True,
-) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
-    """Return the gradients of inputs (None unless wanted), weight and bias.
+    biases: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
+    """Return the gradients of inputs, weight and bias; None where not wanted.
 
     The weight's shape is (groups * outputs, inputs, k, k).
     """
     stride = dilation = [1, 1]
     padding = [conv.padding, conv.padding]
     bias = [groups * conv.outputs]
-    wanted = [inputs, True, True]
+    wanted = [inputs, True, biases]
     return _convolution_backward(
         *(d, x, weight, bias),
         *(stride, padding, dilation, False, [0, 0], groups, wanted),
