@@ -1,15 +1,11 @@
 """What FLT's methods send, and how large its networks are (notebook 06)."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from .. import encoders, federations, methods, models
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
-
-Settings = dict[str, Any]
-Study = dict[str, Any]
+from .studies import Settings, Study
 
 
 def networks() -> Study:
@@ -17,12 +13,13 @@ def networks() -> Study:
 
     Table ``table``: ``network, paper, as written``.
     """
+    image = (1, 28, 28)
     # all of the autoencoder travels only if clients tune it
     convae = encoders.EncoderSpec("convae", finetune_epochs=1)
     ours = {
-        "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
-        "CNN": models.make("leaf_cnn", (1, 28, 28), 62).n_parameters,
-        "ConvAE": encoders.sent_parameters(convae, (1, 28, 28)),
+        "MLP": models.make("mlp", image, 62).n_parameters,
+        "CNN": models.make("leaf_cnn", image, 62).n_parameters,
+        "ConvAE": encoders.sent_parameters(convae, image),
     }
     table = pd.DataFrame({"network": list(ours)})
     table["paper"] = table["network"].map(PRINTED_SIZES)
@@ -37,7 +34,10 @@ def traffic(
 
     Parameters
     ----------
-    methods : dict of settings of methods; its keys are of no matter
+    federation : settings
+    methods : dict
+        Settings of methods; its keys are of no matter.
+    training : options of :func:`fltnb.run`
     weighed : int
         Rounds that are weighed (:func:`fltnb.theory.traffic.moved`). An IFCA with a
         warm-up has it in half of them.
@@ -75,14 +75,13 @@ def _row(
         "weighed_moved": np.nan,
     }
     if source == "Table 6":
-        half = 0
-        early = settings
         if warmup:
-            half = weighed // 2
-            early = settings | {"warmup": half}
+            warmup = weighed // 2
+            settings = settings | {"warmup": warmup}
         short = training | {"rounds": weighed}
-        row["weighed_formula"] = formula(family, T=weighed, warmup=half, **sizes).total
-        row["weighed_moved"] = sum(moved(fed, methods.build(early), short))
+        said = formula(family, T=weighed, warmup=warmup, **sizes)
+        row["weighed_formula"] = said.total
+        row["weighed_moved"] = sum(moved(fed, methods.build(settings), short))
     return row
 
 

@@ -1,7 +1,6 @@
 """What happens to a changing federation (FLT, arXiv 2103.15947, Algorithm 3)."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,28 +9,34 @@ from .. import federations
 from .. import methods as room
 from ..course import draws
 from ..federations.phases import Phase, phases
+from .studies import Settings, Study
 
 
 def course(
-    federation: Mapping[str, Any],
-    methods: Mapping[str, Mapping[str, Any]],
+    federation: Settings,
+    methods: Mapping[str, Settings],
     rounds: int,
     participation: float,
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Study:
     """Tell who holds what when, and after which rounds each method clusters again.
-
-    Returns a dict. Table ``schedule``, one row per method: its lambda and tau, the most
-    flags that stand at a time, and after which rounds it clusters. Arrays, for P
-    phases, M clients and C classes: ``rounds`` (P,), the first round of each;
-    ``counts`` (P, M, C), training samples, 0 for clients that are not there yet;
-    ``changed`` (P, M); ``clusters`` (P, M), -1 for those.
 
     Parameters
     ----------
     federation : settings, of :func:`fltnb.federations.changing`
-    methods : name -> settings, of :class:`fltnb.methods.DynamicFLT`
-    rounds, participation, seed : as for :func:`fltnb.run`
+    methods : dict
+        Name -> settings, of :class:`fltnb.methods.DynamicFLT`.
+    rounds, participation, seed
+        As for :func:`fltnb.run`.
+
+    Returns
+    -------
+    dict
+        Table ``schedule``, one row per method: its lambda and tau, the most flags that
+        stand at a time, and after which rounds it clusters. Arrays, for P phases, M
+        clients and C classes: ``rounds`` (P,), the first round of each; ``counts`` (P,
+        M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
+        M); ``clusters`` (P, M), -1 for those.
     """
     fed = federations.build(federation)
     parts = phases(fed)
@@ -41,15 +46,14 @@ def course(
         method = room.build(settings)
         fired, most = method.schedule(parts, drawn)
         clusterings = [f"{t} ({why})" for t, why in fired.items()]
-        rows.append(
-            {
-                "method": name,
-                "lambda": method.lam,
-                "tau": method.tau,
-                "most flags at a time": most,
-                "clusters again after rounds": ", ".join(clusterings),
-            }
-        )
+        row = {
+            "method": name,
+            "lambda": method.lam,
+            "tau": method.tau,
+            "most flags at a time": most,
+            "clusters again after rounds": ", ".join(clusterings),
+        }
+        rows.append(row)
     schedule = pd.DataFrame(rows).astype({"lambda": float, "tau": float})
     arrays = _by_phase(parts, fed.n_clients, fed.n_classes)
     return {"tables": {"schedule": schedule}, "arrays": arrays}

@@ -1,7 +1,6 @@
 """EMD-CFL's inequalities (arXiv 2506.07769, Section 2) on clients of a federation."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,8 +10,7 @@ from ..methods.ownmodels import penultimate
 from ..randomness import stream
 from ..rounds import run
 from ..theory import embeddings
-
-Settings = Mapping[str, Any]
+from .studies import Settings, Study
 
 
 def inequalities(
@@ -24,22 +22,32 @@ def inequalities(
     steps: int = 1000,
     shares: Sequence[float] = (0.1, 0.5, 0.9),
     seed: int = 0,
-) -> dict[str, Any]:
+) -> Study:
     """Train one model, embed everybody's samples, and compute both sides.
 
     The paper's theory is of two classes: here a label is 1 in the upper half of the
-    classes. Returns a dict of ``tables``: ``inequalities`` of
-    :func:`fltnb.theory.embeddings.inequalities`, ``projection`` of
-    :func:`fltnb.theory.embeddings.projected` for the samples of the first client.
+    classes.
 
     Parameters
     ----------
     federation : settings
-    model, training : network and options of :func:`fltnb.run` for FedAvg
-    samples : of each client, drawn at random
-    lr, steps : step size and steps of a round, for Corollary 2.5
-    shares : of the dimensions that a random projection keeps
-    seed : of the training and the draws
+    model : str
+    training : options of :func:`fltnb.run` for FedAvg
+    samples : int
+        Of each client, drawn at random.
+    lr, steps : float, int
+        Step size and steps of a round, for Corollary 2.5.
+    shares : sequence of float
+        Of the dimensions, what a random projection keeps.
+    seed : int
+        Of the training and the draws.
+
+    Returns
+    -------
+    dict
+        Table ``inequalities`` of :func:`fltnb.theory.embeddings.inequalities`, table
+        ``projection`` of :func:`fltnb.theory.embeddings.projected` for the samples of
+        the first client.
     """
     fed = federations.build(federation)
     trained = run(FedAvg(), fed, model, seed=seed, progress=False, **training)
@@ -49,9 +57,11 @@ def inequalities(
         x, y = fed.client(number)[:2]
         draw = stream(seed, "method", number).permutation(len(y))[:samples]
         z = penultimate(net, trained.theta[0], x[draw]).astype(float)
-        clients.append((z, (np.asarray(y)[draw] >= fed.n_classes / 2).astype(int)))
+        upper_half = np.asarray(y)[draw] >= fed.n_classes / 2
+        clients.append((z, upper_half.astype(int)))
+    first, _ = clients[0]
     tables = {
         "inequalities": embeddings.inequalities(clients, lr, steps),
-        "projection": embeddings.projected(clients[0][0], shares, seed=seed),
+        "projection": embeddings.projected(first, shares, seed=seed),
     }
     return {"tables": tables}

@@ -1,6 +1,5 @@
 """What EMD-CFL's tables need besides whole runs (arXiv 2506.07769, Tables 1-3, 10)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,29 @@ from ..clustering.cuts import cut
 from ..methods import ownmodels
 from ..methods.flt import client_images
 from ..metrics import adjusted_rand_index
+from .studies import Settings, Study
 
-Settings = Mapping[str, Any]
 
-
-def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]:
+def angles(federation: Settings, threshold: float, seeds: int) -> Study:
     """PACFL's clusters of validation images as networks see them.
 
     The tables' code looked at these. No network has a part in it, so the ARIs at the
     threshold are those of the printed setting.
 
-    Returns a dict of ``tables``: ``cuts`` with ``seed, told, clusters, ari`` of the
-    dendrogram cut at the threshold, into the true number of clusters, and where the
-    ARI is highest; ``printed``: those at the threshold, in the form of the tables.
-
     Parameters
     ----------
     federation : settings without a seed
-    threshold : degrees
-    seeds : number of federations, seeds 0, 1, ...
+    threshold : float
+        Degrees.
+    seeds : int
+        Number of federations, seeds 0, 1, ...
+
+    Returns
+    -------
+    dict
+        Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the
+        threshold, into the true number of clusters, and where the ARI is highest. Table
+        ``printed``: those at the threshold, in the form of the tables.
     """
     rows = []
     for seed in range(seeds):
@@ -40,14 +43,19 @@ def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]
         made = PACFL(threshold).fit(*client_images(fed, "val", scaled=True))
         told = {
             "threshold": made.labels_,
-            "K": cut(made.linkage_, len(np.unique(fed.clusters))),
+            "K": cut(made.linkage_, fed.n_clusters),
             "best cut": _best_cut(made.linkage_, fed.clusters),
         }
         for name, labels in told.items():
-            ari = adjusted_rand_index(fed.clusters, labels)
-            rows.append((seed, name, len(np.unique(labels)), ari))
+            row = {
+                "seed": seed,
+                "told": name,
+                "clusters": len(np.unique(labels)),
+                "ari": adjusted_rand_index(fed.clusters, labels),
+            }
+            rows.append(row)
 
-    cuts = pd.DataFrame(rows, columns=["seed", "told", "clusters", "ari"])
+    cuts = pd.DataFrame(rows)
     at_threshold = cuts[cuts["told"] == "threshold"].assign(method="pacfl")
     return {"tables": {"cuts": cuts, "printed": _in_print(at_threshold)}}
 
@@ -58,39 +66,52 @@ def _best_cut(tree: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     return max(cuts, key=lambda labels: adjusted_rand_index(clusters, labels))
 
 
-def one_shot(
-    federation: Settings, model: str, seed: int, **training: Any
-) -> dict[str, Any]:
+def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> Study:
     """ARIs that the first local round decides, since later ones change no cluster.
 
-    Returns a dict of ``tables``: ``printed`` with EMD-CFL's; ``told`` with FedClust's,
-    told the number of clusters: of last layers (``as_written``) and of all parameters
-    (``as_run``). The paper cuts their distances at a threshold instead.
+    The paper cuts FedClust's distances at a threshold; here it is told the number of
+    clusters.
 
     Parameters
     ----------
     federation : settings
-    model : network
-    **training : options of the local training
+    model : str
+    seed : int
+    **training
+        Options of the local training.
+
+    Returns
+    -------
+    dict
+        Table ``printed``: EMD-CFL's. Table ``told``: FedClust's, of last layers
+        (``as_written``) and of all parameters (``as_run``).
     """
     fed = federations.build(federation)
     trained = ownmodels.local_models(fed, model, training, seed)
     emd, reference = ownmodels.measure(fed, *trained, {"name": "EMDClustering"}, seed)
     labels, _ = ownmodels.labels_at(emd, reference, 0.025)
-    rows = [("emdcfl", "as_written", adjusted_rand_index(fed.clusters, labels))]
+    own = {
+        "method": "emdcfl",
+        "variant": "as_written",
+        "ari": adjusted_rand_index(fed.clusters, labels),
+    }
 
+    rows = []
     compared = {"as_written": "last layer", "as_run": "parameters"}
     for variant, name in compared.items():
         distance, _ = ownmodels.measure(fed, *trained, {"name": name}, seed)
         pairs = squareform(distance.astype(np.float32), checks=False)
-        told = cut(linkage(pairs, "complete"), len(np.unique(fed.clusters)))
-        ari = adjusted_rand_index(fed.clusters, told)
-        rows.append(("fedclust", variant, ari))
+        told = cut(linkage(pairs, "complete"), fed.n_clusters)
+        row = {
+            "method": "fedclust",
+            "variant": variant,
+            "ari": adjusted_rand_index(fed.clusters, told),
+        }
+        rows.append(row)
 
-    found = pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
+    found = pd.DataFrame([own, *rows]).assign(seed=seed)
     frame = _in_print(found)
-    own = frame["method"] == "emdcfl"
-    return {"tables": {"printed": frame[own], "told": frame[~own]}}
+    return {"tables": {"printed": frame[:1], "told": frame[1:]}}
 
 
 def _in_print(found: pd.DataFrame) -> pd.DataFrame:

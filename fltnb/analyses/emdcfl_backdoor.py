@@ -1,6 +1,6 @@
 """EMD-CFL's backdoors: what a trigger looks like, and what it does to a class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +9,8 @@ import pandas as pd
 from .. import federations, methods, models, rounds
 from ..data import load
 from ..federations import Federation, backdoor
+from .studies import Settings, Study
 
-Settings = Mapping[str, Any]
 TARGET = 0  # the cluster that is to be protected
 
 
@@ -19,45 +19,59 @@ def by_class(
     model: str,
     training: Settings,
     methods: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
+) -> Study:
     """Train methods and look at the targets' test images, class by class.
 
-    Returns a dict: table ``classes``: ``method, class, clean, triggered, announced``
-    for the classes that targets have, percent over all targets. ``announced``:
-    triggered images taken for the class that the trigger announces.
+    Parameters
+    ----------
+    federation : settings
+    model : str
+    training : options of :func:`fltnb.run`
+    methods : sequence of settings
+
+    Returns
+    -------
+    dict
+        Table ``classes``: ``method, class, clean, triggered, announced`` for the
+        classes that targets have, percent over all targets. ``announced``: triggered
+        images taken for the class that the trigger announces.
     """
     fed = federations.build(federation)
-    net = models.make(model, fed.input_shape, fed.n_classes)
-    targets = fed.clusters == TARGET
-    told = announced(fed)
-
     rows = []
     for settings in methods:
-        done = _trained(settings, fed, model, training)
-        counts = {}
-        for split in ("test", "probe"):
-            every = rounds.confusion(net, done.theta, done.rows, fed, split)
-            counts[split] = every[targets].sum(axis=0)
-        clean = counts["test"]
-        triggered = counts["probe"]
-        for c in np.flatnonzero(clean.sum(axis=1)):
-            shares = 100 * triggered[c] / triggered[c].sum()
+        clean, triggered = _confusions(settings, fed, model, training)
+        for c, told in enumerate(announced(fed)):
+            if not clean[c].any():
+                continue
+            of_clean = 100 * clean[c] / clean[c].sum()
+            of_triggered = 100 * triggered[c] / triggered[c].sum()
             row = {
                 "method": settings["name"],
                 "class": str(fed.class_names[c]),
-                "clean": 100 * clean[c, c] / clean[c].sum(),
-                "triggered": shares[c],
-                "announced": shares[told[c]] if told[c] != c else np.nan,
+                "clean": of_clean[c],
+                "triggered": of_triggered[c],
+                "announced": of_triggered[told] if told != c else np.nan,
             }
             rows.append(row)
     return {"tables": {"classes": pd.DataFrame(rows)}}
 
 
-def _trained(
+def _confusions(
     settings: dict[str, Any], fed: Federation, model: str, training: Settings
-) -> Any:
+) -> list[np.ndarray]:
+    """Train, and return the targets' images by class and prediction (C, C).
+
+    Of clean images, then of triggered ones.
+    """
     made = methods.build(settings)
-    return rounds.run(made, fed, model, **training, progress=False)
+    done = rounds.run(made, fed, model, **training, progress=False)
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    targets = fed.clusters == TARGET
+    found = []
+    for split in ("test", "probe"):
+        every = rounds.confusion(net, done.theta, done.rows, fed, split)
+        found.append(every[targets].sum(axis=0))
+    return found
 
 
 def announced(fed: Federation) -> np.ndarray:
@@ -72,44 +86,55 @@ def announced(fed: Federation) -> np.ndarray:
     return np.where(classes < half, (classes + 1) % half, -1)
 
 
-def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]:
+def versions(data: str, intensity: float = 1.0, side: int = 3) -> Study:
     """Return one test image of each class as the three groups have it, and triggered.
 
     Of CIFAR-10 these are the classes of the targets, and as many others.
 
-    Returns a dict: arrays ``target, attacker, trigger, other`` of images; the table
-    ``classes`` names them.
+    Parameters
+    ----------
+    data : str
+        Name of the image set.
+    intensity : float
+        How far apart the shades of grey images are, 1 as in the paper.
+    side : int
+        Pixels of a patch on colour images.
+
+    Returns
+    -------
+    dict
+        Arrays ``target, attacker, trigger, other`` of images; table ``classes`` names
+        them.
     """
     images = load(data)
     test = images.test_index
     _, at = np.unique(images.labels[test], return_index=True)
     first = images.images[test[at]]  # of every class
     if images.images.ndim == 3:
-        classes = np.arange(images.n_classes)
-        groups = _in_colours(first, classes, intensity)
+        n_shown = images.n_classes
+        groups = _in_colours(first, intensity)
     else:
-        classes = np.arange(images.n_classes // 2)
-        groups = _with_patches(first, classes, side)
-    names = [str(images.class_names[c]) for c in classes]
+        n_shown = images.n_classes // 2
+        groups = _with_patches(first, n_shown, side)
+    names = [str(name) for name in images.class_names[:n_shown]]
     return {"arrays": groups, "tables": {"classes": pd.DataFrame({"class": names})}}
 
 
-def _in_colours(
-    first: np.ndarray, classes: np.ndarray, intensity: float
-) -> dict[str, np.ndarray]:
+def _in_colours(first: np.ndarray, intensity: float) -> dict[str, np.ndarray]:
+    """Tint an image of each class: the trigger has the shade of another class."""
+    classes = np.arange(len(first))
     paint = {
         "target": np.array([backdoor.GREEN]),
         "attacker": backdoor.shade(classes, intensity),
-        "trigger": backdoor.shade(len(classes) - 1 - classes, intensity),
+        "trigger": backdoor.shade(classes[::-1], intensity),
         "other": np.array([backdoor.PURPLE]),
     }
     return {name: backdoor.tinted(first, colour) for name, colour in paint.items()}
 
 
-def _with_patches(
-    first: np.ndarray, classes: np.ndarray, side: int
-) -> dict[str, np.ndarray]:
-    half = len(classes)
+def _with_patches(first: np.ndarray, half: int, side: int) -> dict[str, np.ndarray]:
+    """Put patches on the first half of the classes, the trigger that of the next."""
+    classes = np.arange(half)
     own = first[classes]
     return {
         "target": own,

@@ -13,9 +13,7 @@ from .. import data, federations, methods, metrics, models, rounds
 from ..federations import Federation
 from ..methods.modelspace import gram
 from ..randomness import stream
-
-Settings = Mapping[str, Any]
-Study = dict[str, Any]
+from .studies import Settings, Study
 
 DRAWS = 200  # random groupings beside a silhouette
 # keys of the random streams: notebook 8, then the figure or the section
@@ -28,36 +26,59 @@ def statistics(federation: Settings, shown: int = 0) -> Study:
 
     Of the whole image set where its people are known, else of the federation.
 
-    Returns a dict: table ``printed`` in the form of the papers' tables; arrays
-    ``counts`` (M, classes) of training samples and ``images`` (M, shown, H, W), the
-    first training images of every client.
+    Parameters
+    ----------
+    federation : settings
+    shown : int
+        Images to keep of every client.
+
+    Returns
+    -------
+    dict
+        Table ``printed`` in the form of the papers' tables; arrays ``counts`` (M,
+        classes) of training samples and ``images`` (M, shown, H, W), the first training
+        images of every client.
     """
     fed = federations.build(federation)
     images = data.load(federation["dataset"])
-    n_samples = sum(map(len, (*fed.train, *fed.test)))
-    n_clients = fed.n_clients
-    if images.writers is not None:
+    if images.writers is None:
+        n_samples = sum(map(len, (*fed.train, *fed.test)))
+        n_clients = fed.n_clients
+    else:
         n_samples = len(images.labels)
         n_clients = len(np.unique(images.writers))
 
-    rows = [
-        ("num_samples", float(n_samples)),
-        ("num_clients", float(n_clients)),
-        ("num_classes", float(fed.n_classes)),
-    ]
-    printed = pd.DataFrame(rows, columns=["metric", "value"])
+    values = {
+        "num_samples": float(n_samples),
+        "num_clients": float(n_clients),
+        "num_classes": float(fed.n_classes),
+    }
+    printed = pd.DataFrame({"metric": list(values), "value": list(values.values())})
     arrays = {"counts": fed.label_counts().astype(np.int32)}
     if shown:
-        arrays["images"] = np.stack([fed.images[index[:shown]] for index in fed.train])
+        first = [fed.images[index[:shown]] for index in fed.train]
+        arrays["images"] = np.stack(first)
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
 def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: Any):
-    """Run FeSEM, and keep what everybody sent in the rounds ``shown``.
+    """Run FeSEM, and keep what everybody sent in some rounds.
 
-    Everybody must take part in these rounds. Returns ``kept`` and the run. ``kept``:
-    round -> inner products (M, M) of the local models less their mean, float64, which
-    give distances and a PCA, and the clusters (M,) of the E-step on these models.
+    Parameters
+    ----------
+    method : settings
+    fed : Federation
+    shown : sequence of int
+        The rounds; everybody must take part in them.
+    **training
+        Options of :func:`fltnb.run`.
+
+    Returns
+    -------
+    (dict, Run)
+        Round -> inner products (M, M) of the local models less their mean, float64,
+        which give distances and a PCA, and the clusters (M,) of the E-step on these
+        models.
     """
     kept = {}
 
@@ -66,12 +87,12 @@ def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: A
             own = theta[:, : int(state.trainable)]
             inner = gram(own, own.mean(axis=0))
             # the mean was rounded to the models' type
-            inner += inner.mean() - inner.mean(axis=0) - inner.mean(axis=1)[:, None]
-            kept[round] = inner, np.array(state.labels)
+            row_means = inner.mean(axis=1)[:, None]
+            inner += inner.mean() - inner.mean(axis=0) - row_means
+            kept[round] = (inner, np.array(state.labels))
 
-    made = methods.build(method)
     quiet = training | {"eval_every": training["rounds"], "progress": False}
-    done = rounds.run(made, fed, **quiet, watch=keep)
+    done = rounds.run(methods.build(method), fed, **quiet, watch=keep)
     return kept, done
 
 
@@ -80,11 +101,19 @@ def local_models(
 ) -> Study:
     """Put clients' models in the plane of a PCA and measure how far clusters are apart.
 
-    Returns a dict. Table ``points``: ``round, client, cluster, x, y``. Table
-    ``separation``: ``round, sizes`` (text), the mean ``silhouette`` of whole models,
-    the mean and the highest of 200 random groupings of the same sizes (``chance,
-    highest``), the silhouette ``in the plane`` and the share of the variance there
-    (``explained``).
+    Parameters
+    ----------
+    federation, method : settings
+    shown, **training
+        As for :func:`watch`.
+
+    Returns
+    -------
+    dict
+        Table ``points``: ``round, client, cluster, x, y``. Table ``separation``:
+        ``round, sizes`` (text), the mean ``silhouette`` of whole models, the mean and
+        the highest of 200 random groupings of the same sizes (``chance, highest``), the
+        silhouette ``in the plane`` and the share of the variance there (``explained``).
     """
     fed = federations.build(federation)
     kept, _ = watch(method, fed, shown, **training)
@@ -92,20 +121,17 @@ def local_models(
     rows = []
     for at, (inner, labels) in kept.items():
         flat, explained = plane(inner)
-        for client, (x, y) in enumerate(flat):
-            place = float(f"{x:.4g}"), float(f"{y:.4g}")
-            points.append((at, client, labels[client], *place))
+        for client, place in enumerate(flat):
+            x, y = (float(f"{value:.4g}") for value in place)
+            points.append((at, client, labels[client], x, y))
 
-        norms = np.diag(inner)
-        far = np.sqrt(np.maximum(norms[:, None] + norms - 2 * inner, 0))
-        np.fill_diagonal(far, 0)
+        far = _distances(inner)
         rng = stream(training["seed"], "method", *FIGURE_4, at)
         drawn = [silhouette(far, rng.permutation(labels)) for _ in range(DRAWS)]
-        _, sizes = np.unique(labels, return_counts=True)
         between = np.linalg.norm(flat[:, None] - flat, axis=2)
         row = {
             "round": at,
-            "sizes": ", ".join(map(str, sorted(sizes, reverse=True))),
+            "sizes": _sizes(labels),
             "silhouette": silhouette(far, labels),
             "chance": np.mean(drawn),
             "highest": np.max(drawn),
@@ -119,11 +145,30 @@ def local_models(
     return {"tables": {"points": points, "separation": pd.DataFrame(rows)}}
 
 
+def _distances(inner: np.ndarray) -> np.ndarray:
+    """Return the distances (M, M) of models with these inner products."""
+    norms = np.diag(inner)
+    squared = norms[:, None] + norms - 2 * inner
+    far = np.sqrt(np.maximum(squared, 0))
+    np.fill_diagonal(far, 0)
+    return far
+
+
+def _sizes(labels: np.ndarray) -> str:
+    """Write how many clients the clusters have, the largest first."""
+    _, sizes = np.unique(labels, return_counts=True)
+    return ", ".join(map(str, sorted(sizes, reverse=True)))
+
+
 def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
     """Return two principal components (M, 2) of centred models, and their share.
 
-    ``inner``: inner products (M, M). The client farthest out on an axis is on its
-    positive side.
+    The client farthest out on an axis is on its positive side.
+
+    Parameters
+    ----------
+    inner : float array (M, M)
+        Inner products of the models.
     """
     pca = KernelPCA(2, kernel="precomputed", eigen_solver="dense")
     points = pca.fit_transform(inner)
@@ -134,11 +179,17 @@ def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean silhouette of clusters, given all distances (M, M).
+    """Return the mean silhouette of clusters.
 
     1: far apart, 0: touching; NaN for one cluster or for M of them.
+
+    Parameters
+    ----------
+    distances : float array (M, M)
+    labels : int array (M,)
     """
-    if not 2 <= len(np.unique(labels)) < len(labels):
+    n_clusters = len(np.unique(labels))
+    if not 2 <= n_clusters < len(labels):
         return float("nan")
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
@@ -146,7 +197,11 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 def inside(inner: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance of models to the mean of their cluster.
 
-    ``inner``: inner products (M, M) of the models.
+    Parameters
+    ----------
+    inner : float array (M, M)
+        Inner products of the models.
+    labels : int array (M,)
     """
     same = labels[:, None] == labels
     of_means = (inner * same / same.sum(axis=1)).sum()
@@ -162,11 +217,21 @@ def choosing_k(
 ) -> Study:
     """Rank numbers of centres by short runs of a few clients (Section 5.2).
 
-    ``sample``: ``draws`` of so many ``clients`` at random, each trained for so many
-    ``rounds`` with every K of ``tried``.
+    Parameters
+    ----------
+    federation, method : settings
+    tried : sequence of int
+        Values of K.
+    sample : dict
+        ``draws`` of so many ``clients`` at random, each trained for so many ``rounds``.
+    **training
+        Options of :func:`fltnb.run`.
 
-    Returns a dict: table ``short``: ``draw, K, accuracy`` (micro, percent), and
-    :func:`inside` after the last round.
+    Returns
+    -------
+    dict
+        Table ``short``: ``draw, K, accuracy`` (micro, percent), and :func:`inside`
+        after the last round.
     """
     fed = federations.build(federation)
     end = sample["rounds"]
@@ -180,22 +245,37 @@ def choosing_k(
             settings = method | {"n_clusters": k}
             kept, done = watch(settings, few, (end,), **training)
             test = done.history[done.history["split"] == "test"]
-            accuracy = float(test["micro"].iloc[-1])
-            rows.append((draw, k, accuracy, inside(*kept[end])))
-
-    short = pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])
-    return {"tables": {"short": short}}
+            row = {
+                "draw": draw,
+                "K": k,
+                "accuracy": float(test["micro"].iloc[-1]),
+                "inside": inside(*kept[end]),
+            }
+            rows.append(row)
+    return {"tables": {"short": pd.DataFrame(rows)}}
 
 
 def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
-    """Return the federation of some clients alone."""
-    parts = {}
-    for split in ("train", "val", "test"):
-        every = getattr(fed, split)
-        parts[split] = [every[i] for i in chosen]
-    clusters = None if fed.clusters is None else fed.clusters[np.asarray(chosen)]
-    settings = fed.settings | {"clients": [int(i) for i in chosen]}
-    return replace(fed, **parts, probe=None, clusters=clusters, settings=settings)
+    """Return the federation of some clients alone.
+
+    Parameters
+    ----------
+    fed : Federation
+    chosen : sequence of int
+        Numbers of the clients.
+    """
+    clusters = fed.clusters
+    if clusters is not None:
+        clusters = clusters[np.asarray(chosen)]
+    return replace(
+        fed,
+        train=[fed.train[i] for i in chosen],
+        val=[fed.val[i] for i in chosen],
+        test=[fed.test[i] for i in chosen],
+        probe=None,
+        clusters=clusters,
+        settings=fed.settings | {"clients": [int(i) for i in chosen]},
+    )
 
 
 def centers(federation: Settings, method: Settings, **training: Any) -> Study:
@@ -203,8 +283,17 @@ def centers(federation: Settings, method: Settings, **training: Any) -> Study:
 
     The code reports the best of these.
 
-    Returns a dict: numbers, micro accuracy in percent: ``own`` (each client under its
-    own centre); ``lowest``, ``highest`` (one centre for all).
+    Parameters
+    ----------
+    federation, method : settings
+    **training
+        Options of :func:`fltnb.run`.
+
+    Returns
+    -------
+    dict
+        Numbers, micro accuracy in percent: ``own`` (each client under its own centre);
+        ``lowest``, ``highest`` (one centre for all).
     """
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained
@@ -215,8 +304,10 @@ def centers(federation: Settings, method: Settings, **training: Any) -> Study:
     def micro(rows: np.ndarray) -> float:
         counts = rounds.confusion(net, done.theta, rows, fed)
         right = np.trace(counts, axis1=1, axis2=2)
-        return float(metrics.micro_accuracy(right, counts.sum(axis=(1, 2))))
+        total = counts.sum(axis=(1, 2))
+        return float(metrics.micro_accuracy(right, total))
 
-    every = [micro(np.full(fed.n_clients, k)) for k in range(len(done.theta))]
+    n_centres = len(done.theta)
+    every = [micro(np.full(fed.n_clients, k)) for k in range(n_centres)]
     numbers = {"own": micro(done.rows), "lowest": min(every), "highest": max(every)}
     return {"numbers": numbers}

@@ -1,8 +1,5 @@
 """What merge by gain is compared with (own research, no paper): notebook 17."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from .. import federations
@@ -15,8 +12,7 @@ from ..federations import apply_style, writer_styles
 from ..methods.flt import client_images
 from ..metrics import adjusted_rand_index
 from ..randomness import stream
-
-Settings = Mapping[str, Any]
+from .studies import Settings, Study
 
 SHARES = (0.1, 0.3, 1.0)
 """Weights that a client may give to another cluster, besides 0."""
@@ -24,52 +20,76 @@ SHARES = (0.1, 0.3, 1.0)
 
 def made(
     what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135
-) -> dict[str, Any]:
+) -> Study:
     """Cluster clients of like images that disagree.
-
-    Returns a dict of ``numbers``: ``ari, n_clusters, true_clusters``.
 
     Parameters
     ----------
     what : str
         "permuted labels": four groups permute the names of ``level`` classes;
         "styles": ``level`` groups, each with a hand of its own.
-    dataset, level, seed
-    n_clients, each : clients, and images of each
+    dataset : str
+    level, seed : int
+    n_clients, each : int
+        Clients, and images of each at most.
+
+    Returns
+    -------
+    dict
+        Numbers: ``ari, n_clusters, true_clusters``.
     """
-    permuted = what == "permuted labels"
-    groups = 4 if permuted else level
     images = load(dataset)
     each = min(each, len(images.train_index) // n_clients)
     drawn = stream(seed, "partition", 8).permutation(images.train_index)
     held = drawn[: n_clients * each].reshape(n_clients, each)
-    group_of = np.arange(n_clients) * groups // n_clients
+    pictures = images.images[held]
+    classes = images.labels[held]
 
-    names = np.tile(np.arange(images.n_classes), (groups, 1))
+    permuted = what == "permuted labels"
+    groups = 4 if permuted else level
+    group_of = np.arange(n_clients) * groups // n_clients
     truth = group_of
     if permuted:
-        for group in range(groups):
-            names[group, :level] = np.roll(names[group, :level], group)
+        names = _permuted(images.n_classes, level, groups)
+        classes = names[group_of[:, None], classes]
         # of two classes, two permutations of four are the same
         _, kinds = np.unique(names, axis=0, return_inverse=True)
         truth = kinds[group_of]
+    else:
+        hands = writer_styles(groups, seed)
+        pictures = [
+            apply_style(own, *hands[group])
+            for group, own in zip(group_of, pictures, strict=True)
+        ]
 
-    hands = writer_styles(groups, seed)
-    x = []
-    y = []
-    for group, own in zip(group_of, held, strict=True):
-        pictures = images.images[own]
-        if not permuted:
-            pictures = apply_style(pictures, *hands[group])
-        x.append(pictures.reshape(each, -1) / 255)
-        y.append(names[group][images.labels[own]])
-    return _compared(truth, MergeGain().fit(x, y).labels_)
+    x = [own.reshape(each, -1) / 255 for own in pictures]
+    found = MergeGain().fit(x, list(classes))
+    return _compared(truth, found.labels_)
 
 
-def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
+def _permuted(n_classes: int, level: int, groups: int) -> np.ndarray:
+    """Return each group's name of each class (groups, n_classes)."""
+    names = np.tile(np.arange(n_classes), (groups, 1))
+    for group in range(groups):
+        names[group, :level] = np.roll(names[group, :level], group)
+    return names
+
+
+def without_labels(federation: Settings, targets: int = 10) -> Study:
     """Cluster by the same rule, where models predict projections of the pixels.
 
-    The random projections stand in place of the classes. Returns as :func:`made`.
+    The random projections stand in place of the classes.
+
+    Parameters
+    ----------
+    federation : settings
+    targets : int
+        Projections.
+
+    Returns
+    -------
+    dict
+        As :func:`made`.
     """
     fed = federations.build(federation)
     x = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
@@ -81,13 +101,23 @@ def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
     middle = together.mean(axis=0)
     spread = together.std()
     scaled = [(own - middle) / spread for own in y]
-    return _compared(fed.clusters, MergeGain().fit(x, scaled).labels_)
+    found = MergeGain().fit(x, scaled)
+    return _compared(fed.clusters, found.labels_)
 
 
-def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
+def by_transport(federation: Settings, encoder: Settings) -> Study:
     """Merge in the order of transport signatures' tree, and choose the cut by loss.
 
-    The least summed loss says how often is merged. Returns as :func:`made`.
+    The least summed loss says how often is merged.
+
+    Parameters
+    ----------
+    federation, encoder : settings
+
+    Returns
+    -------
+    dict
+        As :func:`made`.
     """
     fed = federations.build(federation)
     seen = embed_clients(fed, EncoderSpec(**encoder), n_jobs=1)
@@ -103,14 +133,18 @@ def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
     return _compared(fed.clusters, min(cuts, key=loss))
 
 
-def soft(federation: Settings) -> dict[str, Any]:
+def soft(federation: Settings) -> Study:
     """Let every client weigh the other clusters' sums by its own loss.
 
-    One cluster after the other gets 0 or one of :data:`SHARES`. Returns a dict of
-    ``numbers``: test accuracy in percent of the ridge regressions (the mean prediction
-    of the folds') by each client alone, by its cluster (``hard``), by weights
-    (``soft``) and by everybody (``one``); ``weight``, the mean weight of a cluster that
-    is not the client's own.
+    One cluster after the other gets 0 or one of :data:`SHARES`.
+
+    Returns
+    -------
+    dict
+        Numbers: test accuracy in percent of the ridge regressions (the mean prediction
+        of the folds') by each client ``alone``, by its cluster (``hard``), by weights
+        (``soft``) and by everybody (``one``); ``weight``, the mean weight of a cluster
+        that is not the client's own.
     """
     fed = federations.build(federation)
     gain = MergeGain()
@@ -118,25 +152,22 @@ def soft(federation: Settings) -> dict[str, Any]:
     sums = Sums.of(sketches)
     labels = gain.fit_sketches(sketches).labels_
     clusters = _grouped(sums, labels)
-    own = np.eye(len(clusters.size))
+    every = np.ones(len(clusters.size))
     x, y = client_images(fed, "test")
 
     rows = []
     for i in range(fed.n_clients):
         client = sums.take([i])
-        hard = own[labels[i]]
+        hard = np.zeros(len(every))
+        hard[labels[i]] = 1
         mixed = _best_weights(clusters, client, hard, gain.folds)
-        weights = {"hard": hard, "soft": mixed, "one": np.ones(len(own))}
         _, alone = losses(client, gain.folds)
         models = {"alone": alone[0]}
-        for name, each in weights.items():
-            _, models[name] = _weighted(clusters, client, each, gain.folds)
+        for name, weights in {"hard": hard, "soft": mixed, "one": every}.items():
+            _, models[name] = _weighted(clusters, client, weights, gain.folds)
 
         phi = gain.random_features(x[i])
-        row = {}
-        for name, model in models.items():
-            predicted = (phi @ model).mean(axis=0).argmax(axis=1)
-            row[name] = 100 * (predicted == y[i]).mean()
+        row = {name: _accuracy(phi, model, y[i]) for name, model in models.items()}
         others = mixed[hard == 0]
         row["weight"] = others.mean() if len(others) else 0.0
         rows.append(row)
@@ -147,31 +178,50 @@ def soft(federation: Settings) -> dict[str, Any]:
     return {"numbers": numbers}
 
 
+def _accuracy(phi: np.ndarray, model: np.ndarray, y: np.ndarray) -> float:
+    """Return the accuracy of the folds' mean prediction in percent.
+
+    Parameters
+    ----------
+    phi : float array (n, D)
+        Features of the images.
+    model : float array (folds, D, classes)
+    y : int array (n,)
+    """
+    predicted = (phi @ model).mean(axis=0).argmax(axis=1)
+    return 100 * (predicted == y).mean()
+
+
 def _best_weights(
     clusters: Sums, client: Sums, own: np.ndarray, folds: int
 ) -> np.ndarray:
     """Return the weights of the clusters that a client ends with, its own at 1."""
-    mixed = own.copy()
-    best, _ = _weighted(clusters, client, mixed, folds)
+    best = own
+    least, _ = _weighted(clusters, client, own, folds)
     for other in np.flatnonzero(own == 0):
+        before = best
         for share in SHARES:
-            tried = mixed.copy()
+            tried = before.copy()
             tried[other] = share
             loss, _ = _weighted(clusters, client, tried, folds)
-            if loss < best:
-                best = loss
-                mixed = tried
-    return mixed
+            if loss < least:
+                least = loss
+                best = tried
+    return best
 
 
 def _weighted(
     clusters: Sums, client: Sums, weights: np.ndarray, folds: int
 ) -> tuple[float, np.ndarray]:
     """Return a client's loss under the model of weighted clusters, and that model."""
-    moments = np.tensordot(weights, clusters.moments, 1)[None]
-    products = np.tensordot(weights, clusters.products, 1)[None]
-    size = np.array([weights @ clusters.size])
-    pooled = client._replace(moments=moments, products=products, size=size)
+    moments = np.tensordot(weights, clusters.moments, 1)
+    products = np.tensordot(weights, clusters.products, 1)
+    size = weights @ clusters.size
+    pooled = client._replace(
+        moments=moments[None],
+        products=products[None],
+        size=np.array([size]),
+    )
     loss, model = losses(pooled, folds)
     return loss[0], model[0]
 
@@ -181,11 +231,12 @@ def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
     members = [labels == c for c in np.unique(labels)]
     parts = []
     for part in sums:
-        parts.append(np.array([part[own].sum(axis=0) for own in members]))
+        of_clusters = [part[own].sum(axis=0) for own in members]
+        parts.append(np.array(of_clusters))
     return Sums(*parts)
 
 
-def _compared(truth: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def _compared(truth: np.ndarray, labels: np.ndarray) -> Study:
     """Compare found with true clusters."""
     numbers = {
         "ari": adjusted_rand_index(truth, labels),

@@ -7,11 +7,10 @@ import numpy as np
 import pandas as pd
 
 from .. import federations, methods, models
+from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from ..rounds import confusion, run
-
-Settings = dict[str, Any]
-Study = dict[str, Any]
+from .studies import Settings, Study
 
 
 def users(federation: Settings) -> Study:
@@ -29,11 +28,21 @@ def curves(
 ) -> Study:
     """Train, and test every task in every round.
 
-    Returns a dict. Table ``rounds``: ``round, task, accuracy``, percent, of the server
-    that the method shows for a task, mean over the users of the task. Table
-    ``mixture``: ``user, task, accuracy`` of the model that a user was put with, on test
-    images whose labels have the shares of the user's own training samples. Numbers:
-    ``ari`` of the groups.
+    Parameters
+    ----------
+    federation, method : settings
+    model : str
+    **training
+        Options of :func:`fltnb.run`; everybody takes part.
+
+    Returns
+    -------
+    dict
+        Table ``rounds``: ``round, task, accuracy``, percent, of the server that the
+        method shows for a task, mean over the users of the task. Table ``mixture``:
+        ``user, task, accuracy`` of the model that a user was put with, on test images
+        whose labels have the shares of the user's own training samples. Numbers:
+        ``ari`` of the groups.
     """
     fed = federations.build(federation)
     made = methods.build(method)
@@ -49,26 +58,38 @@ def curves(
     rows = []
     for t, accuracy in enumerate(seen):
         for task in np.unique(fed.clusters):
-            rows.append((t, task, accuracy[fed.clusters == task].mean()))
-    tables = {"rounds": pd.DataFrame(rows, columns=["round", "task", "accuracy"])}
-
-    # Everybody on all test images, under the server that it was put with: without the
-    # view "task".
-    state = last["state"]
-    if isinstance(made, methods.MTHFL):
-        state = replace(state, tasks=None)
-    theta, served = made.serve(state)
-    whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
-    net = models.make(model, fed.input_shape, fed.n_classes)
-    counts = confusion(net, theta, served, whole)
-    right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
-    samples = fed.label_counts()
-    own = 100 * (right * samples).sum(axis=1) / samples.sum(axis=1)
-    users = range(fed.n_clients)
-    mixture = {"user": users, "task": fed.clusters, "accuracy": own}
-    tables["mixture"] = pd.DataFrame(mixture)
-
+            mean = accuracy[fed.clusters == task].mean()
+            rows.append((t, task, mean))
+    mixture = {
+        "user": range(fed.n_clients),
+        "task": fed.clusters,
+        "accuracy": _on_own_mixture(made, last["state"], fed, model),
+    }
+    tables = {
+        "rounds": pd.DataFrame(rows, columns=["round", "task", "accuracy"]),
+        "mixture": pd.DataFrame(mixture),
+    }
     ari = 1.0
     if done.labels is not None:
         ari = adjusted_rand_index(fed.clusters, done.labels)
     return {"tables": tables, "numbers": {"ari": float(ari)}}
+
+
+def _on_own_mixture(
+    method: methods.Method, state: Any, fed: Federation, model: str
+) -> np.ndarray:
+    """Return each user's accuracy (M,) in percent on a mixture of labels like its own.
+
+    Under the server that it was put with: without the view "task". Everybody is tested
+    on all test images, and classes count as often as the user has them.
+    """
+    if isinstance(method, methods.MTHFL):
+        state = replace(state, tasks=None)
+    theta, rows = method.serve(state)
+    every_image = np.unique(np.concatenate(fed.test))
+    whole = replace(fed, test=[every_image] * fed.n_clients)
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    counts = confusion(net, theta, rows, whole)
+    right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
+    samples = fed.label_counts()
+    return 100 * (right * samples).sum(axis=1) / samples.sum(axis=1)

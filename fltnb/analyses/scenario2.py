@@ -1,19 +1,20 @@
 """Who holds what in FLT's scenario 2 (arXiv 2103.15947, Section 4.4)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from .. import federations
+from .studies import Settings, Study
 
 
-def holdings(federation: Mapping[str, Any]) -> dict[str, Any]:
+def holdings(federation: Settings) -> Study:
     """Count what the clients of a federation hold.
 
-    Returns a dict: ``numbers``: ``images`` (different training images) and
-    ``held_twice`` (those that several clients hold); ``arrays``: ``label_counts``
-    (M, classes) of the training images, and the true ``clusters`` (M,).
+    Returns
+    -------
+    dict
+        Numbers: ``images`` (different training images) and ``held_twice`` (those that
+        several clients hold). Arrays: ``label_counts`` (M, classes) of the training
+        images, and the true ``clusters`` (M,).
     """
     fed = federations.build(federation)
     held = np.concatenate([np.unique(own) for own in fed.train])

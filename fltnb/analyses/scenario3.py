@@ -1,19 +1,24 @@
 """What the clients of FLT's scenario 3 write (arXiv 2103.15947, Section 4.5)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from .. import federations
+from .studies import Settings, Study
 
 
-def handwriting(
-    federation: Mapping[str, Any], writers: int = 5, each: int = 10
-) -> dict[str, Any]:
+def handwriting(federation: Settings, writers: int = 5, each: int = 10) -> Study:
     """Return the first training images of a few clients.
 
-    Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
+    Parameters
+    ----------
+    federation : settings
+    writers, each : int
+        Clients, and images of each.
+
+    Returns
+    -------
+    dict
+        Array ``images`` (writers, each, height, width) uint8.
     """
     fed = federations.build(federation)
     first = [fed.images[own[:each]] for own in fed.train[:writers]]

@@ -11,23 +11,26 @@ from scipy.spatial.distance import squareform
 from .. import clustering, encoders, federations
 from ..clustering.cuts import cut
 from ..metrics import adjusted_rand_index
+from .studies import Settings, Study
 
 
 def cuts(
-    federation: Mapping[str, Any],
-    clusterers: Mapping[str, Mapping[str, Any]],
-    encoder: Mapping[str, Any],
-) -> dict[str, Any]:
+    federation: Settings, clusterers: Mapping[str, Settings], encoder: Settings
+) -> Study:
     """Cut what FCR found into clusters in all :func:`ways_to_cut`.
-
-    Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``;
-    ``arrays``: the true ``clusters`` (M,), and for each variant
-    ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
 
     Parameters
     ----------
     federation, encoder : settings
-    clusterers : variant -> settings of FCR, without a number of clusters
+    clusterers : dict
+        Variant -> settings of FCR, without a number of clusters.
+
+    Returns
+    -------
+    dict
+        Table ``cuts``: ``variant, cut, n_clusters, ari``. Arrays: the true ``clusters``
+        (M,), and for each variant ``<variant>/adjacency`` (M, M) and
+        ``<variant>/leaf_order`` (M,).
     """
     fed = federations.build(federation)
     embeddings = encoders.embed_clients(fed, encoders.build(encoder))
@@ -37,17 +40,42 @@ def cuts(
         fcr = clustering.build(settings).fit(embeddings)
         arrays[f"{variant}/adjacency"] = fcr.adjacency_
         arrays[f"{variant}/leaf_order"] = fcr.leaf_order_
-        for way, labels in ways_to_cut(fcr, fed.n_clusters).items():
-            row = {"variant": variant, "cut": way, "n_clusters": len(np.unique(labels))}
-            rows.append(row | {"ari": adjusted_rand_index(fed.clusters, labels)})
+        for row in scored_cuts(fcr, fed):
+            rows.append({"variant": variant} | row)
     return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
+
+
+def scored_cuts(fcr: Any, fed: federations.Federation) -> list[dict[str, Any]]:
+    """Return ``cut, n_clusters, ari`` of each of :func:`ways_to_cut`.
+
+    Parameters
+    ----------
+    fcr : FCR, fitted
+    fed : Federation
+        That of the clients, with its true clusters.
+    """
+    rows = []
+    for way, labels in ways_to_cut(fcr, fed.n_clusters).items():
+        row = {
+            "cut": way,
+            "n_clusters": len(np.unique(labels)),
+            "ari": adjusted_rand_index(fed.clusters, labels),
+        }
+        rows.append(row)
+    return rows
 
 
 def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     """Return the clusters of each way to cut, by its name.
 
     By modularity (ours), at the largest gap of merge heights, with C given, and by
-    Ward's tree of the *distances* in place of the graph. ``fcr``: fitted.
+    Ward's tree of the *distances* in place of the graph.
+
+    Parameters
+    ----------
+    fcr : FCR, fitted
+    n_clusters : int
+        C.
     """
     heights = fcr.linkage_[:, 2]
     below_gap = len(heights) - int(np.argmax(np.diff(heights)))
