@@ -3,6 +3,7 @@
 import json
 import time
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from .methods import Method
 from .paths import remove_left_over, write_atomically
 from .record import Progress
 
+ZIP = b"PK\x03\x04"  # how an archive of NumPy begins
 SECONDS = 20.0
 """At least so long between two checkpoints."""
 
@@ -21,7 +23,7 @@ class Checkpoint:
     """The file of one run; without a path, nothing is kept."""
 
     def __init__(self, path: str | Path | None, settings: dict[str, Any]):
-        self.path = path
+        self.path = _checked(path)
         self.settings = settings
         self.written = time.monotonic()
         self.pause = SECONDS
@@ -61,32 +63,78 @@ def save(path: str | Path, settings: dict[str, Any], done: Progress) -> None:
 def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress | None:
     """Return the saved run, or None if there is none or it is damaged.
 
-    That of other settings raises :class:`fltnb.FltnbError`.
+    :class:`fltnb.FltnbError`: the file belongs to a run of other settings, is none of
+    ours, or the disk does not give it; it is left as it is.
     """
     path = Path(path)
     remove_left_over(path)
     if not path.exists():
         return None
     try:
+        _check_own(path)
         meta = _read(path)
         meta["state"] = method.state_type(**meta["state"])
         found = meta.pop("settings")
         done = Progress(**meta)
+    except (FltnbError, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno is not None:  # of the disk: the file may be sound
+            raise FltnbError(
+                f"Checkpoint {path} cannot be read ({error.strerror}): mend that, or "
+                "name another file."
+            ) from error
+        return _set_aside(path, error)
     # a damaged zip raises many types; whatever it is, the remedy is the same
     except Exception as error:
-        aside = path.replace(f"{path}.damaged").name  # it may be any file
-        warnings.warn(
-            f"Checkpoint {path} is damaged ({error}), and now {aside}: "
-            "this run starts from round 1.",
-            stacklevel=2,
-        )
-        return None
+        return _set_aside(path, error)
     if found != json.loads(json.dumps(settings, default=repr)):
         raise FltnbError(
             f"Checkpoint {path} belongs to a run with other settings: "
             "delete it or name another file."
         )
     return done
+
+
+def _checked(path: Any) -> Path | None:
+    """Return the file that a run is kept in, None for none, or refuse it."""
+    if path is None or path is False or path == "":
+        return None
+    if not isinstance(path, (str, Path)):
+        raise FltnbError(
+            f'checkpoint must be the path of a file, such as "run.npz", not {path!r}.'
+        )
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise FltnbError(
+            f'{path} is a folder: name a file for the checkpoint, such as "run.npz".'
+        )
+    return path
+
+
+def _check_own(path: Path) -> None:
+    """Refuse a file that cannot be a checkpoint of ours, sound or damaged."""
+    with path.open("rb") as file:
+        start = file.read(len(ZIP))
+    foreign = not ZIP.startswith(start)
+    if not foreign and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            foreign = "meta.npy" not in archive.namelist()
+    if foreign:
+        raise FltnbError(
+            f"{path} is no checkpoint of a run: name another file, this one is left as "
+            "it is."
+        )
+
+
+def _set_aside(path: Path, error: Exception) -> None:
+    """Rename a damaged checkpoint, with a warning."""
+    aside = path.replace(f"{path}.damaged").name
+    warnings.warn(
+        f"Checkpoint {path} is damaged ({error}), and now {aside}: "
+        "this run starts from round 1.",
+        stacklevel=4,
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ nothing computed is lost.
 
 import os
 import pickle
+import warnings
 import zipfile
 
 import numpy as np
@@ -199,6 +200,38 @@ def test_a_damaged_checkpoint_is_named_and_the_run_begins_again(
     with pytest.warns(UserWarning, match="c.npz is damaged"):
         again = run(fed, rounds=3, checkpoint=file)
     assert np.array_equal(first.theta, again.theta)
+
+
+def test_what_is_no_checkpoint_is_left_as_it_is(fed, tmp_path, monkeypatch):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "notes.csv").write_text("a,b\n")
+    np.savez(tmp_path / "mine.npz", x=np.eye(2))
+    before = sorted(tmp_path.rglob("*"))
+    for place, says in (
+        ("results", "results is a folder: name a file"),
+        ("notes.csv", "notes.csv is no checkpoint of a run"),
+        ("mine.npz", "mine.npz is no checkpoint of a run"),
+    ):
+        refused(says, run, fed, checkpoint=tmp_path / place)
+    refused("checkpoint must be the path of a file", run, fed, checkpoint=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    # an error of the disk says nothing about the file
+    file = tmp_path / "c.npz"
+    monkeypatch.setattr(checkpoint, "SECONDS", -1)
+    run(fed, rounds=2, checkpoint=file)
+    content = file.read_bytes()
+
+    def broken(path):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(checkpoint, "_read", broken)
+    refused("c.npz cannot be read .Input/output error", run, fed, checkpoint=file)
+    assert file.read_bytes() == content
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(fed, rounds=2, checkpoint="~/c.npz")
 
 
 @pytest.mark.parametrize(
