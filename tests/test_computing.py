@@ -327,6 +327,26 @@ def test_ledgers_of_two_machines_add_up(tmp_path):
     )["labels"].tolist() == [0, 1]
 
 
+def test_a_ledger_that_is_being_written_is_read_again(tmp_path, monkeypatch):
+    """Its files are written one after the other; for a moment they do not fit."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    Ledger("01_nb", old).merge([finished("a" * 20)])
+    Ledger("01_nb", new).merge([finished("a" * 20), finished("b" * 20, 60.0)])
+    seen = tmp_path / "seen"
+    shutil.copytree(new, seen)
+    shutil.copy(old / "01_nb.json", seen)  # the CSV of later than the JSON
+
+    def written_meanwhile(seconds):
+        shutil.copy(new / "01_nb.json", seen)
+
+    monkeypatch.setattr("fltnb.experiments.ledger.PAUSE", 0.0)
+    refused("01_nb.json is damaged", list, merge_folder(seen))
+    stamps = iter([[1], [2], [3], [3]])
+    monkeypatch.setattr("fltnb.experiments.ledger._stamps", lambda _: next(stamps))
+    monkeypatch.setattr("fltnb.experiments.ledger.time.sleep", written_meanwhile)
+    assert list(merge_folder(seen)) == ["01_nb: 2 new results, 2 in all."]
+
+
 VALUES = st.one_of(
     st.booleans(),
     st.integers(-(10**9), 10**9),

@@ -12,6 +12,7 @@ import csv
 import fcntl
 import functools
 import json
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,9 @@ from .pack import compact, pack, unpack
 
 # Numbers of one key that differ by more (relative) came from two computations.
 _SAME = 1e-9
+# How often, and after how many seconds again, a ledger that somebody writes is read.
+READINGS = 20
+PAUSE = 0.5
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,16 @@ class Ledger:
             if keys is None or done.key in keys:
                 yield done
 
+    def read_all(self) -> list[Finished]:
+        """Return the jobs of :meth:`finished`, everything read now."""
+        found = list(self.finished())
+        for done in found:
+            self.record(done.name)
+            self.arrays(done.name)
+        if found:
+            self._tables.keys()
+        return found
+
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
         """Curves and clients of all jobs; the column ``record`` says whose."""
@@ -293,13 +307,44 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
         )
 
     for file in files:
-        other = Ledger(file.stem, folder)
-        found = list(other.finished())
+        found = _finished_elsewhere(file.stem, folder)
         here = Ledger(file.stem)
         before = len(here.lines)
         all_of_them = len(here.merge(found).lines)
         new = all_of_them - before
         yield f"{file.stem}: {new} new results, {all_of_them} in all."
+
+
+def _finished_elsewhere(notebook: str, folder: Path) -> list[Finished]:
+    """Return all jobs of a ledger that another process may be writing.
+
+    Its three files must be of one moment. FltnbError: they change all the time, or one
+    of them is damaged.
+    """
+    for _ in range(READINGS):
+        other = Ledger(notebook, folder)
+        before = _stamps(other)
+        try:
+            found = other.read_all()
+        except (FltnbError, KeyError, IndexError) as error:
+            if _stamps(other) == before:
+                if isinstance(error, FltnbError):
+                    raise
+                raise _damaged(other.path("json"), error) from error
+        else:
+            if _stamps(other) == before:
+                return found
+        time.sleep(PAUSE)
+    raise FltnbError(
+        f"{other.path('csv')} is being written all the time: merge again when the "
+        "other process is done."
+    )
+
+
+def _stamps(ledger: Ledger) -> list[int]:
+    """Return when each of the three files was written, 0 where there is none."""
+    files = [ledger.path(ending) for ending in ("csv", "json", "npz")]
+    return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
 
 
 class _Held(Finished):
