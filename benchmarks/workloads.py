@@ -76,7 +76,7 @@ def _federation(
     )
 
 
-def _random(
+def random_workload(
     name: str,
     model: str,
     shape: tuple[int, ...],
@@ -97,7 +97,7 @@ def _random(
 def _mlp() -> Workload:
     # A benchmark downloads nothing.
     if not any((folder / "mnist.npz").exists() for folder in paths.data()):
-        return _random("W1", "mlp_plain", (28, 28), 10, 600, 100, repetitions=7)
+        return random_workload("W1", "mlp_plain", (28, 28), 10, 600, 100, repetitions=7)
     mnist = fl.load("mnist")
     pixels = mnist.images[mnist.train_index]
     labels = mnist.labels[mnist.train_index]
@@ -108,11 +108,11 @@ def _mlp() -> Workload:
 
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "W1": _mlp,
-    "W2": partial(_random, "W2", "leaf_cnn", (28, 28), 62, 50),
-    "W3": partial(_random, "W3", "leaf_cnn", (32, 32, 3), 10, 50),
-    "W4": partial(_random, "W4", "lenet", (32, 32, 3), 10, 500),
+    "W2": partial(random_workload, "W2", "leaf_cnn", (28, 28), 62, 50),
+    "W3": partial(random_workload, "W3", "leaf_cnn", (32, 32, 3), 10, 50),
+    "W4": partial(random_workload, "W4", "lenet", (32, 32, 3), 10, 500),
     "W5": partial(
-        _random, "W5", "emdcfl_cnn", (28, 28), 10, 600, batch=64, repetitions=2
+        random_workload, "W5", "emdcfl_cnn", (28, 28), 10, 600, batch=64, repetitions=2
     ),
 }
 
@@ -121,7 +121,7 @@ def growing(per_round: int) -> Workload:
     """Return W1's network on 480 clients of 100 samples, ``per_round`` in a round."""
     shape = (28, 28)
     options = {"per_round": per_round, "repetitions": 5}
-    return _random("growth", "mlp_plain", shape, 10, 100, 480, **options)
+    return random_workload("growth", "mlp_plain", shape, 10, 100, 480, **options)
 
 
 class ModuleLoop:

@@ -5,7 +5,8 @@ Nothing here is shared with the fast steps except the draws of orders and masks:
 after client, and the pool's workers train own networks so.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from ..randomness import integer
 from .contract import TrainSpec, keep_masks, order
 from .losses import losses
 from .samples import Samples, tensor
+
+TOGETHER = 2**20  # numbers of the samples that are read together
 
 
 class ModuleTrainer:
@@ -77,8 +80,9 @@ class ModuleTrainer:
 
     def _applied(self, layer: Callable, x: torch.Tensor, reduced: bool) -> torch.Tensor:
         """Apply a layer, in bfloat16 where it is ``reduced`` and the precision so."""
-        reduced = reduced and self.spec.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=reduced):
+        if not reduced or self.spec.precision != "bfloat16":
+            return layer(x)
+        with torch.autocast(self.device.type, torch.bfloat16):
             return layer(x).to(self.dtype)
 
     def batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,44 +124,67 @@ class ModuleTrainer:
         spec = self.spec
         start = [value.detach().clone() for value in self.parameters]
         sgd = torch.optim.SGD(
-            self.parameters, spec.lr, spec.momentum, weight_decay=spec.weight_decay
+            self.parameters,
+            spec.lr,
+            spec.momentum,
+            weight_decay=spec.weight_decay,
+            foreach=True,
         )
 
         self.module.train()
-        mine = self.samples.splits["train"][client]
-        n = len(mine)
+        n = len(self.samples.splits["train"][client])
         for epoch in range(spec.local_epochs):
             total = 0.0
-            sequence = order(spec, round, client, epoch, n)
             masks = keep_masks(spec, self.model, round, client, epoch, n)
-            for begin in range(0, n, spec.batch_size):
-                batch = slice(begin, begin + spec.batch_size)
+            begin = 0
+            for x, y, factors in self._batches(client, round, epoch, weights):
+                batch = slice(begin, begin + len(x))
+                begin = batch.stop
                 for dropout, mask in zip(self.dropouts, masks, strict=True):
                     dropout.keep = torch.from_numpy(mask[batch]).to(self.device)
-                positions = sequence[batch]
-                found = self._losses(mine[positions], positions, weights)
+                found = self._losses(x, y, factors)
                 now = found.detach().cpu().double()
-                total += float(now.sum() if now.ndim else now * len(positions))
+                total += float(now.sum() if now.ndim else now * len(x))
 
                 sgd.zero_grad()
                 self._objective(found, start).backward()
                 sgd.step()
         return total / n
 
+    def _batches(
+        self, client: int, round: int, epoch: int, weights: np.ndarray | None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+        """Give inputs, targets and weights of an epoch's batches.
+
+        Several are read at a time.
+        """
+        mine = self.samples.splits["train"][client]
+        size = self.spec.batch_size
+        sequence = order(self.spec, round, client, epoch, len(mine))
+        numbers = math.prod(self.samples.images.shape[1:])
+        together = size * max(1, TOGETHER // (size * numbers))
+        for begin in range(0, len(mine), together):
+            part = sequence[begin : begin + together]
+            x, y = self.batch(mine[part])
+            factors = [None] * -(-len(part) // size)
+            if weights is not None:
+                own = torch.from_numpy(weights[part]).to(self.device)
+                factors = own.split(size)
+            yield from zip(x.split(size), y.split(size), factors, strict=True)
+
     def _losses(
-        self, index: np.ndarray, positions: np.ndarray, weights: np.ndarray | None
+        self, x: torch.Tensor, y: torch.Tensor, factors: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the (weighted) losses of some training samples, or their mean."""
-        x, y = self.batch(index)
+        """Return the (weighted) losses of a batch, or their mean."""
         found = losses(self.spec.loss, self.forward(x), y)
-        if weights is None:
+        if factors is None:
             return found
         if not found.ndim:
             raise FltnbError(
                 "A loss that returns a mean cannot weigh samples: let it return the "
                 "loss of each sample."
             )
-        return found * torch.from_numpy(weights[positions]).to(self.device)
+        return found * factors
 
     def _objective(self, found: torch.Tensor, start) -> torch.Tensor:
         """Return the mean loss of a batch, with FedProx's term if there is one."""
