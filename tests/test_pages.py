@@ -189,9 +189,9 @@ def test_verdicts_are_a_table_with_the_printed_number_beside_ours():
     assert cells(table)[1:] == [
         ["claim", "CIFAR-10", "text", "code", "tested\xa0on", "outcome"],
         [
-            "FedAvg\xa0is\xa040\xa0points\xa0or\xa0more\xa0behind\xa0FLT",
+            "FedAvg is 40 points or more behind FLT",
             *("+53.8", "+18.0\xa0✘", "+51.6\xa0✔"),
-            *("printed\xa0setting,\xa03\xa0seeds", "partly\xa0◐"),
+            *("printed setting, 3 seeds", "partly\xa0◐"),
         ],
     ]
     narrow = cells(page.verdict_table(tested, columns=2))

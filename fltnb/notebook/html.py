@@ -18,7 +18,9 @@ CAPTION = "font-size:11px;color:#666;margin:0 0 12px 0;max-width:900px"
 ROW = "text-align:right"
 """Looks of a table, of what stands below it, and of a row."""
 UNBROKEN = 40
-"""Cells of at most so many characters stay on one line."""
+"""Cells of at most so many characters stay on one line, if nothing else is said."""
+LONG = 40
+"""Cells of more characters are wide enough to read."""
 
 
 def html(
@@ -26,6 +28,7 @@ def html(
     tints: pd.DataFrame | None = None,
     caption: str = "",
     digits: int = 1,
+    unbroken: int = UNBROKEN,
 ) -> display.HTML:
     """Lay out a table.
 
@@ -41,6 +44,8 @@ def html(
         What stands below; may hold HTML.
     digits : int
         Decimals of floats.
+    unbroken : int
+        Cells of at most so many characters stay on one line.
     """
     index = pd.DataFrame()
     if not isinstance(table.index, pd.RangeIndex):
@@ -58,7 +63,8 @@ def html(
         cells = [_cell("th", str(name), "left") for name in _new_names(index, row)]
         for at, texts in enumerate(columns):
             tint = "" if tints is None else tints.iloc[row, at]
-            cells.append(_cell("td", texts[row], sides[at], tint))
+            cell = _cell("td", texts[row], sides[at], tint, unbroken=unbroken)
+            cells.append(cell)
         lines.append(_row(cells, ROW))
     lines.append("</table>")
     if caption:
@@ -115,7 +121,14 @@ def _new_names(index: pd.DataFrame, row: int) -> Iterator[Any]:
     yield names[-1]
 
 
-def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
+def _cell(
+    tag: str,
+    text: str,
+    side: str,
+    tint: str = "",
+    span: int = 1,
+    unbroken: int = UNBROKEN,
+) -> str:
     """Return one cell.
 
     Parameters
@@ -130,6 +143,8 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
         Its colour, "" for none.
     span : int
         Columns that it stands over.
+    unbroken : int
+        Characters that are kept on one line.
     """
     look = "padding:2px 7px"
     if side != "right":
@@ -143,10 +158,10 @@ def _cell(tag: str, text: str, side: str, tint: str = "", span: int = 1) -> str:
         wide = f' colspan="{span}"'
 
     text = escape(text, quote=False)
-    if len(text) <= UNBROKEN:
+    if len(text) <= unbroken:
         text = text.replace(" ", "\N{NO-BREAK SPACE}")
         text = re.sub(r"(?<=[a-z])-(?=[a-z])", "\N{NON-BREAKING HYPHEN}", text)
-    else:
+    elif len(text) > LONG:
         look += ";min-width:185px"
     text = re.sub(r"(\s±.*)", r'<small style="color:#777">\1</small>', text)
     return f'<{tag}{wide} style="{look}">{text}</{tag}>'

@@ -8,6 +8,7 @@ from IPython import display
 
 from ..papers import label, outcomes
 from ..papers.names import NAMES, SHORT
+from ..papers.settings import TESTED_ON
 from .html import html, pairs_of
 from .scores import FAR, TINTS, words
 
@@ -22,11 +23,15 @@ COLORS = {
     "disagrees": TINTS[FAR],
 }
 """Outcome of a number -> colour of its cell."""
+SHORT_CELL = 12
+"""Characters of a cell that stay on one line: the table has many columns."""
 CAPTION = (
     "Points of accuracy where nothing else is said. ✔ agrees, ◐ partly, ✘ disagrees, "
     "○ not tested; in brackets: on other data or settings than the paper's, which "
     "counts neither way."
 )
+COUNTS = TESTED_ON[0]
+"""Only numbers of this setting count for or against a paper, and are tinted."""
 Line = dict[str, Any]
 """A row of a table of verdicts or outcomes, column -> value."""
 
@@ -64,7 +69,7 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     colors = colors.reindex(columns=table.columns)
     colors = colors.astype(object).fillna("")
     table = table.astype(object).fillna("")
-    return html(table.reset_index(drop=True), colors, CAPTION)
+    return html(table.reset_index(drop=True), colors, CAPTION, unbroken=SHORT_CELL)
 
 
 def _placed(tested: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +98,8 @@ def _placed(tested: pd.DataFrame) -> pd.DataFrame:
         if line["variant"] != "printed":
             outcome = line["outcome"]
             row["cell"] += f" {SIGNS[outcome]}"
-            row["color"] = COLORS[outcome]
+            if line["tested_on"] == COUNTS:
+                row["color"] = COLORS[outcome]
             row["above"] = f"here: {where}" if where else "here"
             row["head"] = words(line["variant"])
         rows.append(row)
@@ -146,7 +152,5 @@ def _tested_on(line: Line) -> str:
     alone = ""
     if line["alone"]:
         alone = f" ({line['alone']} alone)"
-    seeds = f"{line['seeds']} seeds"
-    if line["seeds"] == 1:
-        seeds = "1 seed"
-    return f"{line['tested_on']}{alone}, {seeds}"
+    seeds = {0: "", 1: ", 1 seed"}.get(line["seeds"], f", {line['seeds']} seeds")
+    return f"{line['tested_on']}{alone}{seeds}"
