@@ -294,6 +294,19 @@ def test_what_a_class_says_that_it_looks_at_it_sees(toy):
     assert one(toy("Allowed"))["failed"] == ""
 
 
+def test_newcomers_without_labels_show_none(toy, monkeypatch):
+    cell = tracks.cell("newcomers", "no labels", 0, 0, demo=True)
+    fed = cell.build()
+    hidden = cell.counted(fed, 0)
+    method = guard.guarded(entry("Local"), hidden)()
+    seen = method._arena_veil(fed)
+    method._arena_hide(fed)
+    zero = [not seen.client(client)[1].any() for client in range(fed.n_clients)]
+    assert zero == hidden.tolist() and hidden.any()
+    assert fed.client(int(hidden.argmax()))[1].any()
+    assert one("Oracle", track="newcomers", family="no labels")["failed"] == ""
+
+
 def test_samples_that_are_only_for_testing_are_black(toy):
     fed = tracks.cell("told-K", "labels", 0, 0, demo=True).build()
     seen = guard.veiled(fed, entry("FedAvg"))
@@ -329,7 +342,7 @@ def test_a_method_that_takes_in_nobody_fails_where_clients_join(toy):
 def test_cells_are_named_once_and_only_newcomers_that_never_trained_count(demo):
     found = arena.cells(3, demo=demo)
     names = [cell.name for cell in found]
-    assert len(set(names)) == len(names) == (30 if demo else 36)
+    assert len(set(names)) == len(names) == (33 if demo else 39)
     assert {cell.track for cell in found} == set(arena.TRACKS)
     if demo:
         for seed in range(cards.POOL):

@@ -104,12 +104,20 @@ class _Guard:
     """
 
     _arena_entry: Entry
+    _arena_unlabelled: np.ndarray | None
 
     def _arena_veil(self, fed: Federation) -> Federation:
         seen = self.__dict__.setdefault("_arena_seen", {})
         if id(fed) not in seen:
             seen[id(fed)] = fed, veiled(fed, self._arena_entry)
         return seen[id(fed)][1]
+
+    def _arena_hide(self, fed: Federation) -> None:
+        """Hide the labels of clients that have none."""
+        seen = self._arena_veil(fed)
+        for client in np.flatnonzero(self._arena_unlabelled):
+            for split in (fed.train, fed.val):
+                seen.labels[split[client]] = 0
 
     def _arena_engine(self, engine: Any) -> VeiledEngine:
         return VeiledEngine(engine, self._arena_veil(engine.fed))
@@ -137,6 +145,8 @@ class _Changing:
     """The same for a method that takes in newcomers."""
 
     def changed(self, state, fed, model, changed, context):
+        if self._arena_unlabelled is not None:
+            self._arena_hide(fed)
         return super().changed(state, self._arena_veil(fed), model, changed, context)
 
 
@@ -148,16 +158,26 @@ class _Foreseeing:
         super().foresee(veiled, drawn)
 
 
-def guarded(entry: Entry) -> type[Method]:
+def guarded(entry: Entry, unlabelled: np.ndarray | None = None) -> type[Method]:
     """Return the class of an entry with a veil before it.
 
     What the class itself does not have is not added: the loop asks whether it can take
     in newcomers.
+
+    Parameters
+    ----------
+    entry : Entry
+    unlabelled : bool array (M,), optional
+        Clients whose labels it does not see: to it, all are of class 0.
     """
     before = [_Guard]
     if entry.kind.changed is not Method.changed:
         before.append(_Changing)
     if entry.kind.foresee is not Method.foresee:
         before.append(_Foreseeing)
-    members = {"_arena_entry": entry, "__doc__": entry.kind.__doc__}
+    members = {
+        "_arena_entry": entry,
+        "_arena_unlabelled": unlabelled,
+        "__doc__": entry.kind.__doc__,
+    }
     return type(entry.kind.__name__, (*before, entry.kind), members)

@@ -114,7 +114,16 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-_entry = functools.cache(entry)  # a worker reads a file once
+def _entry(where: str) -> Entry:
+    """Return who is meant, read once for each version of the file."""
+    file = Path(where.rpartition(":")[0])
+    written = file.stat().st_mtime_ns if file.is_file() else 0
+    return _entry_of(where, written)
+
+
+@functools.cache
+def _entry_of(where: str, written: int) -> Entry:
+    return entry(where)
 
 
 def played(task: Task, who: Entry) -> dict[str, Any]:
@@ -137,7 +146,8 @@ def played(task: Task, who: Entry) -> dict[str, Any]:
     try:
         with within(task.limit), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the method: its numbers tell
-            method = guarded(who)(**who.options(cell.told, task.options))
+            kind = guarded(who, counted if cell.unlabelled else None)
+            method = kind(**who.options(cell.told, task.options))
             options = cell.training | {"seed": task.seed}
             done = run(method, fed, cell.model, n_workers=1, progress=False, **options)
         row |= _measured(done, fed, counted)

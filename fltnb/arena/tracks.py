@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..data import load
+from ..data import ImageSet, load
 from ..errors import FltnbError, choose
 from ..federations import Federation
+from ..federations.kinds import made
 from ..federations.phases import ChangingFederation
 from ..federations.recipe import Recipe, recipe
 from ..rounds import draws
@@ -61,6 +62,8 @@ class Cell:
         Of so many classes the clusters have different opinions; 0: all agree.
     newcomers : bool
         Only clients count that came late and never trained; else all count.
+    unlabelled : bool
+        Methods do not see the labels of the clients that count.
     """
 
     track: str
@@ -73,6 +76,7 @@ class Cell:
     told: int
     swapped: int = 0
     newcomers: bool = False
+    unlabelled: bool = False
 
     @property
     def name(self) -> str:
@@ -84,16 +88,18 @@ class Cell:
         return {
             "federation": self.federation.settings,
             "swapped": self.swapped,
-            "data": _content(self.federation.dataset),
+            "data": _images(self.federation.dataset).digest,
             "model": self.model,
             "training": self.training,
             "told": self.told,
             "newcomers": self.newcomers,
+            "unlabelled": self.unlabelled,
         }
 
     def build(self) -> Federation:
-        """Make the federation."""
-        fed = self.federation.build()
+        """Make the federation, anew each time: nothing is kept."""
+        images = _images(self.federation.dataset)
+        fed = made(images, self.federation.settings)
         return swapped(fed, self.swapped) if self.swapped else fed
 
     def counted(self, fed: Federation, seed: int) -> np.ndarray:
@@ -108,9 +114,9 @@ class Cell:
 
 
 @functools.cache
-def _content(dataset: str) -> str:
-    """Return the hash of an image set."""
-    return load(dataset).digest
+def _images(dataset: str) -> ImageSet:
+    """Load an image set once."""
+    return load(dataset)
 
 
 def swapped(fed: Federation, n_classes: int) -> Federation:
@@ -211,6 +217,7 @@ class Family(NamedTuple):
 FAMILIES = {
     "labels": Family("P(y)", _labels, 5),
     "rotated": Family("P(x)", _rotated, 4),
+    "no labels": Family("P(x)", _rotated, 4),
     "opinions": Family("P(y | x)", _upright, 4, (10, 6, 4)),
     "power law": Family("P(y), quantity", _power_law, 5),
     "writers": Family("P(x | y)", _writers, GUESS),
@@ -219,7 +226,7 @@ FAMILIES = {
 TRACKS = {
     "told-K": ("labels", "rotated", "opinions"),
     "unknown-K": ("power law", "writers", "pictures"),
-    "newcomers": ("labels", "rotated"),
+    "newcomers": ("labels", "rotated", "no labels"),
     "drift": ("labels", "rotated"),
     "few-samples": ("labels", "rotated"),
 }
@@ -274,6 +281,7 @@ def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> 
         told=GUESS if track == "unknown-K" else kind.n_clusters,
         swapped=kind.swapped[level],
         newcomers=track == "newcomers",
+        unlabelled=family == "no labels",
     )
 
 
@@ -300,7 +308,7 @@ def lacking(demo: bool = False) -> dict[str, str]:
     missing = {}
     for one in cells(0, demo=demo):
         try:
-            load(one.federation.dataset)
+            _images(one.federation.dataset)
         except FltnbError as error:
             missing[one.family] = str(error)
     return missing
