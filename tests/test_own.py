@@ -392,7 +392,7 @@ def test_what_cannot_be_stacked_is_refused_or_trained_one_after_the_other(monkey
     monkeypatch.setattr("fltnb.training.SerialEngine", lambda *given: given)
     monkeypatch.setattr(
         "fltnb.training._stacked",
-        lambda fed, net, spec, place: FunctionalEngine(fed, net, spec, "cpu"),
+        lambda fed, net, spec, *where: FunctionalEngine(fed, net, spec, "cpu"),
     )
     with pytest.warns(RuntimeWarning, match="one client at a time"):
         *_, place, n_workers = make_engine(fed, net, TrainSpec())

@@ -14,7 +14,7 @@ from toys import refused
 
 from fltnb import models
 from fltnb.training import TrainSpec, make_engine, runner, step
-from fltnb.training.stacked import StackedEngine
+from fltnb.training.stacked import StackedEngine, clients_at_a_time
 
 CLIENTS = [3, 0, 2, 4, 1, 5]  # 7, 23, 31, 40, 10 and 1 samples
 
@@ -187,3 +187,11 @@ def test_graphs_need_a_gpu():
     refused(sentence, make_engine, fed, model, TrainSpec(), "serial", step="eager")
     assert runner.chosen("auto", torch.device("cpu")) == "eager"
     assert runner.chosen("auto", torch.device("cuda")) == "graph"
+
+
+def test_memory_for_no_client_is_refused_before_the_first_step(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**31))
+    given = TrainSpec(), torch.device("cuda")
+    assert clients_at_a_time(2**20, *given) == 2**7
+    sentence = "One client takes 4.0 GiB, and the GPU has 1.0 free: choose a smaller"
+    refused(sentence, clients_at_a_time, 2**30, *given)

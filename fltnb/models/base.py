@@ -327,10 +327,10 @@ class Model:
         """Compute logits (b, K) of a batch x (b, C, H, W) in evaluation.
 
         Three times as fast as the module where there are convolutions on a CPU: slices
-        fit the cache, channels come last, 2x2 pooling is two strided maxima before
-        ReLU, since torch's ``max_pool2d`` takes as long as a convolution, and for many
-        samples oneDNN multiplies. For ``torch.inference_mode``, as ties would share a
-        gradient.
+        fit the cache (a GPU takes all at once), channels come last, 2x2 pooling is two
+        strided maxima before ReLU, since torch's ``max_pool2d`` takes as long as a
+        convolution, and for many samples oneDNN multiplies. For
+        ``torch.inference_mode``, as ties would share a gradient.
 
         ``params``: as :meth:`unflatten` gives them. ``kernels``: type that convolutions
         compute in, by default that of the parameters.
@@ -341,7 +341,7 @@ class Model:
             dense = [one.to_mkldnn() for one in params[first:]]
             params = [*params[:first], *dense]
 
-        if not self.convolutional:
+        if not self.convolutional or x.device.type != "cpu":
             return self._predict(params, x, kernels)
         widest = max(map(math.prod, self.activations))
         sample = widest * (kernels or x.dtype).itemsize

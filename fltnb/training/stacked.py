@@ -8,12 +8,15 @@ by its true size. The stack is cut into chunks that fit in memory.
 
 import math
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 import torch
 
+from ..errors import FltnbError
 from ..models import Conv, Model
 from .contract import Engine, Trained, TrainSpec, keep_masks, order
+from .losses import losses, predicted
 from .runner import Runner, Stack, Way, chosen
 from .samples import Samples, tensor
 from .serial import exact
@@ -27,11 +30,23 @@ APART = 1e9
 
 
 def clients_at_a_time(numbers: int, spec: TrainSpec, device: torch.device) -> int:
-    """Return how many clients of so many numbers each fit into memory."""
-    room = CPU_BYTES
-    if device.type == "cuda":
-        room = GPU_SHARE * torch.cuda.mem_get_info(device)[0]
-    return max(1, int(room // (numbers * np.dtype(spec.dtype).itemsize)))
+    """Return how many clients of so many numbers each fit into memory.
+
+    Raises
+    ------
+    FltnbError
+        A GPU has not enough for one.
+    """
+    one = numbers * np.dtype(spec.dtype).itemsize
+    if device.type != "cuda":
+        return max(1, int(CPU_BYTES // one))
+    free = torch.cuda.mem_get_info(device)[0]
+    if one > free:
+        raise FltnbError(
+            f"One client takes {one / 2**30:.1f} GiB, and the GPU has "
+            f"{free / 2**30:.1f} free: choose a smaller batch_size, or device 'cpu'."
+        )
+    return max(1, int(GPU_SHARE * free // one))
 
 
 class StackedEngine(Engine):
@@ -64,13 +79,18 @@ class StackedEngine(Engine):
         self.step = Step(model, spec, self.pool, apart)
         self.batch_size = min(spec.batch_size, max(map(len, fed.train)))
         self.runner: Runner | None = None
+        self.places: dict[tuple[str, int], torch.Tensor] = {}
 
     def chunk(self) -> int:
         """Clients trained at a time, by a model of the memory they take."""
         spec = self.spec
         copies = 2 + bool(spec.momentum) + bool(spec.proximal)
         activations = sum(math.prod(shape) for shape in self.model.activations)
+        masks = sum(math.prod(shape) for shape, _ in self.model.dropout)
+        # of every sample that is met: position, factor, weight, loss and masks
+        met = self._longest() * self.batch_size * (8 + masks // 4)
         numbers = copies * self.model.n_parameters + 4 * spec.batch_size * activations
+        numbers += met
         return clients_at_a_time(numbers, spec, self.device)
 
     @cached_property
@@ -118,16 +138,19 @@ class StackedEngine(Engine):
         """Return what runs the steps of n clients; its memory is kept for the next."""
         if self.runner is None or self.runner.stack.n < n:
             self.runner = None  # frees the memory
-            held = max(map(len, self.fed.train))
-            steps = int(self._steps(np.array([held]))[0])
             stack = Stack(
                 self.step,
                 [shape for _, shape in self.model.shapes],
                 [shape for shape, _ in self.model.dropout],
-                *(n, steps, self.batch_size),
+                *(n, self._longest(), self.batch_size),
             )
             self.runner = Runner(stack, self.way)
         return self.runner
+
+    def _longest(self) -> int:
+        """Return the most steps that a client of the federation takes."""
+        sizes = np.array([len(index) for index in self.fed.train])
+        return int(self._steps(sizes).max())
 
     def _steps(self, sizes: np.ndarray) -> np.ndarray:
         """Return how many steps clients with so many samples take."""
@@ -179,13 +202,31 @@ class StackedEngine(Engine):
     def _kernels(self):
         return exact(self.device, 1)
 
-    def _served(self, theta: np.ndarray):
-        params = self.model.unflatten(tensor(theta).to(self.device, copy=True))
-        return lambda x: self.model.predict(params, x, self.spec.kernels)
+    def _scores(self, theta, tasks, split) -> list[tuple[float, float]]:
+        """Return the scores of tasks; they stay on the device until all are there."""
+        found = []
+        with self._kernels(), torch.inference_mode():
+            models = tensor(theta).to(self.device)
+            for row, same_row in groupby(tasks, lambda task: task.row):
+                params = self.model.unflatten(models[row].clone())
+                for task in same_row:
+                    index = self._places(split, task.client)[task.start : task.stop]
+                    x = self.pool.take(index).to(self.dtype)
+                    y = self.pool.labels[index]
+                    logits = self.model.predict(params, x, self.spec.kernels)
+                    right = (predicted(logits) == y).sum().double()
+                    loss = losses(self.spec.loss, logits, y).double().sum()
+                    found.append(torch.stack([right, loss]))
+            if not found:
+                return []
+            return torch.stack(found).cpu().tolist()
 
-    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        index = tensor(index).to(self.device)
-        return self.pool.take(index).to(self.dtype), self.pool.labels[index]
+    def _places(self, split: str, client: int) -> torch.Tensor:
+        """Return the positions of a client's samples, which stay on the device."""
+        if (split, client) not in self.places:
+            index = tensor(getattr(self.fed, split)[client])
+            self.places[split, client] = index.to(self.device)
+        return self.places[split, client]
 
 
 def _filled(values: np.ndarray, size: int, filler) -> np.ndarray:
