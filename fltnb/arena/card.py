@@ -194,16 +194,21 @@ def cards(folder: Path | None = None) -> list[Card]:
 
 def table(found: Sequence[Card]) -> list[dict[str, Any]]:
     """Return a row for each card: what the table of all methods says."""
-    rows = []
-    for card in found:
-        name = card["method"]["name"]
-        said = card["statistics"]
-        row = {"method": name} | said["means"][name]
-        row["rank"] = said["ranks"][name]
-        verdicts = said["comparisons"]
-        better = [one["other"] for one in verdicts if one["verdict"] == "better"]
-        row["better than"] = ", ".join(better) or "nobody"
-        row["tuned"] = card["rules"]["tuned"]
-        row["complete"] = card["complete"]
-        rows.append(row)
-    return rows
+    return [_row(card) for card in found]
+
+
+def _row(card: Card) -> dict[str, Any]:
+    name = card["method"]["name"]
+    said = card["statistics"]
+    better = []
+    for one in said["comparisons"]:
+        if one["verdict"] == "better":
+            better.append(one["other"])
+    return {
+        "method": name,
+        **said["means"][name],
+        "rank": said["ranks"][name],
+        "better than": ", ".join(better) or "nobody",
+        "tuned": card["rules"]["tuned"],
+        "complete": card["complete"],
+    }

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from .. import paths, plots
-from ..metrics import mean_accuracy
 from .card import Card, table, write
-from .statistics import of_cell, values_of
+from .statistics import table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,7 @@ TUNED = {True: "tuned by five trials", False: "with its defaults"}
 NOT_COMPLETE = "**Not complete**: the budget ended before all runs.\n"
 OWN_EVALUATION = "The class has an evaluation of its own: read its source.\n"
 LACKING = "Without {family}: {why}\n"
+FAILURE = "- {count} of {track}, {family}: {why}\n"
 COMPARISON = (
     "- {other}: {verdict} ({difference:+.2f} points over {pairs} pairs, corrected "
     "p = {corrected:.2g})"
@@ -40,6 +42,8 @@ RANKS = (
     "(Nemenyi, 0.05).\n"
 )
 AXIS = "mean rank over {cells} cells, 1 is best; a bar joins less than {apart:.2f}"
+SHOWN = ["worst", "ari", "seconds"]
+"""Measures by cell, besides accuracy."""
 MARKED = {True: "#D55E00", False: "0.3"}
 """Colours: of the method that the card is about, and of the others."""
 WEIGHT = {True: "bold", False: "normal"}
@@ -145,39 +149,28 @@ def _ranked(card: Card) -> list[tuple[str, float]]:
 def _by_cell(card: Card) -> str:
     """Return a table of the method's numbers, beside the others' accuracy."""
     name = card["method"]["name"]
-    others = [one for one in card["statistics"]["means"] if one != name]
-    lines = []
-    for cell in card["cells"]:
-        rows = of_cell(card["runs"], cell["name"])
-        own = [one for one in rows if one["method"] == name]
-        if not own:
-            continue
-        line = {"cell": cell["name"], "shift": cell["shift"]}
-        line[name] = _mean(own, "accuracy")
-        for measure in ("worst", "ari", "seconds"):
-            line[measure] = _mean(own, measure)
-        for other in others:
-            theirs = [one for one in rows if one["method"] == other]
-            line[other] = _mean(theirs, "accuracy")
-        lines.append(line)
-    return markdown(lines)
+    runs = table_of(card["runs"])
+    own = runs[runs["method"] == name]
+    numbers = own.groupby("cell", sort=False)[SHOWN].mean()
+    accuracy = runs.pivot_table("accuracy", "cell", "method", sort=False)
+    shift = pd.Series({cell["name"]: cell["shift"] for cell in card["cells"]})
 
-
-def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> float | None:
-    values = values_of(rows, measure)
-    return mean_accuracy(values) if values else None
+    table = pd.DataFrame({"shift": shift, name: accuracy[name]})
+    table = table.join(numbers).join(accuracy.drop(columns=name))
+    played = table.loc[numbers.index].reset_index()
+    known = played.astype(object).where(played.notna(), None)
+    return markdown(known.to_dict("records"))
 
 
 def _failures(card: Card) -> str:
     """Return each reason why runs of the method failed, and how many did."""
-    counts = {}
-    for one in card["runs"]:
-        if one["failed"] and one["method"] == card["method"]["name"]:
-            place = one["track"], one["family"], one["failed"]
-            counts[place] = counts.get(place, 0) + 1
+    name = card["method"]["name"]
+    runs = table_of(card["runs"])
+    failed = runs[(runs["method"] == name) & (runs["failed"] != "")]
+    counts = failed.groupby(["track", "family", "failed"], sort=False).size()
     lines = []
     for (track, family, why), count in counts.items():
-        lines.append(f"- {count} of {track}, {family}: {why}\n")
+        lines.append(FAILURE.format(count=count, track=track, family=family, why=why))
     return "".join(lines)
 
 
