@@ -73,25 +73,31 @@ def _pages(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> dict[str, str]:
     """Return the pages of :func:`pages`."""
-    summary = pipes(_summary(held, found, judged))
-    made = {"docs/report/README.md": fill("front.md", picture=PICTURE, papers=summary)}
+    summary = _summary(held, found, judged)
+    front = fill("front.md", picture=PICTURE, papers=pipes(summary))
+    made = {"docs/report/README.md": front}
     for paper in NOTEBOOKS:
         made[f"docs/report/{paper}.md"] = fill(
             "paper.md",
             paper=PAPERS[paper],
             title=_cards()["title"][paper],
-            claims=pipes(_claims(judged[judged["paper"] == paper])),
-            tables=_tables(held, found[found["paper"] == paper]),
+            claims=pipes(_claims(_of(judged, paper))),
+            tables=_tables(held, _of(found, paper)),
         )
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        short = pipes(_short(_summary(held, found, judged), judged))
+        short = pipes(_short(summary, judged))
         from_root = short.replace("](", "](docs/report/")
         first_table = _first_table(held.get("01_scenario1"))
         text = _replaced(readme.read_text(encoding="utf-8"), "cards", from_root)
         made["README.md"] = _replaced(text, "table", first_table)
     return made
+
+
+def _of(table: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """Return the rows of one paper."""
+    return table[table["paper"] == paper]
 
 
 def _cards() -> pd.DataFrame:
@@ -135,14 +141,14 @@ def _summary(
     near = nearness(found)
     rows = []
     for paper in NOTEBOOKS:
-        own = totals[totals["paper"] == paper]
-        outcome = judged["outcome"][judged["paper"] == paper]
+        own = _of(totals, paper)
+        notebooks = _cards()["notebooks"][paper]
         row = {
-            "paper": f"[{PAPERS[paper]}]({paper}.md), {_cards()['notebooks'][paper]}",
+            "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
             "in the printed setting": _in_the_setting(own),
-            "accuracies within 3 points": _within_3(near[near["paper"] == paper]),
-            "claims": _signs(outcome),
+            "accuracies within 3 points": _within_3(_of(near, paper)),
+            "claims": _signs(_of(judged, paper)["outcome"]),
             "hours": f"{_hours(held, paper):.0f}",
         }
         rows.append(row)
@@ -151,9 +157,7 @@ def _summary(
 
 def _short(summary: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     """Return a summary for README: claims as squares, and nothing on costs."""
-    bars = []
-    for paper in NOTEBOOKS:
-        bars.append(_squares(judged["outcome"][judged["paper"] == paper]))
+    bars = [_squares(_of(judged, paper)["outcome"]) for paper in NOTEBOOKS]
     kept = summary.drop(columns=["printed numbers", "hours"])
     return kept.assign(claims=bars)
 
@@ -167,11 +171,14 @@ def _squares(outcome: pd.Series) -> str:
     '🟩🟩🟩🟩🟩🟩🟩🟩⬜⬜'
     """
     number = outcome.value_counts()
-    words = [word for word in SQUARES if number.get(word, 0)]
-    share = {word: max(1, round(10 * number[word] / len(outcome))) for word in words}
-    most = max(words, key=share.get)
-    share[most] += 10 - sum(share.values())
-    return "".join(SQUARES[word] * share[word] for word in words)
+    squares = {}
+    for word in SQUARES:
+        if word in number:
+            share = number[word] / len(outcome)
+            squares[word] = max(1, round(10 * share))
+    most = max(squares, key=squares.get)
+    squares[most] += 10 - sum(squares.values())
+    return "".join(SQUARES[word] * n for word, n in squares.items())
 
 
 def _in_the_setting(own: pd.DataFrame) -> str:
@@ -179,7 +186,8 @@ def _in_the_setting(own: pd.DataFrame) -> str:
     said = []
     for row in own.itertuples():
         if row.printed_setting:
-            said.append(f"{row.printed_setting} ({SHORT[row.variant]})")
+            variant = SHORT[row.variant]
+            said.append(f"{row.printed_setting} ({variant})")
     return ", ".join(said) or "–"
 
 

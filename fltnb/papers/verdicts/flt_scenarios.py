@@ -54,7 +54,10 @@ def two_groups_without_blocks(t: Numbers) -> Finding:
 
 @claim("flt-t3-1", **SCENARIO_3, show="{:+.2f}")
 def full_graph_is_ahead(t: Numbers) -> Finding:
-    """FLT with the full graph leads every other method after FLT's rounds."""
+    """FLT with the full graph leads every other method after FLT's rounds.
+
+    Others were given more rounds.
+    """
     lead = ahead(t.at_last_round_of("flt", *WRITERS))
     return Finding(lead, lead > 0)
 
@@ -107,7 +110,10 @@ def leads_in_scenario_3(t: Numbers) -> Finding:
 
 @claim("flt-fig4-1", **SCENARIO_3)
 def rises_fastest(t: Numbers) -> Finding:
-    """FLT rises fastest: best on average over the first tenth of the rounds."""
+    """FLT rises fastest: best on average over the first tenth of the rounds.
+
+    Of FLT's rounds; the number is its lead there.
+    """
     curves = needed(t.curves("flt", *WRITERS), "it needs the curves of all methods")
     last = curves["flt"].last_valid_index()
     first_tenth = curves.loc[: last // 10]
@@ -148,7 +154,10 @@ def ifca_needs_ten_times_the_rounds(t: Numbers) -> Finding:
 
 @claim("flt-fig10-1", **BOTH_SPLITS, unit="rank correlation", show="{:.2f}")
 def same_order_in_training(t: Numbers) -> Finding:
-    """The methods have the same order on training as on test data."""
+    """The methods have the same order on training as on test data.
+
+    Spearman's rank correlation of the two is 1.
+    """
     both = _both_splits(t)
     rho = both["train"].corr(both["test"], method="spearman")
     return Finding(rho, rho > 1 - 1e-9)
@@ -244,7 +253,11 @@ WITH_FEW = {"n_clients": pd.notna}
 
 @claim("flt-fig6", **FIGURES_6_AND_7, unit="ARI", show="{:.2f}")
 def ten_blocks(t: Numbers) -> Finding:
-    """FLT's clusters are ten almost perfect blocks (ARI 0.9), the others' are not."""
+    """FLT's clusters are ten almost perfect blocks (ARI 0.9), the others' are not.
+
+    The text's FLT has to find ten clusters in every seed; of the code, which has none
+    here, the links of the graph are looked at.
+    """
     ari = t.means("flt", "fedsem", "pca_km_hc", measure="ari", **WITH_FEW)
     flt = ari["flt"]
     others = np.max(ari[["fedsem", "pca_km_hc"]].to_numpy())
