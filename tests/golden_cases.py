@@ -135,6 +135,14 @@ METHODS = {
         {"clusterer": "affinity", "variant": "as_run"},
         {"rounds": 6, "local_epochs": 3} | ALL,
     ),
+    "feddrift": (
+        {"delta": 0.02, "merge": 0.2},
+        {"rounds": 3, "fed": FEDERATIONS["changing"]},
+    ),
+    "feddrift as_run": (
+        {"first": "one", "variant": "as_run"},
+        {"rounds": 3, "fed": FEDERATIONS["changing"]},
+    ),
     "flux as_run": ({"latest": 0, "n_clusters": 3, "variant": "as_run"}, {}),
 }
 BOTH = {name: {} for name in ("fedavg", "pfedgraph", "fedsac", "fedsgd")}

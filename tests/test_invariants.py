@@ -332,6 +332,8 @@ LINES = {
         "clusters are formed in round 2 at the earliest",
         **EQUAL,
     ),
+    # nothing changes here: clusters stay those of the beginning
+    "FedDrift": Line(m.FedDrift, lambda: m.FedDrift(first="one"), m.FedDrift),
 }
 
 

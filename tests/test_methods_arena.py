@@ -18,6 +18,7 @@ from fltnb.clustering.fedcollab import (
 )
 from fltnb.methods import Context
 from fltnb.methods.baselines.clove import assigned, at_random, best_number
+from fltnb.methods.baselines.feddrift import losses_of_merging
 from fltnb.methods.baselines.flhc import distances
 from fltnb.methods.baselines.flux import axes, descriptor, elbow, linked
 from fltnb.methods.baselines.ocfl import temperature
@@ -467,6 +468,109 @@ def test_ocfl_as_run_puts_all_noise_together():
     ):
         *_, last = added(method, [before, apart], n_parameters=4)
         assert last.labels.tolist() == labels
+
+
+class Right:
+    """An engine whose models tell so many of 10 samples of each client (M, K)."""
+
+    def __init__(self, right):
+        self.right = np.array(right)
+
+    def evaluate(self, theta, rows, clients, split):
+        assert split == "train"
+        correct = self.right[clients, rows]
+        return SimpleNamespace(correct=correct, total=np.full(len(correct), 10))
+
+
+def phase(method, right, **state):
+    """The state in which a new phase begins, for clients with these accuracies.
+
+    The models are (0, 0), (4, 4), ....
+    """
+    M, K = np.shape(right)
+    usual = {
+        "models": 4.0 * np.arange(K)[:, None] * np.ones(2),
+        "row": np.zeros(M, dtype=np.int64),
+        "last": np.full(M, np.nan),
+        "pairs": np.ones(K, dtype=np.int64),
+        "idle": np.zeros(K, dtype=np.int64),
+        "fresh": np.array(True),
+    }
+    state = replace(begun(method, M), **usual | state)
+    return method.observe(state, np.array([0]), 2, Right(right))
+
+
+def test_feddrift_merges_models_that_lose_little_on_each_others_data():
+    """Accuracies ((0.9, 0.6), (0.5, 0.8)): what is lost is 0.3 both ways."""
+    right = [[9, 5], [6, 8]]
+    lost = losses_of_merging(np.array(right), np.array([10, 10]), np.arange(2))
+    assert np.allclose(lost, [[0, 0.3], [0.3, 0]])
+    pairs = np.array([3, 1])
+    together = phase(m.FedDrift(0.3), right, pairs=pairs)
+    assert together.labels.tolist() == [0, 0] and together.pairs.tolist() == [6]
+    assert together.models.tolist() == [[1, 1]]  # 3 / 4 of 0 and 1 / 4 of 4
+    apart = phase(m.FedDrift(0.5, 0.29), right, pairs=pairs)
+    assert apart.labels.tolist() == [0, 1] and apart.pairs.tolist() == [4, 2]
+    assert apart.models.tolist() == [[0, 0], [4, 4]]
+
+
+def test_feddrift_lets_clients_leave_models_that_fail_them():
+    """The second model is best for all, and fails clients 1 and 2."""
+    right, last = [[2, 9], [2, 7], [2, 6], [2, 6]], np.array([0.9, 0.8, 0.9, np.nan])
+    state = phase(m.FedDrift(0.15), right, last=last, pairs=np.array([5, 2]))
+    # client 1 lost 0.1, client 2 0.3; client 3 is new
+    assert state.labels.tolist() == [0, 0, 1, 0]
+    assert served(m.FedDrift(), state) == [[4, 4]] * 4
+    assert state.models.tolist() == [[4, 4], [4, 4], [0, 0]]
+    assert state.pairs.tolist() == [5, 1, 5] and state.idle.tolist() == [0, 0, 1]
+    assert np.allclose(state.last, [0.9, 0.7, 0.6, 0.6])
+    strict = phase(m.FedDrift(0.05), right, last=last)
+    assert strict.labels.tolist() == [0, 1, 2, 0]
+
+
+def test_feddrift_keeps_as_many_models_as_it_may():
+    right, last = [[9, 2, 1], [5, 2, 1], [5, 2, 1]], np.full(3, 0.9)
+    idle = np.array([0, 4, 1])
+    two = phase(m.FedDrift(0.1, max_models=2), right, last=last, idle=idle)
+    assert two.labels.tolist() == [0, 1, 0] and len(two.models) == 2
+    three = phase(m.FedDrift(0.1, max_models=3), right[:2], last=last[:2], idle=idle)
+    assert three.labels.tolist() == [0, 1]
+    assert three.models.tolist() == [[0, 0], [0, 0], [8, 8]]  # 4 was idle for longer
+    one = phase(m.FedDrift(0.1, max_models=1), right, last=last, idle=idle)
+    assert one.labels.tolist() == [0] * 3 and one.models.tolist() == [[0, 0]]
+
+
+def test_feddrift_can_lose_all_clients_of_a_model():
+    state = phase(m.FedDrift(0.1), [[5], [5]], last=np.full(2, 0.9))
+    # one copy of the only model is left for whom it fails, and it has no members
+    assert state.labels.tolist() == [0, 1] or state.labels.tolist() == [1, 0]
+
+
+def test_feddrift_measures_as_training_goes_on_and_its_code_once_a_phase():
+    engine = Right([[7], [3]])
+    for method, last in (
+        (m.FedDrift(first="one"), 0.3),
+        (m.FedDriftAsRun(first="one"), np.nan),
+    ):
+        state = begun(method, 2)
+        state = method.observe(state, np.array([0]), 1, engine)
+        state = method.observe(state, np.array([1]), 2, engine)
+        assert np.array_equal(state.last, [0.7, last], equal_nan=True)
+        assert method.setup_bytes(state) == (0, 0)
+        fed = SimpleNamespace(n_clients=3, sizes=np.ones(3))
+        state = method.changed(state, fed, None, None, None)
+        state = method.observe(state, np.array([1]), 3, Right([[7], [3], [1]]))
+        assert method.setup_bytes(state) == (4 * 3, 4 * 3 * 2)
+
+
+def test_feddrift_follows_a_federation_that_changes():
+    fed = two_clusters(4, samples=40)
+    parts = {split: getattr(fed, split) for split in ("train", "test")}
+    moved = replace(fed, **{name: own[::-1] for name, own in parts.items()})
+    changing = fl.federations.with_events(fed, [{"round": 3, "drift": 2}], seed=0)
+    result = fl.run(m.FedDrift(0.1), changing, **QUICK | {"rounds": 4})
+    assert result.labels_at[2].tolist() == [0, 1, 2, 3]
+    assert moved.n_clients == len(result.labels)
 
 
 def test_what_cannot_work_is_refused():

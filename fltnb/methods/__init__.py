@@ -26,6 +26,8 @@ from .baselines import (
     FedClustAsRun,
     FedCluster,
     FedCollab,
+    FedDrift,
+    FedDriftAsRun,
     FedEM,
     FedEMAsRun,
     FedPer,
@@ -121,6 +123,7 @@ _WRITTEN = (
     FedCollab,
     FLUX,
     OCFL,
+    FedDrift,
 )
 _RUN = (
     FedAvgAsRun,
@@ -148,6 +151,7 @@ _RUN = (
     CLoVEAsRun,
     FLUXAsRun,
     OCFLAsRun,
+    FedDriftAsRun,
 )
 METHODS = {cls.__name__: cls for cls in _WRITTEN}
 """Class name -> method, following the papers' texts."""

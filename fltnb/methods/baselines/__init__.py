@@ -10,6 +10,7 @@ from .fedce import FedCE, FedCEAsRun
 from .fedclust import FedClust, FedClustAsRun
 from .fedcluster import FedCluster
 from .fedcollab import FedCollab
+from .feddrift import FedDrift, FedDriftAsRun
 from .fedem import FedEM, FedEMAsRun
 from .fedper import FedPer
 from .fedrc import FedRC, FedRCAsRun
@@ -41,6 +42,8 @@ __all__ = [
     "FedClustAsRun",
     "FedCluster",
     "FedCollab",
+    "FedDrift",
+    "FedDriftAsRun",
     "FedEM",
     "FedEMAsRun",
     "FedPer",
