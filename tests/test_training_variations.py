@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_own import Still, pictures
 from test_training import every_backend, pair, start
 from toys import refused
 
+from fltnb import models
 from fltnb.training import TrainSpec, Variation, make_engine
 
 CLIENTS, ROWS = [3, 0, 2, 4], [0, 1, 0, 1]
@@ -96,6 +98,24 @@ def test_frozen_layers_stay_and_all_others_move(name, backend):
     assert np.array_equal(without_body[:, ~head], begun[:, ~head])
     assert (without_head[:, ~head] != begun[:, ~head]).mean() > 0.5
     assert (without_body[:, head] != begun[:, head]).mean() > 0.9
+
+
+def test_own_networks_stacked_or_not_take_variations_too():
+    fed = pictures(4, dtype=np.float32)
+    net = models.shaped(Still, fed)
+    theta = np.stack([net.init(0), net.init(1)]).astype(float)
+    done = {}
+    for backend in ("serial", "stacked"):
+        with make_engine(fed, net, SPEC, backend, "cpu") as engine:
+            assert engine.backend == backend
+            done[backend] = [
+                engine.train(theta, ROWS, [3, 0, 2, 1], 7, how=how).theta
+                for how in variations(net)
+            ]
+    for one, other in zip(done["serial"], done["stacked"], strict=True):
+        assert np.abs(one - other).max() < 1e-12
+    frozen = done["serial"][1]
+    assert np.array_equal(frozen[:, net.head], theta[ROWS][:, net.head])
 
 
 def test_workers_take_variations_too():

@@ -14,7 +14,7 @@ import torch
 from ..errors import FltnbError
 from ..models import KeyedDropout, Model
 from ..randomness import integer
-from .contract import TrainSpec, Variation, keep_masks, order
+from .contract import USUAL, TrainSpec, Variation, keep_masks, order
 from .losses import losses
 from .samples import Samples, tensor
 
@@ -102,8 +102,8 @@ class ModuleTrainer:
         client: int,
         round: int,
         sample_weights: np.ndarray | None,
-        how: Variation,
         out: np.ndarray,
+        how: Variation = USUAL,
     ) -> float:
         """Train one client from ``theta`` (P,) into ``out`` (P,).
 

@@ -137,7 +137,8 @@ class _Worker:
         try:
             if kind == "train":
                 trained = self.outputs[place]
-                result = self.trainer.train(self.thetas[slot], *arguments, trained)
+                *work, how = arguments
+                result = self.trainer.train(self.thetas[slot], *work, trained, how)
             else:
                 result = self.score(slot, *arguments)
         except Exception:

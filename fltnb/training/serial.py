@@ -76,6 +76,5 @@ class SerialEngine(Engine):
     ) -> None:
         with self._kernels():
             for j, client in enumerate(clients):
-                work = (client, round, weights[j], how.of(j))
-                trained = done.theta[j]
-                done.loss[j] = self.trainer.train(theta[rows[j]], *work, trained)
+                work = (client, round, weights[j], done.theta[j], how.of(j))
+                done.loss[j] = self.trainer.train(theta[rows[j]], *work)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from ..models import Conv, Model
-from .contract import TrainSpec, Variation, keep_masks, order
+from .contract import USUAL, TrainSpec, Variation, keep_masks, order
 from .kernels import dense
 from .layers import SPARE, Dense, DenseRoom, Rooms, convolution, padded
 from .samples import Samples, tensor
@@ -54,8 +54,8 @@ class LeanTrainer:
         client: int,
         round: int,
         sample_weights: np.ndarray | None,
-        how: Variation,
         out: np.ndarray,
+        how: Variation = USUAL,
     ) -> float:
         """Train one client from ``theta`` (P,) into ``out`` (P,).
 
