@@ -140,6 +140,14 @@ class AsksMore(Blend):
     name = "asksmore"
     depth: int
 
+class FedAvg(Blend):
+    name = "other"
+
+class Leaves(Blend):
+    name = "leaves"
+    def collect(self, state, clients, theta, round):
+        raise SystemExit
+
 not_a_class = 3
 '''
 
@@ -251,6 +259,7 @@ def test_a_budget_too_small_for_a_cell_is_refused(toy):
     ("name", "says"),
     [
         ("Missing", "toy.py has no class Missing"),
+        ("FedAvg", "FedAvg is the name of a method of this package"),
         ("not_a_class", "not_a_class is no subclass of fl.methods.Method"),
         ("NoStart", "NoStart has no start"),
         ("NoCollect", "NoCollect has no collect"),
@@ -321,6 +330,7 @@ def test_samples_that_are_only_for_testing_are_black(toy):
     [
         ("Wide", "must have shape (K,"),
         ("Lost", "not finite"),
+        ("Leaves", "SystemExit"),
         ("Endless", "It took longer than 1 s."),
     ],
 )

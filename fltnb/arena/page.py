@@ -84,6 +84,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(texts: Sequence[str]) -> str:
+    """Return a line of a table."""
     escaped = [text.replace("|", "\\|") for text in texts]
     return "| " + " | ".join(escaped) + " |"
 
@@ -102,6 +103,7 @@ def _text(value: Any) -> str:
 
 
 def _head(card: Card) -> str:
+    """Say what was played, and on what."""
     rules = card["rules"]
     known = card["environment"]
     text = HEAD.format(
@@ -129,21 +131,22 @@ def _comparisons(card: Card) -> str:
     said = card["statistics"]
     lines = []
     for one in said["comparisons"]:
-        lines.append(COMPARISON.format(**one))
+        line = COMPARISON.format(**one)
+        lines.append(line)
     lines.append(TEST)
     apart = said["critical_difference"]
     if apart is not None:
-        ranked = [f"{name} {rank:.2f}" for name, rank in _ranked(card)]
-        ranks = ", ".join(ranked)
-        text = RANKS.format(cells=said["cells"], ranks=ranks, apart=apart)
-        lines.append(text)
+        ranks = _ranks(said["ranks"])
+        line = RANKS.format(cells=said["cells"], ranks=ranks, apart=apart)
+        lines.append(line)
     return "\n".join(lines)
 
 
-def _ranked(card: Card) -> list[tuple[str, float]]:
-    """Return methods and their mean ranks, the best first."""
-    ranks = card["statistics"]["ranks"]
-    return sorted(ranks.items(), key=lambda item: item[1])
+def _ranks(ranks: Mapping[str, float]) -> str:
+    """Return methods with their mean ranks, the best first."""
+    rising = pd.Series(ranks).sort_values()
+    texts = [f"{name} {rank:.2f}" for name, rank in rising.items()]
+    return ", ".join(texts)
 
 
 def _by_cell(card: Card) -> str:
@@ -166,11 +169,14 @@ def _failures(card: Card) -> str:
     """Return each reason why runs of the method failed, and how many did."""
     name = card["method"]["name"]
     runs = table_of(card["runs"])
-    failed = runs[(runs["method"] == name) & (runs["failed"] != "")]
-    counts = failed.groupby(["track", "family", "failed"], sort=False).size()
+    own = runs[runs["method"] == name]
+    failed = own[own["failed"] != ""]
+    by = ["track", "family", "failed"]
+    counts = failed.groupby(by, sort=False).size()
     lines = []
     for (track, family, why), count in counts.items():
-        lines.append(FAILURE.format(count=count, track=track, family=family, why=why))
+        line = FAILURE.format(count=count, track=track, family=family, why=why)
+        lines.append(line)
     return "".join(lines)
 
 
@@ -181,23 +187,25 @@ def picture(card: Card) -> "Figure":
     the library that has it brings another library of statistics along.
     """
     said = card["statistics"]
-    ranked = _ranked(card)
+    ranks = pd.Series(said["ranks"]).sort_values()
     apart = said["critical_difference"]
-    figure, axes = plots.panels(size=(7.0, 1.2 + 0.3 * len(ranked)))
-    panel = axes[0]
-    for place, (name, rank) in enumerate(ranked):
+    height = 1.2 + 0.3 * len(ranks)
+    figure, (panel,) = plots.panels(size=(7.0, height))
+    for place, (name, rank) in enumerate(ranks.items()):
         own = name == card["method"]["name"]
         _draw(panel, name, rank, -place, own)
-        alike = [other for _, other in ranked if rank <= other <= rank + apart]
-        panel.plot([rank, max(alike)], [-place - 0.3] * 2, color="0.6", lw=3)
-    panel.set_xlim(0.8, len(ranked) + 1)
+        alike = ranks[ranks.between(rank, rank + apart)]
+        below = -place - 0.3
+        panel.plot([rank, alike.max()], [below, below], color="0.6", lw=3)
+    panel.set_xlim(0.8, len(ranks) + 1)
     panel.set_yticks([])
-    panel.set_xlabel(AXIS.format(cells=said["cells"], apart=apart))
+    text = AXIS.format(cells=said["cells"], apart=apart)
+    panel.set_xlabel(text)
     return figure
 
 
 def _draw(panel: "Axes", name: str, rank: float, height: float, own: bool) -> None:
-    """Draw one method's rank and its name."""
+    """Draw one method's rank, and its name beside it."""
     panel.plot(rank, height, "o", color=MARKED[own])
     panel.annotate(
         f"{name}  {rank:.2f}",
