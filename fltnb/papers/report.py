@@ -31,7 +31,13 @@ SQUARES = {"agrees": "🟩", "partly": "🟨", "disagrees": "🟥", "not tested"
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
-    """Write the report, its picture and README's part, by default of what is stored."""
+    """Write the report, its picture and README's part.
+
+    Parameters
+    ----------
+    results_by_notebook : dict, optional
+        Notebook -> results; by default all that is stored.
+    """
     held = committed() if results_by_notebook is None else results_by_notebook
     found, judged = evidence(held)
     fig, _ = agreement(found, judged)
@@ -118,7 +124,13 @@ def _replaced(text: str, name: str, block: str) -> str:
 
 
 def pipes(table: pd.DataFrame) -> str:
-    """Write a table as Markdown; columns of numbers are set right."""
+    """Write a table as Markdown; columns of numbers are set right.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Numbers may stand in italics, and be missing ("" or "–").
+    """
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
     marks = []
     for name in text:
@@ -214,7 +226,8 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
         if results is not None and len(results.runs):
-            minutes += results.provenance()["minutes"].sum()
+            of_runs = results.provenance()["minutes"]
+            minutes += of_runs.sum()
     return minutes / 60
 
 
@@ -296,7 +309,17 @@ def _tables(held: Mapping[str, Any], found: pd.DataFrame) -> str:
 
 
 def _table(found: pd.DataFrame, results: Any) -> str:
-    """Return one printed table as Markdown, by data set and network."""
+    """Return one printed table as Markdown, by data set and network.
+
+    Its title and how many numbers were run stand above, remarks and footnotes below.
+
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`measured`, for one table.
+    results : Results, or None
+        Those that it was found in.
+    """
     notes = _Footnotes(_usual(found))
     table = for_people(found, notes.write)
     table = table.drop(
@@ -347,7 +370,14 @@ def _status(found: pd.DataFrame) -> str:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Put a table into the paper's form: a line per method, measures side by side."""
+    """Put a table into the paper's form: a line per method, measures side by side.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of :func:`for_people`: a line per method and measure, with ``printed, text,
+        code``. A variant of which nothing was run is left out.
+    """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
     if len(heads) > 1 and single:
@@ -383,6 +413,7 @@ def _first_table(results: Any) -> str:
             text = cell_text(cell, seeds=False)
             row["printed"] = cell["value"] or "–"
             row[SHORT[cell["variant"]]] = "–" if text == "not run" else text
+        table = pd.DataFrame(rows.values())
         parts.append(f"**{label(dataset)}**")
-        parts.append(pipes(pd.DataFrame(rows.values())))
+        parts.append(pipes(table))
     return "\n\n".join(parts)

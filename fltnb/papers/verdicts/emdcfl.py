@@ -230,7 +230,10 @@ def soft_clusters_are_below(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-5", **ON_CIFAR, **ARI)
 def alone_on_rotated_cifar(t: Numbers) -> Finding:
-    """EMD-CFL alone finds the clusters of Rotated CIFAR-10."""
+    """EMD-CFL alone finds the clusters of Rotated CIFAR-10.
+
+    No other method with hard clusters does; the number is its mean ARI.
+    """
     return alone_finds_clusters(t)
 
 
@@ -320,7 +323,10 @@ def versions_of_cifar(t: Numbers) -> Finding:
 
 @claim("emdcfl-t11-2", data=("rotated_cifar10_two",), tables=("T11",), **ARI)
 def alone_on_two(t: Numbers) -> Finding:
-    """Nobody but EMD-CFL finds the two clusters of Two on CIFAR-10 in every run."""
+    """Nobody but EMD-CFL finds the two clusters of Two on CIFAR-10 in every run.
+
+    The number is EMD-CFL's mean ARI.
+    """
     return alone_finds_clusters(t)
 
 
@@ -504,7 +510,10 @@ def flexcfl_ends_low(t: Numbers) -> Finding:
 
 @claim("emdcfl-t3-3", **ON_PICTURES, **ARI)
 def alone_isolates_attackers(t: Numbers) -> Finding:
-    """EMD-CFL alone isolates the attackers of Backdoor CIFAR-10."""
+    """EMD-CFL alone isolates the attackers of Backdoor CIFAR-10.
+
+    No other method with hard clusters does; the number is its mean ARI.
+    """
     return alone_finds_clusters(t)
 
 
@@ -550,7 +559,10 @@ def others_lose_under_the_trigger(t: Numbers) -> Finding:
 
 @claim("emdcfl-t8-2", **ON_DIGITS, show="{:+.2f}")
 def others_do_not_protect(t: Numbers) -> Finding:
-    """EMD-CFL's targets beat all soft and unclustered ones under the trigger."""
+    """EMD-CFL's targets beat all soft and unclustered ones under the trigger.
+
+    The number is the lead over the best of them.
+    """
     others = scores(t, UNPROTECTED, TRIGGER)
     lead = score(t, "emdcfl", TRIGGER) - np.max(others.to_numpy())
     return Finding(lead, lead > 0)

@@ -194,7 +194,10 @@ def wide_margin(t: Numbers) -> Finding:
 
 @claim("flt-text-scenario4", **SCENARIO_4)
 def leads_in_scenario_4(t: Numbers) -> Finding:
-    """FLT leads FedSEM by 40 points (MLP) and by 17 points (CNN), within 3."""
+    """FLT leads FedSEM by 40 points (MLP) and by 17 points (CNN), within 3.
+
+    The number is the lead.
+    """
     lead = t.lead("flt", "fedsem")
     said = 40 if t.model.startswith("mlp") else 17
     return Finding(lead, abs(lead - said) <= 3)
@@ -202,7 +205,10 @@ def leads_in_scenario_4(t: Numbers) -> Finding:
 
 @claim("flt-fig5-1", **SCENARIO_4, unit="rounds", show="{:.0f}")
 def converged_by_round_20(t: Numbers) -> Finding:
-    """FLT has 98 % of its best accuracy by round 20 of 100."""
+    """FLT has 98 % of its best accuracy by round 20 of 100.
+
+    Shorter runs have it after a fifth of their rounds; the number is the first round.
+    """
     flt = t.curve("flt").dropna()
     if flt.empty:
         raise NotTestedError("it needs FLT's curve")
@@ -219,7 +225,10 @@ def _early(last: int) -> int:
 
 @claim("flt-text-round20", **SCENARIO_4)
 def far_ahead_at_round_20(t: Numbers) -> Finding:
-    """FLT leads the other methods by 10 points or more at round 20."""
+    """FLT leads the other methods by 10 points or more at round 20.
+
+    Shorter runs are looked at after a fifth of their rounds.
+    """
     curves = t.curves("flt", *STRUCTURED)
     needed(curves, "it needs the curves of all methods")
     last = curves.index.max()
@@ -238,7 +247,10 @@ def fedsem_is_no_better_than_fedavg(t: Numbers) -> Finding:
 
 @claim("flt-fig5-3", **SCENARIO_4, models=("cnn",))
 def fedsem_is_between(t: Numbers) -> Finding:
-    """FedSEM is 5 points or more above FedAvg with the CNN, and below FLT."""
+    """FedSEM is 5 points or more above FedAvg with the CNN, and below FLT.
+
+    The number is how far it is above FedAvg.
+    """
     mean = t.means("fedsem", "fedavg", "flt")
     gap = mean["fedsem"] - mean["fedavg"]
     return Finding(gap, gap >= 5 and mean["fedsem"] < mean["flt"])
