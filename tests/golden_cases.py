@@ -125,6 +125,9 @@ METHODS = {
     "flhc": (TWO | {"after": 1}, {}),
     "flhc L1": ({"threshold": 45.0, "after": 0, "metric": "L1"}, {}),
     "fedper": ({}, {}),
+    "fedrep": ({"head_epochs": 2}, {}),
+    "fedrep as_run": ({"head_epochs": 2, "body_epochs": 2, "variant": "as_run"}, {}),
+    "ditto": ({"lam": 0.5}, {}),
     "fedcollab": (
         {"clusterer": {"name": "FedCollab", "c": 4.0, "rounds": 30, "lr": 0.2}},
         {},

@@ -204,6 +204,121 @@ def test_fedper_without_a_head_is_fedavg_and_with_nothing_else_local(head, same)
         assert served(mine, a) == served(others, b)
 
 
+class Descent:
+    """An engine that takes one step of 0.1 on (theta - 1)^2 / 2, and a pull."""
+
+    def train(self, theta, rows, clients, round, how=None):
+        start = np.asarray(theta)[rows]
+        gradient = start - 1
+        if how is not None and how.anchors is not None:
+            gradient = gradient + how.pull * (start - how.anchors)
+        return Trained(start - 0.1 * gradient, np.zeros(len(clients)))
+
+
+def test_ditto_takes_the_step_worked_by_hand():
+    """v = 0, w = 2, lam = 1: v becomes 0 - 0.1 (-1 - 2), and w 2 - 0.1."""
+    method = m.Ditto()
+    state = begun(method, 3, sizes=[1, 3, 1])
+    state = replace(state, models=np.full((1, 2), 2.0))
+    state, trained = method.train(state, np.array([0, 1]), 1, Descent())
+    state = method.collect(state, np.array([0, 1]), trained.theta, 1)
+    assert np.allclose(state.own, [[0.3] * 2, [0.3] * 2, [0.0] * 2])
+    # who never took part is served w
+    assert np.allclose(served(method, state), [[0.3] * 2, [0.3] * 2, [1.9] * 2])
+    fed = SimpleNamespace(n_clients=4, sizes=np.ones(4))
+    model = SimpleNamespace(init=lambda seed: np.full(2, 7.0))
+    joined = method.changed(state, fed, model, None, Context(0))
+    assert np.allclose(joined.own[-1], 7) and np.allclose(
+        served(method, joined), [[0.3] * 2] * 2 + [[1.9] * 2] * 2
+    )
+    assert joined.row.tolist() == [0] * 4 and joined.met.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_ditto_is_fedavg_beside_local_models(backend):
+    fed = two_clusters(4)
+    options = QUICK | {"backend": backend, "n_workers": 1, "participation": 0.5}
+    known = []
+    for lam in (0.0, 1.0):
+        seen = []
+        result = fl.run(
+            m.Ditto(lam),
+            fed,
+            **options,
+            watch=lambda round, state, *_, seen=seen: seen.append(state),
+        )
+        fedavg = fl.run(m.FedAvg(), fed, **options)
+        assert np.array_equal(seen[-1].models, fedavg.theta)
+        known.append((result, seen[-1].met))
+    (alone, met), (pulled, _) = known
+    local = fl.run(m.Local(), fed, **options)
+    assert np.array_equal(final(alone)[met], final(local)[met])
+    gaps = [np.abs(final(one) - fedavg.theta)[met].sum() for one in (pulled, alone)]
+    assert gaps[0] < gaps[1]
+
+
+def test_ditto_whose_own_models_diverge_stops():
+    method, state = m.Ditto(), begun(m.Ditto(), 2)
+    state = replace(state, own=np.array([[0.0, 0], [np.inf, 0]]))
+    with np.errstate(invalid="ignore"):
+        _, trained = method.train(state, np.arange(2), 1, Descent())
+    assert np.isfinite(trained.loss).tolist() == [True, False]
+
+
+def test_fedrep_trains_heads_then_bodies():
+    fed = two_clusters(3)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    spec = fl.training.TrainSpec(lr=0.1, dtype="float64")
+    clients = np.arange(3)
+    with fl.training.make_engine(fed, net, spec, "serial") as engine:
+        for method in (m.FedRep(2, 0), m.FedRep(2, 1)):
+            state = method.start(fed, net, Context(0))
+            _, trained = method.train(state, clients, 1, engine)
+            moved = trained.theta != method.dispatch(state, clients)[0].astype(float)
+            body = np.ones(net.n_parameters, dtype=bool)
+            body[net.head] = False
+            assert moved[:, net.head].mean() > 0.5
+            assert moved[:, body].any() == (method.body_epochs > 0)
+
+
+def test_fedrep_bodies_do_not_see_how_a_client_names_its_classes():
+    """Client 0 names classes in reverse, and its head's rows are reversed too."""
+    fed = two_clusters(3)
+    renamed = fed.labels.copy()
+    renamed[fed.train[0]] = 9 - renamed[fed.train[0]]
+    other = replace(fed, labels=renamed)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    spec = fl.training.TrainSpec(lr=0.1, dtype="float64")
+    method, clients = m.FedRep(2, 2), np.arange(3)
+    begun = method.start(fed, net, Context(0))
+    heads = begun.heads.astype(np.float64)
+    weight, bias = heads[0, :-10].reshape(10, -1), heads[0, -10:]
+    turned = heads.copy()
+    turned[0] = np.append(weight[::-1].ravel(), bias[::-1])
+    bodies = []
+    for one, own in ((fed, heads), (other, turned)):
+        models = begun.models.astype(np.float64)
+        state = replace(begun, models=models, heads=own)
+        with fl.training.make_engine(one, net, spec, "serial") as engine:
+            state, trained = method.train(state, clients, 1, engine)
+        state = method.collect(state, clients, trained.theta, 1)
+        bodies.append(np.delete(state.models[0], np.r_[net.head]))
+    assert np.allclose(*bodies, rtol=0, atol=1e-12)
+
+
+def test_fedrep_as_run_serves_the_mean_head_to_whom_was_never_there():
+    method = m.FedRepAsRun()
+    state = begun(method, 3, sizes=[1, 3, 1])
+    trained = np.array([[1.0, 4.0], [2.0, 8.0]])
+    state = method.collect(state, np.array([0, 1]), trained, 1)
+    assert served(method, state) == [[1.75, 4], [1.75, 8], [1.75, 7]]
+    fed = SimpleNamespace(n_clients=4, sizes=np.ones(4))
+    joined = method.changed(state, fed, None, None, None)
+    assert served(method, joined)[3] == [1.75, 7]
+    again = method.collect(joined, np.array([2]), np.array([[5.0, 5.0]]), 2)
+    assert served(method, again) == [[5, 4], [5, 8], [5, 5], [5, 5]]
+
+
 def test_fedper_gives_newcomers_the_initial_head():
     method = m.FedPer()
     (state,) = steps(method, [([0, 1], [[1.0, 5.0], [3.0, 6.0]])], (0.0, 0.25))

@@ -20,6 +20,7 @@ from .baselines import (
     CFLGPAsRun,
     CLoVE,
     CLoVEAsRun,
+    Ditto,
     FedCE,
     FedCEAsRun,
     FedClust,
@@ -33,6 +34,8 @@ from .baselines import (
     FedPer,
     FedRC,
     FedRCAsRun,
+    FedRep,
+    FedRepAsRun,
     FedSaC,
     FedSaCAsRun,
     FedSoft,
@@ -124,6 +127,8 @@ _WRITTEN = (
     FLUX,
     OCFL,
     FedDrift,
+    Ditto,
+    FedRep,
 )
 _RUN = (
     FedAvgAsRun,
@@ -152,6 +157,7 @@ _RUN = (
     FLUXAsRun,
     OCFLAsRun,
     FedDriftAsRun,
+    FedRepAsRun,
 )
 METHODS = {cls.__name__: cls for cls in _WRITTEN}
 """Class name -> method, following the papers' texts."""
