@@ -160,7 +160,7 @@ def _by_cell(card: Card) -> str:
 
     table = pd.DataFrame({"shift": shift, name: accuracy[name]})
     table = table.join(numbers).join(accuracy.drop(columns=name))
-    played = table.loc[numbers.index].reset_index()
+    played = table.loc[numbers.index].rename_axis("cell").reset_index()
     known = played.astype(object).where(played.notna(), None)
     return markdown(known.to_dict("records"))
 
@@ -198,6 +198,7 @@ def picture(card: Card) -> "Figure":
         below = -place - 0.3
         panel.plot([rank, alike.max()], [below, below], color="0.6", lw=3)
     panel.set_xlim(0.8, len(ranks) + 1)
+    panel.set_ylim(0.6 - len(ranks), 0.6)
     panel.set_yticks([])
     text = AXIS.format(cells=said["cells"], apart=apart)
     panel.set_xlabel(text)

@@ -67,33 +67,53 @@ def verify(
 
 def at_sight(card: Card, who: Entry) -> list[str]:
     """Return what does not hold and can be seen without a run."""
-    runs = card["runs"]
-    trials = plain([{}, *tuning.trials(who.space)])
-    own = [run for run in runs if run["method"] == who.name]
+    wrong = []
     drawn = seeds_of(who)
-    checks = {
-        NOT_SOURCE: card["method"]["digest"] == who.digest,
-        NOT_SEEDS: card["seeds"] == drawn,
-        OTHER_SEEDS: all(run["seed"] in drawn for run in runs),
-        NOT_STATISTICS: card["statistics"] == statistics.summary(runs, who.name),
-        NO_TRIALS: all(run["options"] in trials for run in own),
-    }
-    return [sentence for sentence, holds in checks.items() if not holds]
+    if card["method"]["digest"] != who.digest:
+        wrong.append(NOT_SOURCE)
+    if card["seeds"] != drawn:
+        wrong.append(NOT_SEEDS)
+
+    runs = card["runs"]
+    used = {run["seed"] for run in runs}
+    if not used <= set(drawn):
+        wrong.append(OTHER_SEEDS)
+    if card["statistics"] != statistics.summary(runs, who.name):
+        wrong.append(NOT_STATISTICS)
+
+    trials = [{}, *plain(tuning.trials(who.space))]
+    for run in runs:
+        own = run["method"] == who.name
+        if own and run["options"] not in trials:
+            wrong.append(NO_TRIALS)
+            break
+    return wrong
 
 
 def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
-    """Play a run of a card once more."""
+    """Play a run of a card once more; ``who`` the card is about."""
     if run["method"] != who.name:
         who = entry(run["method"])
-    track, family, level = (run[word] for word in statistics.PLACE)
-    hardness = tracks.LEVELS.index(level)
-    seed = run["seed"]
-    cell = tracks.cell(track, family, hardness, seed, card["rules"]["demo"])
-    return played(Task(who.where, cell, seed, run["options"]), who)
+    level = tracks.LEVELS.index(run["level"])
+    cell = tracks.cell(
+        run["track"],
+        run["family"],
+        level,
+        run["seed"],
+        card["rules"]["demo"],
+    )
+    task = Task(who.where, cell, run["seed"], run["options"])
+    return played(task, who)
 
 
 def _differing(run: dict[str, Any], again: dict[str, Any]) -> list[str]:
-    """Return a sentence for each number of a run that does not hold."""
+    """Return a sentence for each number of a run that does not hold.
+
+    Parameters
+    ----------
+    run, again : dict
+        The same run: as the card has it, and as it came out now.
+    """
     place = PLACE.format(**run)
     if bool(run["failed"]) != bool(again["failed"]):
         why = again["failed"] or "it did not"
@@ -102,14 +122,20 @@ def _differing(run: dict[str, Any], again: dict[str, Any]) -> list[str]:
     for measure, most in TOLERANCE.items():
         said = run[measure]
         found = again[measure]
-        if not _same(said, found, most):
-            text = OFF.format(place=place, measure=measure, found=found, said=said)
-            wrong.append(text)
+        if _same(said, found, most):
+            continue
+        text = OFF.format(
+            place=place,
+            measure=measure,
+            found=found,
+            said=said,
+        )
+        wrong.append(text)
     return wrong
 
 
 def _same(said: float | None, found: float | None, most: float) -> bool:
-    """Whether two numbers, which a run may lack, are close."""
+    """Whether two numbers, which a run may lack, are at most ``most`` apart."""
     if said is None or found is None:
         return said is found
     return abs(said - found) <= most
