@@ -128,13 +128,15 @@ class ModuleLoop:
     """What a PyTorch user writes: module, optimiser and loss, client after client.
 
     It runs on one thread. ``loader=True`` reads batches from a TensorDataset through a
-    DataLoader; otherwise tensors are indexed (lean).
+    DataLoader; otherwise tensors are indexed (lean). Batches go to the device one by
+    one.
     """
 
-    def __init__(self, work: Workload, loader: bool) -> None:
+    def __init__(self, work: Workload, loader: bool, device: str = "cpu") -> None:
         self.work = work
         self.loader = loader
-        self.module = work.model.build()
+        self.device = device
+        self.module = work.model.build().to(device)
         self.loss = nn.CrossEntropyLoss()
         n_clients = work.fed.n_clients
         self.data = [self._part(client, "train") for client in range(n_clients)]
@@ -172,10 +174,11 @@ class ModuleLoop:
                 sgd = torch.optim.SGD(self.module.parameters(), lr=LR)
                 for x, y in self._batches(client):
                     sgd.zero_grad()
-                    self.loss(self.module(x), y).backward()
+                    outputs = self.module(x.to(self.device))
+                    self.loss(outputs, y.to(self.device)).backward()
                     sgd.step()
                 parameters = self.module.parameters()
-                total += nn.utils.parameters_to_vector(parameters).detach()
+                total += nn.utils.parameters_to_vector(parameters).detach().cpu()
         return (total / len(clients)).numpy()
 
     def evaluate(self, thetas: np.ndarray) -> np.ndarray:
@@ -185,7 +188,8 @@ class ModuleLoop:
             for k, theta in enumerate(thetas):
                 self._load(theta)
                 for x, y in DataLoader(self.test, batch_size=250):
-                    right[k] += int((self.module(x).argmax(1) == y).sum())
+                    found = self.module(x.to(self.device)).argmax(1)
+                    right[k] += int((found == y.to(self.device)).sum())
         return right
 
 
@@ -198,10 +202,13 @@ class EngineRound:
         backend: str,
         precision: str = "float32",
         device: str = "cpu",
+        step: str = "auto",
     ) -> None:
         spec = training.TrainSpec(batch_size=work.batch, lr=LR, precision=precision)
         self.work = work
-        self.engine = training.make_engine(work.fed, work.model, spec, backend, device)
+        self.engine = training.make_engine(
+            work.fed, work.model, spec, backend, device, step=step
+        )
 
     def close(self) -> None:
         """End the workers."""

@@ -14,8 +14,17 @@ project = "fltnb"
 author = "The fltnb authors"
 project_copyright = author
 
-# formulas, pages: extensions of our own, in docs/_ext
-extensions = ["myst_nb", "sphinx_copybutton", "formulas", "pages", "api"]
+# from formulas on: extensions of our own, in docs/_ext
+extensions = [
+    "myst_nb",
+    "sphinx_copybutton",
+    "formulas",
+    "pages",
+    "api",
+    "measured",
+    "terms",
+    "gallery",
+]
 root_doc = "README"
 include_patterns = ["*.md", "docs/**", "notebooks/[0-9]*.ipynb"]
 exclude_patterns = ["docs/_*", "docs/toc.md"]

@@ -125,6 +125,9 @@ METHODS = {
     "flhc": (TWO | {"after": 1}, {}),
     "flhc L1": ({"threshold": 45.0, "after": 0, "metric": "L1"}, {}),
     "fedper": ({}, {}),
+    "fedrep": ({"head_epochs": 2}, {}),
+    "fedrep as_run": ({"head_epochs": 2, "body_epochs": 2, "variant": "as_run"}, {}),
+    "ditto": ({"lam": 0.5}, {}),
     "fedcollab": (
         {"clusterer": {"name": "FedCollab", "c": 4.0, "rounds": 30, "lr": 0.2}},
         {},
@@ -134,6 +137,14 @@ METHODS = {
     "ocfl as_run": (
         {"clusterer": "affinity", "variant": "as_run"},
         {"rounds": 6, "local_epochs": 3} | ALL,
+    ),
+    "feddrift": (
+        {"delta": 0.02, "merge": 0.2},
+        {"rounds": 3, "fed": FEDERATIONS["changing"]},
+    ),
+    "feddrift as_run": (
+        {"first": "one", "variant": "as_run"},
+        {"rounds": 3, "fed": FEDERATIONS["changing"]},
     ),
     "flux as_run": ({"latest": 0, "n_clusters": 3, "variant": "as_run"}, {}),
 }

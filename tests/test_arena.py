@@ -140,6 +140,14 @@ class AsksMore(Blend):
     name = "asksmore"
     depth: int
 
+class FedAvg(Blend):
+    name = "other"
+
+class Leaves(Blend):
+    name = "leaves"
+    def collect(self, state, clients, theta, round):
+        raise SystemExit
+
 not_a_class = 3
 '''
 
@@ -200,7 +208,7 @@ def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
     few["method"]["digest"] = "0"
     few["seeds"] = [1]
     said = at_sight(few, entry(toy("Blend")))
-    assert said[0].startswith("The source is not") and len(said) == 4
+    assert said[0].startswith("The source is not") and len(said) == 3
 
     old = tmp_path / "old.json"
     old.write_text(json.dumps(card | {"format": 0}), encoding="utf-8")
@@ -251,6 +259,7 @@ def test_a_budget_too_small_for_a_cell_is_refused(toy):
     ("name", "says"),
     [
         ("Missing", "toy.py has no class Missing"),
+        ("FedAvg", "FedAvg is the name of a method of this package"),
         ("not_a_class", "not_a_class is no subclass of fl.methods.Method"),
         ("NoStart", "NoStart has no start"),
         ("NoCollect", "NoCollect has no collect"),
@@ -321,6 +330,7 @@ def test_samples_that_are_only_for_testing_are_black(toy):
     [
         ("Wide", "must have shape (K,"),
         ("Lost", "not finite"),
+        ("Leaves", "SystemExit"),
         ("Endless", "It took longer than 1 s."),
     ],
 )
@@ -407,29 +417,35 @@ def runs(**accuracies):
     return rows
 
 
+def compared(method, others, **accuracies):
+    table = statistics.table_of(runs(**accuracies))
+    return statistics.compared(table, method, others)
+
+
 def test_ranks_by_hand():
     rows = runs(a=[[3, 5], [1, 1]], b=[[4, 4], [2, 2]], c=[[0, 0], [5, 5], [9, 9]])
-    ranks, n_cells = statistics.mean_ranks(rows, ["a", "b", "c"])
+    ranks, n_cells = statistics.mean_ranks(statistics.table_of(rows))
     # first cell 4, 4, 0: 1.5, 1.5, 3; second 1, 2, 5: 3, 2, 1; a third has c alone
     assert (ranks, n_cells) == ({"a": 2.25, "b": 1.75, "c": 2.0}, 2)
     # Demsar's Table 5: q = 2.343 for three, 2.728 for five
     assert np.isclose(statistics.critical_difference(3, 1), 2.343 * 2**0.5, atol=2e-3)
     assert np.isclose(statistics.critical_difference(5, 5), 2.728, atol=2e-3)
-    assert statistics.means(rows, "a")["ari"] is None
+    assert statistics.means(statistics.table_of(rows))["a"]["ari"] is None
     alone = statistics.summary(runs(a=[[1]]), "a")
     assert alone["comparisons"] == [] and alone["ranks"] == {"a": 1.0}
 
 
 def test_better_needs_enough_pairs_and_a_clear_difference():
     values = np.arange(10.0).reshape(2, 5)
-    rows = runs(mine=values + 1 + values / 99, same=values, more=values + 90)
-    others = statistics.compared(rows, "mine", ["same", "more"])
+    mine = values + 1 + values / 99
+    given = {"mine": mine, "same": values, "more": values + 90}
+    others = compared("mine", ["same", "more"], **given)
     # ten differences of one sign: p = 2 / 2^10, times two
     assert [one["verdict"] for one in others] == ["better", "worse"]
     assert np.isclose(others[0]["corrected"], 2 * 2 / 1024) and others[0]["pairs"] == 10
-    few = statistics.compared(runs(a=[[5] * 5], b=[[1, 2, 3, 4, 0]]), "a", ["b"])
+    few = compared("a", ["b"], a=[[5] * 5], b=[[1, 2, 3, 4, 0]])
     assert few[0]["verdict"] == "not told apart"
-    equal = statistics.compared(runs(a=[[5]], b=[[5]]), "a", ["b", "absent"])
+    equal = compared("a", ["b", "absent"], a=[[5]], b=[[5]])
     assert [one["p"] for one in equal] == [1.0, 1.0]
 
 

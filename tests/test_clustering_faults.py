@@ -229,3 +229,28 @@ def test_given_clusters_train_as_the_oracle_does(digits):
     )
     for wrong in ([0, np.nan], 3, [], [[0, 1]]):
         refused("clusters must", fl.methods.Clusters, wrong)
+
+
+def test_what_does_not_fit_says_so():
+    x = clients()
+    with pytest.warns(UserWarning, match="At threshold=0.01 degrees every client"):
+        fl.PACFL(threshold=0.01).fit(x)
+    with pytest.warns(UserWarning, match='tolerance=1e-09 .*"auto" adapts'):
+        fl.EMDClustering(tolerance=1e-9).fit(clients([0, 1, 2]))
+    with pytest.warns(UserWarning, match="n_neighbors=15 is a large part of 18 "):
+        fl.FCR(k=1).fit(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fl.FCR(k=3, n_neighbors=None).fit(x).labels_.tolist() == GROUPS
+
+
+def test_how_much_the_seed_decides_is_measured():
+    x = clients()
+    assert fl.FCR(k=3, n_neighbors=5).stability(x, n_seeds=2) == 1
+    refused("draws nothing at random", fl.MeanImage().stability, x)
+    rng = np.random.default_rng(0)
+    y = [rng.integers(2, size=len(one)) for one in x]
+    measured = fl.MergeGain(n_features=8).stability(x, y, n_seeds=3)
+    assert -0.5 < measured < 1  # there is nothing to find
+    repeated = fl.MergeGain(n_features=8).stability(x, y, n_seeds=3)
+    assert measured == repeated

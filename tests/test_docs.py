@@ -5,13 +5,13 @@ true.
 import re
 
 import numpy as np
-import pandas as pd
-import pytest
 from PIL import Image
 from toys import refused
 
+import fltnb as fl
 from fltnb import papers, paths
 from fltnb.methods import RULES
+from fltnb.metrics import adjusted_rand_index
 
 DOCS = paths.ROOT / "docs"
 
@@ -34,108 +34,78 @@ def run(page, blocks):
     return names
 
 
-@pytest.fixture
-def owners(tmp_path, digits, monkeypatch):
-    """Write twelve owners' pictures, and their pixels as a table; every other owner
-    turns the pictures upside down.
-    """
+def test_own_clients_are_read_advised_trained_and_used_as_the_page_says(
+    tmp_path, monkeypatch, capsys
+):
+    """In an empty folder: the page makes its own data."""
     monkeypatch.chdir(tmp_path)
-    rows = []
-    for i, (image, label) in enumerate(zip(digits.images, digits.labels, strict=True)):
-        image = image[::-1] if i % 12 % 2 else image
-        file = (
-            tmp_path / "photos" / f"owner{i % 12:02}" / f"digit{label}" / f"{i:04}.png"
-        )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(file)
-        rows.append(
-            {"hospital": f"owner{i % 12:02}", "outcome": int(label)}
-            | dict(enumerate(image.ravel().tolist()))
-        )
-    pd.DataFrame(rows).to_csv("visits.csv", index=False)
-    return tmp_path
-
-
-def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys):
     names = run("own_clients.md", code("own_clients.md"))
-    fed, table = names["fed"], names["table"]
-    assert (
-        fed.input_shape == (1, 8, 8)
-        and fed.class_names[3] == "digit3"
-        and table.class_names[3] == "3"
-    )
-    assert np.array_equal(
-        np.sort(fed.label_counts("train"), 0), np.sort(table.label_counts("train"), 0)
-    )
-    assert (
-        names["found"].labels_.tolist() == 6 * [0, 1]
-        and (owners / "groups.png").exists()
-    )
-    assert names["runs"]["FLT"].accuracy > names["runs"]["FedAvg"].accuracy
-    assert (
-        names["gain"].points > 3 * names["gain"].error > 0
-        and "bytes from client 0" in capsys.readouterr().out
-    )
+    fed, advice, runs = names["fed"], names["advice"], names["runs"]
+    groups = np.arange(12) % 3
+    assert fed.names == tuple(names["cities"]) and fed.class_names == ("home", "ward")
+    assert adjusted_rand_index(groups, advice.labels["MergeGain"]) > 0.8
+    assert advice.recommended == "MergeGain" and (tmp_path / "groups.png").exists()
+    assert adjusted_rand_index(groups, names["found"].labels_) > 0.6
+    assert names["test"].n_clusters_ == 1  # inputs alone show no groups
+    assert names["gain"].points > 3 * names["gain"].error > 0
+    assert runs["advised"].accuracy > runs["FedAvg"].accuracy + 5
+    # the newcomer is of group 1, and is served as well as that group's own clients
+    assert names["cluster"] == advice.labels["MergeGain"][1]
+    own = runs["advised"].clients["test"][groups == 1].mean()
+    assert 100 * names["hits"].mean() > own - 10
+    assert names["small"].names == ("north", "south")
+    assert "bytes from client 0" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fed = fl.Federation
+    picture = Image.fromarray(np.full((8, 8), 200, np.uint8))
+    for i in range(4):
+        (tmp_path / "photos/ann/cat").mkdir(parents=True, exist_ok=True)
+        picture.save(tmp_path / f"photos/ann/cat/{i}.png")
     for file, says in (
         (
             "empty/a.txt",
             "no picture in empty: lay them out as empty/OWNER/CLASS/PICTURE",
         ),
         ("broken/ann/cat/1.png", "broken/ann/cat/1.png cannot be read as a picture"),
-        ("photos/owner00/x.png", "photos/owner00/x.png is not where its owner"),
+        ("photos/ann/x.png", "photos/ann/x.png is not where its owner"),
     ):
-        (owners / file).parent.mkdir(parents=True, exist_ok=True)
-        (owners / file).write_bytes(b"no picture")
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(b"no picture")
         refused(says, fed.from_folder, file.split("/")[0])
-    refused(
-        "no column owner, label; it has hospital, outcome", fed.from_csv, "visits.csv"
-    )
+    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save("broken/ann/cat/1.png")
+    refused("1.png has pixels of more than 8 bits", fed.from_folder, "broken")
+    refused("option of from_folder 'gray'", fed.from_folder, "photos", gray=True)
+
+    table = "hospital,outcome,age\nann,1,3\nann,0,4\n"
+    (tmp_path / "t.csv").write_text(table, encoding="utf-8")
+    says = "no column owner, label; it has hospital, outcome"
+    refused(says, fed.from_csv, "t.csv")
     refused("There is no file zzz.csv", fed.from_csv, "zzz.csv")
     refused("photos is a folder: use from_folder", fed.from_csv, "photos")
-    refused(
-        r'features must be a list: \["age"\]',
-        fed.from_csv,
-        "visits.csv",
-        features="age",
-    )
-    refused(
-        "option of from_csv 'test_share': choose one of test_fraction",
-        fed.from_csv,
-        "visits.csv",
-        test_share=0.2,
-    )
-    refused("option of from_folder 'gray'", fed.from_folder, "photos", gray=True)
+    keys = {"owner": "hospital", "label": "outcome"}
+    says = r'features must be a list: \["age"\]'
+    refused(says, fed.from_csv, "t.csv", **keys, features="age")
+    says = "option of from_csv 'test_share': choose one of test_fraction"
+    refused(says, fed.from_csv, "t.csv", test_share=0.2)
     for line, says in (
         ("ann,0,old", "Column age holds text among numbers, such as 'old'"),
         ("ann,0,inf", "NaN or infinite"),
         ("ann,0.5,2", "Classes in outcome of t.csv are decimal numbers"),
     ):
-        (owners / "t.csv").write_text(
-            f"hospital,outcome,age\nann,1,3\n{line}\n", encoding="utf-8"
-        )
-        refused(says, fed.from_csv, owners / "t.csv", "hospital", "outcome")
-    for begin in (
-        ",hospital,outcome,age\n",
-        "hospital,outcome,age\n",
-    ):  # a table with its index, and a name forgotten
-        (owners / "t.csv").write_text(f"{begin}0,ann,1,3\n", encoding="utf-8")
-        refused(
-            "t.csv has columns without a name",
-            fed.from_csv,
-            owners / "t.csv",
-            "hospital",
-            "outcome",
-        )
-    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(
-        owners / "broken/ann/cat/1.png"
-    )
-    refused("1.png has pixels of more than 8 bits", fed.from_folder, "broken")
-    (owners / "t.csv").write_text("hospital;outcome;age\nann;1;3\n", encoding="utf-8")
-    refused(
-        "t.csv has one column, hospital;outcome;age: save it with commas",
-        fed.from_csv,
-        owners / "t.csv",
-    )
+        head = "hospital,outcome,age\nann,1,3\n"
+        (tmp_path / "t.csv").write_text(f"{head}{line}\n", encoding="utf-8")
+        refused(says, fed.from_csv, "t.csv", **keys)
+    # a table with its index, and a name forgotten
+    for begin in (",hospital,outcome,age\n", "hospital,outcome,age\n"):
+        (tmp_path / "t.csv").write_text(f"{begin}0,ann,1,3\n", encoding="utf-8")
+        refused("t.csv has columns without a name", fed.from_csv, "t.csv", **keys)
+    text = "hospital;outcome;age\nann;1;3\n"
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    says = "t.csv has one column, hospital;outcome;age: save it with commas"
+    refused(says, fed.from_csv, "t.csv")
 
 
 def test_the_method_of_the_page_runs(capsys):

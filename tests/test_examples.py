@@ -73,3 +73,24 @@ def test_the_public_names_have_examples():
         if ">>>" not in (thing.__doc__ or "") and example_of(thing, BESIDE) is None:
             lacking.append(name)
     assert lacking == []
+
+
+def test_every_method_and_clusterer_has_a_page_with_its_settings():
+    folders = ("methods", "clusterers")
+    pages = [
+        page for one in folders for page in (paths.ROOT / "docs" / one).glob("*.md")
+    ]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    told = re.findall(r"{api} (\S+)", text)
+    classes = [*fl.methods.METHODS.values(), *fl.methods.AS_RUN.values()]
+    classes += [
+        *fl.clustering.CLUSTERERS.values(),
+        fl.MergeGain,
+        fl.TransportSignatures,
+    ]
+    names = {name.rpartition(".")[2] for name in told if ".methods." in name}
+    names |= {name.rpartition(".")[2] for name in told if ".clustering." in name}
+    assert {one.__name__ for one in classes} == names
+    for page in pages:
+        said = page.read_text(encoding="utf-8")
+        assert "**When to use it.**" in said and "\n$$\n" in said, page.name

@@ -332,6 +332,23 @@ LINES = {
         "clusters are formed in round 2 at the earliest",
         **EQUAL,
     ),
+    "Ditto": Line(
+        m.Ditto,
+        "it serves personal models; the global one is FedAvg's: test_methods_arena",
+        lambda: m.Ditto(lam=0),
+        personal=True,
+        mean="personal models are trained, not averaged",
+    ),
+    "FedRep": Line(
+        *(lambda: m.FedRep(2, 1), "it trains in two phases: test_methods_arena"),
+        "it trains in two phases: test_methods_arena",
+        personal=True,
+        parts=lambda net: [slice(0, net.head.start), net.head],
+        down=lambda P: P - 201 * 10,
+        up=lambda P: P - 201 * 10,
+    ),
+    # nothing changes here: clusters stay those of the beginning
+    "FedDrift": Line(m.FedDrift, lambda: m.FedDrift(first="one"), m.FedDrift),
 }
 
 
@@ -518,7 +535,7 @@ class Arbitrary:
         self.evaluate = engine.evaluate
         self.rng = rng
 
-    def train(self, theta, rows, clients, round, sample_weights=None):
+    def train(self, theta, rows, clients, round, sample_weights=None, how=None):
         assert theta[rows].shape == (len(clients), self.model.n_parameters)
         return training.Trained(
             self.rng.normal(size=theta[rows].shape).astype(np.float32),
@@ -678,6 +695,8 @@ def test_the_usual_settings_form_clusters():
         "PFedGraph",
         "FedSaC",
         "FedPer",
+        "Ditto",
+        "FedRep",
     }
     for name, line in LINES.items():
         labels = usual_run(line).labels

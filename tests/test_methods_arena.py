@@ -16,11 +16,14 @@ from fltnb.clustering.fedcollab import (
     mean_cost,
     pair_inputs,
 )
+from fltnb.federations.phases import phases
 from fltnb.methods import Context
 from fltnb.methods.baselines.clove import assigned, at_random, best_number
+from fltnb.methods.baselines.feddrift import losses_of_merging
 from fltnb.methods.baselines.flhc import distances
 from fltnb.methods.baselines.flux import axes, descriptor, elbow, linked
 from fltnb.methods.baselines.ocfl import temperature
+from fltnb.metrics import adjusted_rand_index
 from fltnb.training import Trained
 
 FOUR = np.arange(4)
@@ -199,6 +202,121 @@ def test_fedper_without_a_head_is_fedavg_and_with_nothing_else_local(head, same)
         strict=True,
     ):
         assert served(mine, a) == served(others, b)
+
+
+class Descent:
+    """An engine that takes one step of 0.1 on (theta - 1)^2 / 2, and a pull."""
+
+    def train(self, theta, rows, clients, round, how=None):
+        start = np.asarray(theta)[rows]
+        gradient = start - 1
+        if how is not None and how.anchors is not None:
+            gradient = gradient + how.pull * (start - how.anchors)
+        return Trained(start - 0.1 * gradient, np.zeros(len(clients)))
+
+
+def test_ditto_takes_the_step_worked_by_hand():
+    """v = 0, w = 2, lam = 1: v becomes 0 - 0.1 (-1 - 2), and w 2 - 0.1."""
+    method = m.Ditto()
+    state = begun(method, 3, sizes=[1, 3, 1])
+    state = replace(state, models=np.full((1, 2), 2.0))
+    state, trained = method.train(state, np.array([0, 1]), 1, Descent())
+    state = method.collect(state, np.array([0, 1]), trained.theta, 1)
+    assert np.allclose(state.own, [[0.3] * 2, [0.3] * 2, [0.0] * 2])
+    # who never took part is served w
+    assert np.allclose(served(method, state), [[0.3] * 2, [0.3] * 2, [1.9] * 2])
+    fed = SimpleNamespace(n_clients=4, sizes=np.ones(4))
+    model = SimpleNamespace(init=lambda seed: np.full(2, 7.0))
+    joined = method.changed(state, fed, model, None, Context(0))
+    assert np.allclose(joined.own[-1], 7) and np.allclose(
+        served(method, joined), [[0.3] * 2] * 2 + [[1.9] * 2] * 2
+    )
+    assert joined.row.tolist() == [0] * 4 and joined.met.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_ditto_is_fedavg_beside_local_models(backend):
+    fed = two_clusters(4)
+    options = QUICK | {"backend": backend, "n_workers": 1, "participation": 0.5}
+    known = []
+    for lam in (0.0, 1.0):
+        seen = []
+        result = fl.run(
+            m.Ditto(lam),
+            fed,
+            **options,
+            watch=lambda round, state, *_, seen=seen: seen.append(state),
+        )
+        fedavg = fl.run(m.FedAvg(), fed, **options)
+        assert np.array_equal(seen[-1].models, fedavg.theta)
+        known.append((result, seen[-1].met))
+    (alone, met), (pulled, _) = known
+    local = fl.run(m.Local(), fed, **options)
+    assert np.array_equal(final(alone)[met], final(local)[met])
+    gaps = [np.abs(final(one) - fedavg.theta)[met].sum() for one in (pulled, alone)]
+    assert gaps[0] < gaps[1]
+
+
+def test_ditto_whose_own_models_diverge_stops():
+    method, state = m.Ditto(), begun(m.Ditto(), 2)
+    state = replace(state, own=np.array([[0.0, 0], [np.inf, 0]]))
+    with np.errstate(invalid="ignore"):
+        _, trained = method.train(state, np.arange(2), 1, Descent())
+    assert np.isfinite(trained.loss).tolist() == [True, False]
+
+
+def test_fedrep_trains_heads_then_bodies():
+    fed = two_clusters(3)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    spec = fl.training.TrainSpec(lr=0.1, dtype="float64")
+    clients = np.arange(3)
+    with fl.training.make_engine(fed, net, spec, "serial") as engine:
+        for method in (m.FedRep(2, 0), m.FedRep(2, 1)):
+            state = method.start(fed, net, Context(0))
+            _, trained = method.train(state, clients, 1, engine)
+            moved = trained.theta != method.dispatch(state, clients)[0].astype(float)
+            body = np.ones(net.n_parameters, dtype=bool)
+            body[net.head] = False
+            assert moved[:, net.head].mean() > 0.5
+            assert moved[:, body].any() == (method.body_epochs > 0)
+
+
+def test_fedrep_bodies_do_not_see_how_a_client_names_its_classes():
+    """Client 0 names classes in reverse, and its head's rows are reversed too."""
+    fed = two_clusters(3)
+    renamed = fed.labels.copy()
+    renamed[fed.train[0]] = 9 - renamed[fed.train[0]]
+    other = replace(fed, labels=renamed)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    spec = fl.training.TrainSpec(lr=0.1, dtype="float64")
+    method, clients = m.FedRep(2, 2), np.arange(3)
+    begun = method.start(fed, net, Context(0))
+    heads = begun.heads.astype(np.float64)
+    weight, bias = heads[0, :-10].reshape(10, -1), heads[0, -10:]
+    turned = heads.copy()
+    turned[0] = np.append(weight[::-1].ravel(), bias[::-1])
+    bodies = []
+    for one, own in ((fed, heads), (other, turned)):
+        models = begun.models.astype(np.float64)
+        state = replace(begun, models=models, heads=own)
+        with fl.training.make_engine(one, net, spec, "serial") as engine:
+            state, trained = method.train(state, clients, 1, engine)
+        state = method.collect(state, clients, trained.theta, 1)
+        bodies.append(np.delete(state.models[0], np.r_[net.head]))
+    assert np.allclose(*bodies, rtol=0, atol=1e-12)
+
+
+def test_fedrep_as_run_serves_the_mean_head_to_whom_was_never_there():
+    method = m.FedRepAsRun()
+    state = begun(method, 3, sizes=[1, 3, 1])
+    trained = np.array([[1.0, 4.0], [2.0, 8.0]])
+    state = method.collect(state, np.array([0, 1]), trained, 1)
+    assert served(method, state) == [[1.75, 4], [1.75, 8], [1.75, 7]]
+    fed = SimpleNamespace(n_clients=4, sizes=np.ones(4))
+    joined = method.changed(state, fed, None, None, None)
+    assert served(method, joined)[3] == [1.75, 7]
+    again = method.collect(joined, np.array([2]), np.array([[5.0, 5.0]]), 2)
+    assert served(method, again) == [[5, 4], [5, 8], [5, 5], [5, 5]]
 
 
 def test_fedper_gives_newcomers_the_initial_head():
@@ -467,6 +585,111 @@ def test_ocfl_as_run_puts_all_noise_together():
     ):
         *_, last = added(method, [before, apart], n_parameters=4)
         assert last.labels.tolist() == labels
+
+
+class Right:
+    """An engine whose models tell so many of 10 samples of each client (M, K)."""
+
+    def __init__(self, right):
+        self.right = np.array(right)
+
+    def evaluate(self, theta, rows, clients, split):
+        assert split == "train"
+        correct = self.right[clients, rows]
+        return SimpleNamespace(correct=correct, total=np.full(len(correct), 10))
+
+
+def phase(method, right, **state):
+    """The state in which a new phase begins, for clients with these accuracies.
+
+    The models are (0, 0), (4, 4), ....
+    """
+    M, K = np.shape(right)
+    usual = {
+        "models": 4.0 * np.arange(K)[:, None] * np.ones(2),
+        "row": np.zeros(M, dtype=np.int64),
+        "last": np.full(M, np.nan),
+        "pairs": np.ones(K, dtype=np.int64),
+        "idle": np.zeros(K, dtype=np.int64),
+        "fresh": np.array(True),
+    }
+    state = replace(begun(method, M), **usual | state)
+    return method.observe(state, np.array([0]), 2, Right(right))
+
+
+def test_feddrift_merges_models_that_lose_little_on_each_others_data():
+    """Accuracies ((0.9, 0.6), (0.5, 0.8)): what is lost is 0.3 both ways."""
+    right = [[9, 5], [6, 8]]
+    lost = losses_of_merging(np.array(right), np.array([10, 10]), np.arange(2))
+    assert np.allclose(lost, [[0, 0.3], [0.3, 0]])
+    pairs = np.array([3, 1])
+    together = phase(m.FedDrift(0.3), right, pairs=pairs)
+    assert together.labels.tolist() == [0, 0] and together.pairs.tolist() == [6]
+    assert together.models.tolist() == [[1, 1]]  # 3 / 4 of 0 and 1 / 4 of 4
+    apart = phase(m.FedDrift(0.5, 0.29), right, pairs=pairs)
+    assert apart.labels.tolist() == [0, 1] and apart.pairs.tolist() == [4, 2]
+    assert apart.models.tolist() == [[0, 0], [4, 4]]
+
+
+def test_feddrift_lets_clients_leave_models_that_fail_them():
+    """The second model is best for all, and fails clients 1 and 2."""
+    right, last = [[2, 9], [2, 7], [2, 6], [2, 6]], np.array([0.9, 0.8, 0.9, np.nan])
+    state = phase(m.FedDrift(0.15), right, last=last, pairs=np.array([5, 2]))
+    # client 1 lost 0.1, client 2 0.3; client 3 is new
+    assert state.labels.tolist() == [0, 0, 1, 0]
+    assert served(m.FedDrift(), state) == [[4, 4]] * 4
+    assert state.models.tolist() == [[4, 4], [4, 4], [0, 0]]
+    assert state.pairs.tolist() == [5, 1, 5] and state.idle.tolist() == [0, 0, 1]
+    assert np.allclose(state.last, [0.9, 0.7, 0.6, 0.6])
+    strict = phase(m.FedDrift(0.05), right, last=last)
+    assert strict.labels.tolist() == [0, 1, 2, 0]
+
+
+def test_feddrift_keeps_as_many_models_as_it_may():
+    right, last = [[9, 2, 1], [5, 2, 1], [5, 2, 1]], np.full(3, 0.9)
+    idle = np.array([0, 4, 1])
+    two = phase(m.FedDrift(0.1, max_models=2), right, last=last, idle=idle)
+    assert two.labels.tolist() == [0, 1, 0] and len(two.models) == 2
+    three = phase(m.FedDrift(0.1, max_models=3), right[:2], last=last[:2], idle=idle)
+    assert three.labels.tolist() == [0, 1]
+    assert three.models.tolist() == [[0, 0], [0, 0], [8, 8]]  # 4 was idle for longer
+    one = phase(m.FedDrift(0.1, max_models=1), right, last=last, idle=idle)
+    assert one.labels.tolist() == [0] * 3 and one.models.tolist() == [[0, 0]]
+
+
+def test_feddrift_lets_only_as_many_leave_as_there_is_room_for():
+    """The only model fails both clients, and each would need another."""
+    state = phase(m.FedDrift(0.1), [[5], [5]], last=np.full(2, 0.9))
+    assert state.labels.tolist() == [1, 0]
+    assert served(m.FedDrift(), state) == [[0, 0]] * 2
+
+
+def test_feddrift_measures_as_training_goes_on_and_its_code_once_a_phase():
+    engine = Right([[7], [3]])
+    for method, last in (
+        (m.FedDrift(first="one"), 0.3),
+        (m.FedDriftAsRun(first="one"), np.nan),
+    ):
+        state = begun(method, 2)
+        state = method.observe(state, np.array([0]), 1, engine)
+        state = method.observe(state, np.array([1]), 2, engine)
+        assert np.array_equal(state.last, [0.7, last], equal_nan=True)
+        assert method.setup_bytes(state) == (0, 0)
+        fed = SimpleNamespace(n_clients=3, sizes=np.ones(3))
+        state = method.changed(state, fed, None, None, None)
+        state = method.observe(state, np.array([1]), 3, Right([[7], [3], [1]]))
+        assert method.setup_bytes(state) == (4 * 3, 4 * 3 * 2)
+
+
+def test_feddrift_follows_clients_that_change():
+    """Two of six get data of the other cluster, and everybody finds its like."""
+    options = {"round": 6, "drift": 2}
+    fed = fl.federations.with_events(two_clusters(6, samples=40), [options], seed=0)
+    settings = QUICK | {"rounds": 6, "batch_size": 10}
+    result = fl.run(m.FedDrift(0.1), fed, **settings)
+    assert result.labels_at[5].tolist() == [0, 1, 2, 3, 4, 5]
+    now = phases(fed)[1].fed.clusters
+    assert adjusted_rand_index(now, result.labels) == 1
 
 
 def test_what_cannot_work_is_refused():

@@ -16,7 +16,9 @@ DOCS = paths.ROOT / "docs"
 sys.path.insert(0, str(DOCS / "_ext"))
 
 from formulas import mathml  # noqa: E402
+from gallery import outputs  # noqa: E402
 from pages import broken_links, check_outputs  # noqa: E402
+from terms import pattern  # noqa: E402
 
 NOTEBOOKS = sorted(paths.ROOT.glob("notebooks/[0-9]*.ipynb"))
 PAGES = [*paths.ROOT.glob("*.md"), *DOCS.glob("[a-z]*.md"), *DOCS.glob("[a-z]*/*.md")]
@@ -121,3 +123,23 @@ def test_a_build_stops_at_a_broken_formula_and_names_its_line(tmp_path):
     assert done.returncode != 0
     said = r"README.md:3: WARNING: The formula \$\\foo x\$ has the unknown \\foo"
     assert re.search(said, done.stderr)
+
+
+def test_the_gallery_has_pictures_of_all_notebooks_and_the_printed_tables():
+    tables = 0
+    for file in NOTEBOOKS:
+        shown = list(outputs(json.loads(file.read_text(encoding="utf-8"))))
+        assert any(one.picture for one in shown), file.name
+        assert all(one.title for one in shown), file.name
+        tables += sum(bool(one.table) for one in shown)
+    assert tables > len(NOTEBOOKS)
+
+
+def test_terms_are_whole_words_in_either_case_and_plural_and_initials_as_they_are():
+    find = pattern(["client", "local epoch", "ARI"])
+    said = "Clients, subclients; a local epoch, an ARI, the Sari, ari."
+    assert [found[0] for found in find.finditer(said)] == [
+        "Clients",
+        "local epoch",
+        "ARI",
+    ]

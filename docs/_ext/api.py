@@ -25,6 +25,8 @@ from sphinx.util.docutils import SphinxDirective
 EXAMPLES = Path(__file__).parents[1] / "_examples"
 BLOCK = re.compile(r"^## (?P<name>\S+)\n+```python\n(?P<code>.*?)^```", re.M | re.S)
 NO_DEFAULT = inspect.Parameter.empty
+# bases of scikit-learn, whose members are not told
+FOREIGN = ("BaseEstimator", "ClusterMixin", "_MetadataRequester")
 LONGEST = 60  # characters of a constant's value
 
 
@@ -147,6 +149,21 @@ def add_options(
         lines += option_table(thing)
 
 
+def plain_signature(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, said: str, back: str
+) -> tuple[str, str] | None:
+    """Return the parameters and defaults of a class, without annotations."""
+    if what != "class":
+        return None
+    try:
+        signature = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return None
+    bare = [one.replace(annotation=NO_DEFAULT) for one in signature.parameters.values()]
+    text = str(inspect.Signature(bare))
+    return re.sub(r"<[^>]*>", "...", text), ""
+
+
 def load_examples(app: Sphinx, env: Any, *names: Any) -> None:
     """Read the examples once a build."""
     env.fltnb_examples = examples()
@@ -194,7 +211,7 @@ def documented(path: str, thing: Any, inherited: bool = False) -> list[str]:
     if kind == "class":
         lines.append("   :members:")
     if inherited:
-        lines.append("   :inherited-members: BaseEstimator, ClusterMixin")
+        lines.append(f"   :inherited-members: {', '.join(FOREIGN)}")
     return [*lines, ""]
 
 
@@ -312,6 +329,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("names", Names)
     app.add_directive("api", Thing)
     app.connect("env-before-read-docs", load_examples)
+    app.connect("autodoc-process-signature", plain_signature)
     app.connect("autodoc-process-docstring", add_example, priority=400)
     app.connect("autodoc-process-docstring", add_options, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -230,7 +230,7 @@ def _candidates(
     seeded = {"random_state": seed}
     inputs = [
         TransportSignatures(**seeded),
-        clustering.FCR(k=k, n_neighbors=neighbours(len(sizes) * k), **seeded),
+        clustering.FCR(k=k, n_neighbors=None, **seeded),
         clustering.MeanImage(),
         clustering.EigenRelevance(n_eigenvectors=vectors, **seeded),
         clustering.EMDClustering(tolerance="auto", max_samples=FOR_EMD, **seeded),
@@ -238,11 +238,6 @@ def _candidates(
     classes = [MergeGain(n_draws=4, **seeded)]
     found = [("inputs and classes", one) for one in classes]
     return found + [("inputs", one) for one in inputs]
-
-
-def neighbours(n_centroids: int) -> int:
-    """Return UMAP's neighbourhood for so many centroids: a tenth of them, 2 to 15."""
-    return int(np.clip(n_centroids // 10, 2, 15))
 
 
 def _tried(

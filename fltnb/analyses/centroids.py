@@ -166,7 +166,11 @@ def _silhouette(x: np.ndarray, k: int, start: int) -> float:
 
 
 def _graph(fcr: Any) -> dict[str, float]:
-    """Return what the client graph says about itself."""
+    """Return what the client graph says about itself.
+
+    ``modularity`` of its best cut above chance; ``clique``, the share of linked triples
+    whose third side is there, 1 without triples; ``links``, the share of all pairs.
+    """
     best = np.nanmax(fcr.criterion_)
     chance = chance_modularity(fcr.adjacency_)
     A = fcr.adjacency_.astype(np.int64)

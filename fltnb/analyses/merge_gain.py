@@ -195,7 +195,18 @@ def _accuracy(phi: np.ndarray, model: np.ndarray, y: np.ndarray) -> float:
 def _best_weights(
     clusters: Sums, client: Sums, own: np.ndarray, folds: int
 ) -> np.ndarray:
-    """Return the weights of the clusters that a client ends with, its own at 1."""
+    """Return the weights of the clusters that a client ends with, its own at 1.
+
+    One cluster after the other gets the share with the least loss, or none.
+
+    Parameters
+    ----------
+    clusters, client : Sums
+        A row per cluster; one row.
+    own : float array (C,)
+        1 for the client's own cluster.
+    folds : int
+    """
     best = own
     least, _ = _weighted(clusters, client, own, folds)
     for other in np.flatnonzero(own == 0):
@@ -213,7 +224,15 @@ def _best_weights(
 def _weighted(
     clusters: Sums, client: Sums, weights: np.ndarray, folds: int
 ) -> tuple[float, np.ndarray]:
-    """Return a client's loss under the model of weighted clusters, and that model."""
+    """Return a client's loss under the model of weighted clusters, and that model.
+
+    Parameters
+    ----------
+    clusters, client : Sums
+        A row per cluster; one row.
+    weights : float array (C,)
+    folds : int
+    """
     moments = np.tensordot(weights, clusters.moments, 1)
     products = np.tensordot(weights, clusters.products, 1)
     size = weights @ clusters.size

@@ -11,7 +11,7 @@ from typing import Any
 from .. import paths, provenance
 from ..errors import FltnbError
 from ..methods import Method
-from ..settings import plain
+from ..settings import Count, check, plain
 from . import statistics, tracks, tuning
 from .entry import Entry, beside, entry
 from .play import Task, check_budget, play, tuned
@@ -45,7 +45,9 @@ class Rules:
 
 def seeds_of(who: Entry) -> list[int]:
     """Return the seeds of a method's table, drawn from the hash of its source."""
-    return sorted(random.Random(who.digest).sample(range(POOL), SEEDS))
+    source = random.Random(who.digest)
+    drawn = source.sample(range(POOL), SEEDS)
+    return sorted(drawn)
 
 
 def compete(
@@ -77,47 +79,57 @@ def compete(
     """
     begun = time.monotonic()
     check_budget(budget)
+    jobs = check("jobs", jobs, Count)
     who = entry(where)
     if rules.tuned and not who.space:
         raise FltnbError(
             f"{who.name} declares no space: give it one, or leave out --tuned."
         )
-    everybody = [who, *(entry(name) for name in beside(where))]
+    everybody = [who]
+    for name in beside(where):
+        everybody.append(entry(name))
     lacking = tracks.lacking(rules.demo)
     for family, why in lacking.items():
         tell(f"{family} is left out: {why}")
-    seeds = seeds_of(who)
-    cells = {seed: _cells(rules, seed, lacking) for seed in (*seeds, tuning.SEED)}
-    if not cells[seeds[0]]:
-        raise FltnbError("No cell of this track can be played here.")
 
     best = {}
     if rules.tuned:
-        trial_cells = cells[tuning.SEED]
+        trial_cells = _cells(rules, tuning.SEED, lacking)
         best = tuned(everybody, trial_cells, budget=budget, jobs=jobs, tell=tell)
     tasks = []
     for one in everybody:
-        for seed in seeds:
-            tasks += _tasks(one, cells[seed], seed, best)
+        for seed in seeds_of(who):
+            cells = _cells(rules, seed, lacking)
+            tasks += _tasks(one, cells, seed, best)
     if budget is not None:
-        budget = max(budget - (time.monotonic() - begun), 0.0)
-    rows = play(tasks, budget, jobs, tell)
-    if not any(row["method"] == who.name for row in rows):
+        spent = time.monotonic() - begun
+        budget = max(budget - spent, 0.0)
+    runs = play(tasks, budget, jobs, tell)
+    if not any(run["method"] == who.name for run in runs):
         raise FltnbError("The budget ended before the first run: give more of it.")
     return {
         "format": FORMAT,
         "method": about(who),
         "rules": asdict(rules),
-        "seeds": seeds,
-        "cells": [_shown(cell) for cell in cells[seeds[0]]],
+        "seeds": seeds_of(who),
+        "cells": [_shown(cell) for cell in cells],
         "lacking": lacking,
         "tuned": best,
-        "complete": len(rows) == len(tasks),
-        "runs": rows,
-        "statistics": statistics.summary(rows, who.name),
+        "complete": len(runs) == len(tasks),
+        "runs": runs,
+        "statistics": statistics.summary(runs, who.name),
         "environment": provenance.environment(),
-        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        "seconds": _seconds(runs),
     }
+
+
+def _cells(rules: Rules, seed: int, lacking: dict[str, str]) -> list[tracks.Cell]:
+    """Return the cells that are played, drawn by ``seed``, whose data is here."""
+    every = tracks.cells(seed, rules.track, rules.demo)
+    here = [cell for cell in every if cell.family not in lacking]
+    if not here:
+        raise FltnbError("No cell of this track can be played here: its data is away.")
+    return here
 
 
 def _tasks(
@@ -126,20 +138,27 @@ def _tasks(
     """Return the runs of a method on cells; ``best`` has options of those tuned."""
     tasks = []
     for cell in cells:
-        options = best.get(f"{who.name} {cell.name}", {})
+        name = f"{who.name} {cell.name}"
+        options = best.get(name, {})
         tasks.append(Task(who.where, cell, seed, options))
     return tasks
 
 
-def _cells(rules: Rules, seed: int, lacking: dict[str, str]) -> list[tracks.Cell]:
-    every = tracks.cells(seed, rules.track, rules.demo)
-    return [one for one in every if one.family not in lacking]
+def _seconds(runs: Sequence[dict[str, Any]]) -> float:
+    """Return how long runs took together."""
+    total = sum(run["seconds"] for run in runs)
+    return round(total, 1)
 
 
 def _shown(cell: tracks.Cell) -> dict[str, Any]:
     """Return what a card says about a cell."""
-    shown = {"name": cell.name, "shift": cell.shift, "model": cell.model}
-    return shown | {"told": cell.told, "training": cell.training}
+    return {
+        "name": cell.name,
+        "shift": cell.shift,
+        "model": cell.model,
+        "told": cell.told,
+        "training": cell.training,
+    }
 
 
 def about(who: Entry) -> dict[str, Any]:
@@ -161,9 +180,10 @@ def write(card: Card, file: Path | str) -> Path:
     """Write a card, one run a line."""
     lines = [json.dumps(run) for run in card["runs"]]
     runs = ",\n  ".join(lines)
-    rest = json.dumps(card | {"runs": []}, indent=1)
-    text = rest.replace('"runs": []', f'"runs": [\n  {runs}\n ]', 1)
-    return paths.write_text(file, text + "\n")
+    without = card | {"runs": []}
+    text = json.dumps(without, indent=1) + "\n"
+    whole = text.replace('"runs": []', f'"runs": [\n  {runs}\n ]', 1)
+    return paths.write_text(file, whole)
 
 
 def read(file: Path | str) -> Card:
@@ -194,16 +214,22 @@ def cards(folder: Path | None = None) -> list[Card]:
 
 def table(found: Sequence[Card]) -> list[dict[str, Any]]:
     """Return a row for each card: what the table of all methods says."""
-    rows = []
-    for card in found:
-        name = card["method"]["name"]
-        said = card["statistics"]
-        row = {"method": name} | said["means"][name]
-        row["rank"] = said["ranks"][name]
-        verdicts = said["comparisons"]
-        better = [one["other"] for one in verdicts if one["verdict"] == "better"]
-        row["better than"] = ", ".join(better) or "nobody"
-        row["tuned"] = card["rules"]["tuned"]
-        row["complete"] = card["complete"]
-        rows.append(row)
-    return rows
+    return [_row(card) for card in found]
+
+
+def _row(card: Card) -> dict[str, Any]:
+    """Return a card's row, in which the others it is better than stand by name."""
+    name = card["method"]["name"]
+    said = card["statistics"]
+    better = []
+    for one in said["comparisons"]:
+        if one["verdict"] == "better":
+            better.append(one["other"])
+    return {
+        "method": name,
+        **said["means"][name],
+        "rank": said["ranks"][name],
+        "better than": ", ".join(better) or "nobody",
+        "tuned": card["rules"]["tuned"],
+        "complete": card["complete"],
+    }

@@ -95,6 +95,10 @@ def entry(where: str) -> Entry:
     kind = getattr(module, name, None)
     if kind is None:
         raise FltnbError(f"{path.name} has no class {name}: name one that it has.")
+    if name in METHODS:
+        raise FltnbError(
+            f"{name} is the name of a method of this package: rename the class."
+        )
     check_contract(kind, name)
     needs = frozenset(getattr(kind, "needs", ()))
     space = dict(getattr(kind, "space", {}))

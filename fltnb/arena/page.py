@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from .. import paths, plots
-from ..metrics import mean_accuracy
 from .card import Card, table, write
-from .statistics import of_cell, values_of
+from .statistics import table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,7 @@ TUNED = {True: "tuned by five trials", False: "with its defaults"}
 NOT_COMPLETE = "**Not complete**: the budget ended before all runs.\n"
 OWN_EVALUATION = "The class has an evaluation of its own: read its source.\n"
 LACKING = "Without {family}: {why}\n"
+FAILURE = "- {count} of {track}, {family}: {why}\n"
 COMPARISON = (
     "- {other}: {verdict} ({difference:+.2f} points over {pairs} pairs, corrected "
     "p = {corrected:.2g})"
@@ -40,6 +42,8 @@ RANKS = (
     "(Nemenyi, 0.05).\n"
 )
 AXIS = "mean rank over {cells} cells, 1 is best; a bar joins less than {apart:.2f}"
+SHOWN = ["worst", "ari", "seconds"]
+"""Measures by cell, besides accuracy."""
 MARKED = {True: "#D55E00", False: "0.3"}
 """Colours: of the method that the card is about, and of the others."""
 WEIGHT = {True: "bold", False: "normal"}
@@ -80,6 +84,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(texts: Sequence[str]) -> str:
+    """Return a line of a table."""
     escaped = [text.replace("|", "\\|") for text in texts]
     return "| " + " | ".join(escaped) + " |"
 
@@ -98,6 +103,7 @@ def _text(value: Any) -> str:
 
 
 def _head(card: Card) -> str:
+    """Say what was played, and on what."""
     rules = card["rules"]
     known = card["environment"]
     text = HEAD.format(
@@ -125,59 +131,52 @@ def _comparisons(card: Card) -> str:
     said = card["statistics"]
     lines = []
     for one in said["comparisons"]:
-        lines.append(COMPARISON.format(**one))
+        line = COMPARISON.format(**one)
+        lines.append(line)
     lines.append(TEST)
     apart = said["critical_difference"]
     if apart is not None:
-        ranked = [f"{name} {rank:.2f}" for name, rank in _ranked(card)]
-        ranks = ", ".join(ranked)
-        text = RANKS.format(cells=said["cells"], ranks=ranks, apart=apart)
-        lines.append(text)
+        ranks = _ranks(said["ranks"])
+        line = RANKS.format(cells=said["cells"], ranks=ranks, apart=apart)
+        lines.append(line)
     return "\n".join(lines)
 
 
-def _ranked(card: Card) -> list[tuple[str, float]]:
-    """Return methods and their mean ranks, the best first."""
-    ranks = card["statistics"]["ranks"]
-    return sorted(ranks.items(), key=lambda item: item[1])
+def _ranks(ranks: Mapping[str, float]) -> str:
+    """Return methods with their mean ranks, the best first."""
+    rising = pd.Series(ranks).sort_values()
+    texts = [f"{name} {rank:.2f}" for name, rank in rising.items()]
+    return ", ".join(texts)
 
 
 def _by_cell(card: Card) -> str:
     """Return a table of the method's numbers, beside the others' accuracy."""
     name = card["method"]["name"]
-    others = [one for one in card["statistics"]["means"] if one != name]
-    lines = []
-    for cell in card["cells"]:
-        rows = of_cell(card["runs"], cell["name"])
-        own = [one for one in rows if one["method"] == name]
-        if not own:
-            continue
-        line = {"cell": cell["name"], "shift": cell["shift"]}
-        line[name] = _mean(own, "accuracy")
-        for measure in ("worst", "ari", "seconds"):
-            line[measure] = _mean(own, measure)
-        for other in others:
-            theirs = [one for one in rows if one["method"] == other]
-            line[other] = _mean(theirs, "accuracy")
-        lines.append(line)
-    return markdown(lines)
+    runs = table_of(card["runs"])
+    own = runs[runs["method"] == name]
+    numbers = own.groupby("cell", sort=False)[SHOWN].mean()
+    accuracy = runs.pivot_table("accuracy", "cell", "method", sort=False)
+    shift = pd.Series({cell["name"]: cell["shift"] for cell in card["cells"]})
 
-
-def _mean(rows: Sequence[Mapping[str, Any]], measure: str) -> float | None:
-    values = values_of(rows, measure)
-    return mean_accuracy(values) if values else None
+    table = pd.DataFrame({"shift": shift, name: accuracy[name]})
+    table = table.join(numbers).join(accuracy.drop(columns=name))
+    played = table.loc[numbers.index].rename_axis("cell").reset_index()
+    known = played.astype(object).where(played.notna(), None)
+    return markdown(known.to_dict("records"))
 
 
 def _failures(card: Card) -> str:
     """Return each reason why runs of the method failed, and how many did."""
-    counts = {}
-    for one in card["runs"]:
-        if one["failed"] and one["method"] == card["method"]["name"]:
-            place = one["track"], one["family"], one["failed"]
-            counts[place] = counts.get(place, 0) + 1
+    name = card["method"]["name"]
+    runs = table_of(card["runs"])
+    own = runs[runs["method"] == name]
+    failed = own[own["failed"] != ""]
+    by = ["track", "family", "failed"]
+    counts = failed.groupby(by, sort=False).size()
     lines = []
     for (track, family, why), count in counts.items():
-        lines.append(f"- {count} of {track}, {family}: {why}\n")
+        line = FAILURE.format(count=count, track=track, family=family, why=why)
+        lines.append(line)
     return "".join(lines)
 
 
@@ -188,23 +187,26 @@ def picture(card: Card) -> "Figure":
     the library that has it brings another library of statistics along.
     """
     said = card["statistics"]
-    ranked = _ranked(card)
+    ranks = pd.Series(said["ranks"]).sort_values()
     apart = said["critical_difference"]
-    figure, axes = plots.panels(size=(7.0, 1.2 + 0.3 * len(ranked)))
-    panel = axes[0]
-    for place, (name, rank) in enumerate(ranked):
+    height = 1.2 + 0.3 * len(ranks)
+    figure, (panel,) = plots.panels(size=(7.0, height))
+    for place, (name, rank) in enumerate(ranks.items()):
         own = name == card["method"]["name"]
         _draw(panel, name, rank, -place, own)
-        alike = [other for _, other in ranked if rank <= other <= rank + apart]
-        panel.plot([rank, max(alike)], [-place - 0.3] * 2, color="0.6", lw=3)
-    panel.set_xlim(0.8, len(ranked) + 1)
+        alike = ranks[ranks.between(rank, rank + apart)]
+        below = -place - 0.3
+        panel.plot([rank, alike.max()], [below, below], color="0.6", lw=3)
+    panel.set_xlim(0.8, len(ranks) + 1)
+    panel.set_ylim(0.6 - len(ranks), 0.6)
     panel.set_yticks([])
-    panel.set_xlabel(AXIS.format(cells=said["cells"], apart=apart))
+    text = AXIS.format(cells=said["cells"], apart=apart)
+    panel.set_xlabel(text)
     return figure
 
 
 def _draw(panel: "Axes", name: str, rank: float, height: float, own: bool) -> None:
-    """Draw one method's rank and its name."""
+    """Draw one method's rank, and its name beside it."""
     panel.plot(rank, height, "o", color=MARKED[own])
     panel.annotate(
         f"{name}  {rank:.2f}",

@@ -67,6 +67,15 @@ class Task:
     validated: bool = False
     limit: float = LIMIT
 
+    def federation(self) -> Federation:
+        """Make the federation that is played on."""
+        fed = self.cell.build()
+        return tracks.validated(fed) if self.validated else fed
+
+    def counted(self, fed: Federation) -> np.ndarray:
+        """Which of its clients count, bool (M,)."""
+        return self.cell.counted(fed, self.seed)
+
     def file(self, who: Entry) -> Path:
         """Where its numbers are kept."""
         settings = {
@@ -123,65 +132,116 @@ def _entry(where: str) -> Entry:
 
 @functools.cache
 def _entry_of(where: str, written: int) -> Entry:
+    """Return who is meant; ``written`` is when the file was."""
     return entry(where)
 
 
 def played(task: Task, who: Entry) -> dict[str, Any]:
     """Return the numbers of a run, computed now, whatever happens in it.
 
+    Parameters
+    ----------
+    task : Task
+    who : Entry
+        Whom the task names.
+
+    Returns
+    -------
+    dict
+        ``track, family, level, method, seed, options`` of the task, the numbers
+        :data:`PLAYED`, and ``failed``: why, or "". Of a failed run accuracy and worst
+        are 0, the others None.
+
     Raises
     ------
     UndeclaredError
         The method looked at what its ``needs`` does not name.
     """
-    cell = task.cell
-    row = {"track": cell.track, "family": cell.family, "level": cell.level}
-    row |= {"method": who.name, "seed": task.seed, "options": plain(task.options)}
-    row |= dict.fromkeys(PLAYED) | {"accuracy": 0.0, "worst": 0.0, "failed": ""}
-    fed = cell.build()
-    if task.validated:
-        fed = tracks.validated(fed)
-    counted = cell.counted(fed, task.seed)
+    row = _failed_row(task, who)
+    fed = task.federation()
     begun = time.monotonic()
     try:
-        with within(task.limit), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the method: its numbers tell
-            kind = guarded(who, counted if cell.unlabelled else None)
-            method = kind(**who.options(cell.told, task.options))
-            options = cell.training | {"seed": task.seed}
-            done = run(method, fed, cell.model, n_workers=1, progress=False, **options)
-        row |= _measured(done, fed, counted)
+        done = _run(task, who, fed)
+        row |= _measured(done, fed, task.counted(fed))
     except UndeclaredError:
         raise
     except OutOfTimeError:
         row["failed"] = f"It took longer than {task.limit:g} s."
-    except Exception as error:  # of a stranger's code: it counts as failed
+    except (Exception, SystemExit) as error:
+        # whatever a stranger's code does, the others' runs go on
         row["failed"] = said(error)
-    row["seconds"] = round(time.monotonic() - begun, 2)
+    spent = time.monotonic() - begun
+    row["seconds"] = round(spent, 2)
     return row
+
+
+def _failed_row(task: Task, who: Entry) -> dict[str, Any]:
+    """Return what is known of a run before it is played."""
+    row = {
+        "track": task.cell.track,
+        "family": task.cell.family,
+        "level": task.cell.level,
+        "method": who.name,
+        "seed": task.seed,
+        "options": plain(task.options),
+    }
+    row |= dict.fromkeys(PLAYED)
+    row["accuracy"] = 0.0
+    row["worst"] = 0.0
+    row["failed"] = ""
+    return row
+
+
+def _run(task: Task, who: Entry, fed: Federation) -> Run:
+    """Run the method on a federation, within the time limit."""
+    cell = task.cell
+    hidden = task.counted(fed) if cell.unlabelled else None
+    kind = guarded(who, hidden)
+    options = who.options(cell.told, task.options)
+    numbers = cell.training | {"seed": task.seed}
+    with within(task.limit), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the method: its numbers tell
+        method = kind(**options)
+        return run(method, fed, cell.model, n_workers=1, progress=False, **numbers)
 
 
 def _measured(done: Run, fed: Federation, counted: np.ndarray) -> dict[str, Any]:
     """Return a run's numbers, over the clients (M,) that count."""
-    accuracy = done.clients["test"].to_numpy()
-    if done.confusion is not None:  # counted by the loop, whatever the method says
-        right = done.confusion.trace(axis1=1, axis2=2)
-        accuracy = metrics.accuracy(right, done.confusion.sum(axis=(1, 2)))
-    accuracy = accuracy[counted]
-    ari = None
-    n_clusters = None
-    if done.labels is not None:
-        n_clusters = len(np.unique(done.labels))
-        if fed.clusters is not None:
-            ari = round(metrics.adjusted_rand_index(fed.clusters, done.labels), 6)
-    sent = done.history.iloc[-1]
+    accuracy = _accuracy(done)[counted]
+    last = done.history.iloc[-1]
+    sent = last["bytes_up"] + last["bytes_down"]
     return {
         "accuracy": round(metrics.mean_accuracy(accuracy), 6),
         "worst": round(metrics.worst(accuracy), 6),
-        "ari": ari,
-        "n_clusters": n_clusters,
-        "bytes": int(sent["bytes_up"] + sent["bytes_down"]),
+        "bytes": int(sent),
+        **_clustering(done.labels, fed.clusters),
     }
+
+
+def _accuracy(done: Run) -> np.ndarray:
+    """Return the clients' test accuracy (M,), percent.
+
+    It is counted from what the loop saw, not from what the method says, but for a
+    method that predicts by itself.
+    """
+    if done.confusion is None:
+        return done.clients["test"].to_numpy()
+    right = done.confusion.trace(axis1=1, axis2=2)
+    total = done.confusion.sum(axis=(1, 2))
+    return metrics.accuracy(right, total)
+
+
+def _clustering(
+    labels: np.ndarray | None, true: np.ndarray | None
+) -> dict[str, float | None]:
+    """Return how well clusters (M,) were found, as far as there are any."""
+    if labels is None:
+        return {"ari": None, "n_clusters": None}
+    found = len(np.unique(labels))
+    if true is None:
+        return {"ari": None, "n_clusters": found}
+    index = metrics.adjusted_rand_index(true, labels)
+    return {"ari": round(index, 6), "n_clusters": found}
 
 
 def check_budget(budget: float | None) -> None:
@@ -216,15 +276,8 @@ def play(
     UndeclaredError
         As :func:`played`.
     """
-    kept = {}
-    missing = []
-    for place, task in enumerate(tasks):
-        numbers = stored(task)
-        if numbers is None:
-            missing.append(place)
-        else:
-            kept[place] = numbers
-
+    kept = [stored(task) for task in tasks]
+    missing = [place for place, numbers in enumerate(kept) if numbers is None]
     begun = time.monotonic()
     took = []
     progress = bar(total=len(missing), desc="arena", unit="run")
@@ -239,17 +292,22 @@ def play(
             yield joblib.delayed(_placed)(place, tasks[place])
 
     parallel = joblib.Parallel(
-        n_jobs=jobs, return_as="generator_unordered", pre_dispatch=jobs, batch_size=1
+        n_jobs=jobs,
+        return_as="generator_unordered",
+        pre_dispatch=jobs,
+        batch_size=1,
     )
     for place, numbers in parallel(affordable()):
         kept[place] = numbers
         took.append(numbers["seconds"])
         progress.update()
     progress.close()
-    left = len(tasks) - len(kept)
+
+    there = [numbers for numbers in kept if numbers is not None]
+    left = len(tasks) - len(there)
     if left:
         tell(f"{left} of {len(tasks)} runs are left: the same command goes on.")
-    return [kept[place] for place in sorted(kept)]
+    return there
 
 
 def stored(task: Task) -> dict[str, Any] | None:
@@ -261,7 +319,7 @@ def stored(task: Task) -> dict[str, Any] | None:
 
 
 def _placed(place: int, task: Task) -> tuple[int, dict[str, Any]]:
-    """Play a run and keep its numbers."""
+    """Play a run and keep its numbers; return its place with them."""
     who = _entry(task.where)
     numbers = played(task, who)
     paths.write_text(task.file(who), json.dumps(numbers))

@@ -1,6 +1,7 @@
 """What the numbers say: who is better than whom, and mean ranks.
 
-Pairs are runs of two methods on the same cell and seed. A failed run counts 0 %.
+Runs are the rows of a DataFrame, as :func:`table_of` makes it. Pairs are runs of two
+methods on the same cell and seed. A failed run counts 0 %.
 """
 
 import math
@@ -8,15 +9,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 LEVEL = 0.01
 """Largest corrected p at which a method is called better."""
 RANK_LEVEL = 0.05
 """Of the critical difference of mean ranks."""
-MEASURES = ("accuracy", "worst", "ari", "bytes", "seconds")
+MEASURES = ["accuracy", "worst", "ari", "bytes", "seconds"]
+"""Numbers of a run that have a mean."""
+PLACE = ["track", "family", "level"]
+"""What names a cell."""
 
-Rows = Sequence[dict[str, Any]]
-"""Runs, as :func:`fltnb.arena.play.played` gives them."""
+
+def table_of(runs: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return runs, as a card has them, as a table; what a run lacks is NaN."""
+    table = pd.DataFrame(runs)
+    table[MEASURES] = table[MEASURES].astype(np.float64)
+    table["cell"] = table[PLACE].agg("/".join, axis=1)
+    return table
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -41,40 +51,26 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def wilcoxon(differences: np.ndarray) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test; 1 where all are equal."""
+    """Return the two-sided p of Wilcoxon's signed-rank test; 1 where all are equal.
+
+    Differences of 0 are left out, as Wilcoxon did.
+    """
     from scipy import stats
 
     if not np.any(differences):
         return 1.0
-    return float(stats.wilcoxon(differences).pvalue)
+    p = stats.wilcoxon(differences).pvalue
+    return float(f"{p:.6g}")  # the same in every version
 
 
-def cell_of(row: dict[str, Any]) -> str:
-    """Return the name of a run's cell."""
-    return "/".join([row["track"], row["family"], row["level"]])
+def scores(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracies: a row for each cell and seed, a column for each method."""
+    return runs.pivot(index=["cell", "seed"], columns="method", values="accuracy")
 
 
-def of_cell(rows: Rows, cell: str) -> list[dict[str, Any]]:
-    """Return the runs on a cell, given by its name."""
-    return [row for row in rows if cell_of(row) == cell]
-
-
-def values_of(rows: Rows, measure: str) -> list[float]:
-    """Return the numbers of runs, without those that a run has not."""
-    return [row[measure] for row in rows if row[measure] is not None]
-
-
-def accuracies(rows: Rows, method: str) -> dict[tuple[str, int], float]:
-    """Return a method's accuracy by cell and seed."""
-    found = {}
-    for row in rows:
-        if row["method"] == method:
-            place = cell_of(row), row["seed"]
-            found[place] = row["accuracy"]
-    return found
-
-
-def compared(rows: Rows, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
+def compared(
+    runs: pd.DataFrame, method: str, others: Sequence[str]
+) -> list[dict[str, Any]]:
     """Compare a method with others, by paired Wilcoxon tests with Holm's correction.
 
     Returns
@@ -84,53 +80,42 @@ def compared(rows: Rows, method: str, others: Sequence[str]) -> list[dict[str, A
         points), ``p`` (two-sided), ``corrected``, ``verdict`` ("better", "worse" or
         "not told apart").
     """
+    table = scores(runs)
     found = []
-    own = accuracies(rows, method)
     for other in others:
-        theirs = accuracies(rows, other)
-        shared = [place for place in own if place in theirs]
-        differences = np.array([own[place] - theirs[place] for place in shared])
-        mean = float(differences.mean()) if shared else 0.0
-        one = {"other": other, "pairs": len(shared), "difference": round(mean, 4)}
-        one["p"] = wilcoxon(differences)
+        pairs = table.reindex(columns=[method, other]).dropna()
+        differences = pairs[method] - pairs[other]
+        mean = float(differences.sum() / max(len(pairs), 1))
+        p = wilcoxon(differences.to_numpy())
+        one = {"other": other, "pairs": len(pairs), "difference": mean, "p": p}
         found.append(one)
 
     corrected = holm([one["p"] for one in found])
     for one, p in zip(found, corrected, strict=True):
         one["corrected"] = p
-        one["verdict"] = "not told apart"
-        if p < LEVEL:
-            better = one["difference"] > 0
-            one["verdict"] = "better" if better else "worse"
+        one["verdict"] = verdict(one["difference"], p)
+        one["difference"] = round(one["difference"], 4)
     return found
 
 
-def mean_ranks(rows: Rows, methods: Sequence[str]) -> tuple[dict[str, float], int]:
+def verdict(difference: float, p: float) -> str:
+    """Say what a mean difference with a corrected p is."""
+    if p >= LEVEL:
+        return "not told apart"
+    return "better" if difference > 0 else "worse"
+
+
+def mean_ranks(runs: pd.DataFrame) -> tuple[dict[str, float], int]:
     """Return each method's mean rank over cells, and the number of cells.
 
     In a cell, methods are ranked by their mean accuracy over the seeds that all have
     played there: 1 is best, equal ones share their ranks. Cells that somebody has not
     played are left out.
     """
-    from scipy import stats
-
-    each = [accuracies(rows, method) for method in methods]
-    shared = set(each[0]).intersection(*each)
-    seeds = {}
-    for cell, seed in sorted(shared):
-        seeds.setdefault(cell, []).append(seed)
-    if not seeds:
-        return dict.fromkeys(methods, math.nan), 0
-
-    ranks = []
-    for cell, own in seeds.items():
-        means = []
-        for one in each:
-            values = [one[cell, seed] for seed in own]
-            means.append(round(float(np.mean(values)), 6))
-        ranks.append(stats.rankdata(np.negative(means)))
-    mean = np.mean(ranks, axis=0).tolist()
-    return dict(zip(methods, mean, strict=True)), len(ranks)
+    shared = scores(runs).dropna()
+    by_cell = shared.groupby(level="cell").mean()
+    ranks = by_cell.round(6).rank(axis=1, ascending=False)
+    return ranks.mean().to_dict(), len(by_cell)
 
 
 def critical_difference(n_methods: int, n_cells: int) -> float:
@@ -149,32 +134,38 @@ def critical_difference(n_methods: int, n_cells: int) -> float:
     return float(q / math.sqrt(2) * spread)
 
 
-def means(rows: Rows, method: str) -> dict[str, Any]:
-    """Return a method's means over its runs; numbers that a run lacks are left out."""
-    own = [row for row in rows if row["method"] == method]
-    failed = [row for row in own if row["failed"]]
-    found = {"runs": len(own), "failed": len(failed)}
-    for measure in MEASURES:
-        values = values_of(own, measure)
-        found[measure] = _rounded(float(np.mean(values))) if values else None
+def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return each method's means over its runs, and how many failed.
+
+    Numbers that a run lacks are left out.
+    """
+    found = {}
+    for method, own in runs.groupby("method", sort=False):
+        failed = own["failed"] != ""
+        found[method] = {"runs": len(own), "failed": int(failed.sum())}
+        for measure, mean in own[MEASURES].mean().items():
+            found[method][measure] = rounded(mean)
     return found
 
 
-def summary(rows: Rows, method: str) -> dict[str, Any]:
+def summary(runs: Sequence[dict[str, Any]], method: str) -> dict[str, Any]:
     """Return everything that a card says about its runs."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    others = [one for one in methods if one != method]
-    ranks, n_cells = mean_ranks(rows, methods)
-    apart = critical_difference(len(methods), n_cells)
+    table = table_of(runs)
+    each = means(table)
+    others = [one for one in each if one != method]
+    ranks, n_cells = mean_ranks(table)
+    apart = critical_difference(len(each), n_cells)
     return {
-        "means": {one: means(rows, one) for one in methods},
-        "comparisons": compared(rows, method, others),
-        "ranks": {one: _rounded(rank) for one, rank in ranks.items()},
+        "means": each,
+        "comparisons": compared(table, method, others),
+        "ranks": {one: rounded(ranks[one]) for one in each},
         "cells": n_cells,
-        "critical_difference": _rounded(apart),
+        "critical_difference": rounded(apart),
     }
 
 
-def _rounded(number: float) -> float | None:
+def rounded(number: float) -> float | None:
     """Return a number as cards have it; None where it is not known."""
-    return None if math.isnan(number) else round(number, 4)
+    if math.isnan(number):
+        return None
+    return round(float(number), 4)

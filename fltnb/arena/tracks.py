@@ -108,7 +108,8 @@ class Cell:
             return np.ones(fed.n_clients, dtype=bool)
         counted = fed.groups == "joined"
         rounds = self.training["rounds"]
-        for drawn in draws(fed, rounds, self.training["participation"], seed):
+        share = self.training["participation"]
+        for drawn in draws(fed, rounds, share, seed):
             counted[drawn] = False
         return counted
 
@@ -126,11 +127,11 @@ def swapped(fed: Federation, n_classes: int) -> Federation:
     Clients must have no samples in common.
     """
     labels = fed.labels.copy()
-    for client, cluster in enumerate(fed.clusters):
-        for split in (fed.train, fed.val, fed.test):
-            own = split[client]
-            moved = own[fed.labels[own] < n_classes]
-            labels[moved] = (fed.labels[moved] + cluster) % n_classes
+    for split in (fed.train, fed.val, fed.test):
+        for cluster, own in zip(fed.clusters, split, strict=True):
+            old = fed.labels[own]
+            new = (old + cluster) % n_classes
+            labels[own] = np.where(old < n_classes, new, old)
     settings = {"kind": "swapped", "base": fed.settings, "n_classes": n_classes}
     return replace(fed, labels=labels, settings=settings)
 
@@ -148,12 +149,11 @@ def _labels(size: Size, seed: int, level: int, samples: int) -> Recipe:
     return recipe("held_out", size.dataset, tasks, seed=seed)
 
 
-def _copies(
-    size: Size, seed: int, samples: int, angles: list[list[float]], dataset: str = ""
-) -> Recipe:
+def _copies(size: Size, seed: int, samples: int, angles: list[list[float]]) -> Recipe:
+    """Return clusters with copies of the images, turned by the clusters' angles."""
     return recipe(
         "rotated_copies",
-        dataset or size.dataset,
+        size.dataset,
         n_clients=size.n_clients,
         angles=angles,
         samples_per_client=samples,
@@ -232,6 +232,8 @@ TRACKS = {
 }
 """Track -> its families."""
 DEMO_LACKS = ("writers", "pictures")
+FEW_AT_ONCE = 0.3
+"""Share of clients in a round of ``newcomers``: low, so that some never train."""
 FEW = (0.5, 0.25, 0.125)
 """Share of the samples that clients of the track ``few-samples`` have, by level."""
 
@@ -240,49 +242,66 @@ def _changing(base: Recipe, seed: int, event: dict) -> Recipe:
     """Return a federation that changes once."""
     settings = dict(base.settings)
     dataset = settings.pop("dataset")
-    held = Recipe(settings)
-    return recipe("changing", dataset, held, events=[event], seed=seed)
+    below = Recipe(settings)
+    return recipe("changing", dataset, below, events=[event], seed=seed)
 
 
 def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> Cell:
-    """Return one cell, drawn by ``seed``; ``level`` is 0, 1 or 2."""
+    """Return one cell.
+
+    Parameters
+    ----------
+    track, family : str
+        Of :data:`TRACKS` and :data:`FAMILIES`.
+    level : int
+        0, 1 or 2: easy, middle or hard.
+    seed : int
+        Who holds which samples, who joins, who drifts.
+    demo : bool
+        A small one of the digits.
+    """
     size = DEMO if demo else FULL
     kind = FAMILIES[family]
+    newcomers = track == "newcomers"
+    told = kind.n_clusters
+    if track == "unknown-K":
+        told = GUESS
     training = {
         "rounds": size.rounds,
         "local_epochs": 2,
-        "participation": 0.5,
+        "participation": FEW_AT_ONCE if newcomers else 0.5,
         "batch_size": 10,
         "lr": kind.lr,
         "eval_every": size.rounds,
     }
-    if track == "few-samples":
-        few = int(FEW[level] * size.samples)
-        federation = kind.recipe(size, seed, 0, few)
-    else:
-        federation = kind.recipe(size, seed, level, size.samples)
-    some = 3 * size.n_clients // 10
-    if track == "newcomers":
-        # few take part in the one round that is left, so that some never train
-        training["participation"] = 0.3
-        event = {"round": size.rounds, "join": some}
-        federation = _changing(federation, seed, event)
-    elif track == "drift":
-        event = {"round": 1 + size.rounds // 2, "drift": some}
-        federation = _changing(federation, seed, event)
     return Cell(
         track=track,
         family=family,
         level=LEVELS[level],
         shift=kind.shift,
-        federation=federation,
+        federation=_federation(track, kind, level, seed, size),
         model=size.model,
         training=training,
-        told=GUESS if track == "unknown-K" else kind.n_clusters,
+        told=told,
         swapped=kind.swapped[level],
-        newcomers=track == "newcomers",
+        newcomers=newcomers,
         unlabelled=family == "no labels",
     )
+
+
+def _federation(track: str, kind: Family, level: int, seed: int, size: Size) -> Recipe:
+    """Return what a cell is played on."""
+    if track == "few-samples":
+        few = int(FEW[level] * size.samples)
+        return kind.recipe(size, seed, 0, few)
+    held = kind.recipe(size, seed, level, size.samples)
+    some = 3 * size.n_clients // 10
+    if track == "newcomers":
+        return _changing(held, seed, {"round": size.rounds, "join": some})
+    if track == "drift":
+        half = 1 + size.rounds // 2
+        return _changing(held, seed, {"round": half, "drift": some})
+    return held
 
 
 def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]:
@@ -293,13 +312,14 @@ def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]
     if track is not None:
         choose(track, TRACKS, "track")
     found = []
-    for name, families in TRACKS.items():
-        if track not in (None, name):
-            continue
+    played = TRACKS if track is None else {track: TRACKS[track]}
+    for name, families in played.items():
         for family in families:
             if demo and family in DEMO_LACKS:
                 continue
-            found += [cell(name, family, level, seed, demo) for level in range(3)]
+            for level in range(len(LEVELS)):
+                one = cell(name, family, level, seed, demo)
+                found.append(one)
     return found
 
 

@@ -9,8 +9,6 @@ validation samples, with a seed that the table does not use.
 import inspect
 from typing import Any
 
-import numpy as np
-
 from ..errors import FltnbError
 
 TRIALS = 5
@@ -39,12 +37,12 @@ def trials(space: dict[str, Any], n: int = TRIALS) -> list[dict[str, Any]]:
         return []
     sequence = qmc.Halton(len(space), scramble=False)
     sequence.fast_forward(1)  # the first point is the lowest corner
-    points = sequence.random(n)
     chosen = []
-    for point in points:
+    for point in sequence.random(n):
         values = {}
-        for share, (option, range_) in zip(point, space.items(), strict=True):
-            values[option] = _value(range_, float(share))
+        shares = point.tolist()
+        for option, share in zip(space, shares, strict=True):
+            values[option] = _value(space[option], share)
         chosen.append(values)
     return chosen
 
@@ -52,14 +50,16 @@ def trials(space: dict[str, Any], n: int = TRIALS) -> list[dict[str, Any]]:
 def _value(range_: Any, share: float) -> Any:
     """Return the value of an option that lies ``share`` of the way, in [0, 1)."""
     if isinstance(range_, list):
-        return range_[int(share * len(range_))]
+        place = int(share * len(range_))
+        return range_[place]
     low, high, scale = range_
     if scale == "log":
-        value = float(np.exp(np.log(low) + share * (np.log(high) - np.log(low))))
+        value = low * (high / low) ** share
     else:
         value = low + share * (high - low)
-    whole = isinstance(low, int) and isinstance(high, int)
-    return round(value) if whole else value
+    if isinstance(low, int) and isinstance(high, int):
+        return round(value)
+    return value
 
 
 def check_space(space: Any, kind: type, name: str) -> None:
@@ -84,14 +84,14 @@ def check_space(space: Any, kind: type, name: str) -> None:
 
 
 def _is_range(range_: Any) -> bool:
+    """Whether it is a list of values, or two ends and a scale."""
     if isinstance(range_, list):
         return len(range_) > 0
     if not isinstance(range_, tuple) or len(range_) != 3:
         return False
     low, high, scale = range_
-    if scale not in SCALES:
-        return False
     numeric = isinstance(low, int | float) and isinstance(high, int | float)
-    if not numeric or low >= high:
+    if scale not in SCALES or not numeric:
         return False
-    return scale == "linear" or low > 0
+    positive = low > 0 or scale == "linear"
+    return positive and low < high

@@ -17,6 +17,14 @@ from .play import Task, played
 
 TOLERANCE = {"accuracy": 0.5, "worst": 5.0, "ari": 0.1, "bytes": 0}
 """How far a number that is computed again may be off, on another processor."""
+PLACE = "{method}, {track}/{family}/{level}, seed {seed}"
+FAILED = "{place}: whether it failed is not as the card says ({why})."
+OFF = "{place}: {measure} is {found}, and the card says {said}."
+NOT_SOURCE = "The source is not the one whose hash the card has."
+NOT_SEEDS = "The seeds are not those of the source."
+OTHER_SEEDS = "Some run has another seed."
+NOT_STATISTICS = "The statistics are not those of the card's runs."
+NO_TRIALS = "Some options are none of the trials."
 
 
 def verify(
@@ -60,45 +68,74 @@ def verify(
 def at_sight(card: Card, who: Entry) -> list[str]:
     """Return what does not hold and can be seen without a run."""
     wrong = []
-    runs = card["runs"]
+    drawn = seeds_of(who)
     if card["method"]["digest"] != who.digest:
-        wrong.append("The source is not the one whose hash the card has.")
-    if card["seeds"] != seeds_of(who):
-        wrong.append("The seeds are not those of the source.")
-    if any(run["seed"] not in card["seeds"] for run in runs):
-        wrong.append("Some run has none of the card's seeds.")
+        wrong.append(NOT_SOURCE)
+    if card["seeds"] != drawn:
+        wrong.append(NOT_SEEDS)
+
+    runs = card["runs"]
+    used = {run["seed"] for run in runs}
+    if not used <= set(drawn):
+        wrong.append(OTHER_SEEDS)
     if card["statistics"] != statistics.summary(runs, who.name):
-        wrong.append("The statistics are not those of the card's runs.")
-    trials = plain(tuning.trials(who.space))
-    own = [run for run in runs if run["method"] == who.name]
-    if any(run["options"] and run["options"] not in trials for run in own):
-        wrong.append("Some options are none of the trials.")
+        wrong.append(NOT_STATISTICS)
+
+    trials = [{}, *plain(tuning.trials(who.space))]
+    for run in runs:
+        own = run["method"] == who.name
+        if own and run["options"] not in trials:
+            wrong.append(NO_TRIALS)
+            break
     return wrong
 
 
 def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
-    """Play a run of a card once more."""
+    """Play a run of a card once more; ``who`` the card is about."""
     if run["method"] != who.name:
         who = entry(run["method"])
     level = tracks.LEVELS.index(run["level"])
-    demo = card["rules"]["demo"]
-    cell = tracks.cell(run["track"], run["family"], level, run["seed"], demo)
-    return played(Task(who.where, cell, run["seed"], run["options"]), who)
+    cell = tracks.cell(
+        run["track"],
+        run["family"],
+        level,
+        run["seed"],
+        card["rules"]["demo"],
+    )
+    task = Task(who.where, cell, run["seed"], run["options"])
+    return played(task, who)
 
 
 def _differing(run: dict[str, Any], again: dict[str, Any]) -> list[str]:
-    """Return a sentence for each number of a run that does not hold."""
-    place = f"{run['method']}, {statistics.cell_of(run)}, seed {run['seed']}"
+    """Return a sentence for each number of a run that does not hold.
+
+    Parameters
+    ----------
+    run, again : dict
+        The same run: as the card has it, and as it came out now.
+    """
+    place = PLACE.format(**run)
     if bool(run["failed"]) != bool(again["failed"]):
         why = again["failed"] or "it did not"
-        return [f"{place}: whether it failed is not as the card says ({why})."]
+        return [FAILED.format(place=place, why=why)]
     wrong = []
     for measure, most in TOLERANCE.items():
         said = run[measure]
         found = again[measure]
-        same = said == found
-        if said is not None and found is not None:
-            same = abs(said - found) <= most
-        if not same:
-            wrong.append(f"{place}: {measure} is {found}, and the card says {said}.")
+        if _same(said, found, most):
+            continue
+        text = OFF.format(
+            place=place,
+            measure=measure,
+            found=found,
+            said=said,
+        )
+        wrong.append(text)
     return wrong
+
+
+def _same(said: float | None, found: float | None, most: float) -> bool:
+    """Whether two numbers, which a run may lack, are at most ``most`` apart."""
+    if said is None or found is None:
+        return said is found
+    return abs(said - found) <= most

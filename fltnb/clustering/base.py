@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from ..arrays import as_array
 from ..errors import FltnbError
+from ..metrics import adjusted_rand_index
 from ..settings import checked
 from .cuts import relabel
 
@@ -159,6 +161,35 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self.received_ = np.zeros(len(sketches), dtype=np.int64)
         self._relate(sketches, answers)
         return self
+
+    def stability(self, X: Sequence[np.ndarray], y=None, n_seeds: int = 5) -> float:
+        """Mean adjusted Rand index between clusterings that differ in the seed alone.
+
+        1: the seed decides nothing. ``random_state`` is the first of ``n_seeds`` seeds.
+        FltnbError: the class draws nothing at random, or as ``fit``.
+        """
+        if not hasattr(self, "random_state"):
+            raise FltnbError(
+                f"{type(self).__name__} draws nothing at random: it is always the same."
+            )
+        found = []
+        for seed in range(self.random_state, self.random_state + n_seeds):
+            again = clone(self).set_params(random_state=seed)
+            found.append(again.fit_predict(X, y))
+        pairs = [adjusted_rand_index(a, b) for a, b in combinations(found, 2)]
+        return float(np.mean(pairs))
+
+    def _warn_if_all_alone(self, option: str) -> None:
+        """Say that a threshold does not fit: it leaves every client alone."""
+        n_clients = len(self.labels_)
+        if n_clients < 3 or self.n_clusters_ < n_clients:
+            return
+        apart = self.distance_[~np.eye(n_clients, dtype=bool)]
+        warnings.warn(
+            f"At {option} every client is alone: their distances run from "
+            f"{apart.min():.3g} to {apart.max():.3g}. Give another one, or n_clusters.",
+            stacklevel=5,
+        )
 
     def place(self, X: Sequence[np.ndarray], y=None) -> np.ndarray:
         """Place newcomers, by samples like those of ``fit``, without clustering again.

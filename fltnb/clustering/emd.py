@@ -213,10 +213,12 @@ class EMDClustering(ClientClusterer):
         check_finite(distance)
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        if self.n_clusters is None:
-            self._keep(distance, tree, labels, adjacency)
-        else:
+        if self.n_clusters is not None:
             self._keep(distance, tree, cut(tree, self.n_clusters))
+            return
+        self._keep(distance, tree, labels, adjacency)
+        if self.tolerance != "auto":
+            self._warn_if_all_alone(f'tolerance={self.tolerance:g} ("auto" adapts)')
 
     def place(self, X: Sequence[np.ndarray], y: Validation | None = None) -> np.ndarray:
         """Place newcomers, by samples (n_i, d) under their own encoders.

@@ -26,6 +26,7 @@ DISTANCES = {"min": min_distances, "matching": matching_distances}
 # Points from which UMAP would search neighbours approximately, and slowly: 27 s at
 # 12,000.
 EXACT_ABOVE = 4096
+LARGE = 2  # times the neighbourhood must fit into all centroids
 _SEARCH = ("pynndescent", "pynndescent.distances", "pynndescent.sparse")
 _HARMLESS = (
     ".*Graph is not fully connected",
@@ -66,7 +67,7 @@ class FCR(CentroidClusterer):
     n_neighbors, n_components : int
         UMAP's neighbourhood and dimension u. Take fewer neighbours than one kind of
         data has centroids over all clients: with 25 small clients 15 glues digits
-        together and 5 does not.
+        together and 5 does not. None: a tenth of all centroids, from 2 to 15.
     max_clusters, n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
 
     Attributes
@@ -83,7 +84,7 @@ class FCR(CentroidClusterer):
     apart_up_to = 40
 
     distance: Literal["min", "matching"] = "min"
-    n_neighbors: Annotated[int, Whole(2)] = 15
+    n_neighbors: Annotated[int, Whole(2)] | None = 15
     n_components: Count = 2
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
@@ -97,15 +98,31 @@ class FCR(CentroidClusterer):
 
     def _relate(self, sketches, answers) -> None:
         centroids = self._keep_centroids(sketches)
+        n_neighbors = self._n_neighbors(centroids)
         seed = integer(int(self.random_state), "umap")
         plane = umap_layout(
-            np.concatenate(centroids), self.n_neighbors, self.n_components, seed
+            np.concatenate(centroids), n_neighbors, self.n_components, seed
         )
 
         ends = np.cumsum([len(one) for one in centroids])
         points = np.split(plane, ends[:-1])
         self.embedding_ = stack_ragged(points)
         self._threshold_and_cut(DISTANCES[self.distance](points))
+
+    def _n_neighbors(self, centroids: Sequence[np.ndarray]) -> int:
+        """Return UMAP's neighbourhood, and say where the one given is too large."""
+        n_centroids = sum(len(own) for own in centroids)
+        fitting = int(np.clip(n_centroids // 10, 2, 15))
+        if self.n_neighbors is None:
+            return fitting
+        if len(centroids) > 2 and LARGE * self.n_neighbors > n_centroids:
+            warnings.warn(
+                f"n_neighbors={self.n_neighbors} is a large part of {n_centroids} "
+                f"centroids and may glue groups together: n_neighbors=None takes "
+                f"{fitting}.",
+                stacklevel=4,
+            )
+        return self.n_neighbors
 
 
 class _Unused(ModuleType):

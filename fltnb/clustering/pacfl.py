@@ -95,6 +95,8 @@ class PACFL(ClientClusterer):
         self._vectors = [sketch["vectors"] for sketch in sketches]
         tree = scipy_linkage(squareform(distance, checks=False), "weighted")
         self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
+        if self.n_clusters is None and self.threshold >= 0:
+            self._warn_if_all_alone(f"threshold={self.threshold:g} degrees")
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
         self._check_fitted("_vectors")

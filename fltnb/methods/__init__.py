@@ -20,17 +20,22 @@ from .baselines import (
     CFLGPAsRun,
     CLoVE,
     CLoVEAsRun,
+    Ditto,
     FedCE,
     FedCEAsRun,
     FedClust,
     FedClustAsRun,
     FedCluster,
     FedCollab,
+    FedDrift,
+    FedDriftAsRun,
     FedEM,
     FedEMAsRun,
     FedPer,
     FedRC,
     FedRCAsRun,
+    FedRep,
+    FedRepAsRun,
     FedSaC,
     FedSaCAsRun,
     FedSoft,
@@ -121,6 +126,9 @@ _WRITTEN = (
     FedCollab,
     FLUX,
     OCFL,
+    FedDrift,
+    Ditto,
+    FedRep,
 )
 _RUN = (
     FedAvgAsRun,
@@ -148,6 +156,8 @@ _RUN = (
     CLoVEAsRun,
     FLUXAsRun,
     OCFLAsRun,
+    FedDriftAsRun,
+    FedRepAsRun,
 )
 METHODS = {cls.__name__: cls for cls in _WRITTEN}
 """Class name -> method, following the papers' texts."""

@@ -200,10 +200,16 @@ def _printed(line: Row) -> str:
 
 
 def cell_text(cell: Row, seeds: bool = True) -> str:
-    """Write one number of ours: mean, spread and, if asked for, seeds; or "not run".
+    """Write one number of ours: mean and spread, or "not run".
 
     It has as many decimals as the printed number, and two or more; whole numbers have
     none.
+
+    Parameters
+    ----------
+    cell : row of :func:`measured`
+    seeds : bool
+        Say behind it how many there are.
     """
     if cell["status"] == "not run":
         return "not run"

@@ -161,7 +161,17 @@ def _lines(
 def without_switches(
     rows: pd.DataFrame, trainings: pd.DataFrame, axes: Iterable[str]
 ) -> pd.DataFrame:
-    """Keep the rows that have no value on axes which differ among the trainings."""
+    """Keep the rows that have no value on axes which differ among the trainings.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Rows of ``runs``.
+    trainings : DataFrame
+        All rows of their kind.
+    axes : iterable of str
+        Names of axes.
+    """
     for name in axes:
         if name in rows and trainings[name].nunique(dropna=False) > 1:
             rows = rows[unset(rows[name])]
@@ -196,7 +206,17 @@ def kinds_beside(variant: str) -> tuple[str, ...]:
 
 
 class _Found:
-    """The jobs of one notebook that may stand beside one table."""
+    """The jobs of one notebook that may stand beside one table.
+
+    Attributes
+    ----------
+    levels : list of str
+        Settings under several of which the table prints one method.
+    trainings : dict
+        (data set, method, variant) -> rows of ``runs``, without switches.
+    studies : list of dict
+        A row per number of a study, with what it is about.
+    """
 
     def __init__(self, results: Any, paper: str, table: str):
         self.results = results
@@ -231,7 +251,21 @@ class _Found:
                 yield about | {"network": network} | row
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
-        """Return what was measured for one number: of the jobs nearest to print."""
+        """Return what was measured for one number.
+
+        Of the jobs that depart in the same way those count that are nearest to print:
+        on the paper's data, with the fewest departures, most of them.
+
+        Parameters
+        ----------
+        line : printed line
+        variant : "as_written" or "as_run"
+
+        Returns
+        -------
+        dict
+            With the keys of :data:`NOTHING`.
+        """
         groups = self._by_departures(line, variant)
         if not groups:
             return NOTHING
@@ -239,12 +273,11 @@ class _Found:
         def order(group: tuple) -> tuple:
             departs, _ = group
             stands_in = tested_on(departs) == "stand-in data"
-            return bool(departs), stands_in, len(departs), -len(groups[group])
+            return stands_in, len(departs), -len(groups[group])
 
         nearest = min(groups, key=order)
         departs, _ = nearest
-        rows = [row for row, _ in groups[nearest]]
-        values = [value for _, value in groups[nearest]]
+        rows, values = zip(*groups[nearest], strict=True)
         _refuse_twice(rows, line, variant)
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
@@ -355,7 +388,7 @@ def _levels(lines: pd.DataFrame) -> list[str]:
     return [name for name in LEVELS if name in found]
 
 
-def _refuse_twice(rows: list[Mapping], line: Row, variant: str) -> None:
+def _refuse_twice(rows: Sequence[Mapping], line: Row, variant: str) -> None:
     """Refuse several jobs of one seed."""
     seeds = {row["seed"] for row in rows}
     if len(seeds) == len(rows):

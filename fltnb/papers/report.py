@@ -31,7 +31,13 @@ SQUARES = {"agrees": "🟩", "partly": "🟨", "disagrees": "🟥", "not tested"
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
-    """Write the report, its picture and README's part, by default of what is stored."""
+    """Write the report, its picture and README's part.
+
+    Parameters
+    ----------
+    results_by_notebook : dict, optional
+        Notebook -> results; by default all that is stored.
+    """
     held = committed() if results_by_notebook is None else results_by_notebook
     found, judged = evidence(held)
     fig, _ = agreement(found, judged)
@@ -73,25 +79,31 @@ def _pages(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> dict[str, str]:
     """Return the pages of :func:`pages`."""
-    summary = pipes(_summary(held, found, judged))
-    made = {"docs/report/README.md": fill("front.md", picture=PICTURE, papers=summary)}
+    summary = _summary(held, found, judged)
+    front = fill("front.md", picture=PICTURE, papers=pipes(summary))
+    made = {"docs/report/README.md": front}
     for paper in NOTEBOOKS:
         made[f"docs/report/{paper}.md"] = fill(
             "paper.md",
             paper=PAPERS[paper],
             title=_cards()["title"][paper],
-            claims=pipes(_claims(judged[judged["paper"] == paper])),
-            tables=_tables(held, found[found["paper"] == paper]),
+            claims=pipes(_claims(_of(judged, paper))),
+            tables=_tables(held, _of(found, paper)),
         )
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        short = pipes(_short(_summary(held, found, judged), judged))
+        short = pipes(_short(summary, judged))
         from_root = short.replace("](", "](docs/report/")
         first_table = _first_table(held.get("01_scenario1"))
         text = _replaced(readme.read_text(encoding="utf-8"), "cards", from_root)
         made["README.md"] = _replaced(text, "table", first_table)
     return made
+
+
+def _of(table: pd.DataFrame, paper: str) -> pd.DataFrame:
+    """Return the rows of one paper."""
+    return table[table["paper"] == paper]
 
 
 def _cards() -> pd.DataFrame:
@@ -112,7 +124,13 @@ def _replaced(text: str, name: str, block: str) -> str:
 
 
 def pipes(table: pd.DataFrame) -> str:
-    """Write a table as Markdown; columns of numbers are set right."""
+    """Write a table as Markdown; columns of numbers are set right.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Numbers may stand in italics, and be missing ("" or "–").
+    """
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
     marks = []
     for name in text:
@@ -135,14 +153,14 @@ def _summary(
     near = nearness(found)
     rows = []
     for paper in NOTEBOOKS:
-        own = totals[totals["paper"] == paper]
-        outcome = judged["outcome"][judged["paper"] == paper]
+        own = _of(totals, paper)
+        notebooks = _cards()["notebooks"][paper]
         row = {
-            "paper": f"[{PAPERS[paper]}]({paper}.md), {_cards()['notebooks'][paper]}",
+            "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
             "in the printed setting": _in_the_setting(own),
-            "accuracies within 3 points": _within_3(near[near["paper"] == paper]),
-            "claims": _signs(outcome),
+            "accuracies within 3 points": _within_3(_of(near, paper)),
+            "claims": _signs(_of(judged, paper)["outcome"]),
             "hours": f"{_hours(held, paper):.0f}",
         }
         rows.append(row)
@@ -151,9 +169,7 @@ def _summary(
 
 def _short(summary: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
     """Return a summary for README: claims as squares, and nothing on costs."""
-    bars = []
-    for paper in NOTEBOOKS:
-        bars.append(_squares(judged["outcome"][judged["paper"] == paper]))
+    bars = [_squares(_of(judged, paper)["outcome"]) for paper in NOTEBOOKS]
     kept = summary.drop(columns=["printed numbers", "hours"])
     return kept.assign(claims=bars)
 
@@ -167,11 +183,14 @@ def _squares(outcome: pd.Series) -> str:
     '🟩🟩🟩🟩🟩🟩🟩🟩⬜⬜'
     """
     number = outcome.value_counts()
-    words = [word for word in SQUARES if number.get(word, 0)]
-    share = {word: max(1, round(10 * number[word] / len(outcome))) for word in words}
-    most = max(words, key=share.get)
-    share[most] += 10 - sum(share.values())
-    return "".join(SQUARES[word] * share[word] for word in words)
+    squares = {}
+    for word in SQUARES:
+        if word in number:
+            share = number[word] / len(outcome)
+            squares[word] = max(1, round(10 * share))
+    most = max(squares, key=squares.get)
+    squares[most] += 10 - sum(squares.values())
+    return "".join(SQUARES[word] * n for word, n in squares.items())
 
 
 def _in_the_setting(own: pd.DataFrame) -> str:
@@ -179,7 +198,8 @@ def _in_the_setting(own: pd.DataFrame) -> str:
     said = []
     for row in own.itertuples():
         if row.printed_setting:
-            said.append(f"{row.printed_setting} ({SHORT[row.variant]})")
+            variant = SHORT[row.variant]
+            said.append(f"{row.printed_setting} ({variant})")
     return ", ".join(said) or "–"
 
 
@@ -206,7 +226,8 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
         if results is not None and len(results.runs):
-            minutes += results.provenance()["minutes"].sum()
+            of_runs = results.provenance()["minutes"]
+            minutes += of_runs.sum()
     return minutes / 60
 
 
@@ -288,7 +309,17 @@ def _tables(held: Mapping[str, Any], found: pd.DataFrame) -> str:
 
 
 def _table(found: pd.DataFrame, results: Any) -> str:
-    """Return one printed table as Markdown, by data set and network."""
+    """Return one printed table as Markdown, by data set and network.
+
+    Its title and how many numbers were run stand above, remarks and footnotes below.
+
+    Parameters
+    ----------
+    found : DataFrame
+        Of :func:`measured`, for one table.
+    results : Results, or None
+        Those that it was found in.
+    """
     notes = _Footnotes(_usual(found))
     table = for_people(found, notes.write)
     table = table.drop(
@@ -339,7 +370,14 @@ def _status(found: pd.DataFrame) -> str:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Put a table into the paper's form: a line per method, measures side by side."""
+    """Put a table into the paper's form: a line per method, measures side by side.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of :func:`for_people`: a line per method and measure, with ``printed, text,
+        code``. A variant of which nothing was run is left out.
+    """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
     if len(heads) > 1 and single:
@@ -375,6 +413,7 @@ def _first_table(results: Any) -> str:
             text = cell_text(cell, seeds=False)
             row["printed"] = cell["value"] or "–"
             row[SHORT[cell["variant"]]] = "–" if text == "not run" else text
+        table = pd.DataFrame(rows.values())
         parts.append(f"**{label(dataset)}**")
-        parts.append(pipes(pd.DataFrame(rows.values())))
+        parts.append(pipes(table))
     return "\n\n".join(parts)

@@ -13,7 +13,7 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..models import Model
 from ..settings import Count, checked
-from .contract import Engine, Trained, TrainSpec, by_kernels, validate
+from .contract import Engine, Trained, TrainSpec, Variation, by_kernels, validate
 from .devices import best_device, device_of, has_bfloat16
 from .evaluation import Evaluation
 from .functional import FunctionalEngine, NotStackableError
@@ -28,6 +28,7 @@ __all__ = [
     "Evaluation",
     "TrainSpec",
     "Trained",
+    "Variation",
     "has_bfloat16",
     "make_engine",
 ]

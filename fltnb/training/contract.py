@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
@@ -117,6 +117,52 @@ class Trained:
     loss: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class Variation:
+    """What one call of :meth:`Engine.train` does otherwise than the run's settings.
+
+    Parameters
+    ----------
+    epochs : int, optional
+        Passes over the samples, in place of ``local_epochs``.
+    anchors : ndarray, optional
+        Models that training is pulled to, in place of its start: a row for each client
+        that is asked for, (n, P).
+    pull : float
+        Weight mu of the pull to ``anchors``, in place of ``proximal``.
+    frozen : {"head", "body"}, optional
+        Trained parameters that stay as they are: the last layer, or all others.
+    """
+
+    epochs: Count | None = None
+    anchors: np.ndarray | None = None
+    pull: NonNegative = 0.0
+    frozen: Literal["head", "body"] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in checked(Variation, vars(self), "a call of train").items():
+            object.__setattr__(self, name, value)
+        if self.pull and self.anchors is None:
+            raise FltnbError("A pull needs anchors, the models that it pulls to.")
+
+    def of(self, positions: Ints | int) -> "Variation":
+        """Return the same for some of the clients."""
+        if self.anchors is None:
+            return self
+        return replace(self, anchors=self.anchors[positions])
+
+    def applied(self, spec: TrainSpec) -> TrainSpec:
+        """Return the settings of such a call."""
+        epochs = spec.local_epochs if self.epochs is None else self.epochs
+        proximal = spec.proximal if self.anchors is None else self.pull
+        if (epochs, proximal) == (spec.local_epochs, spec.proximal):
+            return spec
+        return replace(spec, local_epochs=epochs, proximal=proximal)
+
+
+USUAL = Variation()
+
+
 def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.ndarray:
     """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64."""
     return stream(spec.seed, "order", round, client, epoch).permutation(n)
@@ -201,6 +247,7 @@ class Engine(AbstractContextManager):
         clients: Ints,
         round: int,
         sample_weights: Arrays | None = None,
+        how: Variation = USUAL,
     ) -> Trained:
         """Train clients, each from its row of ``theta``.
 
@@ -215,6 +262,8 @@ class Engine(AbstractContextManager):
         sample_weights : sequence of n arrays, shapes (n_i,), optional
             Factors on the losses of each client's training samples. The mean is still
             taken over the batch size.
+        how : Variation
+            What this call does otherwise than the run's settings.
 
         Raises
         ------
@@ -229,8 +278,16 @@ class Engine(AbstractContextManager):
 
         weights = self._weights(clients, sample_weights)
         models = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
+        if how.anchors is not None:
+            anchors = np.ascontiguousarray(how.anchors, dtype=theta.dtype)
+            if anchors.shape != models.shape:
+                raise FltnbError(
+                    f"anchors must have shape {models.shape}, a model for each client "
+                    f"that is asked for, not {anchors.shape}."
+                )
+            how = replace(how, anchors=anchors)
         done = Trained(models, np.empty(len(rows)))
-        self._train(theta, rows, clients, int(round), weights, done)
+        self._train(theta, rows, clients, int(round), weights, how, done)
         return done
 
     def _weights(
@@ -301,7 +358,9 @@ class Engine(AbstractContextManager):
         return theta, rows, clients
 
     @abstractmethod
-    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+    def _train(
+        self, theta, rows, clients, round, weights, how: Variation, done: Trained
+    ) -> None:
         """Fill ``done``; ``weights`` holds an array or None for each client."""
 
     def _scores(

@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from ..models import Model
-from .contract import Trained, TrainSpec, order
+from .contract import Trained, TrainSpec, Variation, order
 from .gradients import Parameter, add
 from .losses import losses
 from .serial import SerialEngine
@@ -110,9 +110,15 @@ class FunctionalEngine(SerialEngine):
             f"torch.func cannot stack clients of {self.model.name} ({why})."
         )
 
-    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+    def _train(
+        self, theta, rows, clients, round, weights, how: Variation, done: Trained
+    ) -> None:
+        if how.frozen:  # a stack's parameters are one matrix, which moves as a whole
+            super()._train(theta, rows, clients, round, weights, how, done)
+            return
+        spec = how.applied(self.spec)
         longest = self.longest_first(clients)
-        copies = 4 + bool(self.spec.momentum) + bool(self.spec.proximal)
+        copies = 4 + bool(spec.momentum) + bool(spec.proximal)
         numbers = copies * self.model.n_parameters
         numbers += 3 * self.spec.batch_size * self.activations
         size = clients_at_a_time(numbers, self.spec, self.device)
@@ -120,34 +126,41 @@ class FunctionalEngine(SerialEngine):
             for begin in range(0, len(rows), size):
                 chosen = longest[begin : begin + size]
                 stack = _Stack(self, theta[[rows[j] for j in chosen]])
+                stack.vary(spec.proximal, how.of(chosen).anchors)
                 mine = [clients[j] for j in chosen]
                 factors = [weights[j] for j in chosen]
-                for step in self._steps(mine, round, factors):
+                for step in self._steps(mine, round, factors, spec.local_epochs):
                     stack.take(step)
                 sizes = [len(self.fed.train[client]) for client in mine]
                 done.theta[chosen] = stack.models()
                 done.loss[chosen] = stack.loss.cpu().numpy() / sizes
 
     def _steps(
-        self, clients: list[int], round: int, weights: Sequence[np.ndarray | None]
+        self,
+        clients: list[int],
+        round: int,
+        weights: Sequence[np.ndarray | None],
+        epochs: int,
     ) -> Iterator[_Step]:
         """Give the steps of clients, those with most samples first."""
         batches = []
         for client, own in zip(clients, weights, strict=True):
-            batches.append(list(self._batches(client, round, own)))
+            batches.append(list(self._batches(client, round, own, epochs)))
         for step in range(len(batches[0])):
             now = [mine[step] for mine in batches if len(mine) > step]
             index, factors, last = zip(*now, strict=True)
             given = None if factors[0] is None else list(factors)
             yield _Step(list(index), given, np.array(last))
 
-    def _batches(self, client: int, round: int, weights: np.ndarray | None):
+    def _batches(
+        self, client: int, round: int, weights: np.ndarray | None, epochs: int
+    ):
         """Give a client's batches: samples, weights, whether of the last epoch."""
         mine = self.fed.train[client]
         size = self.spec.batch_size
-        for epoch in range(self.spec.local_epochs):
+        for epoch in range(epochs):
             sequence = order(self.spec, round, client, epoch, len(mine))
-            last = epoch == self.spec.local_epochs - 1
+            last = epoch == epochs - 1
             for begin in range(0, len(mine), size):
                 part = sequence[begin : begin + size]
                 yield mine[part], None if weights is None else weights[part], last
@@ -168,6 +181,13 @@ class _Stack:
             for name, value in engine.moving.items()
         }
         self.loss = torch.zeros(len(rows), dtype=torch.float64, device=engine.device)
+
+    def vary(self, proximal: float, anchors: np.ndarray | None) -> None:
+        """Pull to other models (a, P) than the start, or with another weight."""
+        self.trained.vary(proximal)
+        if anchors is not None:
+            n = self.trained.value.shape[1]
+            self.trained.start = torch.tensor(anchors[:, :n]).to(self.trained.value)
 
     def models(self) -> np.ndarray:
         """Return the rows (a, P) as they are now."""

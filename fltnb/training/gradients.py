@@ -17,14 +17,23 @@ _convolution_backward = torch.ops.aten.convolution_backward.default
 class Parameter:
     """A parameter tensor with what its SGD needs: torch.optim.SGD's rule and FedProx's.
 
-    ``velocity`` is the momentum buffer, ``start`` the value before local training.
+    ``velocity`` is the momentum buffer, ``start`` the value that ``proximal`` pulls to:
+    that before local training, unless it is set. A ``frozen`` one stays.
     """
 
     def __init__(self, value: torch.Tensor, spec: TrainSpec) -> None:
         self.value = value
         self.spec = spec
         self.velocity = torch.zeros_like(value) if spec.momentum else None
-        self.start = value.clone() if spec.proximal else None
+        self.start = None
+        self.vary(spec.proximal)
+
+    def vary(self, proximal: float, frozen: bool = False) -> None:
+        """Train otherwise than the settings say, until this is called again."""
+        self.proximal = proximal
+        self.frozen = frozen
+        if proximal and self.start is None:
+            self.start = self.value.clone()
 
     def restart(self) -> None:
         """Begin local training anew, from the present value."""
@@ -39,25 +48,30 @@ class Parameter:
         ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha *
         gradient``. ``n_clients``: of a stack of clients, only the first ones.
         """
-        value, velocity, start = self.value, self.velocity, self.start
+        value, velocity = self.value, self.velocity
+        start = self.start if self.proximal else None
         if n_clients is not None:
             value = value[:n_clients]
             velocity = None if velocity is None else velocity[:n_clients]
             start = None if start is None else start[:n_clients]
 
+        if self.frozen:
+            accumulate(value, 1.0, 0.0)  # whoever computes gradients needs the call
+            return
+
         spec = self.spec
-        pull = spec.weight_decay + spec.proximal
+        pull = spec.weight_decay + self.proximal
         if velocity is None:
             accumulate(value, 1.0 - spec.lr * pull, -spec.lr)
             if start is not None:
-                value.add_(start, alpha=spec.lr * spec.proximal)
+                value.add_(start, alpha=spec.lr * self.proximal)
             return
 
         accumulate(velocity, spec.momentum, 1.0)
         if pull:
             velocity.add_(value, alpha=pull)
         if start is not None:
-            velocity.add_(start, alpha=-spec.proximal)
+            velocity.add_(start, alpha=-self.proximal)
         value.add_(velocity, alpha=-spec.lr)
 
 

@@ -90,6 +90,17 @@ class Dense:
         self.weight[-1].copy_(bias)
         self.parameter.restart()
 
+    def vary(self, proximal: float, frozen: bool) -> None:
+        """Train otherwise than the settings say."""
+        self.parameter.vary(proximal, frozen)
+
+    def pull_to(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Let the proximal term pull to these weights, if there is one."""
+        start = self.parameter.start
+        if start is not None:
+            start[:-1, : self.outputs].copy_(weight.t())
+            start[-1, : self.outputs].copy_(bias)
+
     def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Write the trained weights where they belong."""
         weight.copy_(self.turned)
@@ -157,6 +168,22 @@ class Conv:
         self.bias.copy_(bias)
         for parameter in self.parameters:
             parameter.restart()
+
+    def vary(self, proximal: float, frozen: bool) -> None:
+        """Train otherwise than the settings say."""
+        for parameter in self.parameters:
+            parameter.vary(proximal, frozen)
+
+    def pull_to(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Let the proximal term pull to these weights, if there is one."""
+        starts = [parameter.start for parameter in self.parameters]
+        if starts[0] is not None:
+            self.shown(starts[0]).copy_(weight)
+            starts[1].copy_(bias)
+
+    def shown(self, memory: torch.Tensor) -> torch.Tensor:
+        """Return memory of weights as (outputs, inputs, k, k)."""
+        return memory
 
     def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Write the trained weights where they belong."""
@@ -233,9 +260,13 @@ class NarrowConv(Conv):
         rows = torch.zeros(conv.outputs, conv.kernel, made.row, dtype=self.dtype)
         self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
 
-        used = rows[..., : conv.kernel * conv.inputs]
-        weight = used.unflatten(2, (conv.kernel, conv.inputs)).permute(0, 3, 1, 2)
-        return rows, weight
+        return rows, self.shown(rows)
+
+    def shown(self, memory: torch.Tensor) -> torch.Tensor:
+        """Return rows of a kernel as (outputs, inputs, k, k)."""
+        conv = self.conv
+        used = memory[..., : conv.kernel * conv.inputs]
+        return used.unflatten(2, (conv.kernel, conv.inputs)).permute(0, 3, 1, 2)
 
     def room(self, b: int) -> NarrowRoom:
         """Return memory for a batch of b images."""

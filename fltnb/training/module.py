@@ -14,7 +14,7 @@ import torch
 from ..errors import FltnbError
 from ..models import KeyedDropout, Model
 from ..randomness import integer
-from .contract import TrainSpec, keep_masks, order
+from .contract import USUAL, TrainSpec, Variation, keep_masks, order
 from .losses import losses
 from .samples import Samples, tensor
 
@@ -103,8 +103,11 @@ class ModuleTrainer:
         round: int,
         sample_weights: np.ndarray | None,
         out: np.ndarray,
+        how: Variation = USUAL,
     ) -> float:
         """Train one client from ``theta`` (P,) into ``out`` (P,).
+
+        ``how``: its anchors are those of this client, (P,).
 
         Returns the mean loss of the last local epoch. Layers that draw for themselves,
         as own networks and torchvision's may, do so from torch's generator, seeded for
@@ -116,15 +119,21 @@ class ModuleTrainer:
         with torch.random.fork_rng(devices, enabled=draws):
             if draws:
                 torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
-            loss = self._client(client, round, sample_weights)
+            loss = self._client(client, round, sample_weights, how)
         out[:] = self.stored()
         return loss
 
-    def _client(self, client: int, round: int, weights: np.ndarray | None) -> float:
-        spec = self.spec
+    def _client(
+        self, client: int, round: int, weights: np.ndarray | None, how: Variation
+    ) -> float:
+        spec = how.applied(self.spec)
         start = [value.detach().clone() for value in self.parameters]
+        if how.anchors is not None:
+            anchors = self.model.unflatten(tensor(how.anchors))
+            start = [value.to(self.device) for value in anchors]
+        moving = self._moving(how.frozen)
         sgd = torch.optim.SGD(
-            self.parameters,
+            moving,
             spec.lr,
             spec.momentum,
             weight_decay=spec.weight_decay,
@@ -146,8 +155,8 @@ class ModuleTrainer:
                 now = found.detach().cpu().double()
                 total += float(now.sum() if now.ndim else now * len(x))
 
-                sgd.zero_grad()
-                self._objective(found, start).backward()
+                self.module.zero_grad()
+                self._objective(found, start, spec.proximal).backward()
                 sgd.step()
         return total / n
 
@@ -172,6 +181,17 @@ class ModuleTrainer:
                 factors = own.split(size)
             yield from zip(x.split(size), y.split(size), factors, strict=True)
 
+    def _moving(self, frozen: str | None) -> list[torch.Tensor]:
+        """Return the parameters that are not frozen."""
+        if frozen is None:
+            return self.parameters
+        head = self.model.head
+        begins = np.cumsum([0] + [value.numel() for value in self.parameters])[:-1]
+        of_head = (begins >= head.start) & (begins < head.stop)
+        stays = of_head if frozen == "head" else ~of_head
+        pairs = zip(self.parameters, stays, strict=True)
+        return [value for value, fixed in pairs if not fixed]
+
     def _losses(
         self, x: torch.Tensor, y: torch.Tensor, factors: torch.Tensor | None
     ) -> torch.Tensor:
@@ -186,11 +206,11 @@ class ModuleTrainer:
             )
         return found * factors
 
-    def _objective(self, found: torch.Tensor, start) -> torch.Tensor:
+    def _objective(self, found: torch.Tensor, start, proximal: float) -> torch.Tensor:
         """Return the mean loss of a batch, with FedProx's term if there is one."""
         loss = found.mean()
-        if not self.spec.proximal:
+        if not proximal:
             return loss
-        gaps = zip(self.parameters, start, strict=True)
+        gaps = zip(self.parameters, start, strict=False)  # start may have statistics
         distance = sum(((now - before) ** 2).sum() for now, before in gaps)
-        return loss + self.spec.proximal / 2 * distance
+        return loss + proximal / 2 * distance

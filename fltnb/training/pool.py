@@ -28,7 +28,7 @@ import torch
 
 from ..models import Model
 from ..models.base import threads
-from .contract import Engine, Trained, TrainSpec, by_kernels
+from .contract import Engine, Trained, TrainSpec, Variation, by_kernels
 from .evaluation import score
 from .module import ModuleTrainer
 from .samples import Samples, tensor
@@ -137,7 +137,8 @@ class _Worker:
         try:
             if kind == "train":
                 trained = self.outputs[place]
-                result = self.trainer.train(self.thetas[slot], *arguments, trained)
+                *work, how = arguments
+                result = self.trainer.train(self.thetas[slot], *work, trained, how)
             else:
                 result = self.score(slot, *arguments)
         except Exception:
@@ -322,9 +323,14 @@ class PoolEngine(Engine):
             self._crew.stop(kill)
             self._crew = None
 
-    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+    def _train(
+        self, theta, rows, clients, round, weights, how: Variation, done: Trained
+    ) -> None:
         longest = self.longest_first(clients)
-        jobs = [(rows[j], "train", (clients[j], round, weights[j])) for j in longest]
+        jobs = []
+        for j in longest:
+            work = (clients[j], round, weights[j], how.of(j))
+            jobs.append((rows[j], "train", work))
 
         def receive(job: int, loss: float, trained: np.ndarray) -> None:
             done.theta[longest[job]] = trained

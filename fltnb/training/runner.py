@@ -79,7 +79,12 @@ class Stack:
         self.log = zeros(steps, n, size)
         self.at = zeros(1, dtype=torch.int64)
 
-    def load(self, theta: np.ndarray, schedule: Sequence[np.ndarray]) -> None:
+    def load(
+        self,
+        theta: np.ndarray,
+        schedule: Sequence[np.ndarray],
+        anchors: np.ndarray | None = None,
+    ) -> None:
         """Begin local training of clients.
 
         Parameters
@@ -87,15 +92,13 @@ class Stack:
         theta : ndarray (n, P), weights to start from
         schedule : arrays (steps, n, size, ...): index, factor, counted (a sample's
             weight in a client's last epoch, else 0), and masks
+        anchors : ndarray (n, P), optional
+            What FedProx's term pulls to, in place of ``theta``.
         """
-        rows = torch.from_numpy(theta).to(self.index.device)
-        n = len(rows)
-        sizes = [one[0].numel() for one in self.state.values]
-        for k, part in enumerate(rows.split(sizes, dim=1)):
-            value = self.state.values[k][:n]
-            value.copy_(part.view(value.shape))
-            if self.state.starts:
-                self.state.starts[k][:n].copy_(value)
+        n = len(theta)
+        self._put(theta, self.state.values)
+        if self.state.starts:
+            self._put(theta if anchors is None else anchors, self.state.starts)
         for velocity in self.state.velocities:
             velocity.zero_()
 
@@ -103,6 +106,14 @@ class Stack:
         buffers = [self.index, self.factor, self.counted, *self.masks]
         for buffer, array in zip(buffers, schedule, strict=True):
             buffer[: len(array), :n].copy_(torch.from_numpy(array))
+
+    def _put(self, theta: np.ndarray, tensors: Sequence[torch.Tensor]) -> None:
+        """Write the models (n, P) of the first clients into a tensor a parameter."""
+        rows = torch.from_numpy(theta).to(self.index.device)
+        sizes = [one[0].numel() for one in tensors]
+        for tensor, part in zip(tensors, rows.split(sizes, dim=1), strict=True):
+            value = tensor[: len(rows)]
+            value.copy_(part.reshape(value.shape))
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
         """Return the weights of some clients as rows (end - begin, P)."""

@@ -12,7 +12,7 @@ import torch
 
 from ..models import Model
 from ..models.base import threads
-from .contract import Engine, Trained, TrainSpec
+from .contract import Engine, Trained, TrainSpec, Variation
 from .module import ModuleTrainer
 from .samples import Samples
 
@@ -71,9 +71,10 @@ class SerialEngine(Engine):
     def _served(self, theta: np.ndarray):
         return self.trainer.served(theta)
 
-    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+    def _train(
+        self, theta, rows, clients, round, weights, how: Variation, done: Trained
+    ) -> None:
         with self._kernels():
             for j, client in enumerate(clients):
-                done.loss[j] = self.trainer.train(
-                    theta[rows[j]], client, round, weights[j], done.theta[j]
-                )
+                work = (client, round, weights[j], done.theta[j], how.of(j))
+                done.loss[j] = self.trainer.train(theta[rows[j]], *work)

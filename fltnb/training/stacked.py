@@ -6,6 +6,7 @@ out by slicing. A short last batch is filled up with samples of weight zero and 
 by its true size. The stack is cut into chunks that fit in memory.
 """
 
+import copy
 import math
 from functools import cached_property
 from itertools import groupby
@@ -15,7 +16,7 @@ import torch
 
 from ..errors import FltnbError
 from ..models import Conv, Model
-from .contract import Engine, Trained, TrainSpec, keep_masks, order
+from .contract import Engine, Trained, TrainSpec, Variation, keep_masks, order
 from .losses import losses, predicted
 from .runner import Runner, Stack, Way, chosen
 from .samples import Samples, tensor
@@ -75,11 +76,12 @@ class StackedEngine(Engine):
         for layer, shape in zip(model.layers, model.activations, strict=True):
             if isinstance(layer, Conv):
                 products.append(layer.inputs * layer.kernel**2 * math.prod(shape))
-        apart = spec.batch_size * max(products) >= APART
-        self.step = Step(model, spec, self.pool, apart)
+        self.apart = spec.batch_size * max(products) >= APART
+        self.step = Step(model, spec, self.pool, self.apart)
         self.batch_size = min(spec.batch_size, max(map(len, fed.train)))
         self.runner: Runner | None = None
         self.places: dict[tuple[str, int], torch.Tensor] = {}
+        self.others: dict[tuple, StackedEngine] = {}
 
     def chunk(self) -> int:
         """Clients trained at a time, by a model of the memory they take."""
@@ -98,7 +100,30 @@ class StackedEngine(Engine):
         """Clients trained at a time, as it was before any memory was taken."""
         return self.chunk()
 
-    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+    def _varied(self, how: Variation) -> "StackedEngine":
+        """Return the engine of such calls, on the same samples; it is kept."""
+        spec = how.applied(self.spec)
+        key = spec.local_epochs, spec.proximal, how.frozen
+        if key == (self.spec.local_epochs, self.spec.proximal, None):
+            return self
+        if key not in self.others:
+            other = copy.copy(self)
+            other.spec = spec
+            other.step = Step(self.model, spec, self.pool, self.apart, how.frozen)
+            other.runner = None
+            other.__dict__.pop("most", None)
+            self.others[key] = other
+        return self.others[key]
+
+    def _train(
+        self, theta, rows, clients, round, weights, how: Variation, done: Trained
+    ) -> None:
+        engine = self._varied(how)
+        engine._train_stacks(theta, rows, clients, round, weights, how, done)
+
+    def _train_stacks(
+        self, theta, rows, clients, round, weights, how: Variation, done: Trained
+    ) -> None:
         longest = self.longest_first(clients)
         with torch.inference_mode(), self._kernels():
             for begin in range(0, len(rows), self.most):
@@ -110,16 +135,22 @@ class StackedEngine(Engine):
                     [clients[j] for j in chosen],
                     round,
                     [weights[j] for j in chosen],
+                    how.of(chosen).anchors,
                 )
 
     def _chunk(
-        self, start: np.ndarray, clients: list[int], round: int, weights
+        self,
+        start: np.ndarray,
+        clients: list[int],
+        round: int,
+        weights,
+        anchors: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Train clients, longest first; return their models and losses."""
         n = len(clients)
         runner = self._runner(n)
         stack = runner.stack
-        stack.load(start, self._schedule(clients, round, weights))
+        stack.load(start, self._schedule(clients, round, weights), anchors)
 
         trained = torch.empty(start.shape, dtype=self.dtype, device=self.device)
         sizes = np.array([len(self.fed.train[client]) for client in clients])

@@ -134,9 +134,21 @@ class Step:
         Inputs in the type that the first layer computes in.
     apart : bool
         Whether every client's convolutions are a part of their own.
+    frozen : {"head", "body"}, optional
+        Parameters that stay as they are.
     """
 
-    def __init__(self, model: Model, spec: TrainSpec, pool: Pool, apart: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        spec: TrainSpec,
+        pool: Pool,
+        apart: bool,
+        frozen: str | None = None,
+    ) -> None:
+        n = 2 * len(model.stages)
+        stays = {None: range(0), "head": range(n - 2, n), "body": range(n - 2)}
+        self.frozen = stays[frozen]
         self.stages = model.stages
         self.n_convolutions = sum(isinstance(one.linear, Conv) for one in model.stages)
         self.scales = [1 / (1 - p) for _, p in model.dropout]
@@ -163,7 +175,10 @@ class Step:
         # The gradient of the mean loss: probabilities, less 1 for the true class.
         d = log.exp().scatter_add_(2, y, self.minus_one.expand(y.shape))
         d.mul_(batch.factor.unsqueeze(2))
+        kept = [state.values[k].clone() for k in self.frozen]
         self._descend(state, tape, d)
+        for k, value in zip(self.frozen, kept, strict=True):
+            state.values[k].copy_(value)
         return log.gather(2, y).squeeze(2)
 
     def forward(

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from ..models import Conv, Model
-from .contract import TrainSpec, keep_masks, order
+from .contract import USUAL, TrainSpec, Variation, keep_masks, order
 from .kernels import dense
 from .layers import SPARE, Dense, DenseRoom, Rooms, convolution, padded
 from .samples import Samples, tensor
@@ -55,15 +55,22 @@ class LeanTrainer:
         round: int,
         sample_weights: np.ndarray | None,
         out: np.ndarray,
+        how: Variation = USUAL,
     ) -> float:
         """Train one client from ``theta`` (P,) into ``out`` (P,).
 
-        Returns the mean loss of the last local epoch.
+        ``how``: its anchors are those of this client, (P,). Returns the mean loss of
+        the last local epoch.
         """
+        spec = how.applied(self.spec)
+        for layer in self.layers:
+            part = "head" if layer is self.layers[-1] else "body"
+            layer.vary(spec.proximal, part == how.frozen)
         for layer, weight, bias in self._parts(theta):
             layer.load(weight, bias)
-
-        spec = self.spec
+        if how.anchors is not None:
+            for layer, weight, bias in self._parts(how.anchors):
+                layer.pull_to(weight, bias)
         mine = self.samples.splits["train"][client]
         n = len(mine)
         for epoch in range(spec.local_epochs):

@@ -57,7 +57,10 @@ class MergeGain(ClientClusterer):
     Parameters
     ----------
     n_features, folds : int, d and F
-    n_draws : int, draws of R, over which losses are averaged
+    n_draws : int
+        Draws of R, over which losses are averaged. One draw's clusters hang on the
+        seed: take 4 for a decision, as :func:`fltnb.advise` does, or measure it by
+        :meth:`stability`; papers' tables here have one.
     n_clusters : int or None, where it is known: merging ends there
     random_state : int
         Decides R, which must be everybody's, and with the client the folds.

@@ -6,13 +6,16 @@ Those of the four papers' tables, and others of the field.
 from .cfl import CFL
 from .cflgp import CFLGP, CFLGPAsRun
 from .clove import CLoVE, CLoVEAsRun
+from .ditto import Ditto
 from .fedce import FedCE, FedCEAsRun
 from .fedclust import FedClust, FedClustAsRun
 from .fedcluster import FedCluster
 from .fedcollab import FedCollab
+from .feddrift import FedDrift, FedDriftAsRun
 from .fedem import FedEM, FedEMAsRun
 from .fedper import FedPer
 from .fedrc import FedRC, FedRCAsRun
+from .fedrep import FedRep, FedRepAsRun
 from .fedsac import FedSaC, FedSaCAsRun
 from .fedsoft import FedSoft, FedSoftAsRun
 from .flexcfl import FlexCFL, FlexCFLAsRun
@@ -34,6 +37,7 @@ __all__ = [
     "CFLGPAsRun",
     "CLoVE",
     "CLoVEAsRun",
+    "Ditto",
     "FLUXAsRun",
     "FedCE",
     "FedCEAsRun",
@@ -41,11 +45,15 @@ __all__ = [
     "FedClustAsRun",
     "FedCluster",
     "FedCollab",
+    "FedDrift",
+    "FedDriftAsRun",
     "FedEM",
     "FedEMAsRun",
     "FedPer",
     "FedRC",
     "FedRCAsRun",
+    "FedRep",
+    "FedRepAsRun",
     "FedSaC",
     "FedSaCAsRun",
     "FedSoft",

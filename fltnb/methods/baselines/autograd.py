@@ -14,7 +14,7 @@ class CorrectedTrainer(ModuleTrainer):
 
     shift: dict[int, np.ndarray] | None = None
 
-    def train(self, theta, client, round, sample_weights, out) -> float:
+    def train(self, theta, client, round, sample_weights, out, *how) -> float:
         """Train one client, as :meth:`ModuleTrainer.train` says."""
         hooks = []
         if self.shift:
@@ -24,7 +24,7 @@ class CorrectedTrainer(ModuleTrainer):
                 hook = param.register_hook(lambda grad, part=part: grad + part)
                 hooks.append(hook)
 
-        loss = super().train(theta, client, round, sample_weights, out)
+        loss = super().train(theta, client, round, sample_weights, out, *how)
         for hook in hooks:
             hook.remove()
         return loss

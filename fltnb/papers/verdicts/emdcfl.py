@@ -26,17 +26,32 @@ OWN_NETWORKS = ("emdcfl_cnn", "resnet18")
 ARI = {"unit": "ARI", "show": "{:.2f}"}
 
 
-def score(t: Numbers, method: str, measure: str = "accuracy", **axes) -> float:
-    """Return a method's mean; where the code has no form of its own, the text's."""
-    value = t.mean(method, measure, **axes)
-    if np.isnan(value) and t.variant == "as_run":
-        value = t.text().mean(method, measure, **axes)
-    return value
+def seeds(t: Numbers, method: str, measure: str) -> pd.Series:
+    """Return seed -> number of a method.
+
+    Where the code has no form of its own, what follows the text stands for it.
+
+    Parameters
+    ----------
+    t : Numbers
+    method : str
+    measure : str
+        A column of ``runs``, or one of the targets' accuracies.
+    """
+    found = t.seeds(method, measure)
+    if found.empty and t.variant == "as_run":
+        found = t.text().seeds(method, measure)
+    return found
 
 
-def scores(t: Numbers, methods: Sequence[str], measure="accuracy", **axes) -> pd.Series:
+def score(t: Numbers, method: str, measure: str = "accuracy") -> float:
+    """Return the mean of :func:`seeds`, NaN if there is none."""
+    return float(seeds(t, method, measure).mean())
+
+
+def scores(t: Numbers, methods: Sequence[str], measure: str = "accuracy") -> pd.Series:
     """Return :func:`score` of several methods."""
-    return pd.Series({name: score(t, name, measure, **axes) for name in methods})
+    return pd.Series({name: score(t, name, measure) for name in methods})
 
 
 # ---------------------------------------------------------------- clusters
@@ -50,10 +65,7 @@ def aris(t: Numbers, method: str) -> list[float]:
             if studied:
                 return studied
 
-    found = t.seeds(method, "ari").tolist()
-    if not found and t.variant == "as_run":
-        found = t.text().seeds(method, "ari").tolist()
-    return found
+    return seeds(t, method, "ari").tolist()
 
 
 def _studied_aris(t: Numbers, method: str, table: str) -> list[float]:
@@ -96,6 +108,12 @@ def find_clusters(t: Numbers, methods: Sequence[str]) -> Finding:
     """Judge that methods find the clusters in every seed; the number is the lowest ARI.
 
     One that does not speaks against it; if some were not run it is not tested further.
+
+    Parameters
+    ----------
+    t : Numbers
+    methods : sequence of str
+        Those that the paper says find them.
     """
     found = all_aris(t, methods)
     every = [ari for by_seed in found.values() for ari in by_seed]
@@ -194,7 +212,10 @@ def accurate_from_the_first_round(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-3", data=BOTH, tables=("T1",), show="{:+.2f}")
 def as_accurate_as_the_oracle(t: Numbers) -> Finding:
-    """EMD-CFL is within 0.1 of the oracle, on average and at the worst client."""
+    """EMD-CFL is within 0.1 of the oracle, on average and at the worst client.
+
+    It may be ahead; the number is the lower of the two gaps.
+    """
     gaps = behind_oracle(t)
     least = np.min(list(gaps.values()))
     near = [gap >= -0.1 for gap in gaps.values()]
@@ -209,13 +230,19 @@ def soft_clusters_are_below(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-5", **ON_CIFAR, **ARI)
 def alone_on_rotated_cifar(t: Numbers) -> Finding:
-    """EMD-CFL alone finds the clusters of Rotated CIFAR-10."""
+    """EMD-CFL alone finds the clusters of Rotated CIFAR-10.
+
+    No other method with hard clusters does; the number is its mean ARI.
+    """
     return alone_finds_clusters(t)
 
 
 @claim("emdcfl-t1-6", **ON_CIFAR)
 def pacfl_fails_its_worst_client(t: Numbers) -> Finding:
-    """PACFL misses the clusters, its worst client is 5 below, its average within 1."""
+    """PACFL misses the clusters, its worst client is 5 below, its average within 1.
+
+    Below EMD-CFL's; the number is that of the worst client.
+    """
     ari = score(t, "pacfl", "ari")
     worst = score(t, "pacfl", "worst") - score(t, "emdcfl", "worst")
     average = score(t, "pacfl") - score(t, "emdcfl")
@@ -228,7 +255,10 @@ def pacfl_fails_its_worst_client(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-7", **ON_CIFAR, **ARI)
 def parameters_find_nothing(t: Numbers) -> Finding:
-    """Methods that compare parameters or gradients find nothing (ARI below 0.1)."""
+    """Methods that compare parameters or gradients find nothing (ARI below 0.1).
+
+    The number is the highest ARI.
+    """
     found = scores(t, ("cfl", "fedclust", "flexcfl", "cflgp", "fesem"), "ari")
     most = np.max(found.to_numpy())
     return Finding(most, most < 0.1, listed(found))
@@ -293,7 +323,10 @@ def versions_of_cifar(t: Numbers) -> Finding:
 
 @claim("emdcfl-t11-2", data=("rotated_cifar10_two",), tables=("T11",), **ARI)
 def alone_on_two(t: Numbers) -> Finding:
-    """Nobody but EMD-CFL finds the two clusters of Two on CIFAR-10 in every run."""
+    """Nobody but EMD-CFL finds the two clusters of Two on CIFAR-10 in every run.
+
+    The number is EMD-CFL's mean ARI.
+    """
     return alone_finds_clusters(t)
 
 
@@ -351,7 +384,10 @@ def four_find_the_domains(t: Numbers) -> Finding:
 
 @claim("emdcfl-t2-2", **PACS, show="{:+.2f}")
 def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
-    """EMD-CFL is within 0.5 points of the oracle, mean and worst (print: 1)."""
+    """EMD-CFL is within 0.5 points of the oracle, mean and worst (print: 1).
+
+    The number is the gap that is farther from 0.
+    """
     gaps = behind_oracle(t)
     most = 1 if t.printed else 0.5
     near = [abs(gap) <= most for gap in gaps.values()]
@@ -361,7 +397,10 @@ def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
 
 @claim("emdcfl-t2-3", **PACS, variants=("as_written",), unit="of the oracle's")
 def pacfl_mixes_domains(t: Numbers) -> Finding:
-    """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy."""
+    """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy.
+
+    Worst clients are compared; both have to be so.
+    """
     ari = score(t, "pacfl", "ari")
     share = score(t, "pacfl", "worst") / score(t, "oracle", "worst")
     both = bool(ari < 1 and share < 0.6)
@@ -370,7 +409,10 @@ def pacfl_mixes_domains(t: Numbers) -> Finding:
 
 @claim("emdcfl-t2-4", **PACS, **ARI)
 def one_cluster_for_all(t: Numbers) -> Finding:
-    """FeSEM and CFL leave everybody in one cluster (ARI 0)."""
+    """FeSEM and CFL leave everybody in one cluster (ARI 0).
+
+    The number is the ARI that is farther from 0; below 0.005 it is print's 0.00.
+    """
     found = scores(t, ("fesem", "cfl"), "ari")
     most = np.max(found.abs().to_numpy())
     return Finding(most, most < 0.005, listed(found))
@@ -468,7 +510,10 @@ def flexcfl_ends_low(t: Numbers) -> Finding:
 
 @claim("emdcfl-t3-3", **ON_PICTURES, **ARI)
 def alone_isolates_attackers(t: Numbers) -> Finding:
-    """EMD-CFL alone isolates the attackers of Backdoor CIFAR-10."""
+    """EMD-CFL alone isolates the attackers of Backdoor CIFAR-10.
+
+    No other method with hard clusters does; the number is its mean ARI.
+    """
     return alone_finds_clusters(t)
 
 
@@ -514,7 +559,10 @@ def others_lose_under_the_trigger(t: Numbers) -> Finding:
 
 @claim("emdcfl-t8-2", **ON_DIGITS, show="{:+.2f}")
 def others_do_not_protect(t: Numbers) -> Finding:
-    """EMD-CFL's targets beat all soft and unclustered ones under the trigger."""
+    """EMD-CFL's targets beat all soft and unclustered ones under the trigger.
+
+    The number is the lead over the best of them.
+    """
     others = scores(t, UNPROTECTED, TRIGGER)
     lead = score(t, "emdcfl", TRIGGER) - np.max(others.to_numpy())
     return Finding(lead, lead > 0)

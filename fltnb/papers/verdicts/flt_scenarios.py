@@ -54,7 +54,10 @@ def two_groups_without_blocks(t: Numbers) -> Finding:
 
 @claim("flt-t3-1", **SCENARIO_3, show="{:+.2f}")
 def full_graph_is_ahead(t: Numbers) -> Finding:
-    """FLT with the full graph leads every other method after FLT's rounds."""
+    """FLT with the full graph leads every other method after FLT's rounds.
+
+    Others were given more rounds.
+    """
     lead = ahead(t.at_last_round_of("flt", *WRITERS))
     return Finding(lead, lead > 0)
 
@@ -107,7 +110,10 @@ def leads_in_scenario_3(t: Numbers) -> Finding:
 
 @claim("flt-fig4-1", **SCENARIO_3)
 def rises_fastest(t: Numbers) -> Finding:
-    """FLT rises fastest: best on average over the first tenth of the rounds."""
+    """FLT rises fastest: best on average over the first tenth of the rounds.
+
+    Of FLT's rounds; the number is its lead there.
+    """
     curves = needed(t.curves("flt", *WRITERS), "it needs the curves of all methods")
     last = curves["flt"].last_valid_index()
     first_tenth = curves.loc[: last // 10]
@@ -148,7 +154,10 @@ def ifca_needs_ten_times_the_rounds(t: Numbers) -> Finding:
 
 @claim("flt-fig10-1", **BOTH_SPLITS, unit="rank correlation", show="{:.2f}")
 def same_order_in_training(t: Numbers) -> Finding:
-    """The methods have the same order on training as on test data."""
+    """The methods have the same order on training as on test data.
+
+    Spearman's rank correlation of the two is 1.
+    """
     both = _both_splits(t)
     rho = both["train"].corr(both["test"], method="spearman")
     return Finding(rho, rho > 1 - 1e-9)
@@ -185,7 +194,10 @@ def wide_margin(t: Numbers) -> Finding:
 
 @claim("flt-text-scenario4", **SCENARIO_4)
 def leads_in_scenario_4(t: Numbers) -> Finding:
-    """FLT leads FedSEM by 40 points (MLP) and by 17 points (CNN), within 3."""
+    """FLT leads FedSEM by 40 points (MLP) and by 17 points (CNN), within 3.
+
+    The number is the lead.
+    """
     lead = t.lead("flt", "fedsem")
     said = 40 if t.model.startswith("mlp") else 17
     return Finding(lead, abs(lead - said) <= 3)
@@ -193,7 +205,10 @@ def leads_in_scenario_4(t: Numbers) -> Finding:
 
 @claim("flt-fig5-1", **SCENARIO_4, unit="rounds", show="{:.0f}")
 def converged_by_round_20(t: Numbers) -> Finding:
-    """FLT has 98 % of its best accuracy by round 20 of 100."""
+    """FLT has 98 % of its best accuracy by round 20 of 100.
+
+    Shorter runs have it after a fifth of their rounds; the number is the first round.
+    """
     flt = t.curve("flt").dropna()
     if flt.empty:
         raise NotTestedError("it needs FLT's curve")
@@ -210,7 +225,10 @@ def _early(last: int) -> int:
 
 @claim("flt-text-round20", **SCENARIO_4)
 def far_ahead_at_round_20(t: Numbers) -> Finding:
-    """FLT leads the other methods by 10 points or more at round 20."""
+    """FLT leads the other methods by 10 points or more at round 20.
+
+    Shorter runs are looked at after a fifth of their rounds.
+    """
     curves = t.curves("flt", *STRUCTURED)
     needed(curves, "it needs the curves of all methods")
     last = curves.index.max()
@@ -229,7 +247,10 @@ def fedsem_is_no_better_than_fedavg(t: Numbers) -> Finding:
 
 @claim("flt-fig5-3", **SCENARIO_4, models=("cnn",))
 def fedsem_is_between(t: Numbers) -> Finding:
-    """FedSEM is 5 points or more above FedAvg with the CNN, and below FLT."""
+    """FedSEM is 5 points or more above FedAvg with the CNN, and below FLT.
+
+    The number is how far it is above FedAvg.
+    """
     mean = t.means("fedsem", "fedavg", "flt")
     gap = mean["fedsem"] - mean["fedavg"]
     return Finding(gap, gap >= 5 and mean["fedsem"] < mean["flt"])
@@ -244,7 +265,11 @@ WITH_FEW = {"n_clients": pd.notna}
 
 @claim("flt-fig6", **FIGURES_6_AND_7, unit="ARI", show="{:.2f}")
 def ten_blocks(t: Numbers) -> Finding:
-    """FLT's clusters are ten almost perfect blocks (ARI 0.9), the others' are not."""
+    """FLT's clusters are ten almost perfect blocks (ARI 0.9), the others' are not.
+
+    The text's FLT has to find ten clusters in every seed; of the code, which has none
+    here, the links of the graph are looked at.
+    """
     ari = t.means("flt", "fedsem", "pca_km_hc", measure="ari", **WITH_FEW)
     flt = ari["flt"]
     others = np.max(ari[["fedsem", "pca_km_hc"]].to_numpy())

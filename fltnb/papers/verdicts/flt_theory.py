@@ -22,8 +22,13 @@ FLT = ["flt_enc1", "flt_enc2"]
 def ablation(t: Numbers) -> pd.DataFrame:
     """Return Table 5's lines: ``method, seed, accuracy, clusters`` and the factors.
 
-    Both numbers of rounds are read off one run. ``clusters``: the ARI of what FLT
-    found, which tells runs apart that differ in their clusters as well.
+    Both numbers of rounds are read off one run.
+
+    Returns
+    -------
+    DataFrame
+        A row per line, method and seed. ``clusters``: the ARI of what FLT found, which
+        tells runs apart that differ in their clusters as well; 0 in print.
     """
     columns = ["method", "seed", *FACTORS, "accuracy", "clusters"]
     if t.printed:
@@ -42,10 +47,14 @@ def ablation(t: Numbers) -> pd.DataFrame:
 
 
 def leads(lines: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much either FLT is above FedSEM in each line: line x encoder."""
+    """Return by how much either FLT is above FedSEM in each line: line x encoder.
+
+    Means over the seeds that both have.
+    """
     wide = lines.pivot_table("accuracy", [*FACTORS, "seed"], "method")
     wide = wide.reindex(columns=[*FLT, "fedsem"])
-    ahead = wide[FLT].sub(wide["fedsem"], axis=0).groupby(level=FACTORS).mean()
+    by_seed = wide[FLT].sub(wide["fedsem"], axis=0)
+    ahead = by_seed.groupby(level=FACTORS).mean()
     if ahead.dropna(how="all").empty:
         raise NotTestedError("no line of FLT and FedSEM")
     return ahead
@@ -54,8 +63,20 @@ def leads(lines: pd.DataFrame) -> pd.DataFrame:
 def moves(lines: pd.DataFrame, factor: str) -> tuple[pd.Series, pd.Series]:
     """Return what the higher level of a factor adds, all else and the seed equal.
 
-    Apart: the pairs with the same clusters, and those whose clusters differ as well.
     More clients are other clients: there the clusters are not compared.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        Of :func:`ablation`.
+    factor : str
+        One of :data:`FACTORS`.
+
+    Returns
+    -------
+    (Series, Series)
+        Means over seeds, by method and the other factors: of the pairs with the same
+        clusters, and of those whose clusters differ as well.
     """
     others = [name for name in FACTORS if name != factor]
     line = ["method", *others]
@@ -78,7 +99,10 @@ def _last_less_first(levels: pd.DataFrame) -> pd.Series:
 
 @claim("flt-t5-1", **ABLATION, show="{:+.2f}")
 def above_fedsem_everywhere(t: Numbers) -> Finding:
-    """FLT is above FedSEM in every line, with either encoder (least lead)."""
+    """FLT is above FedSEM in every line, with either encoder (least lead).
+
+    Judged encoder by encoder.
+    """
     ahead = leads(ablation(t))
     above = (ahead > 0).sum()
     lines = ahead.notna().sum()
@@ -93,7 +117,10 @@ def above_fedsem_everywhere(t: Numbers) -> Finding:
 
 @claim("flt-text-2to8", **ABLATION, unit="share of lines", show="{:.0%}")
 def two_to_eight_points(t: Numbers) -> Finding:
-    """FLT is 2 to 8 points above FedSEM without exception, in whole points."""
+    """FLT is 2 to 8 points above FedSEM without exception, in whole points.
+
+    The number is the share of the lines, of both encoders, in which it is so.
+    """
     ahead = leads(ablation(t)).stack().dropna()
     within = ahead.round().between(2, 8)
     text = f"{within.sum()} of {len(ahead)}, {ahead.min():+.1f} to {ahead.max():+.1f}"
@@ -102,7 +129,10 @@ def two_to_eight_points(t: Numbers) -> Finding:
 
 @claim("flt-t5-2", **ABLATION)
 def clients_hardly_matter(t: Numbers) -> Finding:
-    """The number of clients hardly matters: 3 points at most, for each method."""
+    """The number of clients hardly matters: 3 points at most, for each method.
+
+    The number is the largest change of any pair of lines.
+    """
     moved, _ = moves(ablation(t), "n_clients")
     if moved.empty:
         raise NotTestedError("only one number of clients was run")
@@ -333,7 +363,10 @@ def theorem_2_bounds_the_step(t: Numbers) -> Finding:
 
 @claim("flt-thm2-step", whole=True, unit="share of steps", show="{:.0%}")
 def bound_needs_a_small_step(t: Numbers) -> Finding:
-    """The printed bound is positive below the printed step limit only."""
+    """The printed bound is positive below the printed step limit only.
+
+    The number is the share of the steps tried at which both agree.
+    """
     steps = _studied(t, "steps", "no step size was tried")
     is_positive = steps["printed factor"] > 0
     is_small = steps["eta L"] < steps["limit"]

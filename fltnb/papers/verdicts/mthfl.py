@@ -74,7 +74,10 @@ def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
 
 @claim("mthfl-t1-2", **TABLE_1, unit="ARI", show="{:.2f}")
 def two_groups_are_the_tasks(t: Numbers) -> Finding:
-    """Clustering the five users into two finds their tasks (worst features)."""
+    """Clustering the five users into two finds their tasks (worst features).
+
+    The printed similarities are clustered by average linkage, told two groups.
+    """
     if t.printed:
         ari = _ari_of_print(t.trainings("mthfl"))
         return Finding(ari, ari == 1)
@@ -152,7 +155,10 @@ def five_eigenvectors_suffice(t: Numbers) -> Finding:
 
 @claim("mthfl-text-minority", **CIFAR, unit="share", show="{:.0%}")
 def a_minority_does_no_harm(t: Numbers) -> Finding:
-    """With a tenth of the other task's labels the tasks are found in every seed."""
+    """With a tenth of the other task's labels the tasks are found in every seed.
+
+    The number is the share of the seeds.
+    """
     found = grouped(t, "no users with labels of another task were grouped")
     return _in_every_seed(found["right"], FEATURES)
 
@@ -213,7 +219,10 @@ def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
 
 @claim("mthfl-fig4-3", **FASHION, unit="ARI", show="{:.2f}")
 def few_numbers_give_the_same_clusters(t: Numbers) -> Finding:
-    """Five eigenvectors give the right clusters, as all of them do."""
+    """Five eigenvectors give the right clusters, as all of them do.
+
+    The number is the ARI with five.
+    """
     five, every = _five_and_all(t)
     text = f"ARI {five['ari']:.2f} with {five['numbers']:,.0f} numbers, "
     text += f"{every['ari']:.2f} with {every['numbers']:,.0f}"
@@ -347,7 +356,10 @@ def similar_groups_are_better_on_fashion(t: Numbers) -> Finding:
 
 @claim("mthfl-fig3-2", **FASHION)
 def the_third_task_loses_most(t: Numbers) -> Finding:
-    """On Fashion-MNIST random groups lose most on the third task."""
+    """On Fashion-MNIST random groups lose most on the third task.
+
+    The number is by how much similar groups are ahead there.
+    """
     gaps = _gaps(t)
     third = gaps.index[-1]
     return Finding(gaps[third], gaps.idxmax() == third, joined(-gaps, "{:+.1f}"))

@@ -1,0 +1,165 @@
+"""What a method or clusterer measured in notebook 15: a picture and a line of numbers.
+
+``{measured} flt flt_given`` takes ids of that notebook. The picture has a row for each
+federation (or difficulty), a grey dot for every other method, and a coloured one.
+"""
+
+import functools
+from html import escape
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import fltnb as fl
+from fltnb import paths
+from fltnb.papers import label
+
+NOTEBOOK = "15"
+WIDTH, LEFT, ROW = 640, 150, 20  # of the picture, its names, a row
+FARTHEST = 40  # points behind the best that are still drawn
+OTHERS = "#b5b5b5"
+
+
+@functools.cache
+def trained() -> pd.DataFrame:
+    """Return trainings of notebook 15 by federation: points behind the best, costs."""
+    runs = fl.results(NOTEBOOK).runs
+    runs = runs[runs["kind"] == "training"]
+    means = runs.groupby(["federation", "method"], sort=False)
+    means = means[["accuracy", "ari", "bytes", "seconds"]].mean().reset_index()
+    rivals = means[means["method"] != "oracle"]
+    best = rivals.groupby("federation")["accuracy"].max()
+    means["value"] = means["accuracy"] - means["federation"].map(best)
+    return means.rename(columns={"federation": "row"})
+
+
+@functools.cache
+def clustered() -> pd.DataFrame:
+    """Return clusterings of notebook 15 by difficulty: the mean ARI, K not told."""
+    runs = fl.results(NOTEBOOK).runs
+    runs = runs[(runs["kind"] == "clustering") & ~runs["k_given"].fillna(True)]
+    means = runs.groupby(["difficulty", "method"], sort=False)["ari"].mean()
+    return means.reset_index().rename(columns={"difficulty": "row", "ari": "value"})
+
+
+@functools.cache
+def elsewhere() -> dict[str, list[str]]:
+    """Return in which notebooks a method was run: id -> notebooks."""
+    found: dict[str, list[str]] = {}
+    for file in sorted((paths.ROOT / "results" / "ledger").glob("*.csv")):
+        methods = pd.read_csv(file, usecols=["method"], dtype=str)["method"].dropna()
+        for method in methods.unique():
+            found.setdefault(method, []).append(file.stem)
+    return found
+
+
+def signed(value: float) -> str:
+    """Return a number with a true minus."""
+    return f"{value:g}".replace("-", "−")
+
+
+def dots(rows: pd.DataFrame, method: str, low: float, high: float, axis: str) -> str:
+    """Return a picture (SVG) of a method's values among all others', row by row."""
+    names = list(dict.fromkeys(rows["row"]))
+    height = ROW * len(names) + 40
+    span = WIDTH - LEFT - 20
+
+    def x(value: float) -> float:
+        return LEFT + span * (min(max(value, low), high) - low) / (high - low)
+
+    color = fl.plots.style(method).color
+    said = f"{label(method)} among {rows['method'].nunique()} others: {axis}"
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" class="measured">']
+    parts.append(f"<title>{escape(said)}</title>")
+    for number, name in enumerate(names):
+        y = 14 + ROW * number
+        parts.append(f'<text x="{LEFT - 12}" y="{y + 4}">{escape(name)}</text>')
+        parts.append(f'<line x1="{LEFT}" x2="{LEFT + span}" y1="{y}" y2="{y}"/>')
+        here = rows[rows["row"] == name].sort_values(
+            "method", key=lambda m: m == method
+        )
+        for one in here.itertuples():
+            mine = one.method == method
+            size, fill = (6, color) if mine else (3, OTHERS)
+            parts.append(
+                f'<circle cx="{x(one.value):.1f}" cy="{y}" r="{size}" fill="{fill}"/>'
+            )
+    y = 14 + ROW * len(names)
+    for value in (low, (low + high) / 2, high):
+        parts.append(
+            f'<text x="{x(value):.1f}" y="{y + 6}" class="tick">{signed(value)}</text>'
+        )
+    middle = LEFT + span / 2
+    parts.append(
+        f'<text x="{middle}" y="{y + 22}" class="tick">{escape(axis)}</text></svg>'
+    )
+    return "".join(parts)
+
+
+class Measured(SphinxDirective):
+    """Show what was measured, or say where the runs are."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar = {}
+
+    def run(self) -> list[nodes.Node]:
+        """Take the first id that notebook 15 has, for the picture."""
+        self.env.note_dependency(str(paths.ROOT / "results/ledger/15_head_to_head.csv"))
+        ids = self.arguments[0].split()
+        clusterer = "clusterers" in self.env.docname
+        rows = clustered() if clusterer else trained()
+        there = [one for one in ids if one in set(rows["method"])]
+        if not there:
+            return self.parse_text_to_nodes(self._without(ids))
+        text = "".join(self._line(rows, one, clusterer) for one in there)
+        if clusterer:
+            picture = dots(
+                rows, there[0], 0, 1, "ARI, K not told (1: all clusters found)"
+            )
+        else:
+            axis = "points of accuracy behind the best method"
+            picture = dots(rows, there[0], -FARTHEST, 0, axis)
+        drawn = nodes.raw("", f'<div class="measured">{picture}</div>', format="html")
+        return [*self.parse_text_to_nodes(text), drawn]
+
+    def _line(self, rows: pd.DataFrame, method: str, clusterer: bool) -> str:
+        own = rows[rows["method"] == method]
+        where = f"in [notebook 15]({self._to('15_head_to_head')})"
+        if clusterer:
+            mean = own["value"].mean()
+            text = f"**Measured.** {label(method)}, not told K, {where}: "
+            return (
+                text + f"mean ARI {mean:.2f} over {len(own)} kinds of difficulty.\n\n"
+            )
+        found = own["ari"].mean()
+        clusters = "" if pd.isna(found) else f"mean ARI {found:.2f}, "
+        return (
+            f"**Measured.** {label(method)} {where}, mean of {len(own)} federations: "
+            f"{-own['value'].mean():.1f} points behind the best, {clusters}"
+            f"{own['bytes'].mean() / 1e6:,.0f} MB sent and {own['seconds'].mean():.0f} "
+            "s on two cores in ten rounds of 20 clients.\n\n"
+        )
+
+    def _without(self, ids: list[str]) -> str:
+        notebooks = [name for one in ids for name in elsewhere().get(one, [])]
+        if not notebooks:
+            return "**Measured.** Not yet: no stored result has it.\n"
+        links = [f"[{name}]({self._to(name)})" for name in sorted(set(notebooks))]
+        return (
+            f"**Measured.** Not in notebook 15; its runs are in {', '.join(links)}.\n"
+        )
+
+    def _to(self, notebook: str) -> str:
+        depth = len(Path(self.env.docname).parts) - 1
+        return f"{'../' * depth}notebooks/{notebook}.ipynb"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Add the directive."""
+    app.add_directive("measured", Measured)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

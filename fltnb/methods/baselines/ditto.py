@@ -1,0 +1,103 @@
+"""Ditto: every client has a model of its own, which the global one pulls.
+
+Li et al., ICML 2021 (arXiv 2012.04221); the authors' code (litian96/ditto) was read,
+the paper not in full.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...aggregate import mix
+from ...settings import Count, NonNegative
+from ..base import Context, Method
+from ..modelspace import with_rows
+from ..state import State, one_cluster
+
+
+@dataclass(eq=False, kw_only=True)
+class DittoState(State):
+    """And every client's own model (M, P), and who has trained it, ``met`` (M,)."""
+
+    own: np.ndarray
+    met: np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class Ditto(Method):
+    """FedAvg, beside which participants train models that they keep and are served.
+
+    A participant trains the global model w as in FedAvg. Then it trains its own v, from
+    where it was, by ``grad f_i(v) + lam (v - w)``, with w as it was received. With
+    ``lam=0`` it is served what training alone gives; w is FedAvg's whatever ``lam`` is.
+    Who never took part is served w. ``lr * lam`` must stay below 2.
+
+    The authors' code takes the plain mean of updates, and steps v and w in turn in each
+    batch; here w is the mean by samples, and v meets the same batches afterwards. It
+    can also choose ``lam`` of 0.1, 1 and 2 by validation, which is not here.
+
+    Parameters
+    ----------
+    lam : float, 1 in the authors' runs
+    epochs : int, optional
+        Passes for v; by default the run's ``local_epochs``.
+    """
+
+    state_type = DittoState
+    name = "ditto"
+
+    lam: NonNegative = 1.0
+    epochs: Count | None = None
+
+    def start(self, fed, model, context: Context) -> State:
+        """One initial model, and a copy for everybody."""
+        theta = model.init(context.seed)
+        own = np.repeat(theta[None], fed.n_clients, axis=0)
+        met = np.zeros(fed.n_clients, dtype=bool)
+        state = one_cluster(DittoState, fed, theta, own=own, met=met)
+        return replace(state, labels=None)
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Give newcomers the initial model as their own."""
+        begun = self.start(fed, model, context)
+        own = begun.own.astype(state.own.dtype)
+        own[: len(state.own)] = state.own
+        met = begun.met
+        met[: len(state.met)] = state.met
+        return replace(begun, models=state.models, own=own, met=met)
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """Train the global model, then the clients' own."""
+        from ...training import Variation
+
+        _, trained = super().train(state, clients, round, engine)
+        received = np.repeat(state.models, len(clients), axis=0)
+        how = Variation(epochs=self.epochs, anchors=received, pull=self.lam)
+        own = engine.train(state.own, clients, clients, round, how=how)
+        # a run stops where any loss is not finite
+        trained = replace(trained, loss=np.where(_finite(own), trained.loss, np.nan))
+        state = replace(
+            state,
+            own=with_rows(state.own, clients, own.theta),
+            met=with_rows(state.met, clients, True),
+        )
+        return state, trained
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average what was trained of the global model."""
+        weights = state.weights[clients]
+        return replace(state, models=mix(weights[None] / weights.sum(), theta))
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Return everybody's own model, the global one for whom never took part."""
+        theta = np.where(state.met[:, None], state.own, state.models)
+        return theta, np.arange(len(theta))
+
+
+def _finite(trained) -> np.ndarray:
+    """Whether each training (n,) gave numbers."""
+    return np.isfinite(trained.loss) & np.isfinite(trained.theta).all(axis=1)

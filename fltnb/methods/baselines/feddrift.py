@@ -1,0 +1,213 @@
+"""FedDrift: clients leave a model that fails them, and models that agree are merged.
+
+Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799). Written from the authors' code
+(microsoft/FedDrift), not checked against the paper.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from ...aggregate import mix
+from ...clustering.pacfl import flat_clusters
+from ...settings import Count, Share
+from ..base import Context, Method
+from ..graph import GraphMethod
+from ..modelspace import cluster_means, with_rows
+from ..state import State, alone, one_cluster
+
+ROUNDING = 1e-9  # of differences between accuracies
+
+
+@dataclass(eq=False, kw_only=True)
+class FedDriftState(State):
+    """And what a new phase is judged by.
+
+    ``last`` (M,): accuracy of each client's model on its own data, NaN if never
+    measured; ``pairs`` (K,): clients times phases that each model has had; ``idle``
+    (K,): phases since somebody had it; ``fresh``: whether a phase begins; ``sent``
+    (2,): scalars moved up and down in the beginning of phases.
+    """
+
+    last: np.ndarray
+    pairs: np.ndarray
+    idle: np.ndarray
+    fresh: np.ndarray
+    sent: np.ndarray
+
+
+@dataclass(eq=False, repr=False)
+class FedDrift(Method):
+    """Clusters for federations that change; between changes FedAvg inside them.
+
+    When a phase begins every client, absent ones too, measures all models on its new
+    training data and takes the best. If even that is less accurate by more than
+    ``delta`` than its own one was before, it leaves: it gets a model of its own, a copy
+    of the best. Models of those that stay are compared two by two: how much worse each
+    is on the data of the other's clients than the other (:func:`losses_of_merging`).
+    Complete linkage merges them up to ``merge``; the mean weighs phases times clients.
+
+    Their training takes all data that a model's clients ever had; here it is that of
+    the present phase (a window of one). FedDrift-Eager is not here.
+
+    Parameters
+    ----------
+    delta : float
+        Share of accuracy; 0.04 to 0.20 in the authors' runs, by data set.
+    merge : float, optional
+        By default ``delta``.
+    first : {"each", "one"}
+        Whether everybody begins with a model of its own, or all with one.
+    max_models : int, optional
+        Most models that are kept; by default as many as clients. Those unused for
+        longest go first; where all are in use nobody can leave.
+    """
+
+    state_type = FedDriftState
+    name = "feddrift"
+    every_round = True  # whether accuracies are measured again as training goes on
+
+    delta: Share = 0.1
+    merge: Share | None = None
+    first: Literal["each", "one"] = "each"
+    max_models: Count | None = None
+
+    def start(self, fed, model, context: Context) -> State:
+        """One model for all, or copies of it."""
+        theta = model.init(context.seed)
+        K = 1 if self.first == "one" else fed.n_clients
+        more = {
+            "last": np.full(fed.n_clients, np.nan),
+            "pairs": np.full(K, fed.n_clients // K),
+            "idle": np.zeros(K, dtype=np.int64),
+            "fresh": np.array(False),
+            "sent": np.zeros(2, dtype=np.int64),
+        }
+        if self.first == "one":
+            return one_cluster(FedDriftState, fed, theta, **more)
+        return alone(FedDriftState, fed, theta, labels=np.arange(K), **more)
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Note that a phase begins; newcomers wait for it with the first model."""
+        new = fed.n_clients - len(state.row)
+        row = np.append(state.row, np.zeros(new, dtype=np.int64))
+        return replace(
+            state,
+            row=row,
+            labels=row,
+            last=np.append(state.last, np.full(new, np.nan)),
+            weights=np.asarray(fed.sizes, dtype=np.float64),
+            fresh=np.array(True),
+        )
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Begin a phase, or let participants measure their own model."""
+        if state.fresh:
+            return self._new_phase(state, engine)
+        if round > 1 and not self.every_round:
+            return state
+        found = engine.evaluate(state.models, state.row[clients], clients, "train")
+        last = with_rows(state.last, clients, found.correct / found.total)
+        return replace(state, last=last)
+
+    def _new_phase(self, state: State, engine) -> State:
+        """Let everybody choose or leave, and merge the models of those that stay."""
+        K, M = len(state.models), len(state.row)
+        rows = np.repeat(np.arange(K), M)
+        found = engine.evaluate(state.models, rows, np.tile(np.arange(M), K), "train")
+        right = found.correct.reshape(K, M).T
+        total = found.total.reshape(K, M)[0]
+        accuracy = right / total[:, None]
+        best = accuracy.argmax(axis=1)
+
+        most = M if self.max_models is None else self.max_models
+        fell = accuracy.max(axis=1) < state.last - self.delta - ROUNDING
+        room = max(most - len(np.unique(best)), 0)
+        leaving = np.flatnonzero(fell)[:room]
+        stays = ~np.isin(np.arange(M), leaving)
+
+        used = np.unique(best[stays])
+        lost = losses_of_merging(right[stays], total[stays], best[stays])
+        group = self._merged(lost)
+        unused = np.setdiff1d(np.arange(K), used)
+        unused = unused[np.argsort(state.idle[unused], kind="stable")]
+        unused = unused[: max(most - len(leaving) - len(np.unique(group)), 0)]
+
+        # the models to come: merged ones, one for each that leaves, those kept
+        n_groups = len(np.unique(group))
+        W = np.zeros((n_groups + len(leaving) + len(unused), K))
+        W[group, used] = state.pairs[used]
+        copied = np.append(best[leaving], unused)
+        W[n_groups + np.arange(len(copied)), copied] = state.pairs[copied]
+        row = np.zeros(M, dtype=np.int64)
+        row[stays] = group[np.searchsorted(used, best[stays])]
+        row[leaving] = n_groups + np.arange(len(leaving))
+
+        pairs = W.sum(axis=1)
+        models = mix(W / pairs[:, None], state.models)
+        asked = np.array([M * K, M * state.models.size])
+        pairs[n_groups : n_groups + len(leaving)] = 0
+        idle = np.append(np.zeros(len(W) - len(unused)), state.idle[unused] + 1)
+        return replace(
+            state,
+            models=models,
+            row=row,
+            labels=row,
+            last=accuracy[np.arange(M), best],
+            pairs=(pairs + np.bincount(row, minlength=len(W))).astype(np.int64),
+            idle=idle.astype(np.int64),
+            fresh=np.array(False),
+            sent=state.sent + asked,
+        )
+
+    def _merged(self, lost: np.ndarray) -> np.ndarray:
+        """Group of each model, by what merging two loses (n, n)."""
+        if len(lost) < 2:
+            return np.zeros(len(lost), dtype=np.int64)
+        merge = self.delta if self.merge is None else self.merge
+        tree = linkage(squareform(lost, checks=False), "complete")
+        return flat_clusters(tree, merge + ROUNDING)
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average inside the clusters, by samples."""
+        weights = state.weights[clients]
+        models = cluster_means(state.row[clients], weights, theta, state.models)
+        return replace(state, models=models)
+
+    setup_bytes = GraphMethod.setup_bytes
+
+
+@dataclass(eq=False, repr=False)
+class FedDriftAsRun(FedDrift):
+    """FedDrift in its code: accuracies of the beginning of each phase.
+
+    A model's first accuracy is that before any training, so a change in the second
+    phase is hardly ever noticed.
+    """
+
+    variant = "as_run"
+    every_round = False
+
+
+def losses_of_merging(
+    right: np.ndarray, total: np.ndarray, best: np.ndarray
+) -> np.ndarray:
+    """Accuracy (n, n) that two models lose on each other's clients, the larger loss.
+
+    ``right`` (m, K) of ``total`` (m,) samples of each client are told right by each
+    model; ``best`` (m,) says whose clients they are. Of the n models that have some.
+    """
+    used = np.unique(best)
+    members = (best == used[:, None]).astype(np.float64)
+    samples = np.maximum(members @ total, 1)
+    accuracy = (members @ right[:, used]).T / samples  # of model i on cluster j
+    own = np.diag(accuracy)
+    lost = np.maximum(own[:, None] - accuracy, (own[:, None] - accuracy).T)
+    return np.maximum(lost, 0.0)

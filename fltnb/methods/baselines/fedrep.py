@@ -1,0 +1,93 @@
+"""FedRep: heads are fitted to a shared body, then the body to the heads.
+
+Collins et al., ICML 2021 (arXiv 2102.07078); the authors' code (lgcollins/FedRep) was
+read, the paper not in full.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...aggregate import mix
+from ...settings import Count, Natural
+from ..base import Context
+from ..modelspace import with_rows
+from ..state import State
+from .fedper import FedPer, FedPerState
+
+
+@dataclass(eq=False, repr=False)
+class FedRep(FedPer):
+    """:class:`FedPer` in two phases: heads with the body fixed, then the reverse.
+
+    The run's ``local_epochs`` do not matter. Both phases meet the samples in the same
+    orders. Only bodies are sent and averaged, by samples.
+
+    Parameters
+    ----------
+    head_epochs : int, 10 in the authors' runs
+    body_epochs : int
+        1 or 5 in the authors' runs; 0 leaves the body at its initial value.
+    """
+
+    name = "fedrep"
+
+    head_epochs: Count = 10
+    body_epochs: Natural = 1
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """Train the heads, then the body."""
+        from ...training import Variation
+
+        theta, rows = self.dispatch(state, clients)
+        how = Variation(epochs=self.head_epochs, frozen="body")
+        trained = engine.train(theta, rows, clients, round, how=how)
+        if self.body_epochs:
+            how = Variation(epochs=self.body_epochs, frozen="head")
+            trained = engine.train(trained.theta, rows, clients, round, how=how)
+        return state, trained
+
+
+@dataclass(eq=False, kw_only=True)
+class FedRepRunState(FedPerState):
+    """And who has trained, ``heard`` (M,); the head of ``models`` is a mean."""
+
+    heard: np.ndarray | None = None
+
+
+@dataclass(eq=False, repr=False)
+class FedRepAsRun(FedRep):
+    """FedRep in its code: who never took part holds the mean head of the last round.
+
+    Heads are averaged too, and tables of clients' own tensors share memory with that
+    mean until the client takes part. So does a newcomer's.
+    """
+
+    variant = "as_run"
+    state_type = FedRepRunState
+
+    def start(self, fed, model, context: Context) -> State:
+        """As FedPer; nobody was heard."""
+        state = super().start(fed, model, context)
+        return replace(state, heard=np.zeros(fed.n_clients, dtype=bool))
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Give newcomers the mean head."""
+        heard = np.zeros(fed.n_clients, dtype=bool)
+        heard[: len(state.heard)] = state.heard
+        state = super().changed(state, fed, model, changed, context)
+        return replace(state, heard=heard)
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average bodies and heads; who was heard keeps its own head."""
+        head = slice(*state.head)
+        heard = with_rows(state.heard, clients, True)
+        state = super().collect(state, clients, theta, round)
+        weights = state.weights[clients]
+        mean = mix(weights[None] / weights.sum(), theta)
+        heads = np.where(heard[:, None], state.heads, mean[:, head])
+        return replace(state, models=mean, heads=heads, heard=heard)
