@@ -708,6 +708,17 @@ def test_what_cannot_work_is_refused():
     refused("at least 5 clients", fl.run, m.OCFL(min_size=5), fed, **QUICK)
     refused("validation samples", fl.run, m.FLUX(), fed, **QUICK)
     refused("must be a clusterer such as", m.FedCollab, fl.FCR())
+    refused("fit it again", fl.FedCollab().place, [np.ones((3, 2))])
+    numbers = fl.Federation.from_arrays(
+        np.random.default_rng(0).random((40, 4)),
+        np.arange(40) / 40,
+        np.arange(40) % 4,
+        val_fraction=0.2,
+        targets="values",
+    )
+    refused("looks at classes", m.FLUX().check, numbers)
+    refused("looks at classes", m.FedCollab().check, numbers)
+    refused("compares accuracies", m.FedDrift().check, numbers)
     single = [np.ones((1, 2)), np.ones((3, 2))]
     refused("Client 0 has one sample", fl.FedCollab().fit, single)
     refused(

@@ -1,6 +1,8 @@
 """Networks of one's own: what a row holds, that back ends agree, what is refused."""
 
 import copy
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +15,7 @@ import fltnb as fl
 from fltnb import models
 from fltnb.training import TrainSpec, make_engine
 from fltnb.training.functional import FunctionalEngine
-from fltnb.training.module import ModuleTrainer
+from fltnb.training.module import SGD, ModuleTrainer
 from fltnb.training.pool import PoolEngine
 from fltnb.training.samples import Samples
 
@@ -412,3 +414,35 @@ def test_a_device_that_is_not_there_is_refused(device, says):
     fed = pictures()
     net = models.shaped("mlp", fed)
     refused(says, make_engine, fed, net, TrainSpec(), device=device)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.01}])
+def test_steps_are_those_of_torchs_optimiser(options):
+    fed = pictures()
+    net = models.shaped(Still(), fed)
+    spec = TrainSpec(lr=0.1, **options)
+    ours, theirs = net.build(), net.build()
+    sgd = SGD(list(ours.parameters()), spec)
+    torchs = torch.optim.SGD(theirs.parameters(), lr=0.1, **options)
+    x, y = map(torch.from_numpy, fed.client(0))
+    for _ in range(4):
+        for module, optimiser in ((ours, sgd), (theirs, torchs)):
+            module.zero_grad()
+            nn.functional.cross_entropy(module(x), y).backward()
+            optimiser.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_training_does_not_load_torchs_compiler():
+    """Which takes seconds in each worker."""
+    lines = [
+        "import sys, numpy as np, fltnb as fl",
+        "from torch import nn",
+        "x = np.random.default_rng(0).normal(size=(20, 3))",
+        "fed = fl.Federation.from_arrays(x, np.arange(20) % 2, np.arange(20) % 4)",
+        "how = dict(rounds=1, backend='serial', progress=False)",
+        "fl.run(fl.methods.FedAvg(), fed, nn.Linear(3, 2), **how)",
+        "assert 'torch._dynamo' not in sys.modules",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -458,6 +458,8 @@ def test_clients_as_others_have_them():
         "Two clients are called 'A'", Federation.from_clients, [(x, y)] * 2, ["A", "A"]
     )
     refused("Clients must be a list or dict", Federation.from_clients, 3)
+    gaps = np.array(["a", None] * 3, dtype=object)
+    refused("3 labels of the clients are missing", Federation.from_clients, [(x, gaps)])
     refused("Client 0 has a int", Federation.from_clients, [3])
 
 

@@ -1,5 +1,7 @@
 """Networks of one's own under the methods, beside a built-in one, and on their page."""
 
+import runpy
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 import fltnb as fl
 from benchmarks.own import gap
 from fltnb import methods as m
+from fltnb import paths
 
 CLIENTS, SAMPLES = 6, 15
 TOKENS = "compares numbers, and tokens are none"
@@ -134,3 +137,19 @@ def test_the_page_runs(capsys):
     assert "fedavg" in shown and "auc" in shown
     assert names["doses"].r2 > 0.5
     assert names["net"].head.stop == names["net"].n_trainable
+
+
+def example(name):
+    return runpy.run_path(str(paths.ROOT / "examples" / "own_network" / name))["main"]
+
+
+def test_the_example_of_pictures_finds_the_groups(tmp_path, capsys):
+    runs = example("pictures.py")(tmp_path)
+    assert runs["ifca"].accuracy > runs["fedavg"].accuracy + 5
+    assert "from the saved run" in capsys.readouterr().out
+
+
+def test_the_example_of_texts_finds_the_groups(capsys):
+    runs = example("text.py")()
+    assert runs["ifca"].accuracy > 90 > 60 > runs["fedavg"].accuracy
+    assert "AUC" in capsys.readouterr().out

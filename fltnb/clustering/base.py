@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from ..arrays import as_array
 from ..errors import FltnbError
 from ..metrics import adjusted_rand_index
+from ..progress import bar
 from ..settings import checked
 from .cuts import relabel
 
@@ -263,8 +264,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             delayed(_part)(work, items[at : at + self.per_task], first + at, more)
             for at in starts
         )
+        shown = bar(tasks, total=len(starts), desc=f"{type(self).__name__}, {method}")
         with threadpool_limits(1):
-            parts = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(tasks)
+            parts = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(shown)
 
         return [one for part in parts for one in part]
 

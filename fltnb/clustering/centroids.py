@@ -13,6 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
 from ..errors import FltnbError
+from ..progress import bar
 from ..randomness import integer
 from ..settings import Count, Natural, NonNegative
 from .base import ClientClusterer, Sketch, check_finite
@@ -238,7 +239,7 @@ def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     everybody = np.concatenate(points)
 
     distance = np.empty((len(points), len(points)))
-    for i, one in enumerate(points):
+    for i, one in enumerate(bar(points, desc="Distances", unit="client")):
         to_points = cdist(one, everybody).min(axis=0)
         distance[i] = np.minimum.reduceat(to_points, starts)
 
@@ -257,7 +258,7 @@ def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     everybody = np.concatenate(points)
     ends = np.cumsum([len(one) for one in points])
 
-    for i in range(1, len(points)):
+    for i in bar(range(1, len(points)), desc="Matching distances", unit="client"):
         before = everybody[: ends[i - 1]]
         costs = cdist(points[i], before, "sqeuclidean")
         for j, cost in enumerate(np.split(costs, ends[: i - 1], axis=1)):

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
+from ..progress import bar
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Within
 from .base import (
@@ -276,7 +277,8 @@ class EMDClustering(ClientClusterer):
             for i, x, validation in tasks
         )
         parallel = Parallel(n_jobs=self.n_jobs or None, return_as="generator")
-        for i, found, own in parallel(work):
+        rows = bar(parallel(work), total=len(distance), desc="Distances", unit="client")
+        for i, found, own in rows:
             distance[i][list(found)] = list(found.values())
             reference[i] = own
 

@@ -131,6 +131,15 @@ class FedCollab(ClientClusterer):
             for row, size, numbers in zip(found, sizes, moved, strict=True)
         ]
 
+    def place(self, X: Sequence[np.ndarray], y=None) -> np.ndarray:
+        """Refuse: a newcomer would have to train with every client."""
+        raise FltnbError(
+            "FedCollab cannot place newcomers, as every pair of clients trains "
+            "together: fit it again on all clients."
+        )
+
+    place_sketches = place
+
     def towards(self, parts: Sequence[Part], n_classes: int, client: int) -> np.ndarray:
         """Divergence from each later client, and its rounds (M, 2); 0 elsewhere."""
         out = np.zeros((len(parts), 2))

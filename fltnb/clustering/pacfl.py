@@ -11,6 +11,7 @@ from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
+from ..progress import bar
 from ..settings import Count, Real
 from .base import ClientClusterer, Sketch, check_finite
 from .cuts import cut, relabel
@@ -132,7 +133,7 @@ def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
     everybody = np.hstack(bases)
 
     largest = np.empty((len(bases), len(bases)))
-    for i, basis in enumerate(bases):
+    for i, basis in enumerate(bar(bases, desc="Angles", unit="client")):
         cosines = (basis.T @ everybody).max(axis=0)
         largest[i] = np.maximum.reduceat(cosines, starts)
 

@@ -50,7 +50,8 @@ def find(folder: Path) -> Found:
             "owner."
         )
     hidden, files = _sorted_out(folder)
-    pictures = [file for file in files if file.suffix.lower() in PICTURES]
+    pictures = [file for file in files if _is_picture(file)]
+    others = [file for file in files if not _is_picture(file)]
     layout = f"{folder.name}/OWNER/CLASS/PICTURE"
     if not pictures:
         raise FltnbError(
@@ -67,12 +68,10 @@ def find(folder: Path) -> Found:
         )
     owners = [text_of(owner) for owner, _, _ in inside]
     classes = [text_of(name) for _, name, _ in inside]
-    others = [file for file in files if file.suffix.lower() not in PICTURES]
-    notes = [
-        *_on_hidden(hidden),
-        *_on_others(folder, others, set(owners)),
-        *_on_empty(folder, files),
-    ]
+    notes = []
+    notes += _on_hidden(hidden)
+    notes += _on_others(folder, others, set(owners))
+    notes += _on_empty(folder, files)
     return Found(pictures, owners, classes, tuple(notes))
 
 
@@ -103,32 +102,46 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "~$")) or name.lower() in SYSTEM
 
 
-def _on_hidden(hidden: list[str]) -> Iterable[str]:
-    if hidden:
-        named = some(_counted(hidden))
-        yield f"Left out, hidden or of the system: {named}."
+def _is_picture(file: Path) -> bool:
+    return file.suffix.lower() in PICTURES
 
 
-def _on_others(folder: Path, others: list[Path], owners: set[str]) -> Iterable[str]:
+def _on_hidden(hidden: list[str]) -> list[str]:
+    """Say what is hidden or of the system."""
+    if not hidden:
+        return []
+    names = some(_counted(hidden))
+    return [f"Left out, hidden or of the system: {names}."]
+
+
+def _on_others(folder: Path, others: list[Path], owners: set[str]) -> list[str]:
     """Say which files are no pictures, and who has nothing else."""
     if not others:
-        return
+        return []
     endings = [file.suffix.lower() or "no ending" for file in others]
-    yield f"Left out, no pictures that can be read: {some(_counted(endings))}."
-    inside = [file.relative_to(folder).parts for file in others]
-    only = {text_of(parts[0]) for parts in inside if len(parts) > 1} - owners
+    counts = some(_counted(endings))
+    notes = [f"Left out, no pictures that can be read: {counts}."]
+
+    holders = set()
+    for file in others:
+        owner, *rest = file.relative_to(folder).parts
+        if rest:
+            holders.add(text_of(owner))
+    only = sorted(holders - owners)
     if only:
-        yield f"Left out, without any picture that can be read: {some(sorted(only))}."
+        notes.append(f"Left out, without any picture that can be read: {some(only)}.")
+    return notes
 
 
-def _on_empty(folder: Path, files: list[Path]) -> Iterable[str]:
+def _on_empty(folder: Path, files: list[Path]) -> list[str]:
     """Say which owners have folders and not one file."""
     with_files = {file.relative_to(folder).parts[0] for file in files}
-    owners = [one.name for one in folder.iterdir() if one.is_dir()]
-    empty = [name for name in owners if not _is_hidden(name)]
-    empty = sorted(set(empty) - with_files)
-    if empty:
-        yield f"Left out, an empty folder: {some(empty)}."
+    empty = []
+    for place in sorted(folder.iterdir()):
+        named = place.is_dir() and not _is_hidden(place.name)
+        if named and place.name not in with_files:
+            empty.append(place.name)
+    return [f"Left out, an empty folder: {some(empty)}."] if empty else []
 
 
 def _counted(names: Iterable[str]) -> list[str]:

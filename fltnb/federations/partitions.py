@@ -28,35 +28,59 @@ def read(
     x: str | Sequence[str] | None,
     y: str,
 ) -> Clients:
-    """Read every client's data; see ``Federation.from_clients`` for the options."""
+    """Read every client's data.
+
+    Parameters
+    ----------
+    clients : sequence, dict, or an object with ``load_partition``
+    names : sequence of M str, optional
+        By default the keys of a dict, else the numbers.
+    n_clients : int, optional
+        How many partitions to load.
+    x, y : str
+        Columns of a partition, see ``Federation.from_clients``.
+
+    Raises
+    ------
+    FltnbError
+        There are none, or their data do not fit together.
+    """
     class_names = None
     if hasattr(clients, "load_partition"):
         n_clients = n_clients or _n_partitions(clients)
         parts = [clients.load_partition(i) for i in range(n_clients)]
         class_names = _class_names(parts[0], y)
-        pairs = [_of_columns(part, i, x, y) for i, part in enumerate(parts)]
     else:
-        if isinstance(clients, Mapping):
-            names = list(clients) if names is None else names
-            clients = clients.values()
+        if isinstance(clients, Mapping) and names is None:
+            names = list(clients)
         parts = _as_list(clients)
-        pairs = [_of_client(part, i, x, y) for i, part in enumerate(parts)]
-    if not pairs:
+    if not parts:
         raise FltnbError("There are no clients: give one data set for each.")
-    names = range(len(pairs)) if names is None else names
+
+    samples = []
+    labels = []
+    for i, part in enumerate(parts):
+        own_samples, own_labels = _of_client(part, i, x, y)
+        samples.append(own_samples)
+        labels.append(own_labels)
+    names = _names(names, len(parts))
+    _check_alike(names, samples, labels)
+    sizes = [len(own) for own in labels]
+    whole_x = np.concatenate(samples)
+    whole_y = np.concatenate(labels)
+    return Clients(names, sizes, whole_x, whole_y, class_names)
+
+
+def _names(names: Sequence[str] | None, n_clients: int) -> list[str]:
+    """Return the clients' names as text, or refuse them."""
+    if names is None:
+        return [str(i) for i in range(n_clients)]
     names = [text_of(name) for name in names]
-    if len(names) != len(pairs):
+    if len(names) != n_clients:
         raise FltnbError(
-            f"There are {len(names)} names for {len(pairs)} clients: give one each."
+            f"There are {len(names)} names for {n_clients} clients: give one each."
         )
-    _check_alike(names, pairs)
-    return Clients(
-        names,
-        [len(labels) for _, labels in pairs],
-        np.concatenate([samples for samples, _ in pairs]),
-        np.concatenate([labels for _, labels in pairs]),
-        class_names,
-    )
+    return names
 
 
 def _as_list(clients: Any) -> list:
@@ -65,18 +89,19 @@ def _as_list(clients: Any) -> list:
             "Clients must be a list or dict with one data set each, or have "
             f"load_partition, not {type(clients).__name__}."
         )
+    if isinstance(clients, Mapping):
+        return list(clients.values())
     return list(clients)
 
 
 def _n_partitions(clients: Any) -> int:
     """Return how many partitions a federated data set says that it has."""
     number = getattr(clients, "num_partitions", None)
-    if number is None:
-        partitioners = getattr(clients, "partitioners", None) or {}
-        numbers = [
-            getattr(one, "num_partitions", None) for one in partitioners.values()
-        ]
-        number = numbers[0] if len(numbers) == 1 else None
+    partitioners = getattr(clients, "partitioners", None)
+    if number is None and partitioners:
+        # of one split, such as "train"
+        first = next(iter(partitioners.values()))
+        number = getattr(first, "num_partitions", None)
     if number is None:
         raise FltnbError(
             f"{type(clients).__name__} does not say how many partitions it has: give "
@@ -90,8 +115,9 @@ def _of_client(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return samples and labels of whatever one client has."""
     if isinstance(part, (tuple, list)) and len(part) == 2:
-        return as_array(part[0], f"Samples of client {i}"), _labels(part[1], i)
-    if hasattr(part, "features") and hasattr(part, "column_names"):
+        samples, labels = part
+        return as_array(samples, f"Samples of client {i}"), _labels(labels, i)
+    if hasattr(part, "features"):
         return _of_columns(part, i, x, y)
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
         return _of_items(part, i)
@@ -135,26 +161,39 @@ def _of_columns(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Read a table of columns, as partitions of Flower Datasets are."""
     known = list(part.features)
-    columns = [name for name in known if name != y] if x is None else x
-    columns = [columns] if isinstance(columns, str) else list(columns)
+    columns = _chosen(known, x, y, i)
+    what = f"Column {some(columns)} of partition {i}"
+    found = []
+    for name in columns:
+        values = [_plain(value) for value in part[name]]
+        found.append(as_array(values, what))
+    labels = _labels([*part[y]], i)
+    if len(found) == 1 and found[0].ndim > 1:
+        return found[0], labels
+    for values in found:
+        if values.ndim != 1:
+            raise FltnbError(
+                f"Partition {i} has several columns, {some(columns)}, not all of "
+                "single numbers: name one with x=."
+            )
+    return np.column_stack(found), labels
+
+
+def _chosen(
+    known: Sequence[str], x: str | Sequence[str] | None, y: str, i: int
+) -> list[str]:
+    """Return the columns to learn from, by default all but ``y``, or refuse them."""
+    if x is None:
+        columns = [name for name in known if name != y]
+    else:
+        columns = [x] if isinstance(x, str) else list(x)
     missing = [name for name in [y, *columns] if name not in known]
     if missing:
         raise FltnbError(
             f"Partition {i} has no column {some(missing)}; it has {some(known)}: name "
             "the right ones with x= and y=."
         )
-    what = f"Column {some(columns)} of partition {i}"
-    found = [as_array([*map(_plain, part[name])], what) for name in columns]
-    samples = found[0]
-    if len(found) > 1 or samples.ndim == 1:
-        flat = [values for values in found if values.ndim != 1]
-        if flat:
-            raise FltnbError(
-                f"Partition {i} has several columns, {some(columns)}, not all of "
-                "single numbers: name one with x=."
-            )
-        samples = np.column_stack(found)
-    return samples, _labels([*part[y]], i)
+    return columns
 
 
 def _plain(value: Any) -> Any:
@@ -168,24 +207,28 @@ def _class_names(part: Any, y: str) -> list[str] | None:
 
 
 def _check_alike(
-    names: Sequence[str], pairs: Sequence[tuple[np.ndarray, np.ndarray]]
+    names: Sequence[str], samples: Sequence[np.ndarray], labels: Sequence[np.ndarray]
 ) -> None:
     """Refuse clients whose samples do not go into one array."""
-    usual = pairs[0][0].shape[1:]
-    text = pairs[0][1].dtype.kind in "UO"
-    for name, (samples, labels) in zip(names, pairs, strict=True):
-        if not len(samples) or labels.shape != (len(samples),):
+    shape = samples[0].shape[1:]
+    text = _is_text(labels[0])
+    for name, x, y in zip(names, samples, labels, strict=True):
+        if not len(x) or y.shape != (len(x),):
             raise FltnbError(
-                f"Client {name} has samples {samples.shape} and labels {labels.shape}: "
+                f"Client {name} has samples {x.shape} and labels {y.shape}: "
                 "give one label for each sample, and at least one."
             )
-        if samples.shape[1:] != usual:
+        if x.shape[1:] != shape:
             raise FltnbError(
-                f"Client {name} has samples of shape {samples.shape[1:]}, client "
-                f"{names[0]} of {usual}: make them alike."
+                f"Client {name} has samples of shape {x.shape[1:]}, client "
+                f"{names[0]} of {shape}: make them alike."
             )
-        if (labels.dtype.kind in "UO") != text:
+        if _is_text(y) != text:
             raise FltnbError(
-                f"Client {name} has labels {labels.dtype}, client {names[0]} others: "
+                f"Client {name} has labels {y.dtype}, client {names[0]} others: "
                 "make them all text or all numbers."
             )
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    return labels.dtype.kind in "UO"

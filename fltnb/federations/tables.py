@@ -374,6 +374,14 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
 
 def classes_of(labels: np.ndarray) -> tuple[list[str], np.ndarray]:
     """Return the names of classes that are no integers, and the number of each."""
+    import pandas as pd
+
+    missing = np.flatnonzero(pd.isna(labels))
+    if len(missing):
+        raise FltnbError(
+            f"{len(missing)} labels of the clients are missing: leave these samples "
+            "out."
+        )
     texts = np.array([text_of(label) for label in labels])
     _check_classes(texts, "labels", "the clients")
     return numbered(texts)

@@ -1,8 +1,8 @@
 """Local training of one ``nn.Module`` by plain autograd.
 
 Nothing here is shared with the fast steps except the draws of orders and masks: an
-``nn.Module``, ``torch.optim.SGD`` and ``backward()``. The serial engine is this, client
-after client, and the pool's workers train own networks so.
+``nn.Module``, ``backward()`` and torch.optim.SGD's rule. The serial engine is this,
+client after client, and the pool's workers train own networks so.
 """
 
 import math
@@ -19,6 +19,39 @@ from .losses import losses
 from .samples import Samples, tensor
 
 TOGETHER = 2**20  # numbers of the samples that are read together
+
+
+class SGD:
+    """``torch.optim.SGD`` to the bit, in plain steps.
+
+    That class loads torch's compiler when it is first used, which takes seconds in
+    every process.
+    """
+
+    def __init__(self, parameters: list[torch.Tensor], spec: TrainSpec) -> None:
+        self.parameters = parameters
+        self.spec = spec
+        self.velocities: list[torch.Tensor | None] = [None] * len(parameters)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take a step; parameters without a gradient stay."""
+        spec = self.spec
+        for place, parameter in enumerate(self.parameters):
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if spec.weight_decay:
+                gradient = gradient.add(parameter, alpha=spec.weight_decay)
+            if spec.momentum:
+                velocity = self.velocities[place]
+                if velocity is None:
+                    velocity = gradient.clone()
+                else:
+                    velocity.mul_(spec.momentum).add_(gradient)
+                self.velocities[place] = velocity
+                gradient = velocity
+            parameter.add_(gradient, alpha=-spec.lr)
 
 
 class ModuleTrainer:
@@ -118,10 +151,22 @@ class ModuleTrainer:
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices, enabled=draws):
             if draws:
-                torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
+                self._seed(integer(self.spec.seed, "dropout", round, client))
             loss = self._client(client, round, sample_weights, how)
         out[:] = self.stored()
         return loss
+
+    def _seed(self, seed: int) -> None:
+        """Seed torch's generators that draws may come from.
+
+        ``torch.manual_seed`` also notes the seed for all devices that are not in use,
+        with a trace of the stack, which takes a millisecond.
+        """
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
+        if self.device.type == "mps":
+            torch.mps.manual_seed(seed)
 
     def _client(
         self, client: int, round: int, weights: np.ndarray | None, how: Variation
@@ -132,13 +177,7 @@ class ModuleTrainer:
             anchors = self.model.unflatten(tensor(how.anchors))
             start = [value.to(self.device) for value in anchors]
         moving = self._moving(how.frozen)
-        sgd = torch.optim.SGD(
-            moving,
-            spec.lr,
-            spec.momentum,
-            weight_decay=spec.weight_decay,
-            foreach=True,
-        )
+        sgd = SGD(moving, spec)
 
         self.module.train()
         n = len(self.samples.splits["train"][client])

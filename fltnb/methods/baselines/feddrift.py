@@ -13,6 +13,7 @@ from scipy.spatial.distance import squareform
 
 from ...aggregate import mix
 from ...clustering.pacfl import flat_clusters
+from ...errors import FltnbError
 from ...settings import Count, Share
 from ..base import Context, Method
 from ..graph import GraphMethod
@@ -74,6 +75,15 @@ class FedDrift(Method):
     merge: Share | None = None
     first: Literal["each", "one"] = "each"
     max_models: Count | None = None
+
+    def check(self, fed) -> None:
+        """Refuse numbers to predict: models are compared by accuracy."""
+        super().check(fed)
+        if fed.targets == "values":
+            raise FltnbError(
+                f"FedDrift compares accuracies, and {fed.name} has numbers to predict: "
+                "choose another method."
+            )
 
     def start(self, fed, model, context: Context) -> State:
         """One model for all, or copies of it."""

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 
 from ...clustering.cuts import relabel
 from ...clustering.pacfl import singular_vectors
+from ...errors import FltnbError
 from ...randomness import integer, stream
 from ...settings import Count, Natural, Share
 from ..base import Context, HardMethod
@@ -85,12 +86,22 @@ class FLUX(HardMethod):
 
     state_type = FLUXState
     name = "flux"
+    headed = True
 
     n_clusters: Count | None = field(default=None, kw_only=True)
     n_components: Count | None = field(default=10, kw_only=True)
     latest: Natural = field(default=8, kw_only=True)
     rise: Share = field(default=RISE, kw_only=True)
     split: Split = field(default="val", kw_only=True)
+
+    def check(self, fed) -> None:
+        """Refuse numbers to predict as well: descriptors are by class."""
+        super().check(fed)
+        if fed.targets == "values":
+            raise FltnbError(
+                f"FLUX looks at classes, and {fed.name} has numbers to predict: choose "
+                "another method."
+            )
 
     def start(self, fed, model, context: Context) -> State:
         """One model, one cluster."""
