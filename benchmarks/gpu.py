@@ -344,10 +344,10 @@ def picture() -> None:
         for way, rows in grown.groupby("contender"):
             right.plot(rows["clients"], rows["ms_a_client"], "o-", label=way, ms=4)
         right.set_xscale("log")
-        right.set_ylim(bottom=0)
+        right.set_ylim(0, 1.15 * grown["ms_a_client"].max())
         right.set_xlabel("clients in a round, 100 samples each")
         right.set_ylabel("milliseconds a client")
-        right.legend(frameon=False)
+        right.legend(frameon=False, loc="lower right")
         for axes in (left, right):
             axes.spines[["top", "right"]].set_visible(False)
         file = paths.ROOT / "docs" / "pictures" / "steps.svg"

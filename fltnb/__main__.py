@@ -234,6 +234,10 @@ def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) 
 
     planned = compute.missing(rows, options.fresh)
     _tell(name, len({row.experiment.id for row in rows}), planned)
+    if options.plan:
+        for table, ones in compute.by_table(name, options.profile, planned).items():
+            if ones:
+                print(f"  {table}: {_cost(ones)}")
     if options.plan and options.name != "all":
         for one in planned:
             cost = "not known" if one.seconds is None else duration(one.seconds)
@@ -257,6 +261,18 @@ def _tell(name: str, total: int, planned: list) -> None:
         print(f"{len(known)} of the others take about {about} on this machine.")
     if unknown:
         print(f"What {unknown} take is not known: nothing like them was timed here.")
+
+
+def _cost(planned: list) -> str:
+    """Return what experiments take together, as far as it is known."""
+    known = [one.seconds for one in planned if one.seconds is not None]
+    unknown = len(planned) - len(known)
+    words = [f"{len(planned)} missing"]
+    if known:
+        words.append(f"about {duration(sum(known))}")
+    if unknown:
+        words.append(f"{unknown} not known")
+    return ", ".join(words)
 
 
 def _merge(options: argparse.Namespace) -> None:

@@ -599,6 +599,33 @@ def test_costs_are_those_of_this_machine():
     assert plan.Costs(done).seconds("training", training().experiment.settings) is None
 
 
+def test_a_gpu_s_benchmark_says_what_was_never_run_here(monkeypatch, tmp_path):
+    done = compute([training()])
+    done[0].record["provenance"]["hardware"] = "another one"
+    about = done[0].record["settings"]
+    table = pd.DataFrame(
+        {
+            "what": ["round", "round", "growth"],
+            "contender": ["graph", "eager", "graph"],
+            "model": about["model"],
+            "precision": "float32",
+            "device": "cuda",
+            "hardware": plan.environment()["hardware"],
+            "microseconds_per_sample": [2.0, 9.0, 1.0],
+        }
+    )
+    monkeypatch.setattr(plan.paths, "ROOT", tmp_path)
+    file = tmp_path / "results" / "benchmarks" / "gpu.csv"
+    file.parent.mkdir(parents=True)
+    table.to_csv(file)
+    samples = done[0].clients["samples"].sum()
+    expected = 2e-6 * samples * plan.passes(about)
+    assert plan.Costs(done).seconds("training", about) == pytest.approx(expected)
+    assert plan.Costs(done).seconds("training", about | {"model": "lenet"}) is None
+    table.assign(device="cpu").to_csv(file)
+    assert plan.Costs(done).seconds("training", about) is None
+
+
 def test_a_budget_is_kept(monkeypatch):
     rows = [training(seed=seed) for seed in range(4)]
     planned = [plan.Planned([row], 100.0, 1.0) for row in rows]

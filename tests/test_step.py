@@ -165,7 +165,7 @@ def test_inputs_are_the_same_from_pixels_and_from_floats(monkeypatch):
     model = models.make("lenet", fed.input_shape, 4)
     held, engine = trained(fed, model, spec_of(), "eager")
     assert engine.pool.inputs is not None
-    monkeypatch.setattr(step, "HELD", 0)
+    monkeypatch.setitem(step.HELD, "cpu", 0)
     read, engine = trained(fed, model, spec_of(), "eager")
     assert engine.pool.inputs is None
     assert np.array_equal(held.theta, read.theta)

@@ -7,7 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
+import pandas as pd
+
+from .. import paths
 from ..errors import FltnbError
 from ..provenance import environment
 from .experiment import TRAINING
@@ -78,6 +82,9 @@ class Costs:
 
     The workload of a training is its federation (kind, data set, clients and samples),
     its model and its batches; its time grows with rounds, participation and epochs.
+    Where nothing like it was timed here, the benchmark of this machine's GPU says how
+    long a sample takes its model, and a finished training of the same clients, on any
+    machine, how many samples there are. Tests of models are not in it.
 
     Parameters
     ----------
@@ -89,8 +96,13 @@ class Costs:
     def __init__(self, finished: Iterable[Finished]):
         here = environment()["hardware"]
         self.like: dict[str, list[float]] = defaultdict(list)
+        self.a_sample = seconds_a_sample(here)
+        self.samples: dict[str, int] = {}
         for done in finished:
             about = done.record["provenance"]
+            if self.a_sample and done.kind == "training":
+                clients = str(clients_in(done.record["settings"]))
+                self.samples[clients] = int(done.clients["samples"].sum())
             if about.get("hardware") != here or "trained_as" in about:
                 continue
             settings = done.record["settings"]
@@ -102,9 +114,46 @@ class Costs:
     def seconds(self, kind: str, settings: Values) -> float | None:
         """Return what an experiment takes; None if nothing like it was timed here."""
         found = self.like.get(workload(kind, settings))
-        if not found:
+        if found:
+            return statistics.median(found) * passes(settings)
+        samples = self.samples.get(str(clients_in(settings)))
+        how = settings.get("model"), settings.get("precision", "float32")
+        if kind != "training" or samples is None or how not in self.a_sample:
             return None
-        return statistics.median(found) * passes(settings)
+        return self.a_sample[how] * samples * passes(settings)
+
+
+def seconds_a_sample(hardware: str) -> dict[tuple[str, str], float]:
+    """Return what training on a sample takes a machine's GPU, by model and precision.
+
+    From results/benchmarks/gpu.csv (``python -m benchmarks.gpu --save``); nothing if it
+    is of other hardware, or was measured without a GPU.
+    """
+    file = paths.ROOT / "results" / "benchmarks" / "gpu.csv"
+    if not file.exists():
+        return {}
+    table = pd.read_csv(file)
+    here = (table["hardware"] == hardware) & (table["device"] == "cuda")
+    timed = table[here & (table["what"] == "round") & (table["contender"] == "graph")]
+    found: dict[tuple[str, str], float] = {}
+    for row in timed.itertuples():
+        how = row.model, row.precision
+        seconds = row.microseconds_per_sample / 1e6
+        found[how] = min(seconds, found.get(how, math.inf))
+    if ("mlp_plain", "float32") in found:  # the same network without dropout
+        found["mlp", "float32"] = found["mlp_plain", "float32"]
+    return found
+
+
+def clients_in(settings: Values) -> list[Any]:
+    """Return what decides how many clients and samples a federation has."""
+    federation: Values = {}
+    part = settings.get("federation")
+    while part:
+        federation = part | federation
+        part = part.get("base")
+    names = ("kind", "dataset", "n_clients", "samples_per_client")
+    return [federation.get(name) for name in names]
 
 
 def workload(kind: str, settings: Values) -> str:
@@ -113,13 +162,7 @@ def workload(kind: str, settings: Values) -> str:
     These are the kind, the clients of the federation, what is done with them (any
     method trains as long as another), the model and its batches.
     """
-    federation: Values = {}
-    part = settings.get("federation")
-    while part:
-        federation = part | federation
-        part = part.get("base")
-    names = ("kind", "dataset", "n_clients", "samples_per_client")
-    clients = [federation.get(name) for name in names]
+    clients = clients_in(settings)
     what = settings.get("function")
     if kind != "training":
         for part in ("method", "clusterer", "measure"):

@@ -43,6 +43,28 @@ def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
     return Grid(rows)
 
 
+def by_table(
+    notebook: str, profile: str, planned: Sequence[Planned]
+) -> dict[str, list[Planned]]:
+    """Return what is missing of each printed table of a notebook.
+
+    Parameters
+    ----------
+    notebook, profile : str
+        As for :func:`asked`.
+    planned : sequence of Planned
+    """
+    tables: dict[str, list[Planned]] = {}
+    ids: dict[str, set[str]] = {}
+    for grid in grids(notebook, profile):
+        for row in grid:
+            for name in _tables(row, grid):
+                ids.setdefault(name, set()).add(row.experiment.id)
+    for name, held in ids.items():
+        tables[name] = [one for one in planned if one.rows[0].experiment.id in held]
+    return tables
+
+
 def _tables(row: Row, grid: Grid) -> list[str]:
     """Return the printed tables of a row: of its axis ``table``, else of its grid."""
     if "table" in row.axes:

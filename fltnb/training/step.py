@@ -23,7 +23,8 @@ from .contract import TrainSpec
 from .gradients import convolution_gradients, pool_backward, relu_backward
 from .samples import Samples
 
-HELD = 2**28  # bytes of inputs that are kept as floats; else as the images' bytes
+# Bytes of inputs that are kept as floats; more are kept as the images' bytes.
+HELD = {"cpu": 2**28, "cuda": 2**32}
 
 
 class Batch(NamedTuple):
@@ -76,7 +77,7 @@ class Pool:
         self.shape = tuple(samples.input_shape)
         self.labels = samples.classes.to(device)
         self.inputs = self.pixels = None
-        if n * samples.flat[0].numel() * dtype.itemsize <= HELD:
+        if n * samples.flat[0].numel() * dtype.itemsize <= HELD[device.type]:
             every = samples.inputs(np.arange(n), dtype).contiguous()
             self.inputs = every.to(device)
             return
