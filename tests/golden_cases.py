@@ -128,6 +128,7 @@ METHODS = {
     "fedrep": ({"head_epochs": 2}, {}),
     "fedrep as_run": ({"head_epochs": 2, "body_epochs": 2, "variant": "as_run"}, {}),
     "ditto": ({"lam": 0.5}, {}),
+    "stocfl": ({"tau": 0.3, "anchor_epochs": 2}, {}),
     "fedcollab": (
         {"clusterer": {"name": "FedCollab", "c": 4.0, "rounds": 30, "lr": 0.2}},
         {},

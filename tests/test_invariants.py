@@ -347,6 +347,22 @@ LINES = {
         down=lambda P: P - 201 * 10,
         up=lambda P: P - 201 * 10,
     ),
+    "StoCFL": Line(
+        lambda: m.StoCFL(0.5, anchor_epochs=1),
+        lambda: m.StoCFL(-1, mu=0, anchor_epochs=1),
+        lambda: m.StoCFL(2, mu=0, anchor_epochs=1),
+        **EQUAL,
+        personal=True,
+        down=lambda P: 2 * P,
+        up=lambda P: 2 * P,
+        # the change of everybody who took part in one of three rounds, once
+        setup=lambda fed: (
+            4
+            * len({i for t in (1, 2, 3) for i in rounds.participants(M, 0.5, 0, t)})
+            * (65 * 200 + 201 * 10),
+            0,
+        ),
+    ),
     # nothing changes here: clusters stay those of the beginning
     "FedDrift": Line(m.FedDrift, lambda: m.FedDrift(first="one"), m.FedDrift),
 }

@@ -692,6 +692,63 @@ def test_feddrift_follows_clients_that_change():
     assert adjusted_rand_index(now, result.labels) == 1
 
 
+PSI = np.array([[1.0, 0], [0.8, 0.6], [0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("tau", "labels"), [(0.7, [0, 0, 2]), (0.6, [0, 0, 0]), (2.0, [0, 1, 2])]
+)
+def test_stocfl_unites_pairs_in_one_sweep_worked_by_hand(tau, labels):
+    """Cosines 0.8, 0.6 and 0: means are not taken anew once 0 and 1 are united."""
+    method = m.StoCFL(tau)
+    state = replace(begun(method, 3), psi=PSI)
+    state = method._united(state, np.arange(3))
+    assert state.cluster.tolist() == labels
+    # in the next round the mean of 0 and 1 stands at a cosine of 0.3162 to 2
+    again = method._united(state, np.arange(3))
+    assert again.cluster.tolist() == labels
+    later = m.StoCFL(0.31)._united(state, np.arange(3))
+    assert np.unique(later.cluster).size == 1
+
+
+def test_stocfl_keeps_the_model_of_the_larger_side_or_the_only_one():
+    models = np.arange(5)[:, None] * np.ones(2)  # the global one, then those of 0 to 3
+    psi = np.array([[0.0, 1], [1, 0], [1, 0], [1, 0]])
+    state = replace(begun(m.StoCFL(0.5), 4), models=models, psi=psi)
+    sides = {"cluster": np.array([0, 1, 2, 2]), "owned": np.array([0, 1, 1, 0], bool)}
+    united = m.StoCFL(0.5)._united(replace(state, **sides), np.arange(4))
+    assert united.cluster.tolist() == [0, 2, 2, 2]
+    assert united.models[3].tolist() == [3, 3]
+    sides["owned"] = np.array([0, 1, 0, 0], bool)
+    lent = m.StoCFL(0.5)._united(replace(state, **sides), np.arange(4))
+    assert lent.models[3].tolist() == [2, 2] and lent.owned[2]
+
+
+def test_stocfl_with_clusters_of_one_is_ditto_from_the_global_model_on():
+    """Steps of 0.1 to 1: the first from the global model, with a pull of 0."""
+    method = m.StoCFL(2.0, mu=1.0)
+    state = begun(method, 2)
+    state = replace(state, models=state.models + 2.0, initial=np.full(2, 2.0))
+    for clients in ([0], [0, 1]):
+        clients = np.array(clients)
+        state, trained = method.train(state, clients, 1, Descent())
+        state = method.collect(state, clients, trained.theta, 1)
+        if len(clients) == 1:
+            assert np.allclose(served(method, state), [[1.9] * 2] * 2)
+            assert method.setup_bytes(state) == (4 * 2, 0)
+    # both begin at 1.9, where the pull is nothing
+    assert np.allclose(served(method, state), [[1.81] * 2] * 2)
+    assert method.traffic(state, 10) == (20, 20)
+    assert method.setup_bytes(state) == (2 * 4 * 2, 0)
+
+
+def test_stocfl_says_whose_first_training_diverged():
+    method, lost = m.StoCFL(), np.array([[0.0, 0], [np.nan, 0]])
+    engine = SimpleNamespace(train=lambda *_, **__: Trained(lost, np.zeros(2)))
+    clients = np.array([1, 2])
+    refused("client 2 diverged", method.train, begun(method, 3), clients, 1, engine)
+
+
 def test_what_cannot_work_is_refused():
     fed = two_clusters(4)
     refused("threshold or n_clusters", m.FLHC)

@@ -49,6 +49,7 @@ from .baselines import (
     PFedGraphAsRun,
     RobustTKM,
     RobustTKMAsRun,
+    StoCFL,
 )
 from .dynamic import DynamicFLT, DynamicFLTAsRun
 from .emdcfl import EMDCFL, EMDCFLAsRun
@@ -129,6 +130,7 @@ _WRITTEN = (
     FedDrift,
     Ditto,
     FedRep,
+    StoCFL,
 )
 _RUN = (
     FedAvgAsRun,

@@ -26,6 +26,7 @@ from .ifca import IFCA
 from .ocfl import OCFL, OCFLAsRun
 from .pfedgraph import PFedGraph, PFedGraphAsRun
 from .robust_tkm import RobustTKM, RobustTKMAsRun
+from .stocfl import StoCFL
 
 __all__ = [
     "CFL",
@@ -66,4 +67,5 @@ __all__ = [
     "PFedGraphAsRun",
     "RobustTKM",
     "RobustTKMAsRun",
+    "StoCFL",
 ]
