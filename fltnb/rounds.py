@@ -126,6 +126,16 @@ def run(  # noqa: PLR0913
     DivergedError
         A client's loss or model stopped being finite; the error carries the run up to
         the round before.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> options = {"rounds": 3, "participation": 0.5, "progress": False}
+    >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", **options)
+    >>> run.history["round"].tolist(), len(run.clients)
+    ([0, 0, 1, 1, 2, 2, 3, 3], 6)
     """
     given = dict(locals())  # the arguments: nothing else has been assigned yet
     from . import training

@@ -302,8 +302,11 @@ class Names(Documents):
             target = f"{path}.{name}"
             role = "mod"
             if not inspect.ismodule(thing):
-                target = f"{thing.__module__}.{thing.__qualname__}"
                 role = "class" if inspect.isclass(thing) else "func"
+                # a class has its defining module's name as well, a function has not
+                home = f"{path}.{package._HOME.get(name, '')}"
+                module = thing.__module__ if role == "class" else home
+                target = f"{module}.{thing.__qualname__}"
             lines.append(f"   * - :py:{role}:`fl.{name} <{target}>`")
             lines.append(f"     - {first_sentence(thing)}")
         return self.parsed(lines)

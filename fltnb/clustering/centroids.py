@@ -164,6 +164,15 @@ class PCAKMeans(CentroidClusterer):
         Related means closer. The paper's 1 is FLT's; public code: 1, then 3, at last
         1.2.
     linkage, max_clusters, n_init, random_state, n_jobs : as in :class:`fltnb.FCR`
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> fl.PCAKMeans(n_clusters=3, k=3, n_components=16).fit(x).labels_.tolist()
+    [0, 0, 0, 0, 0, 0]
     """
 
     n_components: Count = 128

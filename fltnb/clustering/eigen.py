@@ -254,6 +254,15 @@ class MeanImage(ClientClusterer):
 
     Our own baseline, which a clusterer has to beat. A client sends d numbers; nothing
     is drawn. Parameters and ``criterion_`` are those of :class:`EigenRelevance`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> fl.MeanImage(n_clusters=3).fit(x).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
     """
 
     n_clusters: Count | None = None

@@ -91,6 +91,19 @@ class EMDClustering(ClientClusterer):
     sent_ : ndarray (M,)
         Numbers that each client sends: embeddings for every pair, and its reference.
         Models come on top.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> base = fed.settings
+    >>> del base["dataset"]
+    >>> fed = fl.federations.held_out(digits, base)
+    >>> method = fl.methods.EMDCFL(fl.EMDClustering(tolerance="auto"))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape
+    (6,)
     """
 
     tolerance: float | str = 0.025

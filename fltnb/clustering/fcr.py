@@ -77,6 +77,18 @@ class FCR(CentroidClusterer):
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
     criterion_ : ndarray (M + 1,)
         Entry C: modularity of the cut into C clusters (NaN: no such cut).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> found = fl.FCR(k=3, n_neighbors=4).fit(x)
+    >>> found.labels_.tolist(), found.n_clusters_
+    ([0, 0, 0, 0, 0, 0], 1)
+    >>> found.sketch(x[0])["centroids"].shape
+    (3, 64)
     """
 
     # among more, stored results would move: 20 of 110 by simulation, none by links

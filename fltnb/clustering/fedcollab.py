@@ -67,6 +67,17 @@ class FedCollab(ClientClusterer):
         Networks of all rounds and pairs, which is most of the method's price; the
         distances, and the number of samples.
     linkage_ : average linkage of the distances, for pictures only
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> y = [fed.client(i)[1] for i in range(6)]
+    >>> found = fl.FedCollab(c=1.0, rounds=20, hidden=8, n_orders=5).fit(x, y)
+    >>> found.labels_.shape
+    (6,)
     """
 
     c: NonNegative = 10.0

@@ -36,6 +36,16 @@ class PACFL(ClientClusterer):
         Cut the dendrogram into so many clusters instead.
     n_vectors : int
         p, singular vectors per class; fewer where a class has fewer independent images.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> y = [fed.client(i)[1] for i in range(6)]
+    >>> fl.PACFL(n_clusters=3).fit(x, y).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
     """
 
     threshold: Real = 4.9

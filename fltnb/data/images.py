@@ -42,6 +42,15 @@ class ImageSet:
     ------
     FltnbError
         An array has a wrong type or shape, or wrong values.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> images = np.zeros((4, 8, 8), np.uint8)
+    >>> labels, split = np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1], np.uint8)
+    >>> fl.ImageSet("mine", images, labels, split, ("cat", "dog"), "drawn by hand")
+    ImageSet mine: 2 training and 2 test images 8x8, 2 classes; drawn by hand
     """
 
     name: str

@@ -100,6 +100,13 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then
     ``data/``; a download goes to the first. Raises FltnbError for a name not in
     :data:`NAMES`, bad files, or nothing prepared and no network.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> digits.images.shape, digits.labels.max().item()
+    ((1797, 8, 8), 9)
     """
     choose(name, NAMES, "data set")
     if name == "digits":

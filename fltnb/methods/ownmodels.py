@@ -83,6 +83,17 @@ class OwnModels:
     Stands where a :class:`fltnb.encoders.EncoderSpec` does, but for
     :class:`fltnb.EMDClustering` alone: each client's embeddings have other axes. The
     options are those of the training whose first round this is.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> own = fl.OwnModels(model="mlp32", local_epochs=1)
+    >>> x, val = own.embed(fed)
+    >>> fl.EMDClustering(tolerance="auto").fit(x, val).labels_.shape
+    (6,)
     """
 
     model: str = "mlp_plain"

@@ -71,6 +71,15 @@ def clustering_gain(
         Random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers.
     embedded : sequence of M arrays (n_i, e), optional
         What the regressions see in place of the samples themselves; tokens need it.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> gain = fl.clustering_gain(fed, fed.clusters)
+    >>> gain.points > gain.error
+    True
     """
     options = {"fed": fed, "labels": labels, "width": width, "seed": seed}
     checked(clustering_gain, options, "clustering_gain")

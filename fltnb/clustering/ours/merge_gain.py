@@ -86,6 +86,16 @@ class MergeGain(ClientClusterer):
     distance_ : ndarray (M, M)
         ``-gain`` of merging two clients, negative where they gain; NaN where not
         evaluated.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> y = [fed.client(i)[1] for i in range(6)]
+    >>> fl.MergeGain().fit(x, y).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
     """
 
     n_features: Count = 64

@@ -104,6 +104,15 @@ class TransportSignatures(ClientClusterer):
     null_ : ndarray (M, n_splits), every distance of a client to itself
     gap_, limit_ : ndarray (M - 1,)
         Mean Z between the groups of each merge of ``linkage_``, and what is allowed.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> fl.TransportSignatures(k=3).fit(x).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
     """
 
     k: Count = 10
