@@ -1,6 +1,5 @@
 """The arena: a stranger's method through the whole way, and every part by hand."""
 
-import json
 import shutil
 import time
 
@@ -181,7 +180,7 @@ def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
     assert "| Blend | 6 | 0 |" in capsys.readouterr().out
     card = arena.read(out)
     others = list(card["statistics"]["means"])
-    assert others[:3] == ["Blend", "Local", "FedAvg"] and "Oracle" in others
+    assert others == ["Blend", "Local", "FedAvg", "FedRep", "Ditto", "Oracle"]
     assert card["complete"] and card["method"]["source"] == TOY
     assert len(card["runs"]) == 6 * len(others)
     assert card["environment"]["packages"]["numpy"] == np.__version__
@@ -205,16 +204,27 @@ def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
     wrong = arena.verify(few, seed=3, tell=told.append)
     assert len(wrong) == 3 and "statistics are not those" in wrong[0]
     assert "accuracy is" in wrong[1] and "and the card says" in wrong[1]
+    few["runs"][0]["options"] = {"own": 0.25}
+    assert "neither the defaults nor a trial" in at_sight(few, entry(toy("Blend")))[1]
+    twice = few | {"runs": few["runs"][:1] * 2}
+    assert at_sight(twice, entry(toy("Blend"))) == ["Some run stands twice."]
+    few["runs"][0]["options"] = {}
     few["method"]["digest"] = "0"
     few["seeds"] = [1]
     said = at_sight(few, entry(toy("Blend")))
     assert said[0].startswith("The source is not") and len(said) == 3
 
+
+def test_what_is_no_card_of_this_format_is_refused(tmp_path):
     old = tmp_path / "old.json"
-    old.write_text(json.dumps(card | {"format": 0}), encoding="utf-8")
+    old.write_text('{"format": 0}', encoding="utf-8")
     refused("old.json is a card of format 0, and this is format 1", arena.read, old)
-    refused("is no card of the arena", arena.read, tmp_path / "toy.py")
     assert main(["arena", "--verify", str(old)]) == 2
+    old.write_text('{"format": 1}', encoding="utf-8")
+    refused("is a card without cells", arena.read, old)
+    old.write_text("no card", encoding="utf-8")
+    refused("is no card of the arena", arena.read, old)
+    refused("is no card of the arena", arena.read, tmp_path / "absent.json")
 
 
 def test_tuning_takes_the_best_of_five_trials_for_each_cell(toy):

@@ -17,6 +17,8 @@ from .entry import Entry, beside, entry
 from .play import Task, check_budget, play, tuned
 
 FORMAT = 1
+PARTS = {"method", "rules", "seeds", "cells", "runs", "statistics", "environment"}
+"""What no card can do without."""
 SEEDS = 5
 POOL = 20
 """Seeds that a card's are drawn from, so that others' runs are found again."""
@@ -194,10 +196,13 @@ def read(file: Path | str) -> Card:
     try:
         card = json.loads(Path(file).read_text(encoding="utf-8"))
         found = card["format"]
+        lacking = PARTS - card.keys()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FltnbError(
             f"{file} is no card of the arena: give what --out wrote."
         ) from error
+    if found == FORMAT and lacking:
+        raise FltnbError(f"{file} is a card without {min(lacking)}: play it again.")
     if found != FORMAT:
         raise FltnbError(
             f"{file} is a card of format {found}, and this is format {FORMAT}: play "

@@ -23,10 +23,14 @@ from .tuning import check_space
 WORDS = ("n_clusters", "validation", "true clusters")
 """What ``needs`` may name."""
 BESIDE = ("Local", "FedAvg", "FedRep", "Ditto", "Oracle")
-"""Always in the table, as far as they are there."""
+"""Always in the table."""
 TRUE_CLUSTERS = ("Oracle", "MTHFL")
 """Methods of this package that are told the true clusters."""
-SPACES = {"FedProx": {"mu": (0.001, 1.0, "log")}}
+SPACES = {
+    "FedProx": {"mu": (0.001, 1.0, "log")},
+    "Ditto": {"lam": (0.1, 2.0, "log")},
+    "FedRep": {"head_epochs": (1, 10, "linear")},
+}
 """Spaces of this package's methods, by class."""
 
 
@@ -199,5 +203,5 @@ def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
 
 
 def beside(where: str) -> list[str]:
-    """Return the methods that stand in every table, as far as they are here."""
-    return [name for name in BESIDE if name in METHODS and name != where]
+    """Return the methods that stand in every table, without the one that plays."""
+    return [name for name in BESIDE if name != where]

@@ -153,16 +153,21 @@ def _by_cell(card: Card) -> str:
     """Return a table of the method's numbers, beside the others' accuracy."""
     name = card["method"]["name"]
     runs = table_of(card["runs"])
-    own = runs[runs["method"] == name]
-    numbers = own.groupby("cell", sort=False)[SHOWN].mean()
     accuracy = runs.pivot_table("accuracy", "cell", "method", sort=False)
     shift = pd.Series({cell["name"]: cell["shift"] for cell in card["cells"]})
+    own = runs[runs["method"] == name]
+    numbers = own.groupby("cell", sort=False)[SHOWN].mean()
 
     table = pd.DataFrame({"shift": shift, name: accuracy[name]})
-    table = table.join(numbers).join(accuracy.drop(columns=name))
-    played = table.loc[numbers.index].rename_axis("cell").reset_index()
-    known = played.astype(object).where(played.notna(), None)
-    return markdown(known.to_dict("records"))
+    table = table.join(numbers)
+    others = accuracy.drop(columns=name)
+    table = table.join(others)
+    # the cells that the method has played, in their order
+    played = table.loc[numbers.index]
+    played = played.rename_axis("cell").reset_index()
+    known = played.notna()
+    texts = played.astype(object).where(known, None)
+    return markdown(texts.to_dict("records"))
 
 
 def _failures(card: Card) -> str:

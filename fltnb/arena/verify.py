@@ -24,7 +24,8 @@ NOT_SOURCE = "The source is not the one whose hash the card has."
 NOT_SEEDS = "The seeds are not those of the source."
 OTHER_SEEDS = "Some run has another seed."
 NOT_STATISTICS = "The statistics are not those of the card's runs."
-NO_TRIALS = "Some options are none of the trials."
+NO_TRIALS = "Some options are neither the defaults nor a trial."
+TWICE = "Some run stands twice."
 
 
 def verify(
@@ -67,33 +68,45 @@ def verify(
 
 def at_sight(card: Card, who: Entry) -> list[str]:
     """Return what does not hold and can be seen without a run."""
+    runs = card["runs"]
+    places = {PLACE.format(**run) for run in runs}
+    if len(places) < len(runs):
+        return [TWICE]
+
     wrong = []
     drawn = seeds_of(who)
     if card["method"]["digest"] != who.digest:
         wrong.append(NOT_SOURCE)
     if card["seeds"] != drawn:
         wrong.append(NOT_SEEDS)
-
-    runs = card["runs"]
     used = {run["seed"] for run in runs}
     if not used <= set(drawn):
         wrong.append(OTHER_SEEDS)
     if card["statistics"] != statistics.summary(runs, who.name):
         wrong.append(NOT_STATISTICS)
-
-    trials = [{}, *plain(tuning.trials(who.space))]
-    for run in runs:
-        own = run["method"] == who.name
-        if own and run["options"] not in trials:
-            wrong.append(NO_TRIALS)
-            break
+    if not all(_allowed(card, run, who) for run in runs):
+        wrong.append(NO_TRIALS)
     return wrong
+
+
+def _allowed(card: Card, run: dict[str, Any], who: Entry) -> bool:
+    """Whether a run has its method's defaults or, of a tuned card, a trial."""
+    if not run["options"]:
+        return True
+    if not card["rules"]["tuned"]:
+        return False
+    space = _who(run, who).space
+    return run["options"] in plain(tuning.trials(space))
+
+
+def _who(run: dict[str, Any], who: Entry) -> Entry:
+    """Return whose run it is: of the method that the card is about, or another's."""
+    return who if run["method"] == who.name else entry(run["method"])
 
 
 def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
     """Play a run of a card once more; ``who`` the card is about."""
-    if run["method"] != who.name:
-        who = entry(run["method"])
+    one = _who(run, who)
     level = tracks.LEVELS.index(run["level"])
     cell = tracks.cell(
         run["track"],
@@ -102,8 +115,8 @@ def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
         run["seed"],
         card["rules"]["demo"],
     )
-    task = Task(who.where, cell, run["seed"], run["options"])
-    return played(task, who)
+    task = Task(one.where, cell, run["seed"], run["options"])
+    return played(task, one)
 
 
 def _differing(run: dict[str, Any], again: dict[str, Any]) -> list[str]:
