@@ -51,12 +51,12 @@ def replayed(monkeypatch):
     monkeypatch.setattr(runner, "chosen", lambda way, device: way)
     monkeypatch.setattr("fltnb.training.stacked.chosen", lambda way, device: way)
 
-    def captured(take, again):
+    def capture(graphs, take, again):
         again()
         take()
         return take
 
-    monkeypatch.setattr(runner, "captured", captured)
+    monkeypatch.setattr(runner.Graphs, "capture", capture)
 
 
 CASES = [
@@ -133,12 +133,12 @@ def test_a_step_that_is_wrong_or_missing_is_not_used(replayed, monkeypatch, faul
     spec = spec_of()
     plain, _ = trained(fed, model, spec, "eager")
 
-    def captured(take, again):
+    def capture(graphs, take, again):
         if fault == "missing":
             raise OSError("no driver")
         return again  # does nothing at all
 
-    monkeypatch.setattr(runner, "captured", captured)
+    monkeypatch.setattr(runner.Graphs, "capture", capture)
     said = {"wrong": "100% of a step away", "missing": r"could not be made \(no driver"}
     with pytest.warns(RuntimeWarning, match=said[fault]) as warned:
         fast, _ = trained(fed, model, spec, "graph")

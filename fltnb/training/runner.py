@@ -159,6 +159,7 @@ class Runner:
     def __init__(self, stack: Stack, way: Way) -> None:
         self.stack = stack
         self.way = chosen(way, stack.at.device)
+        self.graphs = Graphs(stack.at.device)
         self.ready: dict[int, Callable[[], object]] = {}
 
     def run(self, begin: int, end: int, a: int) -> None:
@@ -202,7 +203,7 @@ class Runner:
             take = compiled(take)
         if self.way == "compiled":
             return take
-        take = captured(take, lambda: stack.at.fill_(t))
+        take = self.graphs.capture(take, lambda: stack.at.fill_(t))
         self._restore(before)
         return take
 
@@ -274,25 +275,35 @@ def compiled(take: Callable[[], object]) -> Callable[[], object]:
     return torch.compile(own, backend=COMPILER, fullgraph=True, dynamic=False)
 
 
-def captured(
-    take: Callable[[], object], again: Callable[[], object]
-) -> Callable[[], object]:
-    """Return what replays a function's kernels, from a CUDA graph.
+class Graphs:
+    """CUDA graphs on one device. They take turns, so they share their memory."""
 
-    The function runs twice before, for libraries to make ready, after ``again`` each.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.memory: tuple[int, int] | None = None
+
+    def capture(
+        self, take: Callable[[], object], again: Callable[[], object]
+    ) -> Callable[[], object]:
+        """Return what replays a function's kernels.
+
+        The function runs twice before, for libraries to make ready, after ``again``
+        each.
+        """
+        with torch.cuda.device(self.device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    again()
+                    take()
+            torch.cuda.current_stream().wait_stream(stream)
             again()
-            take()
-    torch.cuda.current_stream().wait_stream(stream)
-    again()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        take()
-    return graph.replay
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.memory):
+                take()
+        self.memory = graph.pool()
+        return graph.replay
 
 
 def _share(found: torch.Tensor, wanted: torch.Tensor, start: torch.Tensor) -> float:

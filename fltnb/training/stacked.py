@@ -87,6 +87,8 @@ class StackedEngine(Engine):
         """Clients trained at a time, by a model of the memory they take."""
         spec = self.spec
         copies = 2 + bool(spec.momentum) + bool(spec.proximal)
+        if self.way != "eager":
+            copies += 4  # of the first step's comparison
         activations = sum(math.prod(shape) for shape in self.model.activations)
         masks = sum(math.prod(shape) for shape, _ in self.model.dropout)
         # of every sample that is met: position, factor, weight, loss and masks
