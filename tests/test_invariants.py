@@ -349,7 +349,7 @@ LINES = {
     ),
     "StoCFL": Line(
         lambda: m.StoCFL(0.5, anchor_epochs=1),
-        lambda: m.StoCFL(-1, mu=0, anchor_epochs=1),
+        lambda: m.StoCFL(-0.99, mu=0, anchor_epochs=1),
         lambda: m.StoCFL(2, mu=0, anchor_epochs=1),
         **EQUAL,
         personal=True,

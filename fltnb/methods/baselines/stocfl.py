@@ -17,7 +17,7 @@ from ..base import Context, Method
 from ..modelspace import cluster_means, cosines, with_rows
 from ..state import State, Unclustered, unclustered
 
-Cosine = Annotated[float, Within(-1.0, 2.0)]  # above 1 nobody is united
+Cosine = Annotated[float, Within(-1.0, 2.0, above=True)]  # above 1: no unions
 
 
 @dataclass(eq=False, kw_only=True)
