@@ -626,6 +626,21 @@ def test_a_gpu_s_benchmark_says_what_was_never_run_here(monkeypatch, tmp_path):
     assert plan.Costs(done).seconds("training", about) is None
 
 
+def test_what_is_missing_is_told_by_table(monkeypatch):
+    from fltnb.notebook import compute as notebook_compute
+
+    rows = [training(seed=seed) for seed in (0, 1)]
+    both = training(seed=2, axes={"table": "T2 T9"})
+    of_grid = fl.experiments.Grid(rows)
+    of_grid.tables = ("T1",)
+    given = [of_grid, fl.experiments.Grid([both])]
+    monkeypatch.setattr(notebook_compute, "grids", lambda *_: given)
+    planned = plan.plan([rows[0], both], set(), [])
+    found = notebook_compute.by_table("01", "paper", planned)
+    told = {table: len(ones) for table, ones in found.items()}
+    assert told == {"T1": 1, "T2": 1, "T9": 1}
+
+
 def test_a_budget_is_kept(monkeypatch):
     rows = [training(seed=seed) for seed in range(4)]
     planned = [plan.Planned([row], 100.0, 1.0) for row in rows]
