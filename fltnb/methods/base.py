@@ -19,6 +19,7 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase
 from ..settings import Count, Variant, brief, checked
+from .modelspace import cluster_means
 from .samples import check_validation
 from .state import State
 
@@ -307,7 +308,10 @@ class Method(_OldOptions):
 
 @dataclass(eq=False, repr=False)
 class HardMethod(Method):
-    """Base of the methods that put every client into one of ``n_clusters`` clusters."""
+    """Base of the methods that put every client into one of ``n_clusters`` clusters.
+
+    Unless a method says otherwise, models are averaged inside the clusters.
+    """
 
     n_clusters: Count
 
@@ -320,3 +324,11 @@ class HardMethod(Method):
             raise FltnbError(
                 f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}."
             )
+
+    def collect(
+        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> State:
+        """Average inside the clusters, by samples; one without participants stays."""
+        weights = state.weights[clients]
+        models = cluster_means(state.row[clients], weights, theta, state.models)
+        return replace(state, models=models)

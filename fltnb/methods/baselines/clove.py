@@ -14,7 +14,7 @@ from ...clustering.cuts import relabel
 from ...randomness import integer, stream
 from ...settings import Count
 from ..base import Context, HardMethod
-from ..modelspace import cluster_means, kmeans, with_rows
+from ..modelspace import kmeans, with_rows
 from ..samples import Split
 from ..state import State, one_cluster, several
 from .ifca import client_losses
@@ -103,14 +103,6 @@ class CLoVE(HardMethod):
         row = with_rows(state.row, clients, found)
         kept = with_rows(state.kept, clients, kept)
         return replace(state, row=row, labels=row, kept=kept)
-
-    def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
-        """Average inside the clusters, by samples."""
-        weights = state.weights[clients]
-        models = cluster_means(state.row[clients], weights, theta, state.models)
-        return replace(state, models=models)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All models and a number down, one model and all losses up; then one each."""

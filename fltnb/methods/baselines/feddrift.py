@@ -15,9 +15,9 @@ from ...aggregate import mix
 from ...clustering.pacfl import flat_clusters
 from ...errors import FltnbError
 from ...settings import Count, Share
-from ..base import Context, Method
+from ..base import Context, HardMethod, Method
 from ..graph import GraphMethod
-from ..modelspace import cluster_means, with_rows
+from ..modelspace import with_rows
 from ..state import State, alone, one_cluster
 
 ROUNDING = 1e-9  # of differences between accuracies
@@ -183,14 +183,7 @@ class FedDrift(Method):
         tree = linkage(squareform(lost, checks=False), "complete")
         return flat_clusters(tree, merge + ROUNDING)
 
-    def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
-        """Average inside the clusters, by samples."""
-        weights = state.weights[clients]
-        models = cluster_means(state.row[clients], weights, theta, state.models)
-        return replace(state, models=models)
-
+    collect = HardMethod.collect
     setup_bytes = GraphMethod.setup_bytes
 
 

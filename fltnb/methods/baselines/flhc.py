@@ -16,7 +16,7 @@ from ...errors import FltnbError
 from ...settings import Count, Natural, NonNegative
 from ..base import Context, HardMethod
 from ..graph import GraphMethod
-from ..modelspace import blocks, cluster_means, cosines
+from ..modelspace import blocks, cosines
 from ..state import State, one_cluster
 
 Metric = Literal["L1", "L2", "cosine"]
@@ -124,14 +124,6 @@ class FLHC(HardMethod):
         moved = (len(theta) - n_present) * theta.shape[1]
         sent = np.array([moved, moved])
         return replace(state, models=models, row=labels, labels=labels, sent=sent)
-
-    def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
-        """Average inside the clusters, by samples."""
-        weights = state.weights[clients]
-        models = cluster_means(state.row[clients], weights, theta, state.models)
-        return replace(state, models=models)
 
     setup_bytes = GraphMethod.setup_bytes
 

@@ -17,7 +17,7 @@ from ...randomness import integer, stream
 from ...settings import Count, Natural, Share
 from ..base import Context, HardMethod
 from ..graph import GraphMethod
-from ..modelspace import cluster_means, kmeans
+from ..modelspace import kmeans
 from ..ownmodels import penultimate
 from ..samples import Split
 from ..state import State, one_cluster
@@ -191,14 +191,6 @@ class FLUX(HardMethod):
         n_axes = self.n_components or model.n_classes
         middle, directions = axes(features.shape[1], n_axes, largest)
         return (features - middle) @ directions
-
-    def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
-        """Average inside the clusters, by samples."""
-        weights = state.weights[clients]
-        models = cluster_means(state.row[clients], weights, theta, state.models)
-        return replace(state, models=models)
 
     def place(self, state: State, model, inputs: np.ndarray) -> int:
         """Cluster of a client that has not trained, by its inputs (n, C, H, W)."""

@@ -11,7 +11,7 @@ import numpy as np
 from ...aggregate import mix_groups
 from ...settings import Count, Natural
 from ..base import Context, HardMethod
-from ..modelspace import cluster_means, with_rows
+from ..modelspace import with_rows
 from ..samples import Split
 from ..state import State, one_cluster, several
 
@@ -133,14 +133,16 @@ class IFCA(HardMethod):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average inside the groups, by samples; one that nobody chose stays."""
+        """Average inside the groups, by samples; shared layers over everybody."""
+        state = super().collect(state, clients, theta, round)
+        if self.shared != "lower" or state.warm:
+            return state
         weights = state.weights[clients]
-        models = cluster_means(state.row[clients], weights, theta, state.models)
-        if self.shared == "lower" and not state.warm:
-            everybody = mix_groups(weights[None], theta, models[:1])
-            lower = np.ones(models.shape[1], dtype=bool)
-            lower[slice(*state.own)] = False
-            models[:, lower] = everybody[:, lower]
+        models = state.models.copy()
+        everybody = mix_groups(weights[None], theta, models[:1])
+        lower = np.ones(models.shape[1], dtype=bool)
+        lower[slice(*state.own)] = False
+        models[:, lower] = everybody[:, lower]
         return replace(state, models=models)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
