@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,14 +66,13 @@ def write(run: "Run", folder: str | Path) -> Path:
     text = json.dumps(about, indent=1)
 
     # A folder gets its name last, so one that has it is whole.
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    draft.mkdir(parents=True)
     try:
         (draft / WEIGHTS).write_bytes(weights)
         (draft / RUN).write_text(text, encoding="utf-8")
         run.history.to_csv(draft / HISTORY, index=False)
         run.clients.to_csv(draft / CLIENTS, index=False)
-        _let_others_read(draft)
         draft.replace(folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -243,10 +241,3 @@ def _listed(array: np.ndarray | None) -> list | None:
 
 def _array(values: list | None) -> np.ndarray | None:
     return None if values is None else np.array(values, dtype=np.int64)
-
-
-def _let_others_read(folder: Path) -> None:
-    """Give a folder of ``mkdtemp`` the rights that a new folder has."""
-    mask = os.umask(0)
-    os.umask(mask)
-    folder.chmod(0o777 & ~mask)
