@@ -13,7 +13,7 @@ from fltnb.notebook.page import digest
 MAX_BYTES = 400_000
 MAX_WORDS = 900
 MAX_LINES = 25
-"""Lines of a cell whose code is shown."""
+"""Lines of a cell whose code is shown, empty ones included."""
 FIRST = ["question", "top", "legend", "parameters", "checked", "experiment"]
 """Ids of cells that every page has, in this order."""
 LAST = ["results", "rest", "provenance", "versions"]
@@ -138,8 +138,8 @@ def _length(notebook, size: int) -> Iterator[str]:
             words += len(cell.source.split())
             if said := WORDS.search(cell.source):
                 yield f"cell {cell.id} says {said.group(0)!r}"
-        elif not folded(cell) and lines(cell) > MAX_LINES:
-            yield f"cell {cell.id} shows {lines(cell)} lines, over {MAX_LINES}"
+        elif not folded(cell) and (shown := len(cell.source.splitlines())) > MAX_LINES:
+            yield f"cell {cell.id} shows {shown} lines, over {MAX_LINES}"
     if words > MAX_WORDS:
         yield f"has {words} words, over {MAX_WORDS}"
 
