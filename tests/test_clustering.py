@@ -191,6 +191,18 @@ def test_pca_kmeans_relates_equal_clients():
     assert adjusted_rand_score(truth, own.labels_) < 0.7
 
 
+def test_pca_kmeans_relates_by_the_distance_that_is_named():
+    clients, _ = digit_clients(6, 3, 2, seed=0, dimensions=None)
+    far = PCAKMeans(n_clusters=3).fit(clients)
+    near = PCAKMeans(n_clusters=3, distance="min").fit(clients)
+    points = list(near.centroids_)
+    np.testing.assert_array_equal(near.distance_, min_distances(points))
+    np.testing.assert_array_equal(far.distance_, matching_distances(points))
+    # the closest of all pairs is no further away than any matched one
+    k = near.centroids_.shape[1]
+    assert (near.distance_ <= np.sqrt(k) * far.distance_ + 1e-12).all()
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_modularity_equals_networkx(seed):
     adjacency, _ = noisy_blocks(seed)

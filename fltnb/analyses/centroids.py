@@ -13,8 +13,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 
 from .. import clustering, encoders, federations
+from ..clustering.centroids import DISTANCES
 from ..clustering.cuts import chance_modularity
-from ..clustering.fcr import DISTANCES, umap_class
+from ..clustering.fcr import umap_class
 from ..metrics import adjusted_rand_index
 from ..randomness import integer
 from .scenario4 import scored_cuts

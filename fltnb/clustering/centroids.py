@@ -5,6 +5,7 @@ The server puts a threshold on a client distance and cuts a dendrogram.
 
 import warnings
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -149,7 +150,7 @@ class CentroidClusterer(ClientClusterer):
 
 
 class PCAKMeans(CentroidClusterer):
-    """PCA on pixels, k-means, matching distance and Ward: FLT's baseline.
+    """PCA on pixels, k-means, a distance of centroids and Ward: FLT's baseline.
 
     arXiv 2103.15947, Section 4.3. Every client projects on principal axes of *its own*
     images, so the distance compares spectra more than content.
@@ -160,6 +161,9 @@ class PCAKMeans(CentroidClusterer):
         Without a number of clusters chance is that of many clients.
     n_components : int
         Principal components; at most the number of pixels are used.
+    distance : {"matching", "min"}
+        Between two clients' centroids: :func:`matching_distances`, as in the public
+        code, or the closest pair as in FLT's text, :func:`min_distances`.
     threshold : float
         Related means closer. The paper's 1 is FLT's; public code: 1, then 3, at last
         1.2.
@@ -176,6 +180,7 @@ class PCAKMeans(CentroidClusterer):
     """
 
     n_components: Count = 128
+    distance: Literal["matching", "min"] = "matching"
     threshold: NonNegative = 1.2
 
     content = "pixels"
@@ -209,7 +214,7 @@ class PCAKMeans(CentroidClusterer):
     def _relate(self, sketches, answers) -> None:
         centroids = self._keep_centroids(sketches)
         self.embedding_ = self.centroids_
-        self._threshold_and_cut(matching_distances(centroids))
+        self._threshold_and_cut(DISTANCES[self.distance](centroids))
 
 
 def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
@@ -276,3 +281,7 @@ def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
             distance[j, i] = distance[i, j]
 
     return distance
+
+
+DISTANCES = {"min": min_distances, "matching": matching_distances}
+"""Distances between two clients' centroids, by name."""

@@ -15,14 +15,8 @@ from ..arrays import as_float32
 from ..errors import FltnbError
 from ..randomness import integer
 from ..settings import Count, Whole
-from .centroids import (
-    CentroidClusterer,
-    matching_distances,
-    min_distances,
-    stack_ragged,
-)
+from .centroids import DISTANCES, CentroidClusterer, stack_ragged
 
-DISTANCES = {"min": min_distances, "matching": matching_distances}
 # Points from which UMAP would search neighbours approximately, and slowly: 27 s at
 # 12,000.
 EXACT_ABOVE = 4096
