@@ -83,10 +83,14 @@ class Dense:
         self.turned = self.weight[:-1].t()
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Begin local training with these weights."""
-        parts = zip(self.turned.split(TURNED), weight.split(TURNED), strict=True)
-        for part, given in parts:
-            part.copy_(given)
+        """Begin local training with these weights, (outputs, inputs) as torch has them.
+
+        ``bias`` has shape (outputs,).
+        """
+        own = self.turned.split(TURNED)
+        given = weight.split(TURNED)
+        for to, part in zip(own, given, strict=True):
+            to.copy_(part)
         self.weight[-1].copy_(bias)
         self.parameter.restart()
 
@@ -96,10 +100,11 @@ class Dense:
 
     def pull_to(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Let the proximal term pull to these weights, if there is one."""
-        start = self.parameter.start
-        if start is not None:
-            start[:-1, : self.outputs].copy_(weight.t())
-            start[-1, : self.outputs].copy_(bias)
+        if self.parameter.start is None:
+            return
+        start = self.parameter.start[:, : self.outputs]
+        start[:-1].copy_(weight.t())
+        start[-1].copy_(bias)
 
     def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Write the trained weights where they belong."""
@@ -118,11 +123,11 @@ class Dense:
 
     def backward(self, d: np.ndarray, x: np.ndarray, below: np.ndarray) -> None:
         """Take the step; write the inputs' gradient into ``below``, if it has rows."""
-        outputs = self.outputs
 
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
-            target = target.numpy()[:, :outputs]
-            dense.backward(self.array, target, x, d, beta, alpha / len(x), below)
+            target = target.numpy()[:, : self.outputs]
+            mean = alpha / len(x)  # `d` is a sum over the batch
+            dense.backward(self.array, target, x, d, beta, mean, below)
 
         self.parameter.descend(accumulate)
 
@@ -153,10 +158,8 @@ class Conv:
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the memory of the weights, and as (outputs, inputs, k, k)."""
         k = self.conv.kernel
-        weight = torch.empty(
-            self.conv.outputs, self.conv.inputs, k, k, dtype=self.dtype
-        )
-        weight = weight.to(memory_format=torch.channels_last)
+        shape = (self.conv.outputs, self.conv.inputs, k, k)
+        weight = torch.empty(shape, dtype=self.dtype, memory_format=torch.channels_last)
         return weight, weight
 
     def room(self, b: int) -> Any:
@@ -176,10 +179,10 @@ class Conv:
 
     def pull_to(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Let the proximal term pull to these weights, if there is one."""
-        starts = [parameter.start for parameter in self.parameters]
-        if starts[0] is not None:
-            self.shown(starts[0]).copy_(weight)
-            starts[1].copy_(bias)
+        of_weight, of_bias = self.parameters
+        if of_weight.start is not None:
+            self.shown(of_weight.start).copy_(weight)
+            of_bias.start.copy_(bias)
 
     def shown(self, memory: torch.Tensor) -> torch.Tensor:
         """Return memory of weights as (outputs, inputs, k, k)."""
@@ -215,7 +218,9 @@ class Conv:
         ``d`` is the gradient of the activations of b images, not yet divided by b.
         """
         d = d.to(self.out.dtype, memory_format=torch.channels_last)
-        return self.step(before_pooling(self, before_activation(self, d)), b, first)
+        d = before_activation(self, d)
+        d = before_pooling(self, d)
+        return self.step(d, b, first)
 
     def step(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         """Do the same from the gradient of the outputs before pooling."""
@@ -228,17 +233,18 @@ class Conv:
     def descend(self, gradients, b: int) -> None:
         """Take the step; the gradients are sums over b images."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.descend(add(gradient.to(self.dtype).div_(b)))
+            mean = gradient.to(self.dtype).div_(b)
+            parameter.descend(add(mean))
 
 
 class NarrowRoom(NamedTuple):
-    """Memory for a batch, as tensors (b, C, H, W) and as the flat arrays below them."""
+    """Memory for a batch, as tensors (b, C, H, W) and as arrays that share it."""
 
     out: torch.Tensor
-    out_flat: np.ndarray
-    winners: np.ndarray
-    below: torch.Tensor
-    below_flat: np.ndarray
+    out_array: np.ndarray  # (b, h, w, C)
+    winners: np.ndarray  # (b, h, w, C)
+    below: torch.Tensor  # gradient of the inputs
+    below_flat: np.ndarray  # with room behind the last image
 
 
 class NarrowConv(Conv):
@@ -272,10 +278,10 @@ class NarrowConv(Conv):
         """Return memory for a batch of b images."""
         c, h, w = self.shape
         pooled = (self.kernels.height, self.kernels.width, self.conv.outputs)
-        out, out_flat = self._images(b, *pooled)
+        out, _ = self._images(b, *pooled)
         below, below_flat = self._images(b, h, w, c)
-        winners = np.empty(out.numel(), dtype=np.int32)
-        return NarrowRoom(out, out_flat, winners, below, below_flat)
+        winners = np.empty((b, *pooled), dtype=np.int32)
+        return NarrowRoom(out, _array(out), winners, below, below_flat)
 
     def _images(
         self, b: int, h: int, w: int, c: int
@@ -295,7 +301,7 @@ class NarrowConv(Conv):
             self.sums,
             self.memory.numpy(),
             self.bias.numpy(),
-            room.out_flat,
+            room.out_array,
             room.winners,
         )
         return room.out
@@ -303,14 +309,16 @@ class NarrowConv(Conv):
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
         """Take the step; return the gradient of the inputs, unless first."""
         room = self.used
-        d = d.contiguous(memory_format=torch.channels_last)
-        rows, d_rows, d_bias = [
-            one.flatten().numpy() for one in (self.memory, *self.gradients)
-        ]
-        below = room.below_flat[: 0 if first else None]
+        d_rows, d_bias = self.gradients
         self.kernels.backward(
-            *(_flat(d), self.x, room.out_flat, room.winners),
-            *(rows, d_rows, d_bias, below),
+            _array(d),
+            self.x,
+            room.out_array,
+            room.winners,
+            self.memory.flatten().numpy(),
+            d_rows.flatten().numpy(),
+            d_bias.numpy(),
+            room.below_flat[: 0 if first else None],
         )
         self.descend(self.gradients, b)
         return room.below
@@ -319,9 +327,10 @@ class NarrowConv(Conv):
 class WideRoom(NamedTuple):
     """Memory for a batch."""
 
-    out: torch.Tensor
-    winners: np.ndarray
-    # gradient of the inputs, or in bfloat16 that of the outputs before pooling
+    out: torch.Tensor  # (b, C, h, w)
+    winners: np.ndarray  # (b, h, w, C)
+    # gradient of the inputs (b, H, W, C), or in bfloat16 that of the outputs before
+    # pooling (b, C, H, W), channels last in memory
     back: torch.Tensor
 
 
@@ -347,12 +356,12 @@ class WideConv(Conv):
 
     def room(self, b: int) -> WideRoom:
         """Return memory for a batch of b images."""
-        pooled = (self.conv.outputs, self.kernels.height, self.kernels.width)
-        out = torch.empty(b, *pooled, dtype=self.dtype)
-        winners = np.empty(out.numel(), dtype=np.uint8)
+        h, w = self.kernels.height, self.kernels.width
+        out = torch.empty(b, self.conv.outputs, h, w, dtype=self.dtype)
+        winners = np.empty((b, h, w, self.conv.outputs), dtype=np.uint8)
         if self.raw.dtype == self.dtype:
-            c, h, w = self.shape
-            back = torch.empty(b, h, w, c, dtype=self.dtype)
+            channels, height, width = self.shape
+            back = torch.empty(b, height, width, channels, dtype=self.dtype)
         else:
             back = torch.zeros_like(self.raw)
         return WideRoom(out, winners, back)
@@ -361,34 +370,44 @@ class WideConv(Conv):
         """Map (b, C, H, W) to pooled activations."""
         self.raw = self.convolved(x)
         out, winners, _ = self.rooms[x.shape[0]]
-        self.kernels.pool(_flat(self.raw), out.flatten().numpy(), winners)
+        self.kernels.pool(_flat(self.raw), out.numpy(), winners)
         return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
         """Take the step; return the gradient of the inputs, unless first."""
         _, winners, back = self.rooms[b]
         if self.raw.dtype != self.dtype:
-            self.kernels.spread(_flat(d.to(self.raw.dtype)), winners, _flat(back))
+            d = d.to(self.raw.dtype)
+            self.kernels.spread(_array(d), winners, _array(back))
             return self.step(back, b, first)
 
-        d_flat = d.flatten().numpy()
+        d = d.contiguous().numpy()
         d_weight = self.d_weight.flatten().numpy()
         self.kernels.weight_gradients(
-            d_flat, winners, _flat(self.x), d_weight, self.d_bias.numpy()
+            d, winners, _flat(self.x), d_weight, self.d_bias.numpy()
         )
         if not first:
             taps = self.weight.permute(2, 3, 0, 1).flatten().numpy()
-            self.kernels.input_gradients(d_flat, winners, taps, back.flatten().numpy())
+            self.kernels.input_gradients(d, winners, taps, back.flatten().numpy())
         self.descend((self.d_weight.permute(0, 3, 1, 2), self.d_bias), b)
         return back.permute(0, 3, 1, 2)
 
 
+def _array(x: torch.Tensor) -> np.ndarray:
+    """Return images (b, C, H, W) as an array (b, H, W, C).
+
+    It shares their memory if channels are last there. bfloat16, which numpy does not
+    have, comes as the 16 bits it is.
+    """
+    x = x.permute(0, 2, 3, 1).contiguous()
+    if x.dtype == torch.bfloat16:
+        x = x.view(torch.uint16)
+    return x.numpy()
+
+
 def _flat(x: torch.Tensor) -> np.ndarray:
-    """Return images as flat memory, channels last; bfloat16 as the 16 bits it is."""
-    flat = x.permute(0, 2, 3, 1).flatten()
-    if flat.dtype == torch.bfloat16:
-        flat = flat.view(torch.uint16)
-    return flat.numpy()
+    """Return the same as flat memory."""
+    return _array(x).reshape(-1)
 
 
 def convolution(
@@ -396,11 +415,13 @@ def convolution(
 ) -> Conv:
     """Return the fastest kind of layer for a convolution."""
     conv = stage.linear
-    usual = stage.pool and stage.relu and stage.dropout is None
+    pooled = stage.pool and stage.relu and stage.dropout is None
     few = conv.outputs <= NARROW and conv.outputs % 2 == 0
     fits = conv.kernel <= narrow.TAPS and not conv.padding
-    if usual and few and fits and spec.kernels == dtype:
-        return NarrowConv(stage, spec, dtype, shape)
-    if usual and conv.inputs % vectors.LANES == 0:
-        return WideConv(stage, spec, dtype, shape)
-    return Conv(stage, spec, dtype, shape)
+
+    kind = Conv
+    if pooled and few and fits and spec.kernels == dtype:
+        kind = NarrowConv
+    elif pooled and conv.inputs % vectors.LANES == 0:
+        kind = WideConv
+    return kind(stage, spec, dtype, shape)

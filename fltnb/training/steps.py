@@ -30,15 +30,17 @@ class LeanTrainer:
         self.samples = samples
         self.dtype = getattr(torch, spec.dtype)
 
-        self.body = []
-        shapes = [model.input_shape, *model.activations]
+        stages = model.stages
         convolutions = [
             k for k, one in enumerate(model.layers) if isinstance(one, Conv)
         ]
-        for stage, k in zip(model.stages, convolutions, strict=False):
+        shapes = [model.input_shape, *model.activations]  # of what a layer meets
+        self.body = []
+        for stage, k in zip(stages, convolutions, strict=False):
             self.body.append(convolution(stage, spec, self.dtype, shapes[k]))
-        dense_stages = model.stages[len(self.body) :]
-        self.head = [Dense(stage, spec, self.dtype) for stage in dense_stages]
+        self.head = []
+        for stage in stages[len(self.body) :]:
+            self.head.append(Dense(stage, spec, self.dtype))
         self.layers = [*self.body, *self.head]
 
         n_batches = -(-SLAB // spec.batch_size)
@@ -63,49 +65,71 @@ class LeanTrainer:
         the last local epoch.
         """
         spec = how.applied(self.spec)
-        for layer in self.layers:
-            part = "head" if layer is self.layers[-1] else "body"
-            layer.vary(spec.proximal, part == how.frozen)
-        for layer, weight, bias in self._parts(theta):
-            layer.load(weight, bias)
-        if how.anchors is not None:
-            for layer, weight, bias in self._parts(how.anchors):
-                layer.pull_to(weight, bias)
-        mine = self.samples.splits["train"][client]
-        n = len(mine)
-        for epoch in range(spec.local_epochs):
-            sequence = order(spec, round, client, epoch, n)
-            masks = self._masks(round, client, epoch, n)
-            weights = None
-            if sample_weights is not None:
-                weights = torch.from_numpy(sample_weights[sequence])
+        self._load(theta, how, spec.proximal)
 
-            last = epoch == spec.local_epochs - 1
-            total = 0.0
-            for start in range(0, n, self.slab):
-                part = slice(start, start + self.slab)
-                total += self._slab(
-                    mine[sequence[part]],
-                    [mask[part] for mask in masks],
-                    None if weights is None else weights[part],
-                    last,
-                )
+        total = 0.0
+        last = spec.local_epochs - 1
+        for epoch in range(spec.local_epochs):
+            draws = (round, client, epoch)
+            total = self._epoch(draws, sample_weights, measure=epoch == last)
 
         for layer, weight, bias in self._parts(out):
             layer.store(weight, bias)
-        return total / n
+        return total / len(self.samples.splits["train"][client])
+
+    def _load(self, theta: np.ndarray, how: Variation, proximal: float) -> None:
+        """Begin local training from ``theta``, varied as this call wants it."""
+        for layer in self.layers:
+            part = "head" if layer is self.layers[-1] else "body"
+            layer.vary(proximal, frozen=part == how.frozen)
+        for layer, weight, bias in self._parts(theta):
+            layer.load(weight, bias)
+        if how.anchors is None:
+            return
+        for layer, weight, bias in self._parts(how.anchors):
+            layer.pull_to(weight, bias)
 
     def _parts(self, theta: np.ndarray):
+        """Yield each layer with its weight and bias in ``theta``."""
         parts = self.model.unflatten(tensor(theta))
         return zip(self.layers, parts[::2], parts[1::2], strict=True)
+
+    def _epoch(
+        self,
+        draws: tuple[int, int, int],
+        sample_weights: np.ndarray | None,
+        measure: bool,
+    ) -> float:
+        """Pass over a client's samples once; return what :meth:`_slab` does of all.
+
+        ``draws``: round, client and epoch, the keys of its random draws.
+        """
+        round, client, epoch = draws
+        mine = self.samples.splits["train"][client]
+        n = len(mine)
+        sequence = order(self.spec, round, client, epoch, n)
+        masks = self._masks(round, client, epoch, n)
+        weights = None
+        if sample_weights is not None:
+            weights = torch.from_numpy(sample_weights[sequence])
+
+        total = 0.0
+        for start in range(0, n, self.slab):
+            part = slice(start, start + self.slab)
+            index = mine[sequence[part]]
+            masks_of_part = [mask[part] for mask in masks]
+            weights_of_part = None if weights is None else weights[part]
+            total += self._slab(index, masks_of_part, weights_of_part, measure)
+        return total
 
     def _masks(self, round: int, client: int, epoch: int, n: int) -> list[torch.Tensor]:
         """Return dropout's factors, 0 or 1 / (1 - p)."""
         keep = keep_masks(self.spec, self.model, round, client, epoch, n)
-        return [
-            torch.from_numpy(mask).to(self.dtype).div_(1 - p)
-            for mask, (_, p) in zip(keep, self.model.dropout, strict=True)
-        ]
+        factors = []
+        for mask, (_, p) in zip(keep, self.model.dropout, strict=True):
+            kept = torch.from_numpy(mask).to(self.dtype)
+            factors.append(kept.div_(1 - p))
+        return factors
 
     def _slab(
         self,
@@ -116,7 +140,8 @@ class LeanTrainer:
     ) -> float:
         """Take the steps of some consecutive batches.
 
-        Returns their summed loss if asked to ``measure`` it, else 0.
+        Returns their summed loss if asked to ``measure`` it, else 0. Each sample's loss
+        is that under the model which it met.
         """
         size = self.spec.batch_size
         x = self._inputs(index).split(size)
@@ -130,8 +155,11 @@ class LeanTrainer:
             weights_of_batch = weights.to(self.dtype).split(size)
 
         batches = zip(
-            *(x, y.split(size), logits.split(size)),
-            *(masks_of_batch, weights_of_batch),
+            x,
+            y.split(size),
+            logits.split(size),  # filled step by step
+            masks_of_batch,
+            weights_of_batch,
             strict=True,
         )
         for batch in batches:
@@ -177,6 +205,10 @@ class LeanTrainer:
         return below, [layer.room(b) for layer in self.head]
 
     def _step(self, x, y, logits, masks, weights) -> None:
+        """Take a step: forward, back, and SGD's update on the way back.
+
+        ``logits`` (b, K) is filled; ``masks`` has one of this batch for each dropout.
+        """
         if not self.body:
             self._dense_step(x, y, logits, masks, weights)
             return
@@ -186,14 +218,15 @@ class LeanTrainer:
             x = layer.forward(x, _mask(layer, masks))
         features = self._features(b)
         features[:, :-1].view(x.shape).copy_(x)
-        d = self._dense_step(features, y, logits, masks, weights).view(x.shape)
+        d = self._dense_step(features, y, logits, masks, weights)
+        d = d.view(x.shape)
         for layer in reversed(self.body):
             d = layer.backward(d, b, first=layer is self.body[0])
 
     def _dense_step(self, x, y, logits, masks, weights) -> torch.Tensor:
         """Take a step of the dense layers; return the gradient of their inputs."""
         below, rooms = self.rooms[x.shape[0]]
-        inputs = [x.numpy()]
+        inputs = [x.numpy()]  # what each layer meets
         for layer, room in zip(self.head[:-1], rooms, strict=False):
             layer.forward(inputs[-1], room.whole)
             mask = _mask(layer, masks)
@@ -206,6 +239,7 @@ class LeanTrainer:
         d = rooms[-1].d_array
         dense.errors(logits, y.numpy(), weights.numpy(), d)
         for k in range(len(self.head) - 1, 0, -1):
+            # through layer k, then through ReLU and dropout of the one before
             layer, room = self.head[k - 1], rooms[k - 1]
             self.head[k].backward(d, inputs[k], room.d_array)
             layer.before(room, _mask(layer, masks))
@@ -215,5 +249,6 @@ class LeanTrainer:
 
 
 def _mask(layer, masks: tuple) -> torch.Tensor | None:
+    """Return the dropout mask of a layer, if it has one."""
     dropout = layer.stage.dropout
     return None if dropout is None else masks[dropout]

@@ -13,8 +13,10 @@ from .vectors import HOW, LANES, SAMPLES, VECTORS
 
 # Weights walked together: they stay in the caches until every sample has met them.
 CHUNK = 2**14
-WIDTH = VECTORS * LANES
+WIDTH = VECTORS * LANES  # outputs in a block
 ROWS = SAMPLES * VECTORS  # of weights, in a block that gives the inputs' gradient
+
+# Blocks of SAMPLES samples, and of one: what is left of a batch.
 _add_products = vectors.product(SAMPLES)
 _add_product = vectors.product(1)
 _add_rows = vectors.product(ROWS, 1)
@@ -36,9 +38,17 @@ def _types(text: str) -> list[str]:
 
 @numba.njit(_types("void(M, M, M, boolean)"), **HOW)
 def forward(x, w, out, relu):
-    """Write ``x @ w`` into ``out`` (b, outputs), and 1 into further columns of it.
+    """Write ``x @ w`` into ``out``.
 
-    ``relu``: at least 0.
+    Parameters
+    ----------
+    x : array, shape (b, inputs + 1)
+        Inputs, the last of them 1.
+    w : array, shape (inputs + 1, outputs)
+    out : array, shape (b, outputs) or more columns
+        Further columns are set to 1: the next layer's constant.
+    relu : bool
+        Whether outputs below 0 become 0.
     """
     n, outputs = w.shape
     b = len(x)
@@ -48,11 +58,13 @@ def forward(x, w, out, relu):
         end = min(begin + rows, n)
         part = x[:, begin:end]
         weights = w[begin:end]
+        # Blocks of WIDTH outputs, and within each SAMPLES samples at a time.
         for o in range(0, outputs, WIDTH):
             for s in range(0, b - SAMPLES + 1, SAMPLES):
                 _add_products(out, part, weights, s, o)
             for s in range(b // SAMPLES * SAMPLES, b):
                 _add_product(out, part, weights, s, o)
+
     if relu:
         for s in range(b):
             for o in range(outputs):
@@ -62,10 +74,22 @@ def forward(x, w, out, relu):
 
 @numba.njit(_types("void(M, M, M, M, float64, float64, M)"), **HOW)
 def backward(w, target, x, d, keep, scale, below):
-    """Write ``d @ w.T`` into ``below``, if it has rows, then update ``target``.
+    """Take the gradient back through a layer, and update ``target``.
 
-    It is set to ``keep * target + scale * x.T @ d``, and may be ``w``, which is read
-    once for both. ``d`` (b, outputs) is the gradient of the outputs.
+    Set are ``below = d @ w.T`` and ``target = keep * target + scale * x.T @ d``.
+
+    Parameters
+    ----------
+    w, target : arrays, shape (inputs + 1, outputs)
+        Weights, and what is updated: the weights or their momentum. They may be one
+        array, which is read once for both.
+    x : array, shape (b, inputs + 1)
+        Inputs of the layer.
+    d : array, shape (b, outputs)
+        Gradient of the outputs.
+    keep, scale : float
+    below : array, shape (b, inputs)
+        Gradient of the inputs; nobody wants it if it has no rows.
     """
     one = w.dtype.type(1)
     keep = w.dtype.type(keep)
@@ -73,39 +97,54 @@ def backward(w, target, x, d, keep, scale, below):
     n, outputs = w.shape
     b = len(x)
     inputs = below.shape[1] if len(below) else 0
-    rows = -(-CHUNK // (outputs * ROWS)) * ROWS
-    turned = np.zeros((outputs, -(-len(below) // LANES) * LANES), w.dtype)
+
+    # The gradient of the inputs is computed with samples as columns, filled up to whole
+    # vectors, so that weights are read row by row.
+    samples = -(-len(below) // LANES) * LANES
+    turned = np.zeros((outputs, samples), w.dtype)
     turned[:, : len(below)] = d[: len(below)].T
-    part = np.empty((rows, turned.shape[1]), w.dtype)
+    rows = -(-CHUNK // (outputs * ROWS)) * ROWS
+    part = np.empty((rows, samples), w.dtype)
+
     for begin in range(0, n, rows):
         end = min(begin + rows, n)
 
-        own = w[begin : min(end, inputs)]
+        # First the inputs' gradient: `target` may be these weights. The bias has none.
+        weights = w[begin : min(end, inputs)]
         part[:] = 0
         for o in range(0, len(below), LANES):
-            for i in range(0, len(own) - ROWS + 1, ROWS):
-                _add_rows(part, own, turned, i, o)
-            for i in range(len(own) // ROWS * ROWS, len(own)):
-                _add_row(part, own, turned, i, o)
-        below[:, begin : begin + len(own)] = part[: len(own), : len(below)].T
+            for i in range(0, len(weights) - ROWS + 1, ROWS):
+                _add_rows(part, weights, turned, i, o)
+            for i in range(len(weights) // ROWS * ROWS, len(weights)):
+                _add_row(part, weights, turned, i, o)
+        below[:, begin : begin + len(weights)] = part[: len(weights), : len(below)].T
 
-        to = target[begin:end]
+        # Then the update, which keeps a part of what was there at the first samples.
+        updated = target[begin:end]
         seen = x[:, begin:end]
         for o in range(0, outputs, WIDTH):
             for s in range(0, b - SAMPLES + 1, SAMPLES):
-                _updates(to, seen, d, s, o, keep if s == 0 else one, scale)
+                _updates(updated, seen, d, s, o, keep if s == 0 else one, scale)
             for s in range(b // SAMPLES * SAMPLES, b):
-                _update(to, seen, d, s, o, keep if s == 0 else one, scale)
+                _update(updated, seen, d, s, o, keep if s == 0 else one, scale)
 
 
 @numba.njit(_types("void(M, int64[:], N[:], M)"), **HOW)
 def errors(logits, y, weights, d):
-    """Write the gradient of the cross-entropy into ``d`` (b, K).
+    """Write the gradient of the cross-entropy, softmax minus the true class's 1.
 
-    If there are ``weights``, each sample's is multiplied by its own.
+    Parameters
+    ----------
+    logits : array, shape (b, K)
+    y : array of int64, shape (b,)
+        True classes.
+    weights : array, shape (b,) or (0,)
+        Factors on the losses of the samples, if there are any.
+    d : array, shape (b, K)
+        Gradient, filled; a sum over samples, not their mean.
     """
     for s in range(len(y)):
-        most = logits[s].max()
+        most = logits[s].max()  # without it large logits overflow
         total = d.dtype.type(0)
         for k in range(logits.shape[1]):
             d[s, k] = np.exp(logits[s, k] - most)

@@ -5,7 +5,10 @@ idles. Here a vector holds neighbouring pixels on the way forward, and a row of 
 on the way back, where only the winners of the pooling, a quarter of the pixels, have a
 gradient at all. Measured: docs/engine.md.
 
-Arrays are flat, and images have channels last, unless their shape is given.
+Images have channels last. In what follows an image (height, width, channels) meets
+``outputs`` kernels (size, size, channels); h and w are the height and width of what is
+left after the pooling. Sizes are known when a kernel is compiled: its loops are then
+unrolled and vectorised, which a size that is an argument would prevent.
 """
 
 from collections.abc import Callable
@@ -39,35 +42,60 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> Ker
     h = (height - size + 1) // 2
     w = (width - size + 1) // 2
     row = padded(TAPS * channels, 1)
+    # Outputs before the pooling stand where the first pixel of their window stands, so
+    # lines keep the width of the image.
     sweep = padded((height - size) * width + width - size + 1, 1)
-    forward = _forward(channels, outputs, height, width, size, sweep)
-    backward = _backward(channels, outputs, height, width, size, row)
-    return Kernels(forward, backward, h, w, row, sweep)
+    return Kernels(
+        forward=_forward(channels, outputs, height, width, size, sweep),
+        backward=_backward(channels, outputs, height, width, size, row),
+        height=h,
+        width=w,
+        row=row,
+        sweep=sweep,
+    )
 
 
 def _forward(channels, outputs, height, width, size, sweep) -> Callable:
     h = (height - size + 1) // 2
     w = (width - size + 1) // 2
+    pixels = height * width
 
     @numba.njit(**HOW)
     def forward(x, planes, sums, rows, bias, out, winners):
-        """Fill ``out`` and ``winners``: activations, and where each window's best is.
+        """Fill ``out`` with activations, and ``winners`` with where they come from.
 
-        ``planes`` (channels, sweep + TAPS * width) and ``sums`` (2, sweep) are memory
-        for one image: its channels one by one, and two outputs before the pooling.
-        ``rows`` (outputs, size, row): of each row of weights ``size`` pixels with
-        channels last, then zeros.
+        Parameters
+        ----------
+        x : array, flat (b * height * width * channels,)
+            Images.
+        planes : array, shape (channels, sweep + TAPS * width)
+            Working memory: the channels of one image, one by one.
+        sums : array, shape (2, sweep)
+            Working memory: two outputs of one image before the pooling.
+        rows : array, shape (outputs, size, row)
+            Weights. Of each row ``size`` pixels with channels last, then zeros.
+        bias : array, shape (outputs,)
+        out : array, shape (b, h, w, outputs)
+        winners : array of int32, shape (b, h, w, outputs)
+            Pixel at which the best window of four begins, counted in its image.
         """
-        first, second = sums[0], sums[1]
-        for b in range(len(winners) // (outputs * h * w)):
-            for p in range(height * width):
+        first = sums[0]
+        second = sums[1]
+        zero = bias.dtype.type(0)
+        for b in range(len(out)):
+            image = x[b * pixels * channels :]
+            for p in range(pixels):
                 for c in range(channels):
-                    planes[c, p] = x[(b * height * width + p) * channels + c]
+                    planes[c, p] = image[p * channels + c]
+
+            # Two outputs at a time: a pixel that is read serves both.
             for o in range(0, outputs, 2):
                 first[:] = bias[o]
                 second[:] = bias[o + 1]
                 for c in range(channels):
                     for y in range(size):
+                        # One row of TAPS weights sweeps over all pixels. Where the
+                        # kernel is narrower the last weights are zeros.
                         plane = planes[c, y * width :]
                         u = rows[o, y, c:]
                         v = rows[o + 1, y, c:]
@@ -80,20 +108,24 @@ def _forward(channels, outputs, height, width, size, sweep) -> Callable:
                             x3, x4 = plane[p + 3], plane[p + 4]
                             first[p] += u0 * x0 + u1 * x1 + u2 * x2 + u3 * x3 + u4 * x4
                             second[p] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4
+
+                # Pooling: the best of each 2 x 2 pixels. Of equal ones the first wins.
                 for k in range(2):
+                    raw = sums[k]
                     for i in range(h):
                         for j in range(w):
-                            at = 2 * (i * width + j)
-                            best, winner = sums[k, at], at
-                            if sums[k, at + 1] > best:
-                                best, winner = sums[k, at + 1], at + 1
-                            if sums[k, at + width] > best:
-                                best, winner = sums[k, at + width], at + width
-                            if sums[k, at + width + 1] > best:
-                                best, winner = sums[k, at + width + 1], at + width + 1
-                            place = ((b * h + i) * w + j) * outputs + o + k
-                            out[place] = bias.dtype.type(0) if best < 0 else best
-                            winners[place] = winner
+                            winner = 2 * (i * width + j)
+                            best = raw[winner]
+                            right = winner + 1
+                            below = winner + width
+                            if raw[right] > best:
+                                best, winner = raw[right], right
+                            if raw[below] > best:
+                                best, winner = raw[below], below
+                            if raw[below + 1] > best:
+                                best, winner = raw[below + 1], below + 1
+                            out[b, i, j, o + k] = zero if best < 0 else best
+                            winners[b, i, j, o + k] = winner
 
     return forward
 
@@ -101,31 +133,49 @@ def _forward(channels, outputs, height, width, size, sweep) -> Callable:
 def _backward(channels, outputs, height, width, size, row) -> Callable:
     h = (height - size + 1) // 2
     w = (width - size + 1) // 2
+    pixels = height * width
 
     @numba.njit(**HOW)
     def backward(d, x, out, winners, rows, d_rows, d_bias, d_x):
-        """Fill ``d_rows``, ``d_bias`` and ``d_x`` from ``d``, the gradient of ``out``.
+        """Fill ``d_rows``, ``d_bias`` and ``d_x``, sums over all images of a batch.
 
-        ``x`` and ``d_x`` have ``row`` numbers to spare at the end. An empty ``d_x`` is
-        left alone.
+        Parameters
+        ----------
+        d : array, shape (b, h, w, outputs)
+            Gradient of ``out``.
+        x : array, flat (b * height * width * channels,)
+            Images, with ``row`` numbers to spare behind the last one.
+        out, winners : arrays, shape (b, h, w, outputs)
+            As :func:`forward` left them.
+        rows, d_rows : arrays, flat (outputs * size * row,)
+            Weights and their gradient.
+        d_bias : array, shape (outputs,)
+        d_x : array, flat
+            Gradient of ``x``, with as much to spare. An empty one is left alone.
         """
         d_rows[:] = 0
         d_bias[:] = 0
         d_x[:] = 0
-        for k in range(len(d)):
-            if out[k] <= 0:  # ReLU; NaN goes on
-                continue
-            b = k // (outputs * h * w)
-            o = k % outputs
-            d_bias[o] += d[k]
-            at = (b * height * width + winners[k]) * channels
-            for y in range(size):
-                taps = (o * size + y) * row
-                pixels = at + y * width * channels
-                for part in range(0, row, LANES):
-                    add_scaled(d_rows, taps + part, d[k], x, pixels + part)
-                    if len(d_x):
-                        add_scaled(d_x, pixels + part, d[k], rows, taps + part)
+        for b in range(len(d)):
+            for i in range(h):
+                for j in range(w):
+                    for o in range(outputs):
+                        if out[b, i, j, o] <= 0:  # ReLU; NaN goes on
+                            continue
+                        scale = d[b, i, j, o]
+                        d_bias[o] += scale
+                        # Only the winner's window of pixels has met these weights.
+                        window = (b * pixels + winners[b, i, j, o]) * channels
+                        for y in range(size):
+                            taps = (o * size + y) * row
+                            line = window + y * width * channels
+                            for part in range(0, row, LANES):
+                                add_scaled(d_rows, taps + part, scale, x, line + part)
+                                if len(d_x):
+                                    add_scaled(
+                                        d_x, line + part, scale, rows, taps + part
+                                    )
+        # What fills the rows up has met pixels outside the window.
         for taps in range(0, len(d_rows), row):
             d_rows[taps + size * channels : taps + row] = 0
 

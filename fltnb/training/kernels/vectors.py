@@ -29,7 +29,11 @@ def padded(numbers: int, vectors: int = VECTORS) -> int:
 
 
 class _Code:
-    """LLVM's instructions on arrays that are arguments of an intrinsic."""
+    """LLVM's instructions on arrays that are arguments of an intrinsic.
+
+    An array is named by its place among the arguments. What methods take and return are
+    values of LLVM: numbers, vectors of LANES numbers, and pointers to either.
+    """
 
     def __init__(self, context, builder, signature, values) -> None:
         self.context = context
@@ -53,11 +57,12 @@ class _Code:
         """Point to ``[row, column]`` of a matrix; row None: to that of a flat array."""
         b = self.builder
         array = self.array(argument)
-        if row is not None:
-            stride = cgutils.unpack_tuple(b, array.strides)[0]
-            stride = b.sdiv(stride, column.type(self.bytes))
-            column = b.add(b.mul(row, stride), column)
-        return b.gep(array.data, [column])
+        if row is None:
+            return b.gep(array.data, [column])
+        stride = cgutils.unpack_tuple(b, array.strides)[0]
+        stride = b.sdiv(stride, column.type(self.bytes))  # in numbers, not in bytes
+        place = b.add(b.mul(row, stride), column)
+        return b.gep(array.data, [place])
 
     def vector_at(self, argument: int, row, column):
         """Point to the vector that begins there."""
@@ -69,6 +74,7 @@ class _Code:
         return self.builder.load(self.number_at(argument, row, column))
 
     def load(self, pointer):
+        """Return the vector at a pointer, which may be that of any number."""
         return self.builder.load(pointer, align=self.bytes)
 
     def load_at(self, argument: int, row, column):
@@ -76,6 +82,7 @@ class _Code:
         return self.load(self.vector_at(argument, row, column))
 
     def store(self, vector, pointer) -> None:
+        """Write a vector where a pointer says."""
         self.builder.store(vector, pointer, align=self.bytes)
 
     def spread(self, number):
@@ -88,6 +95,7 @@ class _Code:
         return b.shuffle_vector(first, first, everywhere)
 
     def add_product(self, to, one, other):
+        """Return ``to + one * other`` of three vectors, in one instruction."""
         product = self.builder.fmul(one, other, flags=("contract",))
         return self.builder.fadd(to, product, flags=("contract",))
 
@@ -119,14 +127,15 @@ def add_scaled(typing, target, i, scale, source, j):
     These may be one.
     """
 
-    def emit(*call):
-        code = _Code(*call)
-        _, i, scale, _, j = call[3]
+    def emit(context, builder, signature, values):
+        code = _Code(context, builder, signature, values)
+        _, i, scale, _, j = values
         to = code.vector_at(0, None, i)
         before = code.load(to)
         scale = code.spread(scale)
-        code.store(code.add_product(before, scale, code.load_at(3, None, j)), to)
-        return call[0].get_dummy_value()
+        added = code.load_at(3, None, j)
+        code.store(code.add_product(before, scale, added), to)
+        return context.get_dummy_value()
 
     return _VOID(target, _INDEX, target.dtype, source, _INDEX), emit
 
@@ -137,17 +146,19 @@ def number(typing, source, i):
 
     That is the upper half of a float32.
     """
-    short = isinstance(source.dtype, numba.types.Integer)
+    is_bfloat16 = isinstance(source.dtype, numba.types.Integer)
 
-    def emit(*call):
-        b = call[1]
-        got = _Code(*call).get(0, None, call[3][1])
-        if not short:
+    def emit(context, builder, signature, values):
+        code = _Code(context, builder, signature, values)
+        got = code.get(0, None, values[1])
+        if not is_bfloat16:
             return got
         whole = ir.IntType(32)
-        return b.bitcast(b.shl(b.zext(got, whole), whole(16)), ir.FloatType())
+        bits = builder.shl(builder.zext(got, whole), whole(16))
+        return builder.bitcast(bits, ir.FloatType())
 
-    return (numba.float32 if short else source.dtype)(source, _INDEX), emit
+    kind = numba.float32 if is_bfloat16 else source.dtype
+    return kind(source, _INDEX), emit
 
 
 @intrinsic
@@ -159,22 +170,22 @@ def add_rows(typing, target, i, vectors, source, j, places, scales):
     """
     if not isinstance(vectors, numba.types.IntegerLiteral):
         return None  # numba asks again, with the constant
+    count = vectors.literal_value
 
-    def emit(*call):
-        code = _Code(*call)
-        b = call[1]
-        _, i, _, _, j, _, _ = call[3]
-        count = vectors.literal_value
+    def emit(context, builder, signature, values):
+        code = _Code(context, builder, signature, values)
+        _, i, _, _, j, _, _ = values
         to = [code.vector_at(0, None, at) for at in code.steps(i, count)]
         sums = code.sums(to)
         with code.range(code.length(5)) as (k, _):
-            place = b.add(j, b.sext(code.get(5, None, k), i.type))
+            offset = builder.sext(code.get(5, None, k), i.type)
+            place = builder.add(j, offset)
             scale = code.spread(code.get(6, None, k))
             for total, at in zip(sums, code.steps(place, count), strict=True):
                 code.add_to(total, scale, code.load_at(3, None, at))
         for place, total in zip(to, sums, strict=True):
-            code.store(b.load(total), place)
-        return call[0].get_dummy_value()
+            code.store(builder.load(total), place)
+        return context.get_dummy_value()
 
     types = target, _INDEX, vectors, source, _INDEX, places, scales
     return _VOID(*types), emit
@@ -189,15 +200,15 @@ def product(samples: int, vectors: int = VECTORS):
 
     @intrinsic
     def run(typing, target, x, other, s, o):
-        def emit(*call):
-            code = _Code(*call)
-            b = call[1]
-            _, _, _, s, o = call[3]
-            rows = [b.add(s, s.type(k)) for k in range(samples)]
+        def emit(context, builder, signature, values):
+            code = _Code(context, builder, signature, values)
+            _, _, _, s, o = values
+            rows = [builder.add(s, s.type(k)) for k in range(samples)]
             columns = code.steps(o, vectors)
             places = [[code.vector_at(0, row, at) for at in columns] for row in rows]
             sums = [code.sums(line) for line in places]
             with code.range(code.length(2)) as (i, _):
+                # A vector of `other` is read once, and meets every sample's number.
                 weights = [code.load_at(2, i, at) for at in columns]
                 for row, line in zip(rows, sums, strict=True):
                     value = code.spread(code.get(1, row, i))
@@ -205,8 +216,8 @@ def product(samples: int, vectors: int = VECTORS):
                         code.add_to(total, value, weight)
             for line, totals in zip(places, sums, strict=True):
                 for place, total in zip(line, totals, strict=True):
-                    code.store(b.load(total), place)
-            return call[0].get_dummy_value()
+                    code.store(builder.load(total), place)
+            return context.get_dummy_value()
 
         return _VOID(target, x, other, _INDEX, _INDEX), emit
 
@@ -223,28 +234,29 @@ def update(samples: int, vectors: int = VECTORS):
 
     @intrinsic
     def run(typing, target, x, other, s, o, keep, scale):
-        def emit(*call):
-            code = _Code(*call)
-            b = call[1]
-            _, _, _, s, o, keep, scale = call[3]
+        def emit(context, builder, signature, values):
+            code = _Code(context, builder, signature, values)
+            _, _, _, s, o, keep, scale = values
             keep = code.spread(keep)
             scale = code.spread(scale)
-            rows = [b.add(s, s.type(k)) for k in range(samples)]
+            rows = [builder.add(s, s.type(k)) for k in range(samples)]
             columns = code.steps(o, vectors)
-            others = [
-                [b.fmul(scale, code.load_at(2, row, at)) for at in columns]
-                for row in rows
-            ]
+            # the block of `other`, scaled: a line of vectors for each sample
+            scaled = []
+            for row in rows:
+                line = [code.load_at(2, row, at) for at in columns]
+                scaled.append([builder.fmul(scale, vector) for vector in line])
+
             with code.range(code.length(0)) as (i, _):
                 places = [code.vector_at(0, i, at) for at in columns]
-                sums = [b.fmul(keep, code.load(place)) for place in places]
-                for row, line in zip(rows, others, strict=True):
+                sums = [builder.fmul(keep, code.load(place)) for place in places]
+                for row, line in zip(rows, scaled, strict=True):
                     value = code.spread(code.get(1, row, i))
                     for k in range(vectors):
                         sums[k] = code.add_product(sums[k], value, line[k])
                 for place, total in zip(places, sums, strict=True):
                     code.store(total, place)
-            return call[0].get_dummy_value()
+            return context.get_dummy_value()
 
         number = target.dtype
         return _VOID(target, x, other, _INDEX, _INDEX, number, number), emit

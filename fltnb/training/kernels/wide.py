@@ -5,8 +5,9 @@ quarter of the pixels, and fewer where ReLU cuts. A library multiplies the zeros
 Here winners are listed, and every gradient is a sum of rows, one for each in a list. In
 bfloat16 torch is the faster one all the same (``spread``). Measured: docs/engine.md.
 
-Arrays are flat, and images have channels last, unless their shape is given. LANES
-divides the number of channels.
+An image (height, width, channels) meets ``outputs`` kernels (size, size, channels).
+That gives (down, across) pixels, and (h, w) after the pooling. LANES divides the number
+of channels. Sizes are known when a kernel is compiled, as in :mod:`.narrow`.
 """
 
 from collections.abc import Callable
@@ -42,12 +43,12 @@ def make(
     across = width + 2 * padding - size + 1
     sizes = (channels, outputs, height, width, size, padding)
     return Kernels(
-        _pool(outputs, down, across),
-        _spread(outputs, down, across),
-        _weight_gradients(*sizes),
-        _input_gradients(*sizes),
-        down // 2,
-        across // 2,
+        pool=_pool(outputs, down, across),
+        spread=_spread(outputs, down, across),
+        weight_gradients=_weight_gradients(*sizes),
+        input_gradients=_input_gradients(*sizes),
+        height=down // 2,
+        width=across // 2,
     )
 
 
@@ -57,21 +58,29 @@ def _pool(outputs, down, across) -> Callable:
 
     @numba.njit(**HOW)
     def pool(raw, out, winners):
-        """Fill ``out`` (b, outputs, h, w) and ``winners`` (b, h, w, outputs).
+        """Pool what a convolution gives, and set to 0 what is negative.
 
-        ``raw`` (b, down, across, outputs) is what the convolution gives.
+        Parameters
+        ----------
+        raw : array, flat (b * down * across * outputs,)
+            The convolution's outputs, channels last; 16 bits are a bfloat16.
+        out : array, shape (b, outputs, h, w)
+            Activations, filled.
+        winners : array of uint8, shape (b, h, w, outputs)
+            Which of its window's pixels an activation is, or CUT; filled.
         """
         best = np.empty((w, outputs), out.dtype)
         zero = out.dtype.type(0)
-        for b in range(len(out) // (outputs * h * w)):
+        for b in range(len(out)):
             for i in range(h):
                 for j in range(w):
                     at = ((b * down + 2 * i) * across + 2 * j) * outputs
-                    to = ((b * h + i) * w + j) * outputs
                     upper = raw[at:]
                     lower = raw[at + across * outputs :]
-                    winner = winners[to : to + outputs]
+                    winner = winners[b, i, j]
                     most = best[j]
+                    # The window's four pixels of each output, side by side in memory:
+                    # choices without branches make vectors of the loop.
                     for o in range(outputs):
                         value = number(upper, o)
                         second = number(upper, o + outputs)
@@ -86,9 +95,11 @@ def _pool(outputs, down, across) -> Callable:
                         place = np.int32(CUT) if value <= 0 else place  # NaN goes on
                         winner[o] = np.uint8(place)
                         most[o] = zero if value < 0 else value
+
+                # Outputs were last; the next layer wants them before the pixels.
                 for o in range(outputs):
                     for j in range(w):
-                        out[((b * outputs + o) * h + i) * w + j] = best[j, o]
+                        out[b, o, i, j] = best[j, o]
 
     return pool
 
@@ -99,19 +110,27 @@ def _spread(outputs, down, across) -> Callable:
 
     @numba.njit(**HOW)
     def spread(d, winners, out):
-        """Fill ``out`` (b, down, across, outputs), the gradient before the pooling.
+        """Take a gradient back through the pooling.
 
-        ``d`` (b, h, w, outputs) is the gradient of what was pooled.
+        Parameters
+        ----------
+        d : array, shape (b, h, w, outputs)
+            Gradient of what was pooled.
+        winners : array, shape (b, h, w, outputs)
+            As :func:`pool` left them.
+        out : array, shape (b, down, across, outputs)
+            Gradient before the pooling. Written are all pixels that a window has: a
+            last line or column that has none stays as it is.
         """
-        for p in range(len(winners) // outputs):
-            own = d[p * outputs :]
-            won = winners[p * outputs :]
-            for place in range(CUT):
-                i = 2 * (p // w % h) + (place >> 1)
-                j = 2 * (p % w) + (place & 1)
-                to = out[((p // (h * w) * down + i) * across + j) * outputs :]
-                for o in range(outputs):
-                    to[o] = own[o] if won[o] == place else 0
+        for b in range(len(d)):
+            for i in range(h):
+                for j in range(w):
+                    own = d[b, i, j]
+                    won = winners[b, i, j]
+                    for place in range(CUT):
+                        to = out[b, 2 * i + (place >> 1), 2 * j + (place & 1)]
+                        for o in range(outputs):
+                            to[o] = own[o] if won[o] == place else 0
 
     return spread
 
@@ -132,38 +151,54 @@ def _weight_gradients(channels, outputs, height, width, size, padding) -> Callab
 
     @numba.njit(**HOW)
     def weight_gradients(d, winners, x, d_weight, d_bias):
-        """Fill ``d_weight`` (outputs, size, size, channels) and ``d_bias``.
+        """Fill the gradients of weights and bias, sums over all images of a batch.
 
-        ``d`` (b, outputs, h, w) is the gradient of what was pooled.
+        Parameters
+        ----------
+        d : array, shape (b, outputs, h, w)
+            Gradient of what was pooled.
+        winners : array, shape (b, h, w, outputs)
+            As :func:`pool` left them.
+        x : array, flat (b * height * width * channels,)
+            Images, channels last.
+        d_weight : array, flat (outputs * size * size * channels,)
+        d_bias : array, shape (outputs,)
         """
+        # one image with its padding
         image = np.zeros(lines * line * channels, d.dtype)
+        # the winners of a line of one output: where their windows begin in the image,
+        # and their gradients
         places = np.empty(w + 1, np.int32)
         values = np.empty(w + 1, d.dtype)
+        zero = d.dtype.type(0)
         d_weight[:] = 0
         d_bias[:] = 0
-        for b in range(len(d) // (outputs * h * w)):
+        for b in range(len(d)):
             for r in range(height):
                 begin = ((r + padding) * line + padding) * channels
-                source = (b * height + r) * width * channels
                 inner = image[begin : begin + width * channels]
-                pixels = x[source : source + width * channels]
+                pixels = x[(b * height + r) * width * channels :]
                 for p in range(width * channels):
                     inner[p] = number(pixels, p)
+
             for i in range(h):
                 for o in range(outputs):
-                    # the winners of a line of one output, with their gradients
                     n = np.uintp(0)
-                    total = d.dtype.type(0)
-                    own = d[((b * outputs + o) * h + i) * w :]
+                    total = zero
+                    own = d[b, o, i]
                     for j in range(w):
-                        winner = np.intp(winners[((b * h + i) * w + j) * outputs + o])
+                        winner = np.intp(winners[b, i, j, o])
                         across = 2 * j + (winner & 1)
                         down = 2 * i + (winner >> 1)
+                        # Written in any case; the list only grows by a winner.
                         places[n] = (down * line + across) * channels
                         values[n] = own[j]
-                        total += own[j] if winner < CUT else d.dtype.type(0)
+                        total += own[j] if winner < CUT else zero
                         n += np.uintp(winner < CUT)
                     d_bias[o] += total
+
+                    # A row of weights gets the sum of the windows' rows, each times
+                    # its gradient.
                     listed = places[:n]
                     scales = values[:n]
                     for y in range(size):
@@ -184,21 +219,29 @@ def _input_gradients(channels, outputs, height, width, size, padding) -> Callabl
 
     @numba.njit(**HOW)
     def input_gradients(d, winners, taps, d_x):
-        """Fill ``d_x`` from the gradient ``d`` (b, outputs, h, w) of what was pooled.
+        """Fill the gradient of the images.
 
-        ``taps`` (size, size, outputs, channels) are the weights.
+        Parameters
+        ----------
+        d : array, shape (b, outputs, h, w)
+            Gradient of what was pooled.
+        winners : array, shape (b, h, w, outputs)
+            As :func:`pool` left them.
+        taps : array, flat (size * size * outputs * channels,)
+            Weights.
+        d_x : array, flat (b * height * width * channels,)
         """
-        # for every pixel before the pooling, the outputs that it won, and where the
-        # list ends
+        # For every pixel before the pooling, the outputs that it won: where their
+        # weights begin, and their gradients. A list has room for all outputs; `end`
+        # says where it ends.
         places = np.empty(down * across * outputs + 1, np.int32)
         values = np.empty(down * across * outputs + 1, d.dtype)
         end = np.zeros(down * across, np.intp)
         d_x[:] = 0
-        for b in range(len(d) // (outputs * h * w)):
+        for b in range(len(d)):
             for i in range(h):
                 for j in range(w):
-                    own = d[b * outputs * h * w + i * w + j :]
-                    won = winners[((b * h + i) * w + j) * outputs :]
+                    won = winners[b, i, j]
                     pixel = 2 * (i * across + j)
                     k = np.uintp(pixel * outputs)
                     m = np.uintp((pixel + across) * outputs)
@@ -207,7 +250,8 @@ def _input_gradients(channels, outputs, height, width, size, padding) -> Callabl
                     # Written into all four lists; only the winner's grows.
                     for o in range(outputs):
                         places[k] = places[n] = places[m] = places[p] = o * channels
-                        values[k] = values[n] = values[m] = values[p] = own[o * h * w]
+                        value = d[b, o, i, j]
+                        values[k] = values[n] = values[m] = values[p] = value
                         k += np.uintp(won[o] == 0)
                         n += np.uintp(won[o] == 1)
                         m += np.uintp(won[o] == 2)
@@ -216,6 +260,8 @@ def _input_gradients(channels, outputs, height, width, size, padding) -> Callabl
                     end[pixel + 1] = n
                     end[pixel + across] = m
                     end[pixel + across + 1] = p
+
+            # Each weight carries an output's gradient to the pixel (y, z) away.
             for tap in range(size * size):
                 y = tap // size - padding
                 z = tap % size - padding
