@@ -195,7 +195,7 @@ def test_scale_rotation_and_place_do_not_matter(scale, seed):
 def test_newcomers_are_placed_or_refused(fitted):
     new = clouds([0, 1, 2, 2], [50, 50, 50, 120])  # the same centres, other samples
     assert fitted.predict(new).tolist() == [0, 1, 2, 2]
-    assert fitted.predict([new[0] + 10]).tolist() == [transport.NONE]
+    assert fitted.predict([new[0] + 10]).tolist() == [transport.NONE_FITS]
     scores = fitted.scores(new)
     assert scores.shape == (4, 3) and scores.argmin(1).tolist() == [0, 1, 2, 2]
     found = TransportSignatures(k=4).fit(
@@ -203,11 +203,11 @@ def test_newcomers_are_placed_or_refused(fitted):
     )
     assert (
         found.predict(clouds([0, 1], [4, 4], shift=2.0, seed=3)).tolist()
-        == [transport.UNCLEAR] * 2
+        == [transport.SEVERAL_FIT] * 2
     )
     first, second = clouds([0, 1], [100, 100])
     assert fitted.predict([np.concatenate([first, second])]).tolist() == [
-        transport.NONE
+        transport.NONE_FITS
     ]
     copy = TransportSignatures(k=4)  # a fit from the store
     vars(copy).update(

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Self
 
 import numpy as np
@@ -115,6 +115,18 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self._check_size(len(x), client)
         return x
 
+    def _classes(self, X: Sequence[np.ndarray], y) -> list[np.ndarray]:
+        """Return every client's classes (n_i,), or refuse them; all 0 without ``y``."""
+        if y is None:
+            y = [np.zeros(len(x), dtype=np.int64) for x in X]
+        classes = [np.asarray(one) for one in y]
+        if [one.shape for one in classes] != [(len(x),) for x in X]:
+            raise FltnbError(
+                f"{type(self).__name__} needs one class for every sample of every "
+                "client: y must be as long as X."
+            )
+        return classes
+
     def fit(self, X: Sequence[np.ndarray], y=None) -> Self:
         """Cluster the clients by ``X``, M arrays (n_i, d).
 
@@ -209,19 +221,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """Place newcomers by what they send; see :meth:`place`."""
         self._check_fitted()
         far = self._newcomers(sketches)
-        known = self._members()
-        members = self.labels_[:, None] == np.arange(self.n_clusters_)
+        own = _to_own_cluster(self._members(), self.labels_)
+        limit = max(FAR * max(own), 1e-12) if own else np.inf
 
-        own = []  # of each client, to the others of its cluster
-        for i in np.flatnonzero(members.sum(axis=0)[self.labels_] > 1):
-            others = members[:, self.labels_[i]].copy()
-            others[i] = False
-            own.append(known[i, others].mean())
-        limit = FAR * max(own) if own else np.inf
-
-        means = far @ members / members.sum(axis=0)
+        members = self.labels_[:, None] == np.arange(self.n_clusters_)  # (M, C)
+        means = far @ members / members.sum(axis=0)  # (n, C)
         nearest = means.argmin(axis=1)
-        return np.where(means.min(axis=1) <= max(limit, 1e-12), nearest, NONE_FITS)
+        fits = means.min(axis=1) <= limit
+        return np.where(fits, nearest, NONE_FITS)
 
     def _check_fitted(self, needed: str = "labels_") -> None:
         """Refuse (FltnbError) what takes clients to have been clustered.
@@ -259,16 +266,16 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """
         items = list(items)
         work = getattr(clone(self), method)
-        starts = range(0, len(items), self.per_task)
-        tasks = (
-            delayed(_part)(work, items[at : at + self.per_task], first + at, more)
-            for at in starts
-        )
-        shown = bar(tasks, total=len(starts), desc=f"{type(self).__name__}, {method}")
+        part = delayed(_part)
+        tasks = []
+        for at in range(0, len(items), self.per_task):
+            some = items[at : at + self.per_task]
+            tasks.append(part(work, some, first + at, more))
+        shown = bar(tasks, desc=f"{type(self).__name__}, {method}")
+        parallel = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)
         with threadpool_limits(1):
-            parts = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(shown)
-
-        return [one for part in parts for one in part]
+            parts = parallel(shown)
+        return list(chain.from_iterable(parts))
 
     def _keep(self, distance, tree, labels, adjacency=None) -> None:
         """Set what every clusterer has; ``adjacency``: a graph of the class's own."""
@@ -295,21 +302,57 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
 @threadpool_limits.wrap(limits=1)  # in the process that does the work
 def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
-    return [
-        work(*item, client=client, **more) for client, item in enumerate(items, first)
-    ]
+    """Results of ``work`` for the clients numbered ``first``, ``first + 1``, ...."""
+    results = []
+    for client, item in enumerate(items, first):
+        results.append(work(*item, client=client, **more))
+    return results
+
+
+def _to_own_cluster(distance: np.ndarray, labels: np.ndarray) -> list[float]:
+    """Mean distance of each client to the others of its cluster.
+
+    Clients that are alone in theirs are left out. ``distance`` (M, M), ``labels`` (M,).
+    """
+    means = []
+    for i, label in enumerate(labels):
+        others = labels == label
+        others[i] = False
+        if others.any():
+            means.append(distance[i, others].mean())
+    return means
+
+
+def of_all(sketches: Sequence[Sketch], name: str) -> list[np.ndarray]:
+    """Return the array of this name out of every client's sketch."""
+    return [sketch[name] for sketch in sketches]
+
+
+def square(rows: Sequence[np.ndarray], diagonal: float) -> np.ndarray:
+    """Return a matrix (M, M) of M rows (M - 1,), what each client has for the others.
+
+    ``diagonal``: what stands where a client meets itself.
+    """
+    n_clients = len(rows)
+    matrix = np.full((n_clients, n_clients), float(diagonal))
+    others = ~np.eye(n_clients, dtype=bool)
+    matrix[others] = np.concatenate(rows)
+    return matrix
+
+
+def _sent(sketch: Sketch) -> list[np.ndarray]:
+    """Return the arrays that are sent: names that begin with ``_`` are not."""
+    return [array for name, array in sketch.items() if not name.startswith("_")]
 
 
 def n_scalars(sketch: Sketch) -> int:
     """Count the numbers that are sent with a sketch."""
-    return sum(array.size for name, array in sketch.items() if not name.startswith("_"))
+    return sum(array.size for array in _sent(sketch))
 
 
 def sketch_bytes(sketch: Sketch) -> int:
     """Bytes that are sent with a sketch, at the precision of its arrays."""
-    return sum(
-        array.nbytes for name, array in sketch.items() if not name.startswith("_")
-    )
+    return sum(array.nbytes for array in _sent(sketch))
 
 
 def widths(sketch: Sketch) -> tuple:
@@ -322,7 +365,6 @@ def widths(sketch: Sketch) -> tuple:
     for name, array in sorted(sketch.items()):
         lengths = array.shape[:1] if name == "vectors" else array.shape[1:]
         shared.append((name, lengths))
-
     return tuple(shared)
 
 
@@ -422,7 +464,7 @@ def _check_client(array: np.ndarray, i: int, what: str) -> None:
             f"The {what} of client {i} hold NaN or infinite values: check its data or "
             "its encoder."
         )
-    largest = max(abs(float(array.max())), abs(float(array.min())))
+    largest = max(float(array.max()), -float(array.min()))
     if largest > LARGEST or 0 < largest < SMALLEST:
         raise FltnbError(
             f"The {what} of client {i} reach {largest:g}, where squares lose their "

@@ -17,7 +17,7 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..randomness import integer
 from ..settings import Count, Natural, NonNegative
-from .base import ClientClusterer, Sketch, check_finite
+from .base import ClientClusterer, Sketch, check_finite, of_all
 from .cuts import (
     Linkage,
     best_cut,
@@ -49,8 +49,7 @@ class CentroidClusterer(ClientClusterer):
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         values = np.asarray(self.k)
         whole = values.dtype.kind in "iu"
-        one_each = values.ndim == 1 and len(values) == len(sizes)
-        if not whole or not (values.ndim == 0 or one_each):
+        if not whole or values.shape not in ((), (len(sizes),)):
             raise FltnbError(
                 f"k must be a whole number or {len(sizes)} whole numbers, one per "
                 f"client, got {self.k!r}."
@@ -90,17 +89,17 @@ class CentroidClusterer(ClientClusterer):
         return between_centroids(self._of_clients(), self._of_clients())
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        centroids = [sketch["centroids"] for sketch in sketches]
+        centroids = of_all(sketches, "centroids")
         return between_centroids(centroids, self._of_clients())
 
     def _keep_centroids(self, sketches: Sequence[Sketch]) -> list[np.ndarray]:
         """Set ``centroids_`` and ``weights_``; return the clients' centroids."""
-        centroids = [sketch["centroids"] for sketch in sketches]
+        centroids = of_all(sketches, "centroids")
         self.centroids_ = stack_ragged(centroids)
         if all("_weights" in sketch for sketch in sketches):
-            columns = [sketch["_weights"][:, None] for sketch in sketches]
-            self.weights_ = np.nan_to_num(stack_ragged(columns)[..., 0])
-
+            columns = [weights[:, None] for weights in of_all(sketches, "_weights")]
+            weights = stack_ragged(columns)[..., 0]
+            self.weights_ = np.nan_to_num(weights)
         return centroids
 
     def _threshold_and_cut(self, distance: np.ndarray) -> None:
@@ -133,13 +132,15 @@ class CentroidClusterer(ClientClusterer):
         chance = chance_modularity(adjacency)
         if n_clients <= self.simulated_up_to:
             chance = min(chance, simulated_chance(adjacency, self.linkage))
-        labels = cut(tree, best_cut(self.criterion_, chance, self.max_clusters))
+        n_clusters = best_cut(self.criterion_, chance, self.max_clusters)
+        labels = cut(tree, n_clusters)
+
         apart = unlinked_apart(labels, adjacency)
         n_apart = apart.max() + 1
         allowed = self.max_clusters or n_clients
         if n_clients <= self.apart_up_to and n_apart <= allowed:
             return apart
-        if labels.max() == 1 and n_apart > 1 and allowed > 1:
+        if n_clusters == 1 and n_apart > 1 and allowed > 1:
             warnings.warn(
                 f"{n_apart} groups of clients that no link joins are one cluster, "
                 f"because a random graph of {n_clients} clients might look so: give "
@@ -224,62 +225,89 @@ def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
     stack = np.full(shape, np.nan, dtype=points[0].dtype)
     for row, one in zip(stack, points, strict=True):
         row[: len(one)] = one
-
     return stack
 
 
 def between_centroids(
     some: Sequence[np.ndarray], others: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Mean distance (n, M) of each of n clients' points to the nearest of M others'.
+    """Mean distance of each client's points to the nearest points of each other client.
 
     By it newcomers are placed: FCR's plane has no place for points that it has not
     seen.
+
+    Parameters
+    ----------
+    some : sequence of n arrays, shapes (k_i, d)
+    others : sequence of M arrays, shapes (k_j, d)
+
+    Returns
+    -------
+    ndarray, shape (n, M)
     """
     distance = np.empty((len(some), len(others)))
     for i, own in enumerate(some):
         for j, other in enumerate(others):
-            distance[i, j] = cdist(own, other).min(axis=1).mean()
+            to_nearest = cdist(own, other).min(axis=1)
+            distance[i, j] = to_nearest.mean()
     return distance
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Smallest distances (M, M) over all pairs of points (k_i, u), one of each client.
+    """Smallest distance between any two points of every two clients.
 
     FLT, Algorithm 2, line 15.
+
+    Parameters
+    ----------
+    points : sequence of M arrays, shapes (k_i, u)
+
+    Returns
+    -------
+    ndarray, shape (M, M)
     """
     sizes = [len(one) for one in points]
-    starts = np.cumsum([0, *sizes[:-1]])
+    starts = np.cumsum([0, *sizes[:-1]])  # where each client's points begin
     everybody = np.concatenate(points)
 
     distance = np.empty((len(points), len(points)))
     for i, one in enumerate(bar(points, desc="Distances", unit="client")):
         to_points = cdist(one, everybody).min(axis=0)
-        distance[i] = np.minimum.reduceat(to_points, starts)
+        distance[i] = np.minimum.reduceat(to_points, starts)  # the least of each client
 
     np.fill_diagonal(distance, 0.0)
     return distance
 
 
 def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Distances (M, M) under the cheapest one-to-one matching of the points (k_i, u).
+    """Distance of every two clients under the cheapest one-to-one matching of points.
 
     As the authors of FLT ran it: the root of the matched pairs' summed squared
     distances is divided by the number of pairs. With different numbers of points the
     smaller set is matched into the larger one, and points left over cost nothing.
+
+    Parameters
+    ----------
+    points : sequence of M arrays, shapes (k_i, u)
+
+    Returns
+    -------
+    ndarray, shape (M, M)
     """
     distance = np.zeros((len(points), len(points)))
     everybody = np.concatenate(points)
     ends = np.cumsum([len(one) for one in points])
 
     for i in bar(range(1, len(points)), desc="Matching distances", unit="client"):
+        # from one client's points to those of all clients before it, in one call
         before = everybody[: ends[i - 1]]
         costs = cdist(points[i], before, "sqeuclidean")
-        for j, cost in enumerate(np.split(costs, ends[: i - 1], axis=1)):
-            total = cost[linear_sum_assignment(cost)].sum()
-            distance[i, j] = np.sqrt(total) / min(cost.shape)
-            distance[j, i] = distance[i, j]
-
+        by_client = np.split(costs, ends[: i - 1], axis=1)
+        for j, cost in enumerate(by_client):
+            matched = cost[linear_sum_assignment(cost)]
+            far = np.sqrt(matched.sum()) / len(matched)
+            distance[i, j] = far
+            distance[j, i] = far
     return distance
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import squareform
 
 from ..randomness import stream
 
@@ -33,10 +34,26 @@ def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
     return tree
 
 
-def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Flat clusters (M,) of a dendrogram, numbered from 1 by SciPy.
+def distance_linkage(distance: np.ndarray, method: str) -> np.ndarray:
+    """SciPy linkage (M - 1, 4) of distances (M, M)."""
+    condensed = squareform(distance, checks=False)  # the upper triangle, row by row
+    return scipy_linkage(condensed, method)
 
-    There are ``n_clusters`` or, inside a run of equally high merges, fewer.
+
+def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Cut a dendrogram into flat clusters.
+
+    Parameters
+    ----------
+    linkage : ndarray, shape (M - 1, 4)
+        SciPy's, of M clients.
+    n_clusters : int
+        How many are wanted. Inside a run of equally high merges there are fewer.
+
+    Returns
+    -------
+    ndarray of int, shape (M,)
+        Labels, numbered from 1.
     """
     n_clients = len(linkage) + 1
     height = 0.0
@@ -51,23 +68,32 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 
     ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency
     summed inside c, d_c its summed degrees and 2m the sum of A. The diagonal counts, so
-    an isolated client is a cluster of its own. A merge changes Q by
+    an isolated client is a cluster of its own. A merge of clusters a and b changes Q by
     ``2 (A_ab / 2m - d_a d_b / (2m)^2)``.
 
-    Returns (M + 1,); entry C: modularity of the cut into C clusters, 0 for one. NaN for
-    C = 0 and for cuts inside a run of equally high merges, which would split clients
-    that the dendrogram cannot tell apart.
+    Parameters
+    ----------
+    adjacency : ndarray, shape (M, M)
+        Symmetric, of zeros and ones, its diagonal 1.
+    linkage : ndarray, shape (M - 1, 4)
+
+    Returns
+    -------
+    ndarray, shape (M + 1,)
+        Entry C: modularity of the cut into C clusters, 0 for one. NaN for C = 0 and for
+        cuts inside a run of equally high merges, which would split clients that the
+        dendrogram cannot tell apart.
     """
-    inside = adjacency / adjacency.sum(dtype=np.float64)
-    share = inside.sum(axis=1)
+    inside = adjacency / adjacency.sum(dtype=np.float64)  # A / 2m
+    share = inside.sum(axis=1)  # d / 2m
     excess = inside - np.outer(share, share)
 
     gaps, (left_size, right_size) = merge_gaps(excess, linkage)
     changes = 2 * gaps * left_size * right_size
     quality = np.trace(excess) + np.cumsum([0.0, *changes])  # of M clusters, M - 1, ...
 
-    heights = np.diff(linkage[:, 2], prepend=0.0, append=np.inf)
-    quality[heights == 0] = np.nan
+    rise = np.diff(linkage[:, 2], prepend=0.0, append=np.inf)
+    quality[rise == 0] = np.nan
     scores = np.append(quality, np.nan)[::-1]
     scores[1] = 0.0  # exactly: what is left there is rounding
     return scores
@@ -76,26 +102,42 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 def merge_gaps(
     values: np.ndarray, tree: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Mean of values (M, M) between the two groups of every merge of a dendrogram.
+    """Mean of values between the two groups of every merge of a dendrogram.
 
-    Returns these means (M - 1,) and the sizes of the two groups, (M - 1,) each. Every
-    pair of clients is looked at once.
+    Every pair of clients is looked at once.
+
+    Parameters
+    ----------
+    values : ndarray, shape (M, M)
+        Of every pair of clients.
+    tree : ndarray, shape (M - 1, 4)
+        SciPy's linkage.
+
+    Returns
+    -------
+    gaps : ndarray, shape (M - 1,)
+        The means, in the order of merges.
+    sizes : tuple of two ndarrays, shape (M - 1,) each
+        Clients of the two groups.
     """
     n_clients = len(values)
-    members: list = [np.array([i]) for i in range(n_clients)]
+    # Clients of every group that has not been merged yet, by its number in the tree:
+    # clients first, then merges in their order.
+    members = {i: np.array([i]) for i in range(n_clients)}
     gaps = np.empty(n_clients - 1)
-    sizes = np.empty((2, n_clients - 1))
+    left_size = np.empty(n_clients - 1)
+    right_size = np.empty(n_clients - 1)
 
     for step, (left, right) in enumerate(tree[:, :2].astype(int)):
-        a = members[left]
-        b = members[right]
-        gaps[step] = values[np.ix_(a, b)].mean(dtype=np.float64)
-        sizes[:, step] = len(a), len(b)
-        members.append(np.concatenate([a, b]))
-        members[left] = None  # frees memory
-        members[right] = None
+        a = members.pop(left)
+        b = members.pop(right)
+        between = values[np.ix_(a, b)]
+        gaps[step] = between.mean(dtype=np.float64)
+        left_size[step] = len(a)
+        right_size[step] = len(b)
+        members[n_clients + step] = np.concatenate([a, b])
 
-    return gaps, (sizes[0], sizes[1])
+    return gaps, (left_size, right_size)
 
 
 def chance_modularity(adjacency: np.ndarray) -> float:
@@ -121,8 +163,9 @@ def chance_modularity(adjacency: np.ndarray) -> float:
 
 def are_blocks(adjacency: np.ndarray) -> bool:
     """Whether a graph (M, M) consists of separate complete blocks."""
-    _, block = np.unique(np.packbits(adjacency, 1), axis=0, return_inverse=True)
-    same_block = block[:, None] == block[None, :]
+    rows = np.packbits(adjacency, axis=1)  # an eighth of the memory to sort
+    _, block = np.unique(rows, axis=0, return_inverse=True)
+    same_block = block[:, None] == block
     return np.array_equal(same_block, adjacency.astype(bool))
 
 
@@ -136,17 +179,21 @@ def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
         return 0.0
 
     n_clients = len(adjacency)
-    rows, columns = np.triu_indices(n_clients, 1)
-    n_links = int(adjacency[rows, columns].sum())
+    left, right = np.triu_indices(n_clients, 1)  # all pairs of clients
+    n_links = int(adjacency[left, right].sum())
     rng = stream(0, "method", CHANCE, n_clients, n_links)
+
     highest = 0.0
     for _ in range(RANDOM_GRAPHS):
-        drawn = rng.permutation(len(rows))[:n_links]
+        linked = rng.permutation(len(left))[:n_links]
+        a = left[linked]
+        b = right[linked]
         graph = np.eye(n_clients, dtype=np.uint8)
-        graph[rows[drawn], columns[drawn]] = 1
-        graph[columns[drawn], rows[drawn]] = 1
-        quality = modularity_by_cut(graph, rows_linkage(graph, method))
-        highest = max(highest, float(np.nanmax(quality)))
+        graph[a, b] = 1
+        graph[b, a] = 1
+        tree = rows_linkage(graph, method)
+        best = np.nanmax(modularity_by_cut(graph, tree))
+        highest = max(highest, float(best))
     return highest
 
 
@@ -164,9 +211,16 @@ def unlinked_apart(labels: np.ndarray, adjacency: np.ndarray) -> np.ndarray:
 def best_cut(
     criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None
 ) -> int:
-    """Return the number of clusters with the highest ``criterion`` (M + 1,).
+    """Return the number of clusters with the highest criterion, the fewer if tied.
 
-    The fewer if tied; one cluster if nothing is above ``chance``.
+    Parameters
+    ----------
+    criterion : ndarray, shape (M + 1,)
+        Entry C is that of C clusters; NaN where there is no such cut.
+    chance : float
+        What has to be exceeded: else it is one cluster.
+    max_clusters : int, optional
+        Most that are allowed.
     """
     allowed = criterion
     if max_clusters is not None:
@@ -179,10 +233,15 @@ def best_cut(
 
 
 def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Labels (M,) after a new clustering, which moves no client that has one.
+    """Return labels after a new clustering, which moves no client that has one.
 
-    Clients with -1 in ``before`` take the label of most of their new neighbours, or a
-    new one where all of these are new too.
+    Parameters
+    ----------
+    before : ndarray of int, shape (M,)
+        Labels; -1 for new clients. These take the label of most of their neighbours in
+        the new clustering, or a new one where all of these are new too.
+    labels : ndarray of int, shape (M,)
+        The new clustering.
 
     Examples
     --------
@@ -190,14 +249,12 @@ def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
     [0, 1, 1, 1, 2]
     """
     out = before.copy()
-    seen = before >= 0
-
-    for cluster in np.unique(labels[~seen]):
+    old = before >= 0
+    for cluster in np.unique(labels[~old]):
         inside = labels == cluster
-        neighbours = before[inside & seen]
+        neighbours = before[inside & old]
         label = out.max() + 1
         if len(neighbours):
             label = np.bincount(neighbours).argmax()
-        out[inside & ~seen] = label
-
+        out[inside & ~old] = label
     return out

@@ -8,7 +8,6 @@ matrix with the other's eigenvectors.
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import silhouette_score
@@ -17,8 +16,15 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive, Rate
-from .base import ClientClusterer, Sketch, check_clients, check_finite
-from .cuts import Linkage, best_cut, cut
+from .base import (
+    ClientClusterer,
+    Sketch,
+    check_clients,
+    check_finite,
+    of_all,
+    square,
+)
+from .cuts import Linkage, best_cut, cut, distance_linkage
 from .privacy import Noise, clipped, gaussian_mechanism
 
 # Mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in
@@ -132,7 +138,7 @@ class EigenRelevance(ClientClusterer):
                 f"{p} eigenvectors cannot be had from {width} features: lower "
                 "n_eigenvectors."
             )
-        for i, x in enumerate(X):
+        for i, x in enumerate(X, first):
             if (x == x[0]).all():
                 raise FltnbError(
                     f"All samples of client {i} have the same features: check them, or "
@@ -150,19 +156,19 @@ class EigenRelevance(ClientClusterer):
         if self.epsilon is None:
             values, vectors = eigenpairs(x, p)
         else:
-            values, vectors = _first_eigenpairs(self._private_gram(x, client), p)
+            gram = self._private_gram(x, client)
+            values, vectors = _first_eigenpairs(gram, p)
 
         if self.noise:
             rng = stream(int(self.random_state), "method", client, NOISE_ON_VECTORS)
             per_entry = self.noise / np.sqrt(len(vectors))
             vectors = vectors + per_entry * rng.normal(size=vectors.shape)
-
         return {"vectors": vectors, "_values": values}
 
     @staticmethod
     def relay(sketches: Sequence[Sketch]) -> Sketch:
         """Return what the server sends to all: everybody's ``vectors``, (d, M p)."""
-        vectors = [sketch["vectors"] for sketch in sketches]
+        vectors = of_all(sketches, "vectors")
         return {"vectors": np.concatenate(vectors, axis=1)}
 
     def compare(
@@ -178,25 +184,37 @@ class EigenRelevance(ClientClusterer):
         From its features and its own sketch. ``place``: where its own are among the
         relayed vectors; by default at its number.
         """
-        logs = self._log_ratios(x, own, relayed, client).mean(axis=1)
-        others = np.delete(logs, client if place is None else place)
-        return {"relevance": np.exp(others)}
+        if place is None:
+            place = client
+        relevance = self._directed(x, own, relayed, client)
+        return {"relevance": np.delete(relevance, place)}
+
+    def _directed(
+        self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
+    ) -> np.ndarray:
+        """Eq. (3): r(i, j) of client i (M,), the geometric mean of p ratios."""
+        logs = self._log_ratios(x, own, relayed, client)
+        return np.exp(logs.mean(axis=1))
 
     def _log_ratios(
         self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
     ) -> np.ndarray:
         """Logarithms (M, p) of Eq. (3)'s ratios; the product itself could underflow."""
-        private = self.epsilon is not None
-        factor = self._private_gram(x, client) if private else norm_factor(x)
-        norms = np.linalg.norm(factor @ relayed["vectors"], axis=0)  # Eq. (2)
+        if self.epsilon is None:
+            factor = norm_factor(x)
+        else:
+            factor = self._private_gram(x, client)
+        norms = np.linalg.norm(factor @ relayed["vectors"], axis=0)  # Eq. (2), (M p,)
 
         values = own["_values"]
-        floor = values[0] * factor.shape[1] * np.finfo(float).eps
-        norms = np.maximum(norms, floor).reshape(-1, len(values))
-        values = np.maximum(values, floor)
+        width = factor.shape[1]
+        rounding = values[0] * width * np.finfo(float).eps
+        norms = np.maximum(norms, rounding).reshape(-1, len(values))
+        values = np.maximum(values, rounding)
         return -np.abs(np.log(norms) - np.log(values))
 
     def _private_gram(self, x: np.ndarray, client: int) -> np.ndarray:
+        """Return a client's noisy Gram matrix (d, d); the same whenever it is asked."""
         sensitivity = np.sqrt(2) * self.clip**2  # of one sample's x x^T
         sigma = gaussian_mechanism(self.epsilon, self.delta) * sensitivity
         noise = Noise(sigma, float(self.clip))
@@ -204,19 +222,14 @@ class EigenRelevance(ClientClusterer):
 
     def _relate(self, sketches, answers) -> None:
         if all("_values" in sketch for sketch in sketches):
-            self.eigenvalues_ = np.stack([sketch["_values"] for sketch in sketches])
+            self.eigenvalues_ = np.stack(of_all(sketches, "_values"))
 
         # the diagonal is 1 by definition: nobody sends noisy vectors to itself
-        others = ~np.eye(len(sketches), dtype=bool)
-        self.directed_ = np.ones(others.shape)
-        self.directed_[others] = np.concatenate(
-            [answer["relevance"] for answer in answers]
-        )
+        self.directed_ = square(of_all(answers, "relevance"), diagonal=1)
         self.relevance_ = (self.directed_ + self.directed_.T) / 2
 
-        self.vectors_ = np.stack([sketch["vectors"] for sketch in sketches])
-        sizes = np.array([sketch["vectors"].size for sketch in sketches])
-        self.received_ = sizes.sum() - sizes
+        self.vectors_ = np.stack(of_all(sketches, "vectors"))
+        self.received_[:] = self.vectors_[1:].size  # those of the M - 1 others
         keep_by_silhouette(self, 1 - self.relevance_)
 
     def place(self, X: Sequence[np.ndarray], y: None = None) -> np.ndarray:
@@ -227,13 +240,13 @@ class EigenRelevance(ClientClusterer):
         """
         self._check_fitted("vectors_")
         X = check_clients(X, self.content, width=self.vectors_.shape[1])
-        count, _, p = self.vectors_.shape
-        clients = self.relay([{"vectors": vectors} for vectors in self.vectors_])
+        n_clients, _, p = self.vectors_.shape
+        relayed = {"vectors": np.concatenate(self.vectors_, axis=1)}
         answers = []
-        for number, x in enumerate(X, count):
+        for number, x in enumerate(X, n_clients):
             self._check_size(len(x), number)
             own = self.sketch(x, number, p)
-            relevance = np.exp(self._log_ratios(x, own, clients, number).mean(axis=1))
+            relevance = self._directed(x, own, relayed, number)
             answers.append({"relevance": relevance})
         return self.place_sketches(answers)
 
@@ -246,7 +259,7 @@ class EigenRelevance(ClientClusterer):
                 "EigenRelevance places newcomers by their relevance to all clients, "
                 "which they compute from the clients' eigenvectors: use place(X)."
             )
-        return 1 - np.stack([sketch["relevance"] for sketch in sketches])
+        return 1 - np.stack(of_all(sketches, "relevance"))
 
 
 class MeanImage(ClientClusterer):
@@ -278,21 +291,30 @@ class MeanImage(ClientClusterer):
         return {"mean": x.mean(axis=0, dtype=np.float64)}
 
     def _relate(self, sketches, answers) -> None:
-        means = [sketch["mean"] for sketch in sketches]
-        self.means_ = np.array(means)
-        keep_by_silhouette(self, squareform(pdist(means)))
+        self.means_ = np.array(of_all(sketches, "mean"))
+        keep_by_silhouette(self, squareform(pdist(self.means_)))
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
         self._check_fitted("means_")
-        means = [sketch["mean"] for sketch in sketches]
-        return cdist(means, self.means_)
+        return cdist(of_all(sketches, "mean"), self.means_)
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """First p eigenvalues (p,) and eigenvectors (d, p) of a Gram matrix (Eq. 1).
+    """Return the first eigenvalues and eigenvectors of a Gram matrix (Eq. 1).
 
-    That of features (n, d); values descend. Signs of eigenvectors are arbitrary, and do
-    not matter here.
+    Parameters
+    ----------
+    features : ndarray, shape (n, d)
+        One client's; G is ``features.T @ features / n``.
+    p : int
+        How many, at most d and n.
+
+    Returns
+    -------
+    values : ndarray, shape (p,)
+        Descending.
+    vectors : ndarray, shape (d, p)
+        Their signs are arbitrary, and do not matter here.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
@@ -306,6 +328,7 @@ def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_eigenpairs(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Largest p eigenvalues (p,), descending, and their vectors (d, p)."""
     d = len(gram)
     values, vectors = eigh(gram, subset_by_index=(d - p, d - 1))
     # of noisy matrices the last may be negative, and ||G v|| is |lambda|
@@ -326,27 +349,40 @@ def norm_factor(features: np.ndarray) -> np.ndarray:
 
 
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
-    """R for 1 to p eigenvectors (Figure 4), (p, M, M), from one decomposition."""
+    """Return R by the number of eigenvectors (Figure 4), from one decomposition.
+
+    Parameters
+    ----------
+    clients : sequence of M arrays, shapes (n_i, d)
+        Features.
+    p : int
+        Most eigenvectors.
+
+    Returns
+    -------
+    ndarray, shape (p, M, M)
+        R for 1 to p eigenvectors.
+    """
     X = check_clients(clients, "features")
     clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])
     sketches = clusterer.sketches(X)
     relayed = clusterer.relay(sketches)
-    logs = clusterer._each(
-        "_log_ratios", zip(X, sketches, strict=True), relayed=relayed
-    )
+    pairs = zip(X, sketches, strict=True)
+    logs = clusterer._each("_log_ratios", pairs, relayed=relayed)  # M times (M, p)
 
+    # the mean of the first k logarithms, for every k
     means = np.cumsum(logs, axis=2) / np.arange(1, p + 1)
     directed = np.exp(means).transpose(2, 0, 1)
-    directed[:, np.eye(len(X), dtype=bool)] = 1.0
+    itself = np.eye(len(X), dtype=bool)
+    directed[:, itself] = 1.0
     return (directed + directed.transpose(0, 2, 1)) / 2
 
 
 def keep_by_silhouette(clusterer: ClientClusterer, distance: np.ndarray) -> None:
     """Set a clusterer's results: its ``n_clusters``, or the best mean silhouette."""
     check_finite(distance)
-    condensed = squareform(distance, checks=False)
-    tree = scipy_linkage(condensed, clusterer.linkage)
+    tree = distance_linkage(distance, clusterer.linkage)
     tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
 
     n_clusters = clusterer.n_clusters
@@ -361,10 +397,23 @@ def keep_by_silhouette(clusterer: ClientClusterer, distance: np.ndarray) -> None
 def silhouettes(
     distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None
 ) -> np.ndarray:
-    """Mean silhouette (M + 1,) of every cut of a dendrogram; 0 for one cluster.
+    """Return the mean silhouette of every cut of a dendrogram.
 
-    NaN where there is no such cut. Each cut costs M^2, so of more than 1,000 clients
-    only those into at most 100 clusters are looked at, with a progress bar.
+    Each cut costs M^2, so of more than 1,000 clients only those into at most 100
+    clusters are looked at, with a progress bar.
+
+    Parameters
+    ----------
+    distance : ndarray, shape (M, M)
+    tree : ndarray, shape (M - 1, 4)
+        SciPy's linkage.
+    max_clusters : int, optional
+        Most clusters that are looked at.
+
+    Returns
+    -------
+    ndarray, shape (M + 1,)
+        Entry C: that of C clusters, 0 for one; NaN where there is no such cut.
     """
     n_clients = len(distance)
     most = min(max_clusters or n_clients, n_clients - 1)
@@ -380,11 +429,10 @@ def silhouettes(
     )
     for n_clusters in cuts:
         labels = cut(tree, n_clusters)
-        if labels.max() == n_clusters:
-            scores[n_clusters] = silhouette_score(
-                distance, labels, metric="precomputed"
-            )
-
+        if labels.max() < n_clusters:
+            continue  # such a cut would divide merges of equal height
+        score = silhouette_score(distance, labels, metric="precomputed")
+        scores[n_clusters] = score
     return scores
 
 
@@ -398,8 +446,18 @@ def noisy_gram(
     :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`:
     :math:`\Delta = \sqrt 2\, c^2 / n`. The noise is on the diagonal and
     :math:`\sqrt 2` times the upper triangle: (Z + Z^T) / 2.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, d)
+    client, seed : int
+        Keys of the draws.
+    private : Noise
+        Norm c that samples are clipped to, and the noise's deviation on n G.
     """
     x = clipped(np.asarray(features, dtype=np.float64), private.clip)
     d = x.shape[1]
-    z = stream(seed, "method", client, NOISE_ON_GRAM).normal(size=(d, d))
-    return (x.T @ x + private.sigma * (z + z.T) / 2) / len(x)
+    rng = stream(seed, "method", client, NOISE_ON_GRAM)
+    z = rng.normal(size=(d, d))
+    noise = private.sigma * (z + z.T) / 2
+    return (x.T @ x + noise) / len(x)

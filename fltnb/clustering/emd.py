@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import squareform
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -23,8 +21,10 @@ from .base import (
     Sketch,
     check_clients,
     check_finite,
+    of_all,
+    square,
 )
-from .cuts import cut, relabel
+from .cuts import cut, distance_linkage, relabel
 from .solvers import sinkhorn_cost, uniform_cost
 
 FARTHEST = 2.0  # largest cosine distance
@@ -142,21 +142,19 @@ class EMDClustering(ClientClusterer):
         """
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
-            X = [train for train, _ in halves]
-            self._held_out = [self._drawn(held_out) for _, held_out in halves]
-            y = [[held_out for _, held_out in halves]] * len(X)
+            X, validation = zip(*halves, strict=True)
+            self._held_out = [self._drawn(z) for z in validation]
+            y = [validation] * len(X)
 
         # the first row is checked before any work, the others when they are needed
-        validation = self._validation(X, y)
-        known = next(validation)
-        tasks = (
-            (i, x, dict(enumerate(row)))
-            for i, (x, row) in enumerate(
-                zip(X, chain([known], validation), strict=True)
-            )
-        )
+        rows = self._validation(X, y)
+        first_row = next(rows)
+        rows = chain([first_row], rows)
+
+        everyone = zip(range(len(X)), X, rows, strict=True)
+        tasks = ((i, x, dict(enumerate(row))) for i, x, row in everyone)
         trained = [len(x) for x in X]
-        validated = [len(z) for z in known]
+        validated = [len(z) for z in first_row]
         return self._rows(tasks, trained, validated, X[0].shape[1])
 
     def _validation(
@@ -187,9 +185,10 @@ class EMDClustering(ClientClusterer):
         All under its own encoder; what :meth:`sketches` returns for it.
         """
         x = self._checked(x, client)
-        sizes = [len(z) for z in validation]
+        validated = [len(z) for z in validation]
+        trained = [len(x)] * len(validated)  # of others nobody asks
         task = (client, x, dict(enumerate(validation)))
-        rows = self._rows([task], [len(x)] * len(sizes), sizes, x.shape[1])
+        rows = self._rows([task], trained, validated, x.shape[1])
         return rows[client]
 
     def _rows(
@@ -204,29 +203,29 @@ class EMDClustering(ClientClusterer):
         reference = np.zeros(n_clients)
         self.measure(tasks, distance, reference)
 
+        # every pair exchanges its training and validation samples
         most = int(self.max_samples)
         compared = np.minimum(trained, most) + np.minimum(validated, most)
         others = n_clients - 1
-        sent = others * compared * self.sent_width(width) + self.references(others)
+        embeddings = others * compared * self.sent_width(width)
+        sent = embeddings + self.references(others)
 
         rows = []
         for i in range(n_clients):
             row = {"distance": np.delete(distance[i], i)}
-            row["reference"] = reference[i : i + 1]
-            row["_sent"] = sent[i : i + 1]
+            row["reference"] = reference[[i]]
+            row["_sent"] = sent[[i]]
             rows.append(row)
         return rows
 
     def _relate(self, sketches, answers) -> None:
-        self.sent_ = np.concatenate([sketch["_sent"] for sketch in sketches])
-        self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
-        others = ~np.eye(len(sketches), dtype=bool)
-        distance = np.zeros(others.shape)
-        distance[others] = np.concatenate([sketch["distance"] for sketch in sketches])
+        self.sent_ = np.concatenate(of_all(sketches, "_sent"))
+        self.reference_ = np.concatenate(of_all(sketches, "reference"))
+        distance = square(of_all(sketches, "distance"), diagonal=0)
 
         check_finite(distance)
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
-        tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
+        tree = distance_linkage(farther(distance), "complete")
         if self.n_clusters is not None:
             self._keep(distance, tree, cut(tree, self.n_clusters))
             return
@@ -244,11 +243,12 @@ class EMDClustering(ClientClusterer):
         """
         self._check_fitted()
         X = check_clients(X, self.content)
+        if y is None:
+            self._check_fitted("_held_out")
         count = len(self.labels_)
         places = []
         for number, x in enumerate(X):
             if y is None:
-                self._check_fitted("_held_out")
                 x, own = _halves(x, count + number, int(self.random_state))
                 row = [*self._held_out, own]
             else:
@@ -265,12 +265,14 @@ class EMDClustering(ClientClusterer):
                 f"own under its encoder, not of {len(row)}."
             )
         far = self.sketch(x, row, count)["distance"]
-        members = self.labels_ == np.arange(self.n_clusters_)[:, None]
-        near = (members & (far < self.tolerance_)).any(axis=1)
+        members = self.labels_ == np.arange(self.n_clusters_)[:, None]  # (C, M)
+        connected = members & (far < self.tolerance_)
+        near = connected.any(axis=1)
         if not near.any():
             return NONE_FITS
         means = members @ far / members.sum(axis=1)
-        return int(np.where(near, means, np.inf).argmin())
+        means[~near] = np.inf
+        return int(means.argmin())
 
     def measure(
         self,
@@ -278,22 +280,31 @@ class EMDClustering(ClientClusterer):
         distance: np.ndarray,
         reference: np.ndarray,
     ) -> None:
-        """Write into D (M, M) and references (M,).
+        """Measure rows of D, as processes (``n_jobs``) become free.
 
-        A task is client i, training samples (n_i, d) and, by client j, validation
-        samples (v_j, d), under i's encoder. Tasks are taken as processes (``n_jobs``)
-        become free.
+        Parameters
+        ----------
+        tasks : iterable of (i, train, validation)
+            Client i, its training samples (n_i, d) and, by client j, validation samples
+            (v_j, d): all under i's encoder.
+        distance : ndarray, shape (M, M)
+            D, written where a task asks for it.
+        reference : ndarray, shape (M,)
+            Mean reference of each client, written likewise.
         """
-        row = delayed(clone(self)._row)
-        work = (
-            row(i, self._drawn(x), {j: self._drawn(z) for j, z in validation.items()})
-            for i, x, validation in tasks
-        )
         parallel = Parallel(n_jobs=self.n_jobs or None, return_as="generator")
-        rows = bar(parallel(work), total=len(distance), desc="Distances", unit="client")
+        rows = parallel(self._work(tasks))
+        rows = bar(rows, total=len(distance), desc="Distances", unit="client")
         for i, found, own in rows:
-            distance[i][list(found)] = list(found.values())
+            distance[i, list(found)] = list(found.values())
             reference[i] = own
+
+    def _work(self, tasks: Iterable) -> Iterator:
+        """Yield the tasks of :meth:`measure` as joblib takes them, few samples each."""
+        row = delayed(clone(self)._row)
+        for i, x, validation in tasks:
+            drawn = {j: self._drawn(z) for j, z in validation.items()}
+            yield row(i, self._drawn(x), drawn)
 
     def _row(
         self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]
@@ -313,11 +324,11 @@ class EMDClustering(ClientClusterer):
                 if j == i:
                     continue
                 if self.projection is None:
-                    distance[j] = self._earth_mover(train, other) - references[0]
+                    moved = self._earth_mover(train, other)
+                    distance[j] = moved - references[0]
                     continue
-                matrix = projection_matrix(
-                    width, self.sent_width(width), int(self.random_state), i, j
-                )
+
+                matrix = self._matrix(width, i, j)
                 sent = train @ matrix
                 if self._by_pair():
                     references.append(self._earth_mover(sent, own @ matrix))
@@ -325,6 +336,11 @@ class EMDClustering(ClientClusterer):
                 distance[j] = moved - references[-1]
 
         return i, distance, float(np.mean(references))
+
+    def _matrix(self, width: int, i: int, j: int) -> np.ndarray:
+        """Matrix by which clients i and j project what they send each other."""
+        kept = self.sent_width(width)
+        return projection_matrix(width, kept, int(self.random_state), i, j)
 
     def _earth_mover(self, a: np.ndarray, b: np.ndarray) -> float:
         return earth_mover(
@@ -339,17 +355,27 @@ class EMDClustering(ClientClusterer):
     def connect(
         self, distance: np.ndarray, reference: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return adjacency (M, M), labels (M,) and tolerance.
+        """Connect clients whose two directions are below the tolerance.
 
-        Of D (M, M), NaN where unknown, and of ``reference_`` (M,).
+        Parameters
+        ----------
+        distance : ndarray, shape (M, M)
+            D, NaN where it is unknown.
+        reference : ndarray, shape (M,)
+            As ``reference_``.
+
+        Returns
+        -------
+        adjacency : ndarray of uint8, shape (M, M)
+        labels : ndarray of int64, shape (M,)
+            Clients with the same neighbours have the same.
+        tolerance : float
+            What was used.
         """
         far = farther(distance)
         if self.tolerance == "auto":
-            # half of what chance does, and nothing else
-            below = distance[np.isfinite(distance) & (distance < 0)]
-            seen = math.sqrt(np.mean(below**2)) if len(below) else 0.0
             least = CHANCE * float(np.nanmedian(reference))
-            tolerance = first_gap(far, max(seen, least))
+            tolerance = first_gap(far, max(_size_below_0(distance), least))
         else:
             tolerance = float(self.tolerance)
 
@@ -383,10 +409,29 @@ class EMDClustering(ClientClusterer):
         return z[np.sort(rng.choice(len(z), most, replace=False))]
 
 
-def farther(distance: np.ndarray) -> np.ndarray:
-    """Larger of the two directions for every pair, (M, M), at least 0, diagonal 0.
+def _size_below_0(distance: np.ndarray) -> float:
+    """Root mean square of the distances below 0: half of what chance does, only that.
 
-    Infinite where not measured.
+    ``distance`` (M, M) may be NaN where it is unknown.
+    """
+    below = distance[distance < 0]
+    if not len(below):
+        return 0.0
+    return math.sqrt(np.mean(below**2))
+
+
+def farther(distance: np.ndarray) -> np.ndarray:
+    """Return the larger of the two directions for every pair, and at least 0.
+
+    Parameters
+    ----------
+    distance : ndarray, shape (M, M)
+        D, NaN where it was not measured.
+
+    Returns
+    -------
+    ndarray, shape (M, M)
+        Symmetric, its diagonal 0; infinite where a direction was not measured.
     """
     far = np.maximum(np.maximum(distance, distance.T), 0.0)
     far[np.isnan(far)] = np.inf
@@ -395,9 +440,17 @@ def farther(distance: np.ndarray) -> np.ndarray:
 
 
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Cosine distances (n, m), 0 to 2, of rows.
+    """Return the cosine distances, from 0 to 2, of the rows of two arrays.
 
     A row of zeros is at 0 from another such, at 1 from everything else.
+
+    Parameters
+    ----------
+    a, b : ndarrays, shapes (n, d) and (m, d)
+
+    Returns
+    -------
+    ndarray, shape (n, m)
     """
     unit_a, zero_a = _unit(a)
     unit_b, zero_b = _unit(b)
@@ -414,9 +467,15 @@ def earth_mover(
     n_directions: int = 256,
     seed: int = 0,
 ) -> float:
-    """Earth mover's distance of two samples (n, d), (m, d).
+    """Return the earth mover's distance of two sets of samples, of equal weights.
 
-    ``kind`` and the rest are options of EMDClustering.
+    Parameters
+    ----------
+    a, b : ndarrays, shapes (n, d) and (m, d)
+    kind : {"exact", "sinkhorn", "sliced"}
+        As the option ``distance`` of :class:`EMDClustering`.
+    regularisation, n_directions, seed
+        Its options ``regularisation``, ``n_directions`` and ``random_state``.
     """
     if kind == "sliced":
         return _sliced(a, b, n_directions, seed)
@@ -455,8 +514,14 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     A gap is wide if the next distance, ``chance`` (the size of distances that mean
     nothing) added, is at least twice the last one; there may be one below the smallest
     (everybody alone). Taken is the first that leaves separate complete blocks, else the
-    widest; where none is wide, the clients are one cluster. ``far`` (M, M) is what
-    :func:`farther` returns.
+    widest; where none is wide, the clients are one cluster.
+
+    Parameters
+    ----------
+    far : ndarray, shape (M, M)
+        As :func:`farther` returns it.
+    chance : float
+        Size of distances that mean nothing.
 
     Examples
     --------
@@ -468,17 +533,19 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     values = far[np.triu_indices(len(far), 1)]
     known = np.sort(values[np.isfinite(values)])
     shifted = np.concatenate([[0.0], known]) + chance
-    fold = shifted[1:] / shifted[:-1]
-    middle = np.sqrt(shifted[1:] * shifted[:-1]) - chance
+    below = shifted[:-1]
+    above = shifted[1:]
+    fold = above / below
+    middle = np.sqrt(above * below) - chance  # the geometric mean of both sides
 
     wide = np.flatnonzero(fold >= FOLD)
     if not len(wide):
         return float(shifted[-1])
 
-    measured = np.isfinite(far).sum(axis=1) > 1
-    near = far[np.ix_(measured, measured)]
+    measured = np.isfinite(far).sum(axis=1) > 1  # from somebody else
+    known_far = far[np.ix_(measured, measured)]
     for k in wide:
-        graph = near < middle[k]
+        graph = known_far < middle[k]
         two_steps = graph.astype(np.float32) @ graph > 0
         if np.array_equal(two_steps, graph):  # neighbours' neighbours are neighbours
             return float(middle[k])

@@ -106,12 +106,11 @@ class FCR(CentroidClusterer):
         centroids = self._keep_centroids(sketches)
         n_neighbors = self._n_neighbors(centroids)
         seed = integer(int(self.random_state), "umap")
-        plane = umap_layout(
-            np.concatenate(centroids), n_neighbors, self.n_components, seed
-        )
+        everybody = np.concatenate(centroids)
+        plane = umap_layout(everybody, n_neighbors, self.n_components, seed)
 
         ends = np.cumsum([len(one) for one in centroids])
-        points = np.split(plane, ends[:-1])
+        points = np.split(plane, ends[:-1])  # (k_i, u) of each client
         self.embedding_ = stack_ragged(points)
         self._threshold_and_cut(DISTANCES[self.distance](points))
 
@@ -158,25 +157,37 @@ def umap_class() -> type:
     for name in unused:
         del sys.modules[name]
 
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != "umap":
-            continue
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name == "umap" or name.startswith("umap.")
+    ]
+    for module in modules:
         for function in vars(module).values():
             if isinstance(function, Dispatcher):
                 # there may be no folder that can be written to
                 with contextlib.suppress(RuntimeError):
                     function.enable_caching()
-
     return umap.UMAP
 
 
 def umap_layout(
     points: np.ndarray, n_neighbors: int, n_components: int, seed: int
 ) -> np.ndarray:
-    """UMAP coordinates (n, n_components) float32 of points (FLT, Algorithm 2, line 14).
+    """Lay points out with UMAP (FLT, Algorithm 2, line 14).
 
     One thread: UMAP's parallel layout is not reproducible. From 4,096 points on the
     exact neighbours are handed to it.
+
+    Parameters
+    ----------
+    points : ndarray, shape (n, e)
+    n_neighbors, n_components, seed : int
+        UMAP's options; at most n - 1 neighbours are used.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, n_components)
     """
     points = np.ascontiguousarray(as_float32(points, "The centroids"))
     n_neighbors = min(n_neighbors, len(points) - 1)
@@ -208,9 +219,11 @@ def exact_neighbours(
     UMAP counts a point as its own first neighbour.
     """
     search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(points)
-    distance, index = search.kneighbors()  # without the point itself
+    others_far, others = search.kneighbors()  # without the point itself
 
-    itself = np.arange(len(points))[:, None]
-    index = np.hstack([itself, index[:, :-1]]).astype(np.int32)
-    distance = np.hstack([np.zeros_like(itself), distance[:, :-1]]).astype(np.float32)
+    index = np.empty(others.shape, dtype=np.int32)
+    index[:, 0] = np.arange(len(points))
+    index[:, 1:] = others[:, :-1]
+    distance = np.zeros(others.shape, dtype=np.float32)
+    distance[:, 1:] = others_far[:, :-1]
     return index, distance, None

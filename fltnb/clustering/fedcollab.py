@@ -7,14 +7,13 @@ Bao et al., ICML 2023 (arXiv 2306.06508). Written from the authors' code
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import squareform
 from scipy.special import expit
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive
-from .base import ClientClusterer, Sketch
+from .base import ClientClusterer, Sketch, of_all
+from .cuts import distance_linkage
 
 DEAL, PAIR, ORDERS = 26, 27, 28  # keys of the draws
 EVERY = 10  # rounds between two looks at the validation samples
@@ -111,36 +110,45 @@ class FedCollab(ClientClusterer):
         Of samples (n_i, d) and classes (n_i,); without classes all are of one.
         ``_moved`` counts the numbers of the networks that a client sends.
         """
-        sizes = [len(x) for x in X]
-        if y is None:
-            y = [np.zeros(n, dtype=np.int64) for n in sizes]
-        classes = [np.asarray(one) for one in y]
-        if [one.shape for one in classes] != [(n,) for n in sizes]:
-            raise FltnbError(
-                "FedCollab needs one class for every sample of every client: y must be "
-                "as long as X."
-            )
+        classes = self._classes(X, y)
         n_classes = 1 + int(max(one.max() for one in classes))
-        parts = []
-        for client, (x, own) in enumerate(zip(X, classes, strict=True), first):
-            rng = stream(self.random_state, "method", DEAL, client)
-            rows = pair_inputs(x, own, n_classes)[rng.permutation(len(x))]
-            parts.append((rows[: min(sizes) // 2], rows[min(sizes) // 2 :]))
+        parts = self._dealt(X, classes, n_classes, first)
 
         rows = self._each("towards", [(parts, n_classes)] * len(X), first)
-        found = np.stack(rows)
+        found = np.stack(rows)  # (M, M, 2)
         found += found.transpose(1, 0, 2)  # each pair was computed once
+        divergence = found[:, :, 0]
+        rounds = found[:, :, 1].sum(axis=1)
         width = parts[0][0].shape[1]
-        network = (width + 1) * self.hidden + 1
-        moved = found[:, :, 1].sum(axis=1) * network
-        return [
-            {
-                "divergence": row[:, 0],
-                "samples": np.array([size]),
-                "_moved": np.array([numbers], dtype=np.int64),
-            }
-            for row, size, numbers in zip(found, sizes, moved, strict=True)
-        ]
+        network = (width + 1) * self.hidden + 1  # numbers of one
+
+        sketches = []
+        for i, x in enumerate(X):
+            sketch = {"divergence": divergence[i]}
+            sketch["samples"] = np.array([len(x)])
+            sketch["_moved"] = np.array([rounds[i] * network], dtype=np.int64)
+            sketches.append(sketch)
+        return sketches
+
+    def _dealt(
+        self,
+        X: Sequence[np.ndarray],
+        classes: list[np.ndarray],
+        n_classes: int,
+        first: int,
+    ) -> list[Part]:
+        """Deal each client's samples, at random, for training and for validation.
+
+        Everybody trains on as many: half of the smallest client's.
+        """
+        n_train = min(len(x) for x in X) // 2
+        parts = []
+        for client, x in enumerate(X, first):
+            rows = pair_inputs(x, classes[client - first], n_classes)
+            rng = stream(self.random_state, "method", DEAL, client)
+            rows = rows[rng.permutation(len(x))]
+            parts.append((rows[:n_train], rows[n_train:]))
+        return parts
 
     def place(self, X: Sequence[np.ndarray], y=None) -> np.ndarray:
         """Refuse: a newcomer would have to train with every client."""
@@ -154,12 +162,12 @@ class FedCollab(ClientClusterer):
     def towards(self, parts: Sequence[Part], n_classes: int, client: int) -> np.ndarray:
         """Divergence from each later client, and its rounds (M, 2); 0 elsewhere."""
         out = np.zeros((len(parts), 2))
+        own = parts[client]
+        width = own[0].shape[1]
         for other in range(client + 1, len(parts)):
             rng = stream(self.random_state, "method", PAIR, client, other)
-            width = parts[client][0].shape[1]
             network = Discriminator(width, n_classes, self.hidden, rng)
-            pair = parts[client], parts[other]
-            out[other] = self._divergence(network, *pair, rng)
+            out[other] = self._divergence(network, own, parts[other], rng)
         return out
 
     def _divergence(
@@ -173,11 +181,12 @@ class FedCollab(ClientClusterer):
         best = 0.0
         idle = 0
         for round in range(1, self.rounds + 1):
-            batches = [
-                train[rng.permutation(len(train))[: self.batch_size]]
-                for train, _ in (left, right)
-            ]
+            batches = []
+            for train, _ in (left, right):
+                drawn = rng.permutation(len(train))[: self.batch_size]
+                batches.append(train[drawn])
             network.step(*batches, self.lr)
+
             if round % EVERY and round < self.rounds:
                 continue
             told = network.accuracy(left[1], right[1])
@@ -188,15 +197,15 @@ class FedCollab(ClientClusterer):
         return best, round
 
     def _relate(self, sketches, answers) -> None:
-        distance = np.stack([sketch["divergence"] for sketch in sketches])
-        sizes = np.concatenate([sketch["samples"] for sketch in sketches])
-        moved = np.concatenate([sketch["_moved"] for sketch in sketches])
+        moved = np.concatenate(of_all(sketches, "_moved"))
         self.sent_ += moved
         self.received_ += moved
+
+        distance = np.stack(of_all(sketches, "divergence"))
+        sizes = np.concatenate(of_all(sketches, "samples"))
         rng = stream(self.random_state, "method", ORDERS)
         labels, self.cost_ = coalitions(distance, sizes, self.c, self.n_orders, rng)
-        tree = scipy_linkage(squareform(distance, checks=False), "average")
-        self._keep(distance, tree, labels)
+        self._keep(distance, distance_linkage(distance, "average"), labels)
 
 
 def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
@@ -204,11 +213,23 @@ def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarra
 
     In the original a layer of x and twice a layer of nu onehot(y) are added, each with
     a bias; as the two constants are their biases' inputs, this is one layer.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, d)
+    classes : ndarray of int, shape (n,)
+    n_classes : int
+        C, of all clients.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, d + C + 2)
     """
-    known = n_classes / np.sqrt(n_classes - 1) if n_classes > 1 else 0.0
+    nu = n_classes / np.sqrt(n_classes - 1) if n_classes > 1 else 0.0
     onehot = classes[:, None] == np.arange(n_classes)
     one = np.ones((len(x), 1))
-    return np.hstack([x, one, 2 * known * onehot, 2 * one]).astype(np.float32)
+    rows = np.hstack([x, one, 2 * nu * onehot, 2 * one])
+    return rows.astype(np.float32)
 
 
 class Discriminator:
@@ -222,25 +243,29 @@ class Discriminator:
     def __init__(
         self, width: int, n_classes: int, hidden: int, rng: np.random.Generator
     ) -> None:
-        inputs = np.repeat(
-            [width - n_classes - 2, n_classes], [width - n_classes - 1, n_classes + 1]
-        )
+        # a row's values and their bias, then the classes and theirs
+        values = width - n_classes - 2
+        inputs = np.repeat([values, n_classes], [values + 1, n_classes + 1])
         first = rng.uniform(-1, 1, (width, hidden)) / np.sqrt(inputs)[:, None]
         last = rng.uniform(-1, 1, hidden + 1) / np.sqrt(hidden)
         self.W = first.astype(np.float32)
         self.w = last.astype(np.float32)
 
     def _outputs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hidden units (n, hidden) and outputs (n,), above 0 for the right client."""
         hidden = np.maximum(rows @ self.W, 0)
         return hidden, hidden @ self.w[:-1] + self.w[-1]
 
     def step(self, left: np.ndarray, right: np.ndarray, lr: float) -> None:
         """Descend the mean of both clients' mean logistic losses, by one step."""
         rows = np.vstack([left, right])
-        truth = np.repeat([0, 1], [len(left), len(right)])
-        share = np.repeat([0.5 / len(left), 0.5 / len(right)], [len(left), len(right)])
+        sizes = [len(left), len(right)]
+        truth = np.repeat([0, 1], sizes)
+        weight = np.repeat([0.5 / sizes[0], 0.5 / sizes[1]], sizes)
+
         hidden, output = self._outputs(rows)
-        error = ((expit(output) - truth) * share).astype(np.float32)
+        error = (expit(output) - truth) * weight  # gradient of the outputs
+        error = error.astype(np.float32)
         below = np.outer(error, self.w[:-1]) * (hidden > 0)
         self.w[:-1] -= lr * (error @ hidden)
         self.w[-1] -= lr * error.sum()
@@ -248,17 +273,32 @@ class Discriminator:
 
     def accuracy(self, left: np.ndarray, right: np.ndarray) -> float:
         """Both clients' shares of rows that are told right, less 1."""
-        wrong = (self._outputs(left)[1] >= 0).mean()
-        return float((self._outputs(right)[1] >= 0).mean() - wrong)
+        _, of_left = self._outputs(left)
+        _, of_right = self._outputs(right)
+        wrong = (of_left >= 0).mean()
+        right_told = (of_right >= 0).mean()
+        return float(right_told - wrong)
 
 
 def mean_cost(
     labels: np.ndarray, distance: np.ndarray, sizes: np.ndarray, c: float
 ) -> float:
-    """Mean of e_i over all clients, for coalitions (M,)."""
-    share = (labels[:, None] == labels) * sizes
-    total = share.sum(axis=1)
-    return float((c / np.sqrt(total) + (share * distance).sum(axis=1) / total).mean())
+    """Mean of e_i over all clients.
+
+    Parameters
+    ----------
+    labels : ndarray of int, shape (M,)
+        The coalition of each client.
+    distance : ndarray, shape (M, M)
+    sizes : ndarray of int, shape (M,)
+        Samples of each client.
+    c : float
+    """
+    samples = (labels[:, None] == labels) * sizes  # (M, M), 0 outside a coalition
+    total = samples.sum(axis=1)
+    far = (samples * distance).sum(axis=1) / total
+    cost = c / np.sqrt(total) + far
+    return float(cost.mean())
 
 
 def coalitions(
@@ -268,9 +308,21 @@ def coalitions(
     n_orders: int,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, float]:
-    """Coalitions (M,) of least mean cost among those that random orders lead to.
+    """Find the coalitions of least mean cost among those that random orders lead to.
 
-    Returns these and their cost.
+    Parameters
+    ----------
+    distance, sizes, c
+        As in :func:`mean_cost`.
+    n_orders : int
+        Random orders of visits.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    labels : ndarray of int, shape (M,)
+    cost : float
+        Their mean cost.
     """
     best = np.arange(len(sizes))
     lowest = mean_cost(best, distance, sizes, c)
@@ -287,11 +339,12 @@ def _settled(
     distance: np.ndarray, sizes: np.ndarray, c: float, order: np.ndarray
 ) -> np.ndarray:
     """Coalitions in which no single client's move gains, visiting in this order."""
-    M = len(sizes)
-    labels = np.arange(M)
-    members = np.ones(M)
+    n_clients = len(sizes)
+    labels = np.arange(n_clients)
+    # of each coalition: clients, samples, and the sum of n_j d_ij over both i and j
+    members = np.ones(n_clients)
     samples = sizes.astype(np.float64)
-    spread = np.zeros(M)  # sum of n_j d_ij over both i and j of a coalition
+    spread = np.zeros(n_clients)
     weighted = distance * sizes
     both_ways = weighted + weighted.T
 
@@ -299,20 +352,27 @@ def _settled(
     while moved:
         moved = False
         for i in order:
+            # Take client i out of its coalition,
             at = labels[i]
-            near = np.bincount(labels, both_ways[i], M)
+            size = sizes[i]
+            near = np.bincount(labels, both_ways[i], n_clients)
             members[at] -= 1
-            samples[at] -= sizes[i]
+            samples[at] -= size
             spread[at] -= near[at]
-            joined = _costs(members + 1, samples + sizes[i], spread + near, c)
-            added = joined - _costs(members, samples, spread, c)
+
+            # ask what it would add to the cost of each,
+            without = _costs(members, samples, spread, c)
+            joined = _costs(members + 1, samples + size, spread + near, c)
+            added = joined - without
             to = int(added.argmin())
             if added[to] > added[at] - LEAST:
                 to = at
+
+            # and put it into the cheapest.
             moved = moved or to != at
             labels[i] = to
             members[to] += 1
-            samples[to] += sizes[i]
+            samples[to] += size
             spread[to] += near[to]
     return labels
 

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import NonNegative, check
+from .base import of_all
 from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
 from .fcr import FCR
@@ -59,7 +60,8 @@ def roughened(points: np.ndarray, length: float, seed: int, *keys: int) -> np.nd
     It is drawn from the stream of the keys.
     """
     noise = stream(seed, "method", SENT, *keys).normal(size=points.shape)
-    return points + length / np.sqrt(points.shape[1]) * noise
+    per_entry = length / np.sqrt(points.shape[1])
+    return points + per_entry * noise
 
 
 def typical_length(points: np.ndarray) -> float:
@@ -68,25 +70,29 @@ def typical_length(points: np.ndarray) -> float:
     return float(np.sqrt(squares.mean()))
 
 
+# What follows are the classes' ``sketches`` with noise: after the clusterer, the level
+# and the seed of the noise they take what ``sketches`` takes.
+
+
 def _fcr(fcr, level, seed, X, y=None, first=0):
-    clean = [sketch["centroids"] for sketch in FCR.sketches(fcr, X, y, first)]
+    clean = of_all(FCR.sketches(fcr, X, y, first), "centroids")
     length = level * typical_length(np.concatenate(clean))
-    rough = [
-        roughened(centroids, length, seed, i)
-        for i, centroids in enumerate(clean, first)
-    ]
+    rough = []
+    for i, centroids in enumerate(clean, first):
+        rough.append(roughened(centroids, length, seed, i))
     # k-means with k centroids on k points gives back these points
     return FCR.sketches(fcr, rough, y, first)
 
 
 def _mean_image(clusterer, level, seed, X, y=None, first=0):
     clean = MeanImage.sketches(clusterer, X, y, first)
-    means = np.stack([sketch["mean"] for sketch in clean])
+    means = np.stack(of_all(clean, "mean"))
     length = level * typical_length(means)
-    return [
-        {"mean": roughened(mean[None], length, seed, i)[0]}
-        for i, mean in enumerate(means, first)
-    ]
+    sketches = []
+    for i in range(len(means)):
+        (mean,) = roughened(means[[i]], length, seed, first + i)
+        sketches.append({"mean": mean})
+    return sketches
 
 
 def _emd(clusterer, level, seed, X, y=None, first=0):
@@ -97,14 +103,15 @@ def _emd(clusterer, level, seed, X, y=None, first=0):
     lengths = [level * typical_length(x) for x in X]
 
     def validation(i: int) -> list[np.ndarray]:
+        """Everybody's noisy validation samples under the encoder of client i."""
         clean = y(i) if callable(y) else y[i]
-        return [
-            roughened(np.asarray(z), lengths[i], seed, i, 1 + j)
-            for j, z in enumerate(clean)
-        ]
+        rough = []
+        for j, z in enumerate(clean, 1):  # key 0 is that of i's training samples
+            rough.append(roughened(np.asarray(z), lengths[i], seed, i, j))
+        return rough
 
-    rough = [roughened(x, lengths[i], seed, i, 0) for i, x in enumerate(X)]
-    return EMDClustering.sketches(clusterer, rough, validation, first)
+    trained = [roughened(x, lengths[i], seed, i, 0) for i, x in enumerate(X)]
+    return EMDClustering.sketches(clusterer, trained, validation, first)
 
 
 def _pacfl(clusterer, level, seed, X, y=None, first=0):
@@ -112,8 +119,8 @@ def _pacfl(clusterer, level, seed, X, y=None, first=0):
     clean = PACFL.sketches(clusterer, X, y, first)
     for i, sketch in enumerate(clean, first):
         vectors = roughened(sketch["vectors"].T, level, seed, i).T
-        sketches.append({"vectors": vectors / np.linalg.norm(vectors, axis=0)})
-
+        lengths = np.linalg.norm(vectors, axis=0)
+        sketches.append({"vectors": vectors / lengths})
     return sketches
 
 

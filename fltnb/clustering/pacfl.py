@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
-from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
 from ..progress import bar
 from ..settings import Count, Real
-from .base import ClientClusterer, Sketch, check_finite
-from .cuts import cut, relabel
+from .base import ClientClusterer, Sketch, check_finite, of_all
+from .cuts import cut, distance_linkage, relabel
 
 
 class PACFL(ClientClusterer):
@@ -65,18 +63,11 @@ class PACFL(ClientClusterer):
 
         Without classes all images are of one.
         """
-        if y is None:
-            y = [np.zeros(len(x), dtype=np.int64) for x in X]
-        y = [np.asarray(one) for one in y]
-        if [one.shape for one in y] != [(len(x),) for x in X]:
-            raise FltnbError(
-                "PACFL needs one class for every image of every client: y must be as "
-                "long as X."
-            )
-        return [
-            self.sketch(x, classes, client)
-            for client, (x, classes) in enumerate(zip(X, y, strict=True), first)
-        ]
+        classes = self._classes(X, y)
+        sketches = []
+        for i, x in enumerate(X):
+            sketches.append(self.sketch(x, classes[i], first + i))
+        return sketches
 
     def sketch(
         self, x: np.ndarray, classes: np.ndarray | None = None, client: int = 0
@@ -88,10 +79,10 @@ class PACFL(ClientClusterer):
         x = self._checked(x, client)
         if classes is None:
             classes = np.zeros(len(x))
-        by_class = [
-            singular_vectors(x[classes == c], self.n_vectors)
-            for c in np.unique(classes)
-        ]
+        by_class = []
+        for c in np.unique(classes):
+            images = x[classes == c]
+            by_class.append(singular_vectors(images, self.n_vectors))
         vectors = np.hstack(by_class)
         if not vectors.shape[1]:
             raise FltnbError(
@@ -101,53 +92,74 @@ class PACFL(ClientClusterer):
         return {"vectors": vectors}
 
     def _relate(self, sketches, answers) -> None:
-        distance = client_angles([sketch["vectors"] for sketch in sketches])
+        self._vectors = of_all(sketches, "vectors")
+        distance = client_angles(self._vectors)
         check_finite(distance, "angles")
-        self._vectors = [sketch["vectors"] for sketch in sketches]
-        tree = scipy_linkage(squareform(distance, checks=False), "weighted")
-        self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
+        tree = distance_linkage(distance, "weighted")
+        labels = flat_clusters(tree, self.threshold, self.n_clusters)
+        self._keep(distance, tree, labels)
         if self.n_clusters is None and self.threshold >= 0:
             self._warn_if_all_alone(f"threshold={self.threshold:g} degrees")
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
         self._check_fitted("_vectors")
         count = len(self._vectors)
-        vectors = self._vectors + [sketch["vectors"] for sketch in sketches]
-        return client_angles(vectors)[count:, :count]
+        angles = client_angles([*self._vectors, *of_all(sketches, "vectors")])
+        return angles[count:, :count]
 
 
 def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
-    """First left singular vectors (d, at most n) of the matrix with columns ``x``.
+    """Return the first left singular vectors of the matrix whose columns are samples.
 
-    ``x`` has one sample a row. The largest entry of a vector is positive. Beyond the
-    rank a vector would be arbitrary, and is left out.
+    Parameters
+    ----------
+    x : ndarray, shape (m, d)
+        One sample a row.
+    n : int
+        How many vectors. Beyond the rank a vector would be arbitrary, and is left out.
+
+    Returns
+    -------
+    ndarray, shape (d, at most n)
+        Of each the largest entry is positive: the sign is a convention.
     """
     columns = np.asarray(x, dtype=np.float64).T
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
-    smallest = 1e-9 * max(values[0], np.finfo(float).tiny)
-    left = left[:, values > smallest][:, :n]
+    rounding = 1e-9 * max(values[0], np.finfo(float).tiny)
+    left = left[:, values > rounding][:, :n]
 
-    largest = np.abs(left).argmax(axis=0)
-    signs = np.sign(left[largest, np.arange(left.shape[1])])
+    largest = np.abs(left).argmax(axis=0, keepdims=True)
+    signs = np.sign(np.take_along_axis(left, largest, axis=0))
     return left * signs
 
 
 def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
-    """Angles (M, M) in degrees between M clients' vectors: the least of any two.
+    """Return the least angle between any two vectors of every two clients.
 
-    A client's vectors are columns of unit length (d, k_i). That is the official
-    distance. It is no principal angle, and depends on the columns' arbitrary signs.
+    That is the official distance. It is no principal angle, and depends on the columns'
+    arbitrary signs.
+
+    Parameters
+    ----------
+    bases : sequence of M arrays, shapes (d, k_i)
+        Each client's vectors, columns of unit length.
+
+    Returns
+    -------
+    ndarray, shape (M, M)
+        Degrees, the diagonal 0.
     """
     sizes = [basis.shape[1] for basis in bases]
-    starts = np.cumsum([0, *sizes[:-1]])
+    starts = np.cumsum([0, *sizes[:-1]])  # where each client's vectors begin
     everybody = np.hstack(bases)
 
     largest = np.empty((len(bases), len(bases)))
     for i, basis in enumerate(bar(bases, desc="Angles", unit="client")):
-        cosines = (basis.T @ everybody).max(axis=0)
-        largest[i] = np.maximum.reduceat(cosines, starts)
+        to_vectors = (basis.T @ everybody).max(axis=0)
+        largest[i] = np.maximum.reduceat(to_vectors, starts)
 
-    cosines = np.clip((largest + largest.T) / 2, -1, 1)
+    cosines = (largest + largest.T) / 2  # the two directions differ by rounding
+    cosines = np.clip(cosines, -1, 1)
     degrees = np.degrees(np.arccos(cosines))
     np.fill_diagonal(degrees, 0)
     return degrees

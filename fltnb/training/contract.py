@@ -171,10 +171,13 @@ def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.nd
 def keep_masks(
     spec: TrainSpec, model: Model, round: int, client: int, epoch: int, n: int
 ) -> list[np.ndarray]:
-    """Draw the dropout keep-masks of one client and local epoch.
+    """Draw the dropout masks of one client and local epoch.
 
-    One bool array (n, ...) per dropout layer. Row t belongs to the t-th sample of the
-    epoch's order.
+    Returns
+    -------
+    list of bool arrays, shapes (n, ...)
+        One for each dropout layer, True where an activation is kept. Row t belongs to
+        the t-th sample of the epoch's order.
     """
     masks = []
     for layer, (shape, p) in enumerate(model.dropout):
@@ -191,13 +194,14 @@ def by_kernels(model: Model, spec: TrainSpec) -> bool:
 def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
     """Refuse a model or a loss that does not fit a federation (FltnbError)."""
     losses.check(fed, spec)
+    needed = tuple(model.input_shape)
+    given = tuple(fed.input_shape)
     # an own network may want samples in another form
-    if math.prod(model.input_shape) != math.prod(fed.input_shape) or (
-        model.layers and tuple(model.input_shape) != tuple(fed.input_shape)
-    ):
+    fits = math.prod(needed) == math.prod(given)
+    if not fits or (model.layers and needed != given):
         raise FltnbError(
-            f"Model {model.name!r} is for inputs of shape {tuple(model.input_shape)}, "
-            f"but the federation's are {tuple(fed.input_shape)}: make it with "
+            f"Model {model.name!r} is for inputs of shape {needed}, but the "
+            f"federation's are {given}: make it with "
             "models.make(name, fed.input_shape, fed.n_classes)."
         )
 
@@ -209,9 +213,11 @@ def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
         )
     if wanted == 1:
         return
+
     samples = [index for split in SPLITS for index in getattr(fed, split)]
-    labels = fed.labels[np.unique(np.concatenate(samples))]
-    lowest, highest = labels.min(), labels.max()
+    labels = fed.labels[np.concatenate(samples)]
+    lowest = labels.min()
+    highest = labels.max()
     if lowest < 0 or highest >= model.n_classes:
         raise FltnbError(
             f"The labels run from {lowest} to {highest}, but model {model.name!r} has "
@@ -277,18 +283,24 @@ class Engine(AbstractContextManager):
             raise FltnbError(f"Client {empty} has no training samples: leave it out.")
 
         weights = self._weights(clients, sample_weights)
+        how = self._checked_anchors(how, len(rows))
         models = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
-        if how.anchors is not None:
-            anchors = np.ascontiguousarray(how.anchors, dtype=theta.dtype)
-            if anchors.shape != models.shape:
-                raise FltnbError(
-                    f"anchors must have shape {models.shape}, a model for each client "
-                    f"that is asked for, not {anchors.shape}."
-                )
-            how = replace(how, anchors=anchors)
         done = Trained(models, np.empty(len(rows)))
         self._train(theta, rows, clients, int(round), weights, how, done)
         return done
+
+    def _checked_anchors(self, how: Variation, n: int) -> Variation:
+        """Return the variation with anchors (n, P) in the engine's type."""
+        if how.anchors is None:
+            return how
+        anchors = np.ascontiguousarray(how.anchors, dtype=self.spec.dtype)
+        wanted = (n, self.model.n_parameters)
+        if anchors.shape != wanted:
+            raise FltnbError(
+                f"anchors must have shape {wanted}, a model for each client "
+                f"that is asked for, not {anchors.shape}."
+            )
+        return replace(how, anchors=anchors)
 
     def _weights(
         self, clients: list[int], given: Arrays | None
@@ -309,7 +321,9 @@ class Engine(AbstractContextManager):
         of_class = np.array(self.spec.class_weights, dtype=self.spec.dtype)
         for j, index in enumerate(held):
             factors = of_class[self.fed.labels[index]]
-            weights[j] = factors if weights[j] is None else factors * weights[j]
+            if weights[j] is not None:
+                factors = factors * weights[j]
+            weights[j] = factors
         return weights
 
     def longest_first(self, clients: list[int]) -> list[int]:
@@ -361,7 +375,10 @@ class Engine(AbstractContextManager):
     def _train(
         self, theta, rows, clients, round, weights, how: Variation, done: Trained
     ) -> None:
-        """Fill ``done``; ``weights`` holds an array or None for each client."""
+        """Train as :meth:`train` says, its arguments checked, and fill ``done``.
+
+        ``weights`` holds an array (n_i,) or None for each client.
+        """
 
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
@@ -371,11 +388,11 @@ class Engine(AbstractContextManager):
         scores = []
         with self._kernels(), torch.inference_mode():
             for row, same_row in groupby(tasks, lambda task: task.row):
-                logits = self._served(theta[row])
+                outputs = self._served(theta[row])
                 for task in same_row:
                     index = parts[task.client][task.start : task.stop]
-                    found = score(self.spec.loss, logits, *self._batch(index))
-                    scores.append(found)
+                    x, y = self._batch(index)
+                    scores.append(score(self.spec.loss, outputs, x, y))
         return scores
 
     def _kernels(self) -> AbstractContextManager:
@@ -389,6 +406,7 @@ class Engine(AbstractContextManager):
 
 
 def _integers(values: Ints, limit: int, what: str) -> list[int]:
+    """Return indices as integers, or refuse one that is not below ``limit``."""
     integers = [int(value) for value in np.asarray(values)]
     for value in integers:
         if not 0 <= value < limit:

@@ -83,6 +83,8 @@ class Plan:
         pairs[:, 1] = [first[client] for client in clients]
         distinct, positions = np.unique(pairs, axis=0, return_inverse=True)
 
+        # Where a pair, and a slice, stand among the distinct pairs. (NumPy 2.0 returned
+        # positions with a second dimension.)
         self._position_of_pair = positions.reshape(-1)
         self._position_of_task: list[int] = []
         self._total = np.zeros(len(distinct), dtype=np.int64)
@@ -91,23 +93,26 @@ class Plan:
             n = len(parts[client])
             self._total[position] = n
             for start in range(0, n, SLICE):
-                self.tasks.append(Task(row, client, start, min(start + SLICE, n)))
+                stop = min(start + SLICE, n)
+                self.tasks.append(Task(row, client, start, stop))
                 self._position_of_task.append(position)
 
     def gather(self, scores: Sequence[tuple[int, float]]) -> Evaluation:
-        """Add up (answered, summed loss) of the slices, in the order of ``tasks``."""
-        total = self._total
-        sums = np.zeros((len(total), 2))
+        """Add up what the slices give, and hand it out to the pairs.
+
+        ``scores``: (answered, summed loss) of each slice, in the order of ``tasks``.
+        """
+        sums = np.zeros((len(self._total), 2))
         for position, values in zip(self._position_of_task, scores, strict=True):
             sums[position] += values
-        loss = np.where(total > 0, sums[:, 1] / np.maximum(total, 1), np.nan)
 
         pairs = self._position_of_pair
-        found = sums[pairs, 0]
+        total = self._total[pairs]
+        found, loss = sums[pairs].T
+        mean = np.where(total > 0, loss / np.maximum(total, 1), np.nan)
         if self.values:
-            none = np.zeros(len(pairs), dtype=np.int64)
-            return Evaluation(none, total[pairs], loss[pairs], found)
-        return Evaluation(found.astype(np.int64), total[pairs], loss[pairs])
+            return Evaluation(np.zeros_like(total), total, mean, found)
+        return Evaluation(found.astype(np.int64), total, mean)
 
 
 def score(
@@ -116,9 +121,23 @@ def score(
     x: torch.Tensor,
     y: torch.Tensor,
 ) -> tuple[float, float]:
-    """Return what :func:`fltnb.training.losses.answered` counts, and the summed loss.
+    """Test a model on one slice.
 
-    Of one slice.
+    Parameters
+    ----------
+    loss : str or function
+        As :mod:`fltnb.training.losses` says.
+    outputs : callable
+        The model, from inputs to outputs (n, K).
+    x, y : tensors
+        Inputs and targets of n samples.
+
+    Returns
+    -------
+    answered : int or float
+        As :func:`fltnb.training.losses.answered` counts.
+    loss : float
+        Summed.
     """
     out = outputs(x)
     return answered(out, y), summed(loss, out, y)

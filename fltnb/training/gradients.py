@@ -17,8 +17,16 @@ _convolution_backward = torch.ops.aten.convolution_backward.default
 class Parameter:
     """A parameter tensor with what its SGD needs: torch.optim.SGD's rule and FedProx's.
 
-    ``velocity`` is the momentum buffer, ``start`` the value that ``proximal`` pulls to:
-    that before local training, unless it is set. A ``frozen`` one stays.
+    Attributes
+    ----------
+    value : tensor
+        Changed in place; other tensors may share its memory.
+    velocity : tensor or None
+        Momentum's buffer.
+    start : tensor or None
+        What ``proximal`` pulls to: the value before local training, unless it is set.
+    frozen : bool
+        Whether a step leaves the value as it is.
     """
 
     def __init__(self, value: torch.Tensor, spec: TrainSpec) -> None:
@@ -48,7 +56,8 @@ class Parameter:
         ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha *
         gradient``. ``n_clients``: of a stack of clients, only the first ones.
         """
-        value, velocity = self.value, self.velocity
+        value = self.value
+        velocity = self.velocity
         start = self.start if self.proximal else None
         if n_clients is not None:
             value = value[:n_clients]
@@ -59,6 +68,7 @@ class Parameter:
             accumulate(value, 1.0, 0.0)  # whoever computes gradients needs the call
             return
 
+        # value <- value - lr (gradient + decay value + proximal (value - start))
         spec = self.spec
         pull = spec.weight_decay + self.proximal
         if velocity is None:
@@ -67,6 +77,7 @@ class Parameter:
                 value.add_(start, alpha=spec.lr * self.proximal)
             return
 
+        # the same sum into the velocity, whose old value momentum keeps
         accumulate(velocity, spec.momentum, 1.0)
         if pull:
             velocity.add_(value, alpha=pull)
@@ -90,21 +101,31 @@ def before_activation(layer, d: torch.Tensor) -> torch.Tensor:
     """Take a gradient back through a layer's ReLU and mask."""
     if layer.stage.relu:
         d = relu_backward(d, layer.out, 0)
-    return d if layer.mask is None else d * layer.mask
+    if layer.mask is not None:
+        d = d * layer.mask
+    return d
 
 
 def before_pooling(layer, d: torch.Tensor) -> torch.Tensor:
     """Take a gradient back to the outputs ``layer.raw`` of a convolution, if pooled."""
     d = d.to(layer.raw.dtype)
-    return pool_backward(d, layer.raw, layer.winners) if layer.stage.pool else d
+    if not layer.stage.pool:
+        return d
+    return pool_backward(d, layer.raw, layer.winners)
 
 
 def pool_backward(
     d: torch.Tensor, raw: torch.Tensor, winners: torch.Tensor
 ) -> torch.Tensor:
-    """Take a gradient back through 2x2 pooling of ``raw``."""
-    window = [POOL, POOL]
-    return _pool_backward(d, raw, window, window, [0, 0], [1, 1], False, winners)
+    """Take a gradient back through 2x2 pooling of ``raw`` (b, C, h, w).
+
+    ``winners``: as torch's ``max_pool2d`` returns them with ``return_indices``.
+    """
+    window = stride = [POOL, POOL]
+    padding = [0, 0]
+    dilation = [1, 1]
+    ceil_mode = False
+    return _pool_backward(d, raw, window, stride, padding, dilation, ceil_mode, winners)
 
 
 def convolution_gradients(
@@ -118,13 +139,36 @@ def convolution_gradients(
 ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
     """Return the gradients of inputs, weight and bias; None where not wanted.
 
-    The weight's shape is (groups * outputs, inputs, k, k).
+    Parameters
+    ----------
+    conv : Conv
+        Sizes of the layer.
+    d : tensor, shape (b, groups * outputs, h, w)
+        Gradient of its outputs.
+    x : tensor, shape (b, groups * inputs, H, W)
+    weight : tensor, shape (groups * outputs, inputs, k, k)
+    groups : int
+        Clients whose layers are computed as one grouped convolution.
+    inputs, biases : bool
+        Whether these gradients are wanted.
     """
-    stride = dilation = [1, 1]
+    bias_sizes = [groups * conv.outputs]
+    stride = [1, 1]
     padding = [conv.padding, conv.padding]
-    bias = [groups * conv.outputs]
+    dilation = [1, 1]
+    transposed = False
+    output_padding = [0, 0]
     wanted = [inputs, True, biases]
     return _convolution_backward(
-        *(d, x, weight, bias),
-        *(stride, padding, dilation, False, [0, 0], groups, wanted),
+        d,
+        x,
+        weight,
+        bias_sizes,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+        wanted,
     )

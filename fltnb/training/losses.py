@@ -29,16 +29,27 @@ Loss = str | Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each sample (b,); the mean () if a function gives that.
+    """Return the losses of a batch.
 
-    ``outputs`` (b, K); ``targets`` (b,), classes or numbers.
+    Parameters
+    ----------
+    loss : str or function
+    outputs : tensor, shape (b, K)
+    targets : tensor, shape (b,)
+        Classes int64, or numbers.
+
+    Returns
+    -------
+    tensor, shape (b,) or ()
+        The loss of each sample; their mean if a function gives that.
     """
     if loss == "cross_entropy":
         return functional.cross_entropy(outputs, targets, reduction="none")
     if loss == "binary":
         targets = targets.to(outputs.dtype)
+        positive = outputs[:, 0]  # the logit of class 1
         return functional.binary_cross_entropy_with_logits(
-            outputs[:, 0], targets, reduction="none"
+            positive, targets, reduction="none"
         )
     if targets.is_floating_point():
         outputs = outputs[:, 0]
@@ -51,7 +62,9 @@ def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Te
 def summed(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the summed loss of a batch."""
     found = losses(loss, outputs, targets).detach().cpu().double()
-    return float(found.sum() if found.ndim else found * len(targets))
+    if found.ndim == 0:
+        return float(found * len(targets))
+    return float(found.sum())
 
 
 def predicted(outputs: torch.Tensor) -> torch.Tensor:
@@ -64,8 +77,10 @@ def predicted(outputs: torch.Tensor) -> torch.Tensor:
 def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the number of right classes; of numbers, the summed squared error."""
     if targets.is_floating_point():
-        return float(((outputs[:, 0] - targets).cpu().double() ** 2).sum())
-    return int((predicted(outputs) == targets).sum())
+        errors = (outputs[:, 0] - targets).cpu().double()
+        return float((errors**2).sum())
+    right = predicted(outputs) == targets
+    return int(right.sum())
 
 
 def n_outputs(fed: Federation, loss: Loss) -> int:
@@ -75,14 +90,16 @@ def n_outputs(fed: Federation, loss: Loss) -> int:
 
 def checked_loss(loss: Any) -> Loss:
     """Return a loss, or refuse what is none."""
-    return loss if callable(loss) else choose(loss, NAMES, "loss")
+    if callable(loss):
+        return loss
+    return choose(loss, NAMES, "loss")
 
 
 def checked_weights(weights: Sequence[float] | None) -> tuple[float, ...] | None:
     """Return class weights as a tuple, or refuse them."""
     if weights is None:
         return None
-    numbers = tuple(np.ravel(np.asarray(weights, dtype=float)).tolist())
+    numbers = tuple(np.asarray(weights, dtype=float).ravel().tolist())
     if not numbers or min(numbers) < 0 or not math.isfinite(sum(numbers)):
         raise FltnbError(
             "class_weights must be a number of at least 0 for each class, not "
@@ -128,7 +145,8 @@ def check(fed: Federation, spec: TrainSpec) -> None:
 def _check_function(loss: Callable, fed: Federation) -> None:
     """Try a loss of one's own on two samples."""
     outputs = torch.zeros(2, fed.n_classes, requires_grad=True)
-    targets = torch.from_numpy(fed.labels[fed.train[0][[0, -1]]])
+    two = fed.train[0][[0, -1]]  # the first client's first and last sample
+    targets = torch.from_numpy(fed.labels[two])
     name = getattr(loss, "__name__", type(loss).__name__)
     try:
         found = losses(loss, outputs, targets)
@@ -149,10 +167,11 @@ def _check_function(loss: Callable, fed: Federation) -> None:
 def settings(spec: TrainSpec) -> dict[str, Any]:
     """Return what differs from plain cross entropy, JSON-able, for a run's key."""
     found = {}
-    if callable(spec.loss):
-        found["loss"] = {"function": repr_of(spec.loss), "code": code_of(spec.loss)}
-    elif spec.loss != "cross_entropy":
-        found["loss"] = spec.loss
+    loss = spec.loss
+    if callable(loss):
+        found["loss"] = {"function": repr_of(loss), "code": code_of(loss)}
+    elif loss != "cross_entropy":
+        found["loss"] = loss
     if spec.class_weights is not None:
         found["class_weights"] = list(spec.class_weights)
     return found

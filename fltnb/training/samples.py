@@ -43,17 +43,23 @@ class Samples:
     def fill(self, index: np.ndarray, out: torch.Tensor) -> None:
         """Write the inputs of some samples into ``out``.
 
-        Its logical shape is (n, C, H, W), with any strides and float type.
+        Parameters
+        ----------
+        index : ndarray of int64, shape (n,)
+        out : tensor, shape (n, C, H, W)
+            With any strides and float type.
         """
         c, h, w = self.input_shape
-        rows = self.flat.index_select(0, tensor(index))
+        rows = self.flat.index_select(0, tensor(index))  # (n, H * W * C)
         raw = rows.view(-1, h, w, c).permute(0, 3, 1, 2)
         if raw.dtype != torch.uint8:
             out.copy_(raw)
             return
 
         # Pixels are scaled in float32 and converted afterwards, as to_inputs does.
-        target = out if out.dtype == torch.float32 else torch.empty(out.shape)
+        target = out
+        if out.dtype != torch.float32:
+            target = torch.empty(out.shape)
         target.copy_(raw).div_(255)
         if self.mean != 0:
             target.sub_(self.shift)
@@ -78,10 +84,11 @@ class Samples:
         operands. Tokens stay whole numbers.
         """
         stored = self.images[index]
+        targets = self.targets(index)
         if stored.dtype.kind == "i":
-            return torch.tensor(stored), self.targets(index)
+            return torch.tensor(stored), targets
         x = torch.tensor(to_inputs(stored, self.mean, self.std))
-        return x.to(dtype), self.targets(index)
+        return x.to(dtype), targets
 
     def targets(self, index: np.ndarray) -> torch.Tensor:
         """Return the targets of some samples."""

@@ -97,9 +97,9 @@ def clustering_gain(
         {"client": everyone, "cluster": clusters, "samples": fed.sizes}
     )
     for name, group in groups.items():
-        accuracy = 100 * _hits(clients, sums, group) / fed.sizes
+        accuracy = 100 * _hits(clients, sums, group) / fed.sizes  # (penalties, M)
         # rounded, so that ties are not broken by how a sum was rounded
-        best = accuracy.mean(1).round(9).argmax()
+        best = accuracy.mean(axis=1).round(9).argmax()
         table[name] = accuracy[best]
 
     gain = table["cluster_model"] - table["one_model"]
@@ -151,20 +151,23 @@ def _samples(
             "Tokens are numbers of words, which have no distance: give embedded, an "
             "array (n, e) for each client."
         )
-    x = []
+    samples = []
     for index in fed.train:
-        x.append(fed.inputs(index).reshape(len(index), -1).astype(np.float64))
-    return x
+        x = fed.inputs(index).reshape(len(index), -1)
+        samples.append(x.astype(np.float64))
+    return samples
 
 
 def _clients(
     fed: Federation, x: list[np.ndarray], width: int, seed: int
 ) -> list[_Client]:
+    """Turn every client's samples (n_i, e) into random features, and deal the folds."""
     rng = stream(seed, "split", FOLDS)
-    fold = rng.permutation(np.arange(len(fed.images)) % FOLDS)  # of the pool's samples
+    folds = np.arange(len(fed.images)) % FOLDS
+    fold_of = rng.permutation(folds)  # of the pool's samples
 
     n_samples = fed.sizes.sum()
-    mean = sum(one.sum(0) for one in x) / n_samples
+    mean = sum(one.sum(axis=0) for one in x) / n_samples
     square = sum(((one - mean) ** 2).sum() for one in x) / n_samples
     scale = np.sqrt(max(square, 1e-12))
 
@@ -174,9 +177,9 @@ def _clients(
     for index, one in zip(fed.train, x, strict=True):
         phi = features((one - mean) / scale, matrix, shift)
         target = np.eye(fed.n_classes)[fed.labels[index]]
-        folds = [np.flatnonzero(fold[index] == f) for f in range(FOLDS)]
-        clients.append(_Client(phi, target, folds))
-
+        own = fold_of[index]
+        positions = [np.flatnonzero(own == f) for f in range(FOLDS)]
+        clients.append(_Client(phi, target, positions))
     return clients
 
 
@@ -185,8 +188,8 @@ def _sums(client: _Client) -> np.ndarray:
     sums = []
     for inside in client.folds:
         phi = client.phi[inside]
-        sums.append(phi.T @ np.hstack([phi, client.target[inside]]))
-
+        target = client.target[inside]
+        sums.append(phi.T @ np.hstack([phi, target]))
     return np.array(sums)
 
 
@@ -195,24 +198,27 @@ def _hits(clients: list[_Client], sums: np.ndarray, group: np.ndarray) -> np.nda
     hits = np.zeros((len(PENALTIES), len(clients)))
     for g in range(group.max() + 1):
         members = np.flatnonzero(group == g)
-        total = sums[members].sum(0)
+        of_folds = sums[members].sum(axis=0)
+        everything = of_folds.sum(axis=0)
         for f in range(FOLDS):
-            weights = _regressions(total.sum(0) - total[f])
+            weights = _regressions(everything - of_folds[f])
             for i in members:
                 phi, target, folds = clients[i]
                 inside = folds[f]
-                guess = (phi[inside] @ weights).argmax(2)
-                hits[:, i] += target[inside, guess].sum(1)
-
+                scores = phi[inside] @ weights  # (penalties, n, K)
+                right = target[inside, scores.argmax(axis=2)]
+                hits[:, i] += right.sum(axis=1)
     return hits
 
 
 def _regressions(sums: np.ndarray) -> np.ndarray:
     """Regressions (penalties, d + 1, K) from sums (d + 1, d + 1 + K) over samples."""
     square, product = np.split(sums, [len(sums)], axis=1)
-    n_samples = square[-1, -1]  # the last feature is 1
-    unit = max(np.trace(square) / len(square) / max(n_samples, 1), 1e-12)
+    n_samples = max(square[-1, -1], 1)  # the last feature is 1
+    unit = np.trace(square) / len(square) / n_samples
+    unit = max(unit, 1e-12)
 
-    values, vectors = np.linalg.eigh(square)
+    values, vectors = np.linalg.eigh(square)  # one factorisation for all penalties
     lifted = np.maximum(values, 0) + PENALTIES[:, None] * unit
-    return vectors @ (vectors.T @ product / lifted[..., None])
+    turned = vectors.T @ product / lifted[..., None]
+    return vectors @ turned

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from ...errors import FltnbError
 from ...randomness import stream
 from ...settings import Count, Natural, Positive, Rate, Whole
-from ..base import ClientClusterer, Sketch, check_finite
+from ..base import NONE_FITS, ClientClusterer, Sketch, check_finite
 from ..cuts import cut
 from ..privacy import clipped, gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
@@ -147,8 +147,10 @@ class MergeGain(ClientClusterer):
         if not first:  # not of newcomers
             self._classes_seen = _count_classes(y)
         n_classes = self._n_classes()
-        targets = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
-        for i, target in enumerate(targets, first):
+        targets = []
+        for i, one in enumerate(y, first):
+            target = _targets(one, n_classes, i)
+            targets.append(target)
             if target.shape[1] > 1 and (target == target[0]).all():
                 warnings.warn(
                     f"Client {i} holds one class only: it predicts that one without "
@@ -158,11 +160,23 @@ class MergeGain(ClientClusterer):
         return self._each("sketch", zip(X, targets, strict=True), first)
 
     def sketch(self, x: np.ndarray, y: np.ndarray, client: int = 0) -> Sketch:
-        """Return what a client sends, of samples (n, p) and classes (n,).
+        """Return what a client sends: its sums in every draw and fold, Q of them.
 
-        Or of numbers to predict (n, K). ``moments`` (Q, D (D + 1) / 2), upper triangles
-        of A; ``products`` (Q, D, K); ``squares`` (Q,), all float32; ``about`` (4,):
-        number of samples, p, seed, standard deviation of the noise on an entry of A.
+        Parameters
+        ----------
+        x : ndarray, shape (n, p)
+            Samples.
+        y : ndarray, shape (n,) or (n, K)
+            Classes, or numbers to predict.
+        client : int
+            Its number, a key of the draws.
+
+        Returns
+        -------
+        dict
+            float32: ``moments`` (Q, D (D + 1) / 2), upper triangles of A; ``products``
+            (Q, D, K), B; ``squares`` (Q,). ``about`` (4,): number of samples, p, seed,
+            standard deviation of the noise on an entry of A.
         """
         x = self._checked(x, client)
         target = _targets(np.asarray(y), self._n_classes(), client)
@@ -173,39 +187,49 @@ class MergeGain(ClientClusterer):
             )
         parts = self._parts(target, client)
         phis = [self.random_features(x, draw) for draw in range(self.n_draws)]
-        if self.epsilon is None:
-            squares = [(target[part] ** 2).sum() for part in parts]
-        else:
+        squares = [(target[part] ** 2).sum() for part in parts]
+        if self.epsilon is not None:
             phis = [clipped(phi, self.clip) for phi in phis]
             lengths = np.linalg.norm(target, axis=1, keepdims=True)
             target = target / np.maximum(lengths, 1)
             squares = [part.sum() for part in parts]  # a constant of every gain
 
-        moments = np.array([phi[part].T @ phi[part] for phi in phis for part in parts])
-        products = np.array(
-            [phi[part].T @ target[part] for phi in phis for part in parts]
-        )
-        rows, columns = np.triu_indices(moments.shape[1])
-        moments = moments[:, rows, columns]
+        moments = []
+        products = []
+        for phi in phis:
+            for part in parts:
+                # Two copies on purpose: NumPy multiplies an array by itself with
+                # another routine, whose last digits differ.
+                moments.append(phi[part].T @ phi[part])
+                products.append(phi[part].T @ target[part])
+        products = np.array(products)
+        rows, columns = np.triu_indices(self.n_features + 1)
+        moments = np.array(moments)[:, rows, columns]
 
         noise = 0.0
         if self.epsilon is not None:
-            # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by
-            # 2
-            sigma = gaussian_mechanism(self.epsilon, self.delta)
-            sigma = np.sqrt(6 * self.n_draws) * sigma
-            rng = stream(self.secret, "method", RELEASE, client)
-            noise = sigma * self.clip * self.clip
-            moments = moments + noise * rng.normal(size=moments.shape)
-            rough = rng.normal(size=products.shape)
-            products = products + sigma * self.clip * rough
-
+            moments, products, noise = self._noisy(moments, products, client)
         return {
             "moments": moments.astype(np.float32),
             "products": products.astype(np.float32),
             "squares": np.tile(squares, self.n_draws).astype(np.float32),
             "about": np.array([len(x), x.shape[1], self.random_state, noise]),
         }
+
+    def _noisy(
+        self, moments: np.ndarray, products: np.ndarray, client: int
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Add the noise of a private release; return its deviation on A as well."""
+        # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by 2
+        sensitivity = np.sqrt(6 * self.n_draws)
+        sigma = sensitivity * gaussian_mechanism(self.epsilon, self.delta)
+        on_moments = sigma * self.clip * self.clip
+        on_products = sigma * self.clip
+
+        rng = stream(self.secret, "method", RELEASE, client)
+        moments = moments + on_moments * rng.normal(size=moments.shape)
+        products = products + on_products * rng.normal(size=products.shape)
+        return moments, products, on_moments
 
     def _n_classes(self) -> int | None:
         """Return the number of classes, as given or as ``fit`` has seen it."""
@@ -225,7 +249,8 @@ class MergeGain(ClientClusterer):
         p = x.shape[1]
         rng = stream(self.random_state, "method", FEATURES, draw)
         matrix = rng.normal(size=(p, self.n_features))
-        return features(x.astype(np.float64), matrix * (SCALE / np.sqrt(p)))
+        scale = SCALE / np.sqrt(p)
+        return features(x.astype(np.float64), matrix * scale)
 
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """As :meth:`place_sketches`."""
@@ -242,9 +267,10 @@ class MergeGain(ClientClusterer):
 
         places = []
         for i, own in enumerate(alone):
-            joined, _ = losses(self._clusters.plus(newcomers.take([i])), self.folds)
+            with_one = self._clusters.plus(newcomers.take([i]))
+            joined, _ = losses(with_one, self.folds)
             gain = self._cluster_losses + own - joined
-            places.append(gain.argmax() if gain.max() > 0 else -1)
+            places.append(gain.argmax() if gain.max() > 0 else NONE_FITS)
         return np.array(places, dtype=np.int64)
 
     def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
@@ -270,8 +296,7 @@ class MergeGain(ClientClusterer):
     def _relate(self, sketches, answers) -> None:
         sums = self._sums(sketches)
         with threadpool_limits(1):
-            copy = Sums(*(part.copy() for part in sums))
-            search = Search(copy, self.folds, self.n_jobs)
+            search = Search(sums.copy(), self.folds, self.n_jobs)
             check_finite(search.loss, "losses")
             search.merge_all()
             tree = np.array(search.merges)
@@ -280,12 +305,11 @@ class MergeGain(ClientClusterer):
 
             # heights may be equal, so the tree is cut by the order of merges
             order = tree.copy()
-            order[:, 2] = 1 + np.arange(len(tree))
+            order[:, 2] = np.arange(1, len(sketches))
             n_clusters = self.n_clusters or len(sketches) - search.n_merges()
             self._keep(search.distance, tree, cut(order, n_clusters))
 
-            member = np.eye(self.n_clusters_)[self.labels_].T
-            self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
+            self._clusters = sums.of_groups(self.labels_)
             self._cluster_losses, weights = losses(self._clusters, self.folds)
             self.loss_ = served(sums, weights[self.labels_], self.folds)
 
@@ -299,22 +323,25 @@ class Search:
 
     def __init__(self, sums: Sums, folds: int, n_jobs: int | None) -> None:
         count = len(sums.size)
+        everyone = np.arange(count)
         self.n_jobs = n_jobs
         self.sums = sums
         self.all_folds = folds
+        # what the search sees: of many clients all folds but the last
+        self.seen = sums
+        self.folds = folds
         self.many = count > EXACT
         if self.many:
             self.seen = sums.but_last(folds)
             self.folds = folds - 1
-            self.held_out = self._held_out(np.arange(count))
+            self.held_out = self._held_out(everyone)
             self.saved = [0.0]  # loss in the last fold, by each merge
-        else:
-            self.seen = sums
-            self.folds = folds
 
-        self.loss = self._losses(np.arange(count))
-        self.name = np.arange(count)
+        # of each cluster, by the row of its first client
+        self.loss = self._losses(everyone)
+        self.name = everyone.copy()  # its number in the tree
         self.size = np.ones(count, dtype=int)  # 0: merged into another
+        # of each pair of clusters; `known`: whether the gain was evaluated
         self.gain = np.full((count, count), -np.inf)
         self.known = np.eye(count, dtype=bool)
         self.merges: list[tuple] = []
@@ -326,10 +353,10 @@ class Search:
         while len(alive) > 1:
             every = len(alive) <= (LEFT if self.many else EXACT)
             a, b = self._unknown(alive, every)
-            self._evaluate(a, b)
-            if not self.merges:
-                self.distance[a, b] = -self.gain[a, b]
-                self.distance[b, a] = -self.gain[a, b]
+            gain = self._evaluate(a, b)
+            if not self.merges:  # every cluster is one client
+                self.distance[a, b] = -gain
+                self.distance[b, a] = -gain
             for i, j in self._chosen(alive, every):
                 self._join(i, j)
             alive = np.flatnonzero(self.size)
@@ -338,46 +365,54 @@ class Search:
         """Return how many merges to keep."""
         if self.many:
             return int(np.cumsum(self.saved).argmax())
-        gains = [gain for _, _, gain, _ in self.merges]
-        return int((np.append(gains, 0) <= 0).argmax())
+        for kept, (_, _, gain, _) in enumerate(self.merges):
+            if gain <= 0:
+                return kept
+        return len(self.merges)
 
     def _unknown(self, alive: np.ndarray, every: bool) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of clusters to be evaluated: all, or each one's nearest."""
-        asked = np.tri(len(alive), k=-1, dtype=bool).T
-        if not every:
+        if every:
+            asked = np.triu(np.ones((len(alive), len(alive)), dtype=bool), 1)
+        else:
             asked = nearest(self.seen.take(alive), NEAREST)
-        a, b = np.nonzero(asked & ~self.known[np.ix_(alive, alive)])
+        known = self.known[np.ix_(alive, alive)]
+        a, b = np.nonzero(asked & ~known)
         return alive[a], alive[b]
 
-    def _evaluate(self, a: np.ndarray, b: np.ndarray) -> None:
+    def _evaluate(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return and keep the gains of merging clusters a[k] and b[k]."""
         apart = self.loss[a] + self.loss[b]
-        gain = (apart - self._losses(a, b)) / (self.size[a] + self.size[b])
-        self.gain[a, b] = gain
-        self.gain[b, a] = gain
-        self.known[a, b] = True
-        self.known[b, a] = True
+        together = self._losses(a, b)
+        gain = (apart - together) / (self.size[a] + self.size[b])
+        for rows, columns in ((a, b), (b, a)):
+            self.gain[rows, columns] = gain
+            self.known[rows, columns] = True
+        return gain
 
     def _chosen(self, alive: np.ndarray, every: bool) -> list[tuple[int, int]]:
         """Pairs that are each other's best, best first; one if all are evaluated."""
         gain = self.gain[np.ix_(alive, alive)]
-        best = gain.argmax(1)
-        top = gain.max(1)
+        best = gain.argmax(axis=1)  # each one's partner
+        top = gain.max(axis=1)
         place = np.arange(len(alive))
-        mutual = np.flatnonzero((best[best] == place) & (place < best))
-        mutual = mutual[np.argsort(-top[mutual], kind="stable")]
+        chose_each_other = best[best] == place
+        pairs = np.flatnonzero(chose_each_other & (place < best))
+        pairs = pairs[np.argsort(-top[pairs], kind="stable")]
 
-        gains = top[mutual] > 0
-        several = gains.any() and not every
-        mutual = mutual[gains] if several else mutual[:1]
-        return [(alive[i], alive[best[i]]) for i in mutual]
+        gaining = pairs[top[pairs] > 0]
+        chosen = pairs[:1] if every or not len(gaining) else gaining
+        return [(alive[i], alive[best[i]]) for i in chosen]
 
     def _join(self, i: int, j: int) -> None:
+        """Merge cluster j into cluster i; whoever else gains from it is to be seen."""
         gain = self.gain[i, j]
-        self.size[i] += self.size[j]
-        self.size[j] = 0
-        self.merges.append((self.name[i], self.name[j], gain, self.size[i]))
+        size = self.size[i] + self.size[j]
+        self.merges.append((self.name[i], self.name[j], gain, size))
         self.name[i] = len(self.name) + len(self.merges) - 1
-        self.loss[i] += self.loss[j] - gain * self.size[i]
+        self.loss[i] += self.loss[j] - gain * size
+        self.size[i] = size
+        self.size[j] = 0
 
         self.sums.join(i, j)
         if self.many:
@@ -395,7 +430,8 @@ class Search:
 
     def _held_out(self, rows) -> np.ndarray:
         """Losses of clusters in the last folds."""
-        return losses(self.sums.take(rows), self.all_folds, last=True)[0]
+        found, _ = losses(self.sums.take(rows), self.all_folds, last=True)
+        return found
 
     def _losses(self, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         """Losses that the search sees, of clusters or of pairs of clusters joined."""
@@ -404,12 +440,13 @@ class Search:
             rows = self.seen.take(a[at])
             if b is not None:
                 rows = rows.plus(self.seen.take(b[at]))
-            return losses(rows, self.folds)[0]
+            found, _ = losses(rows, self.folds)
+            return found
 
         starts = range(0, len(a), AT_ONCE)
-        work = (delayed(part)(slice(at, at + AT_ONCE)) for at in starts)
-        parts = Parallel(n_jobs=self.n_jobs or None, prefer="threads")(work)
-        return np.concatenate([np.empty(0), *parts])
+        work = [delayed(part)(slice(at, at + AT_ONCE)) for at in starts]
+        parallel = Parallel(n_jobs=self.n_jobs or None, prefer="threads")
+        return np.concatenate([np.empty(0), *parallel(work)])
 
 
 def _count_classes(y: list[np.ndarray]) -> int:
@@ -418,7 +455,6 @@ def _count_classes(y: list[np.ndarray]) -> int:
     for one in y:
         if one.ndim == 1 and one.dtype.kind in "iu" and len(one):
             largest = max(largest, int(one.max()))
-
     return largest + 1
 
 
@@ -444,12 +480,25 @@ def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
 
 
 def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Fold of every sample (n,), drawn at random, sizes and classes even.
+    """Deal samples into folds at random, so that sizes and classes are even.
 
     A client's first fold is drawn too: else few samples of a class would be in the same
     fold on every client.
+
+    Parameters
+    ----------
+    y : ndarray, shape (n, K)
+        One-hot classes.
+    folds : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        The fold of every sample.
     """
     order = rng.permutation(len(y))
-    by_class = np.argsort(y[order].argmax(1), kind="stable")
-    order = order[by_class]
-    return (np.argsort(order) + rng.integers(folds)) % folds
+    classes = y[order].argmax(axis=1)
+    order = order[np.argsort(classes, kind="stable")]
+    place = np.argsort(order)  # of each sample, among those in order of their class
+    return (place + rng.integers(folds)) % folds

@@ -27,24 +27,24 @@ def _transport(clusterer, level, seed, X, y=None, first=0):
 
 def _merge_gain(clusterer, level, seed, X, y=None, first=0):
     sketches = MergeGain.sketches(clusterer, X, y, first)
+    # of each client its sums A and B side by side, (Q, numbers), and per sample
     sums = []
-    for sketch in sketches:
-        parts = len(sketch["squares"])
-        products = sketch["products"].reshape(parts, -1)
-        sums.append(np.hstack([sketch["moments"], products]))
-
+    means = []
     per_fold = [len(x) / clusterer.folds for x in X]
-    means = [one / size for one, size in zip(sums, per_fold, strict=True)]
+    for sketch, size in zip(sketches, per_fold, strict=True):
+        products = sketch["products"].reshape(len(sketch["products"]), -1)
+        both = np.hstack([sketch["moments"], products])
+        sums.append(both)
+        means.append(both / size)
     length = level * typical_length(np.concatenate(means))
 
     for i, sketch in enumerate(sketches):
-        size = per_fold[i]
-        rough = roughened(sums[i], size * length, seed, first + i, SUMS)
+        of_sum = per_fold[i] * length
+        rough = roughened(sums[i], of_sum, seed, first + i, SUMS)
         width = sketch["moments"].shape[1]
         sketch["moments"] = rough[:, :width]
         sketch["products"] = rough[:, width:].reshape(sketch["products"].shape)
-        sketch["about"][3] = size * length / np.sqrt(rough.shape[1])
-
+        sketch["about"][3] = of_sum / np.sqrt(rough.shape[1])
     return sketches
 
 

@@ -15,7 +15,19 @@ FLOOR = 0.01
 def features(
     x: np.ndarray, R: np.ndarray, shift: np.ndarray | float = 0.0
 ) -> np.ndarray:
-    """Random features (n, d + 1) of samples (n, p): ReLU(x R + shift), and 1."""
+    """Return random features of samples, ReLU(x R + shift), and a constant 1.
+
+    Parameters
+    ----------
+    x : ndarray, shape (n, p)
+    R : ndarray, shape (p, d)
+        Random directions.
+    shift : ndarray, shape (d,), or float
+
+    Returns
+    -------
+    ndarray, shape (n, d + 1)
+    """
     activations = np.maximum(x @ R + shift, 0)
     return np.hstack([activations, np.ones((len(x), 1))])
 
@@ -53,20 +65,30 @@ class Sums(NamedTuple):
         moments[:, :, rows, columns] = packed
         moments[:, :, columns, rows] = packed
 
-        size = about[:, 0]
+        size, _, _, noise = about.T
+        per_sample = size[:, None, None, None]
         return cls(
             moments,
             products,
-            moments / size[:, None, None, None],
-            products / size[:, None, None, None],
-            squares / size[:, None],
-            size,
-            about[:, 3] ** 2,
+            mean_moments=moments / per_sample,
+            mean_products=products / per_sample,
+            mean_squares=squares / size[:, None],
+            size=size,
+            noise=noise**2,
         )
+
+    def copy(self) -> Self:
+        """Return the same numbers in memory of their own."""
+        return Sums(*(part.copy() for part in self))
 
     def take(self, rows) -> Self:
         """Return some rows."""
         return Sums(*(part[rows] for part in self))
+
+    def of_groups(self, labels: np.ndarray) -> Self:
+        """Add up the rows of every group; ``labels`` (m,) are 0, 1, ...."""
+        member = np.eye(labels.max() + 1)[labels].T
+        return Sums(*(np.tensordot(member, part, axes=1) for part in self))
 
     def but_last(self, folds: int) -> Self:
         """Return the sums without each draw's last fold."""
@@ -86,84 +108,119 @@ class Sums(NamedTuple):
 
 
 def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Loss L (m,) of the model that each row fits, and its weights (m, Q, D, K).
+    """Return the cross-validated loss L of the model that each row fits.
 
     Each fold is predicted by the others. L is summed over a row's clients, each the
-    mean over its samples, then over draws. ``last``: the last folds alone.
+    mean over its samples, and is the mean over draws.
+
+    Parameters
+    ----------
+    sums : Sums
+        m rows.
+    folds : int
+        F, with Q = draws x F.
+    last : bool
+        Of each draw predict the last fold alone.
+
+    Returns
+    -------
+    losses : ndarray, shape (m,)
+    weights : ndarray, shape (m, Q, D, K)
+        Of the regressions, one for each fold that is predicted.
     """
     asked = slice(folds - 1, None, folds) if last else slice(None)
-    moments = _other_folds(sums.moments, folds)[:, asked]
-    products = _other_folds(sums.products, folds)[:, asked]
+    moments = _other_folds(sums.moments, folds)[:, asked]  # (m, Q, D, D)
+    products = _other_folds(sums.products, folds)[:, asked]  # (m, Q, D, K)
+    values, axes = np.linalg.eigh(moments)  # one factorisation for all ridges
+    values = np.maximum(values, 0) + _lift(sums, folds)
 
-    n_draws = sums.moments.shape[1] // folds
-    width = sums.moments.shape[2]
-    energy = width * sums.size[:, None] * (folds - 1) / folds
-    unit = np.trace(moments, axis1=2, axis2=3) / energy
-    unit = np.maximum(unit, 1e-12)[:, :, None]
-
-    # noise alone has eigenvalues up to this: lifted by it the matrix stays positive
-    lift = 2 * np.sqrt(width * (folds - 1) * sums.noise)[:, None, None]
-    # one factorisation for all ridges
-    values, axes = np.linalg.eigh(moments)
-    values = np.maximum(values, 0) + lift
-
-    # with W = axes diag(r) target, r the only thing that a ridge changes, the loss is
-    # r' inner r - 2 r' outer
+    # W = axes diag(r) target: the shrinkage r (m, Q, D) is all that a ridge changes.
+    # In it the loss is r' inner r - 2 r' outer.
     turned = np.swapaxes(axes, 2, 3)
     target = turned @ products
     slope = turned @ sums.mean_products[:, asked]
     curvature = turned @ sums.mean_moments[:, asked] @ axes
     inner = curvature * (target @ np.swapaxes(target, 2, 3))
-    outer = (target * slope).sum(3)
+    outer = (target * slope).sum(axis=3)
 
+    unit = _energy(moments, sums, folds)
     best = np.full(len(sums.size), np.inf)
-    shrunk = np.zeros_like(outer)
+    shrinkage = np.zeros_like(outer)
     for ridge in RIDGE:
         r = 1 / (values + ridge * unit)
-        bent = (inner @ r[..., None])[..., 0]
-        loss = (r * (bent - 2 * outer)).sum((1, 2))
+        inner_r = (inner @ r[..., None])[..., 0]
+        terms = r * (inner_r - 2 * outer)
+        loss = terms.sum(axis=(1, 2))
         better = loss < best
         best[better] = loss[better]
-        shrunk[better] = r[better]
+        shrinkage[better] = r[better]
 
-    total = best + sums.mean_squares[:, asked].sum(1)
-    weights = axes @ (shrunk[..., None] * target)
+    # |y|^2, which no model changes
+    total = best + sums.mean_squares[:, asked].sum(axis=1)
+    weights = axes @ (shrinkage[..., None] * target)
+    n_draws = sums.moments.shape[1] // folds
     return total / n_draws, weights
+
+
+def _lift(sums: Sums, folds: int) -> np.ndarray:
+    """Largest eigenvalue of noise alone (m, 1, 1): lifted by it, sums stay positive."""
+    width = sums.moments.shape[2]
+    noise = width * (folds - 1) * sums.noise
+    return 2 * np.sqrt(noise)[:, None, None]
+
+
+def _energy(moments: np.ndarray, sums: Sums, folds: int) -> np.ndarray:
+    """Mean square of a feature (m, Q, 1) in the folds that a model is fitted to."""
+    width = moments.shape[2]
+    entries = width * sums.size[:, None] * (folds - 1) / folds
+    mean = np.trace(moments, axis1=2, axis2=3) / entries
+    return np.maximum(mean, 1e-12)[:, :, None]
 
 
 def _other_folds(part: np.ndarray, folds: int) -> np.ndarray:
     """For every draw and fold (m, Q, ...) the sum over the draw's other folds."""
-    m, q = part.shape[:2]
-    by_fold = part.reshape(m, q // folds, folds, *part.shape[2:])
-    others = by_fold.sum(2, keepdims=True) - by_fold
+    m, q, *rest = part.shape
+    by_fold = part.reshape(m, q // folds, folds, *rest)
+    others = by_fold.sum(axis=2, keepdims=True) - by_fold
     return others.reshape(part.shape)
 
 
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
-    """Losses (m,) of rows under weights (m, Q, D, K)."""
+    """Return the losses (m,) of clients under the weights that serve each of them.
+
+    ``weights`` (m, Q, D, K), as :func:`losses` returns them.
+    """
     slopes = sums.mean_moments @ weights - 2 * sums.mean_products
-    inner = (weights * slopes).sum((1, 2, 3))
+    inner = (weights * slopes).sum(axis=(1, 2, 3))
+    squares = sums.mean_squares.sum(axis=1)
     n_draws = weights.shape[1] // folds
-    return (inner + sums.mean_squares.sum(1)) / n_draws
+    return (inner + squares) / n_draws
 
 
 def nearest(sums: Sums, k: int) -> np.ndarray:
-    """Mark pairs of rows (m, m) of which one is among the k nearest of the other.
+    """Mark pairs of rows of which one is among the k nearest of the other.
 
-    Above the diagonal. The distance is what merging would cost in second order if all
-    had one curvature: that of the whitened gradients.
+    The distance is what merging would cost in second order if all had one curvature:
+    that of the whitened gradients.
+
+    Returns
+    -------
+    ndarray of bool, shape (m, m)
+        Above the diagonal.
     """
-    m = len(sums.size)
+    # one regression for all rows together
     n_samples = sums.size.sum()
-    moments = sums.moments.sum((0, 1)) / n_samples
-    products = sums.products.sum((0, 1)) / n_samples
-
+    moments = sums.moments.sum(axis=(0, 1)) / n_samples
+    products = sums.products.sum(axis=(0, 1)) / n_samples
     values, axes = np.linalg.eigh(moments)
     values = np.maximum(values, 0) + FLOOR * np.trace(moments) / len(moments)
     weights = axes @ ((axes.T @ products) / values[:, None])
 
-    gradient = sums.products.sum(1) - sums.moments.sum(1) @ weights
+    # what each row would change in it, (m, D, K)
+    gradient = sums.products.sum(axis=1) - sums.moments.sum(axis=1) @ weights
     gradient = gradient / sums.size[:, None, None]
     whitened = (axes / np.sqrt(values)).T @ gradient
-    near = kneighbors_graph(whitened.reshape(m, -1), k).toarray() > 0
+
+    points = whitened.reshape(len(whitened), -1)
+    near = kneighbors_graph(points, k).toarray() > 0
     return np.triu(near | near.T, 1)

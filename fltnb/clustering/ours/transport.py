@@ -24,6 +24,7 @@ from ..base import (
     Sketch,
     check_clients,
     check_finite,
+    of_all,
 )
 from ..cuts import cut, merge_gaps, relabel
 from ..privacy import Noise, clipped
@@ -35,8 +36,6 @@ FEWEST = 8
 LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
 MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
 PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
-NONE = NONE_FITS
-UNCLEAR = SEVERAL_FIT
 
 
 class TransportSignatures(ClientClusterer):
@@ -136,15 +135,27 @@ class TransportSignatures(ClientClusterer):
     def sketch(
         self, x: np.ndarray, client: int = 0, rough: Callable | None = None
     ) -> Sketch:
-        """Return a client's signature, of its embeddings (n, e).
+        """Return a client's signature.
 
-        Draws belong to its number. Of random divisions into halves (``n_splits``, or
-        one in a private release) the first is sent, at most k centroids of each half.
-        ``rough(points, split, half)``, if given, changes centroids first.
+        Of random divisions into halves (``n_splits``, or one in a private release) the
+        first is sent, at most k centroids of each half.
 
-        Returned are ``first``, ``second`` (k, e), ``first_shares``, ``second_shares``
-        (k,), and ``own`` (3,): number of samples, mean and variance of the distances
-        between halves; not sent: these distances, ``_own``.
+        Parameters
+        ----------
+        x : ndarray, shape (n, e)
+            Embeddings.
+        client : int
+            Its number, a key of the draws.
+        rough : callable, optional
+            ``rough(points, split, half)`` changes centroids before anything else sees
+            them.
+
+        Returns
+        -------
+        dict
+            ``first``, ``second`` (k, e) and ``first_shares``, ``second_shares`` (k,);
+            ``own`` (3,): number of samples, mean and variance of the distances between
+            halves. Not sent: these distances, ``_own`` (n_splits,).
         """
         z = self._checked(x, client).astype(np.float64)
         n_splits = int(self.n_splits) if self.epsilon is None else 1
@@ -171,27 +182,29 @@ class TransportSignatures(ClientClusterer):
         rng = stream(int(self.random_state), "kmeans", client, split)
         order = rng.permutation(len(z))
         middle = (len(z) + 1) // 2
-        k = min(int(self.k), len(z) // 2)
+        halves = z[order[:middle]], z[order[middle:]]
+        k = min(int(self.k), len(halves[1]))
         noise = gaussian_noise(self.epsilon, self.delta, self.clip)
 
         parts = []
-        for half, rows in enumerate((order[:middle], order[middle:])):
+        for number, half in enumerate(halves):
             if noise is None:
-                points, shares = _kmeans(z[rows], k, rng)
+                points, shares = _kmeans(half, k, rng)
             else:
-                points, shares = _private_kmeans(z[rows], k, rng, noise)
+                points, shares = _private_kmeans(half, k, rng, noise)
             if rough is not None:
-                points = rough(points, split, half)
+                points = rough(points, split, number)
             parts.append((points, shares))
         return parts
 
     def _relate(self, sketches, answers) -> None:
-        sizes, mean, variance = np.array([sketch["own"] for sketch in sketches]).T
+        sizes, mean, variance = np.array(of_all(sketches, "own")).T
         # small clients throughout: no padding beyond the largest of them
-        halves = [sketch[half] for sketch in sketches for half in ("first", "second")]
-        points, shares = stacked(sketches, max(len(half) for half in halves))
+        halves = of_all(sketches, "first") + of_all(sketches, "second")
+        largest = max(len(half) for half in halves)
+        points, shares = stacked(sketches, largest)
         if all("_own" in sketch for sketch in sketches):
-            self.null_ = np.stack([sketch["_own"] for sketch in sketches])
+            self.null_ = np.stack(of_all(sketches, "_own"))
 
         least = max(1e-6 * mean.max(), 1e-12)  # a client may hold copies of one sample
         self.self_distance_ = np.maximum(mean, least)
@@ -200,7 +213,8 @@ class TransportSignatures(ClientClusterer):
         count, _, k, width = points.shape
         self.weights_ = shares.reshape(count, 2 * k) / 2
         centroids = points.reshape(count, 2 * k, width)
-        self.centroids_ = np.where(self.weights_[:, :, None] > 0, centroids, np.nan)
+        missing = self.weights_ == 0
+        self.centroids_ = np.where(missing[:, :, None], np.nan, centroids)
 
         z = self._scores(points, shares)
         check_finite(z)
@@ -228,16 +242,18 @@ class TransportSignatures(ClientClusterer):
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers by what they send; see :meth:`predict`."""
-        z = self._scores_of(sketches)
-        members = _one_hot(self.labels_).sum(0)
-        limit = self._level(1) * _deviation(1, members)
+        z = self._scores_of(sketches)  # (n, C)
+        sizes = _one_hot(self.labels_).sum(axis=0)
+        limit = self._level(1) * _deviation(1, sizes)
 
-        fitting = (z <= limit).sum(1)
-        nearest = z.argmin(1)
-        near = z.min(1) <= self.tolerance + limit[nearest]
-        few = np.array([sketch["own"][0] < FEWEST for sketch in sketches])
-        place = np.where(near, nearest, NONE)
-        return np.where((fitting > 1) | few, UNCLEAR, place)
+        nearest = z.argmin(axis=1)
+        near = z.min(axis=1) <= self.tolerance + limit[nearest]
+        place = np.where(near, nearest, NONE_FITS)
+
+        several = (z <= limit).sum(axis=1) > 1
+        samples, _, _ = np.array(of_all(sketches, "own")).T
+        few = samples < FEWEST
+        return np.where(several | few, SEVERAL_FIT, place)
 
     def _sent(self, X: Sequence[np.ndarray]) -> list[Sketch]:
         """Sketches of newcomers, by their embeddings."""
@@ -248,20 +264,20 @@ class TransportSignatures(ClientClusterer):
         return self.sketches(X, first=count)
 
     def _scores_of(self, sent: Sequence[Sketch]) -> np.ndarray:
+        """Mean Z (n, C) of newcomers to the clients of each cluster."""
         self._check_fitted()
         new_points, new_shares = stacked(sent, int(self.k))
         points, shares = _halves(self.centroids_, self.weights_)
-        distance = np.stack(
-            [
-                _row(new_points[i], new_shares[i], points, shares)
-                for i in range(len(sent))
-            ]
-        )
-        own = np.array([sketch["own"][1] for sketch in sent])[:, None]
-        spread = np.full((len(sent), 1), np.sqrt(np.mean(self.spread_**2)))
-        z = _standard(distance, own, self.self_distance_, spread, self.spread_)
+        rows = []
+        for own_points, own_shares in zip(new_points, new_shares, strict=True):
+            rows.append(_row(own_points, own_shares, points, shares))
+        distance = np.stack(rows)  # (n, M)
+
+        _, own, _ = np.array(of_all(sent, "own")).T
+        spread = np.sqrt(np.mean(self.spread_**2))  # of a client like the others
+        z = _standard(distance, own[:, None], self.self_distance_, spread, self.spread_)
         members = _one_hot(self.labels_)
-        return z @ members / members.sum(0)
+        return z @ members / members.sum(axis=0)
 
     def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Z of all pairs, (M, M) float32, row by row."""
@@ -286,9 +302,11 @@ class TransportSignatures(ClientClusterer):
         return _row(points[client], shares[client], points[after:], shares[after:])
 
     def _level(self, tests: int) -> float:
+        """Z that one of so many tests exceeds by chance with probability alpha."""
         return float(norm.isf(self.alpha / tests))
 
     def _cluster(self, z: np.ndarray) -> None:
+        """Set all that follows from Z of all pairs, (M, M)."""
         tree = self._tree(z)
         self.gap_, sizes = merge_gaps(z, tree)
         n_tests = max(1, len(z) - 1)
@@ -305,12 +323,14 @@ class TransportSignatures(ClientClusterer):
         """Ward linkage of the rows of D^2 - m^2, which follow from z."""
         own = self.self_distance_**2
         variance = self.spread_**2
-        ratio = 1 + z * np.sqrt((variance[:, None] + variance) / 2)
+        spread = np.sqrt((variance[:, None] + variance) / 2)
+        ratio = 1 + z * spread  # D / m
         rows = (ratio**2 - 1) * (own[:, None] + own) / 2
         np.fill_diagonal(rows, 0)
         # the client's own chance moves all of its distances alike
         rows -= rows.mean(axis=1, keepdims=True)
-        return scipy_linkage(rows / max(np.abs(rows).max(), 1e-12), "ward")
+        largest = max(np.abs(rows).max(), 1e-12)
+        return scipy_linkage(rows / largest, "ward")
 
     def _settle(
         self, z: np.ndarray, labels: np.ndarray
@@ -321,17 +341,18 @@ class TransportSignatures(ClientClusterer):
         """
         everyone = np.arange(len(z))
         members = _one_hot(labels)
-        count = members.sum(0) - members  # without the client itself
-        mean = np.where(count > 0, z @ members / np.maximum(count, 1), np.inf)
-        limit = self._level(1) * _deviation(1, np.maximum(count, 1))
+        others = members.sum(axis=0) - members  # (M, C), without the client itself
+        count = np.maximum(others, 1)
+        mean = np.where(others > 0, z @ members / count, np.inf)
+        limit = self._level(1) * _deviation(1, count)
 
-        nearest = mean.argmin(1)
-        near = mean[everyone, nearest] <= self.tolerance + limit[everyone, nearest]
-        labels = np.where(near, nearest, labels)
+        nearest = everyone, mean.argmin(axis=1)
+        near = mean[nearest] <= self.tolerance + limit[nearest]
+        labels = np.where(near, nearest[1], labels)
 
         fits = mean <= limit
         fits[everyone, labels] = True
-        return relabel(labels), fits.sum(1) > 1
+        return relabel(labels), fits.sum(axis=1) > 1
 
 
 def _one_hot(labels: np.ndarray) -> np.ndarray:
@@ -341,18 +362,38 @@ def _one_hot(labels: np.ndarray) -> np.ndarray:
 
 def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
     """Return the deviation of the mean Z between a and b clients of one kind."""
-    return np.sqrt((1 / np.asarray(a) + 1 / np.asarray(b)) / 4 + 0.5 / (a * b))
+    one_each = 1 / np.asarray(a) + 1 / np.asarray(b)
+    return np.sqrt(one_each / 4 + 0.5 / (a * b))
 
 
 def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
-    """Largest groups of a dendrogram with no refused merge, as labels (M,)."""
+    """Return the largest groups of a dendrogram in which no merge is refused.
+
+    Parameters
+    ----------
+    tree : ndarray, shape (M - 1, 4)
+        SciPy's linkage.
+    accepted : ndarray of bool, shape (M - 1,)
+        Of each merge.
+
+    Returns
+    -------
+    ndarray of int64, shape (M,)
+        Labels.
+    """
+    # What `maxRstat` takes are SciPy's inconsistency statistics (M - 1, 4), of which it
+    # passes one column's maximum up the tree: here whether a merge below is refused.
     refused = np.repeat(~accepted[:, None], 4, axis=1).astype(np.float64)
     highest = maxRstat(tree, refused, 0)
     return relabel(fcluster(tree, 0.5, "monocrit", monocrit=highest))
 
 
 def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
-    """Z of distances, by two clients' own distances and their relative spread."""
+    """Z of distances between clients; all arguments broadcast against each other.
+
+    ``own``, ``other``: their distances to themselves, s; ``spread``, ``other_spread``:
+    the relative spread of these, c.
+    """
     middle = np.sqrt((own**2 + other**2) / 2)
     width = np.sqrt((spread**2 + other_spread**2) / 2)
     return (distance / np.maximum(middle, 1e-12) - 1) / width
@@ -365,13 +406,14 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
     """
     if np.isfinite(variance).all():
         relative = variance / np.maximum(mean, 1e-12) ** 2
-        return np.sqrt(np.maximum((relative + relative.mean()) / 2, 1e-12))
+        half_pooled = (relative + relative.mean()) / 2
+        return np.sqrt(np.maximum(half_pooled, 1e-12))
 
     # One noisy division each: the scatter over clients once the law of their sizes is
     # taken out
     log_mean = np.log(mean)
     log_size = np.log(sizes)
-    degree = int(np.ptp(sizes) > 0 and len(sizes) >= 10)
+    degree = 1 if np.ptp(sizes) > 0 and len(sizes) >= 10 else 0
     law = np.polynomial.Polynomial.fit(log_size, log_mean, degree)
     scatter = np.std(log_mean - law(log_size), ddof=1)
     return np.full(len(mean), max(scatter, 1e-6))
@@ -382,22 +424,33 @@ def _halves(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points (M, 2, k, e) and shares (M, 2, k) of what ``fit`` keeps."""
     shape = (len(weights), 2, weights.shape[1] // 2)
-    return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
+    points = np.nan_to_num(centroids).reshape(*shape, -1)
+    shares = 2 * weights.reshape(shape)
+    return points, shares
 
 
 def _row(points, shares, other_points, other_shares) -> np.ndarray:
-    """Mean distance of one client's halves to the opposite halves of others, (m,)."""
+    """Return the mean distance of one client's halves to others' opposite halves.
+
+    Parameters
+    ----------
+    points, shares : ndarrays, shapes (2, k, e) and (2, k)
+        One client's.
+    other_points, other_shares : ndarrays, shapes (m, 2, k, e) and (m, 2, k)
+
+    Returns
+    -------
+    ndarray, shape (m,)
+    """
     count, _, k, width = other_points.shape
     total = np.zeros(count)
     for half in (0, 1):
         opposite = 1 - half
         there = other_points[:, opposite].reshape(count * k, width)
-        cost = cdist(points[half], there)
+        costs = cdist(points[half], there)  # to the centroids of all, in one call
         for j in range(count):
-            total[j] += transport(
-                shares[half], other_shares[j, opposite], cost[:, j * k : (j + 1) * k]
-            )
-
+            cost = costs[:, j * k : (j + 1) * k]
+            total[j] += transport(shares[half], other_shares[j, opposite], cost)
     return total / 2
 
 
@@ -407,38 +460,44 @@ def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
 
 
 def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points (M, 2, size, e) and shares (M, 2, size) of signatures.
+    """Unpack signatures; zeros where a half has fewer centroids than ``size``.
 
-    Zeros where a half has fewer centroids.
+    Returns
+    -------
+    points : ndarray, shape (M, 2, size, e)
+    shares : ndarray, shape (M, 2, size)
     """
-    points = np.zeros((len(sketches), 2, size, sketches[0]["first"].shape[1]))
+    width = sketches[0]["first"].shape[1]
+    points = np.zeros((len(sketches), 2, size, width))
     shares = np.zeros((len(sketches), 2, size))
     for i, sketch in enumerate(sketches):
         for half, name in enumerate(("first", "second")):
-            k = len(sketch[name])
-            points[i, half, :k] = sketch[name]
+            centroids = sketch[name]
+            k = len(centroids)
+            points[i, half, :k] = centroids
             shares[i, half, :k] = received_shares(sketch[f"{name}_shares"], i)
-
     return points, shares
 
 
 def _kmeans(
     z: np.ndarray, k: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centroids of samples (n, e), and the share of the samples of each.
+    """Return centroids (k, e) of samples (n, e), and the share (k,) of the samples.
 
     SciPy's, because scikit-learn's checks take longer than the work on a few hundred
     rows, done ten times a client.
     """
     # fewer centroids where samples repeat; a random projection tells samples apart
-    k = min(k, len(np.unique(z @ rng.normal(size=z.shape[1]))))
+    projected = z @ rng.normal(size=z.shape[1])
+    k = min(k, len(np.unique(projected)))
     with warnings.catch_warnings():
         # its share is 0
         warnings.filterwarnings("ignore", message="One of the clusters is empty")
         centres, label = kmeans2(z, k, iter=LLOYD_STEPS, minit="++", rng=rng)
 
     share = np.bincount(label, minlength=k) / len(z)
-    return centres[share > 0], share[share > 0]
+    used = share > 0
+    return centres[used], share[used]
 
 
 def _private_kmeans(
@@ -448,18 +507,25 @@ def _private_kmeans(
 
     The start does not depend on the data.
     """
-    z = clipped(z, noise.clip)
+    clip = noise.clip
+    z = clipped(z, clip)
     centres = rng.normal(size=(k, z.shape[1]))
-    centres *= noise.clip / 2 / np.linalg.norm(centres, axis=1, keepdims=True)
+    centres *= clip / 2 / np.linalg.norm(centres, axis=1, keepdims=True)
     for _ in range(PRIVATE_STEPS):
-        member = np.eye(k)[cdist(z, centres).argmin(1)]
-        count = member.sum(0) + noise.sigma / noise.clip * rng.normal(size=k)
-        sums = member.T @ z + noise.sigma * rng.normal(size=centres.shape)
+        nearest = cdist(z, centres).argmin(axis=1)
+        member = np.eye(k)[nearest]  # (n, k)
+        on_counts = noise.sigma / clip * rng.normal(size=k)
+        count = member.sum(axis=0) + on_counts
+        on_sums = noise.sigma * rng.normal(size=centres.shape)
+        sums = member.T @ z + on_sums
+        # a cell that seems empty keeps its centre
         seen = count >= 1
-        centres[seen] = clipped(sums[seen] / count[seen, None], noise.clip)
+        means = sums[seen] / count[seen, None]
+        centres[seen] = clipped(means, clip)
 
     share = np.where(seen, count, 0.0) if seen.any() else np.ones(k)
-    return centres[share > 0], share[share > 0] / share.sum()
+    used = share > 0
+    return centres[used], share[used] / share.sum()
 
 
 def gaussian_noise(
@@ -476,6 +542,7 @@ def gaussian_noise(
     """
     if epsilon is None:
         return None
+    # rho + 2 sqrt(rho log(1 / delta)) = epsilon, solved for rho
     log = np.log(1 / delta)
     rho = (np.sqrt(log + epsilon) - np.sqrt(log)) ** 2
     sigma = 2 * clip * np.sqrt(PRIVATE_STEPS / (2 * rho))
