@@ -17,6 +17,7 @@ import fltnb as fl
 from fltnb.aggregate import distinct_rows
 from fltnb.analyses import dynamic
 from fltnb.clustering import FCR
+from fltnb.encoders.embedding import embed_from_latest
 from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
 from fltnb.federations.phases import phases
@@ -55,6 +56,10 @@ def fed(base):
 @pytest.fixture(scope="module")
 def cache():
     """A cache for clusterings, as the store keeps one."""
+    return keeping()
+
+
+def keeping():
     kept = {}
 
     def look_up(key, compute):
@@ -266,7 +271,9 @@ def test_fedavg_and_local_take_newcomers_in(fed):
             2,
         ),  # client 1 takes part for the first time after its change
         ({"lam": 2}, {}, 2),
-        ({"tau": 4}, {4: "tau"}, 1),
+        # the text counts rounds from 0
+        ({"tau": 4}, {1: "tau", 5: "tau"}, 2),
+        ({"tau": 4, "first": "round tau"}, {4: "tau"}, 1),
         ({"lam": 0, "newcomers": "nearest"}, {5: "lambda"}, 1),
         ({"lam": 0, "newcomers": "nearest", "drifted": "nearest"}, {}, 0),
     ],
@@ -331,10 +338,10 @@ def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
         check(fed, lam=9)
     with pytest.warns(UserWarning, match="at most 0 ever stand"):
         check(base, lam=0)
-    with pytest.warns(UserWarning, match="tau = 9 never fires in these 8 rounds"):
+    with pytest.warns(UserWarning, match="tau = 9 never fires after round 1"):
         check(base, tau=9)
     with warnings.catch_warnings(action="error"):
-        check(fed, lam=4, tau=8)
+        check(fed, lam=4, tau=7)
 
 
 def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
@@ -383,7 +390,9 @@ def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes
         assert np.array_equal(static.theta[static.rows], again.theta[again.rows])
         up = again.history["bytes_up"] - static.history["bytes_up"]
         centroids = 4 * 25 * 2 * 16  # 25 clients, 2 centroids of 16 numbers
-        assert up[again.history["round"] == 1].unique().tolist() == [0]
+        # after rounds 1 and 3, as rounds are counted from 0
+        assert up[again.history["round"] == 0].unique().tolist() == [0]
+        assert up[again.history["round"] == 2].unique().tolist() == [centroids]
         assert up[again.history["round"] == 4].unique().tolist() == [2 * centroids]
         assert (
             again.history["bytes_down"] == static.history["bytes_down"]
@@ -428,6 +437,54 @@ def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not
     for r in (flags, nearest):
         down = r.history["bytes_down"] - static.history["bytes_down"]
         assert down.iloc[-1] == 5 * encoder
+
+
+TUNED = fl.encoders.EncoderSpec("convae", "digits", epochs=1, finetune_epochs=1)
+
+
+def test_clients_tune_their_encoder_on_from_its_latest_state(digits, own_store):
+    fed = fl.federations.label_clusters(digits, 4, 2, classes_per_cluster=2)
+    once, latest = embed_from_latest(fed, TUNED)
+    for own, pretrained in zip(
+        once, fl.encoders.embed_clients(fed, TUNED), strict=True
+    ):
+        np.testing.assert_array_equal(own, pretrained)
+    # client 2 starts anew, the others go on
+    latest[2] = np.nan
+    twice, _ = embed_from_latest(fed, TUNED, latest)
+    same = [np.array_equal(*pair) for pair in zip(once, twice, strict=True)]
+    assert same == [False, False, True, False]
+
+
+@pytest.mark.parametrize("newcomers", ["recluster", "nearest"])
+def test_a_clustering_is_made_with_the_encoders_of_the_one_before(
+    digits, own_store, monkeypatch, newcomers
+):
+    starts, ends = [], []
+
+    def embed(fed, spec, latest=None, **shown):
+        embedded, tuned = embed_from_latest(fed, spec, latest, **shown)
+        starts.append(latest)
+        ends.append(tuned)
+        return embedded, tuned
+
+    monkeypatch.setattr("fltnb.methods.dynamic.embed_from_latest", embed)
+    base = fl.federations.label_clusters(digits, 10, 2, classes_per_cluster=2)
+    fed = with_events(base, [{"round": 2, "join": 2}])
+    method = DynamicFLT(fcr(), TUNED, tau=2, newcomers=newcomers, first="round tau")
+    run(method, fed, rounds=3, cache=keeping(), **QUICK)
+
+    assert starts[0] is None and len(ends[0]) == 8
+    of_newcomers = np.full((2, ends[0].shape[1]), np.nan)
+    if newcomers == "nearest":  # they tune when they join
+        assert np.isnan(starts[1]).all() and len(starts[1]) == 2
+        of_newcomers = ends[1]
+    everybody = np.vstack([ends[0], of_newcomers])
+    np.testing.assert_array_equal(starts[-1], everybody)
+
+    starts.clear()
+    run(replace(method, tuned_from="pretrained"), fed, rounds=3, **QUICK)
+    assert starts == []
 
 
 def test_groups_of_clients_add_up_and_before_the_event_all_is_as_in_the_first_phase(
@@ -525,7 +582,7 @@ def test_the_course_of_a_federation(fed):
     )
     row = found["tables"]["schedule"].iloc[0]
     assert (
-        row["clusters again after rounds"] == "2 (tau), 4 (tau)"
+        row["clusters again after rounds"] == "1 (tau), 3 (tau), 5 (tau)"
         and row["tau"] == 2
         and np.isnan(row["lambda"])
     )

@@ -1,8 +1,9 @@
 """Embed every client's training samples, after fine-tuning on that client if asked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,48 @@ def embed_clients(
     return _by_networks(fed, spec, weights, progress, n_jobs)
 
 
+def embed_from_latest(
+    fed: Federation,
+    spec: EncoderSpec,
+    latest: np.ndarray | None = None,
+    progress: bool = False,
+    n_jobs: int | None = None,
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Embed as :func:`embed_clients`, each client by its own latest network.
+
+    That is FLT's fine-tune mode (arXiv 2103.15947, Section 3): "F epochs of SGD from
+    their latest state on their most recent dataset", by Adam here as everywhere.
+
+    Parameters
+    ----------
+    fed, spec, progress, n_jobs
+        As for :func:`embed_clients`; the encoder is one that each client tunes alone.
+    latest : array (M, E), optional
+        Each client's network as it was when it was tuned last; a row of NaN, or no
+        array, is the pretrained one.
+
+    Returns
+    -------
+    embedded : list of M arrays (n_i, e)
+    latest : array (M, E), float32
+        Their networks now.
+    """
+    weights = dict(pretrain(spec, progress, fed.input_shape))
+    weights.pop("input_shape", None)
+
+    from . import networks
+
+    def tuned(client: int) -> tuple[np.ndarray, np.ndarray]:
+        own = None
+        if latest is not None and not np.isnan(latest[client]).any():
+            own = latest[client]
+        return networks.tuned_on(fed, spec, weights, client, own)
+
+    pairs = _in_threads(tuned, fed.n_clients, progress, n_jobs)
+    embedded, rows = zip(*pairs, strict=True)
+    return list(embedded), np.stack(rows)
+
+
 def _pixels(fed: Federation) -> Iterator[np.ndarray]:
     if fed.layout == "tokens":
         raise FltnbError(
@@ -76,34 +119,45 @@ def _pixels(fed: Federation) -> Iterator[np.ndarray]:
 def _by_networks(
     fed: Federation, spec: EncoderSpec, weights, progress: bool, n_jobs: int | None
 ) -> list[np.ndarray]:
-    from joblib import cpu_count
-
     from ..models.base import threads
-    from ..progress import bar
     from . import networks
 
-    show = partial(
-        bar,
-        shown=progress,
-        total=fed.n_clients,
-        desc="Embedding clients",
-        unit="client",
-    )
     if spec.tuning == "relay":
         order = stream(spec.seed, "finetune").permutation(fed.n_clients)
         with threads(None):  # sets the number back that the relay changes
-            embedded = list(show(networks.relayed(fed, spec, weights, order)))
+            in_turn = networks.relayed(fed, spec, weights, order)
+            embedded = list(_shown(in_turn, fed.n_clients, progress))
         return [embedded[turn] for turn in np.argsort(order)]
 
-    # Threads, as torch releases the interpreter lock. They are the executor's own,
-    # because joblib's do not end with the call: after an error they would go on
-    # computing, and crash the interpreter at its exit.
+    tuned = partial(networks.tuned, fed, spec, weights)
+    return _in_threads(tuned, fed.n_clients, progress, n_jobs)
+
+
+def _in_threads(
+    work: Callable[[int], Any], n_clients: int, progress: bool, n_jobs: int | None
+) -> list:
+    """Return what ``work`` gives for each client.
+
+    In threads, as torch releases the interpreter lock. They are the executor's own,
+    because joblib's do not end with the call: after an error they would go on
+    computing, and crash the interpreter at its exit.
+    """
+    from joblib import cpu_count
+
+    from ..models.base import threads
+
     if n_jobs is None or n_jobs < 1:
         n_jobs = cpu_count()
-    tuned = partial(networks.tuned, fed, spec, weights)
     with threads(None), ThreadPoolExecutor(n_jobs) as pool:
         try:
-            return list(show(pool.map(tuned, range(fed.n_clients))))
+            done = pool.map(work, range(n_clients))
+            return list(_shown(done, n_clients, progress))
         finally:
             # After an error or Ctrl-C only the clients at work are waited for.
             pool.shutdown(cancel_futures=True)
+
+
+def _shown(done: Iterable, n_clients: int, progress: bool) -> Iterable:
+    from ..progress import bar
+
+    return bar(done, progress, total=n_clients, desc="Embedding clients", unit="client")

@@ -377,8 +377,35 @@ def _arrays(network: nn.Module) -> Weights:
 
 def tuned(fed, spec, weights: Weights, client: int) -> np.ndarray:
     """Embeddings of a client, which tunes a network by itself."""
+    embedded, _ = tuned_on(fed, spec, weights, client)
+    return embedded
+
+
+def tuned_on(
+    fed, spec, weights: Weights, client: int, latest: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings of a client, and its network as it is after tuning.
+
+    Parameters
+    ----------
+    fed, spec
+        The federation and the encoder's settings.
+    weights : dict
+        Of the pretrained network.
+    client : int
+    latest : array (E,), optional
+        All numbers of the client's own network, to tune on from there.
+
+    Returns
+    -------
+    embedded : array (n_i, e)
+    network : array (E,)
+        All numbers of the network, in the order of its state.
+    """
     # Of this thread alone: the last bit of a sum must not depend on n_jobs.
     torch.set_num_threads(1)
+    if latest is not None:
+        weights = _from_row(weights, latest)
     network = load(spec.kind, fed.input_shape, spec.latent, weights)
     inputs = _inputs(fed, client, network)
     orders = (
@@ -386,7 +413,25 @@ def tuned(fed, spec, weights: Weights, client: int) -> np.ndarray:
         for epoch in range(spec.finetune_epochs)
     )
     train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
-    return _embedded(network, inputs, spec, client)
+    row = _as_row(network)
+    return _embedded(network, inputs, spec, client), row
+
+
+def _as_row(network: nn.Module) -> np.ndarray:
+    """All numbers of a network's state (E,), one entry after the other."""
+    state = network.state_dict().values()
+    flat = [value.detach().numpy().ravel() for value in state]
+    return np.concatenate(flat).astype(np.float32)
+
+
+def _from_row(weights: Weights, row: np.ndarray) -> Weights:
+    """Undo :func:`_as_row`; ``weights`` give names, shapes and types."""
+    ends = np.cumsum([value.size for value in weights.values()])
+    parts = np.split(row, ends[:-1])
+    return {
+        name: part.reshape(value.shape).astype(value.dtype)
+        for (name, value), part in zip(weights.items(), parts, strict=True)
+    }
 
 
 def relayed(fed, spec, weights: Weights, order: np.ndarray) -> Iterator[np.ndarray]:

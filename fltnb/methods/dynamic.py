@@ -7,13 +7,15 @@ how the clients' models move, is left out.
 
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from ..clustering import FCR
-from ..encoders.embedding import embed_clients
+from ..data import array_digest
+from ..encoders.embedding import embed_clients, embed_from_latest
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations import SPLITS, Federation
@@ -33,7 +35,8 @@ class DynamicState(GraphState):
 
     ``pending``: it has new data and has not said so; ``flags``: it has; ``alone``: it
     is a newcomer that waits for its cluster. ``with_encoder``: how many have the
-    encoder; ``anchors`` (C, e): mean embeddings of the clusters.
+    encoder; ``anchors`` (C, e): mean embeddings of the clusters. ``latest`` (M, E):
+    the encoders that clients have tuned; a row of NaN is the pretrained one.
     """
 
     pending: np.ndarray | None = None
@@ -41,6 +44,7 @@ class DynamicState(GraphState):
     alone: np.ndarray | None = None
     with_encoder: np.ndarray | None = None
     anchors: np.ndarray | None = None
+    latest: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -49,8 +53,9 @@ class DynamicFLT(FLT):
 
     A client whose data have changed raises a flag when it takes part next (line 13), a
     newcomer when it joins. After a round, when more than ``lam`` flags stand or ``tau``
-    divides the round, all clients send their centroids anew, the server repeats FCR on
-    them, and the flags are cleared (lines 23-26).
+    divides its number, all clients send their centroids anew, the server repeats FCR on
+    them, and the flags are cleared (lines 23-26). A client whose encoder is tuned then
+    tunes on from its latest state (Section 3).
 
     What the paper leaves open:
 
@@ -60,8 +65,6 @@ class DynamicFLT(FLT):
     - *Newcomers* stand alone until a re-clustering takes them in: they start from the
       mean of all models, and take part when drawn. (The paper leaves them out of S
       until then.)
-    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the
-      common pretrained weights.
     - *Cost.* A re-clustering moves all clients' centroids once more, and the encoder to
       those without; flags are free.
 
@@ -73,7 +76,14 @@ class DynamicFLT(FLT):
         lambda: re-cluster when more than so many flags stand; None: clients send no
         flags.
     tau : int, optional
-        Re-cluster after every tau rounds, flags or not; None: never for this reason.
+        Re-cluster every tau rounds, flags or not; None: never for this reason.
+    first : {"round 1", "round tau"}
+        After which round tau fires first. The text counts rounds from 0 (lines 3 and
+        23), and tau divides 0: it fires after the first round, when only newcomers
+        can have changed.
+    tuned_from : {"latest", "pretrained"}
+        Where a client starts that tunes its encoder again: from its own latest one, as
+        the text says, or anew from the common one.
     newcomers, drifted : {"recluster", "nearest"}
         "nearest" gives a newcomer (when it joins), or a client with new data (when its
         flag arrives), to the cluster whose mean embedding is nearest to its own, as of
@@ -98,9 +108,14 @@ class DynamicFLT(FLT):
     tau: Count | None = None
     newcomers: Placing = "recluster"
     drifted: Placing = "recluster"
+    first: Literal["round 1", "round tau"] = "round 1"
+    tuned_from: Literal["latest", "pretrained"] = "latest"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._latest: np.ndarray | None = None  # see _from_latest
+        alone = self.encoder.finetune_epochs > 0 and self.encoder.tuning == "alone"
+        self._tunes_on = alone and self.tuned_from == "latest"
         self.nearest = "nearest" in (self.newcomers, self.drifted)
         if not self._reclusters() and not self.nearest:
             raise FltnbError(
@@ -122,23 +137,34 @@ class DynamicFLT(FLT):
         return self.lam is not None or self.tau is not None
 
     def prepare(self, fed: Federation, context: Context) -> None:
-        """Fit the clusterer on every phase that may need it."""
-        needed = phases(fed) if self._reclusters() else phases(fed)[:1]
+        """Fit the clusterer on every phase that may need it.
+
+        Encoders that are tuned on depend on when that happened: of these only the first
+        clustering is known beforehand.
+        """
+        needed = phases(fed)
+        if self._tunes_on or not self._reclusters():
+            needed = needed[:1]
         for phase in needed:
             self.fitted(phase.fed, context)
 
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
         """Warn of a lambda or tau that never fires."""
         fired, most = self.schedule(phases, drawn)
-        never = f"never fires in these {len(drawn)} rounds:"
+        rounds = f"in these {len(drawn)} rounds"
         if self.lam is not None and "lambda" not in fired.values():
             warnings.warn(
-                f"lam = {self.lam} {never} it takes more flags than that, "
-                f"and at most {most} ever stand at a time.",
+                f"lam = {self.lam} never fires {rounds}: it takes more flags than "
+                f"that, and at most {most} ever stand at a time.",
                 stacklevel=4,
             )
-        if self.tau is not None and self.tau > len(drawn):
-            warnings.warn(f"tau = {self.tau} {never} give a smaller one.", stacklevel=4)
+        later = [round for round, why in fired.items() if why == "tau" and round > 1]
+        if self.tau is not None and not later:
+            warnings.warn(
+                f"tau = {self.tau} never fires after round 1 {rounds}: give a smaller "
+                "one.",
+                stacklevel=4,
+            )
 
     def schedule(
         self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]
@@ -178,7 +204,43 @@ class DynamicFLT(FLT):
         """Why the server re-clusters after this round (line 23), or ""."""
         if self.lam is not None and flags > self.lam:
             return "lambda"
-        return "tau" if self.tau is not None and round % self.tau == 0 else ""
+        if self.tau is None:
+            return ""
+        counted = round - 1 if self.first == "round 1" else round
+        return "tau" if counted % self.tau == 0 else ""
+
+    def about(self) -> dict[str, Any]:
+        """Return the settings that decide the fit, and the encoders to start from."""
+        about = super().about()
+        if self._tunes_on:
+            about["tuned from"] = "latest"
+        if self._latest is not None:
+            about["latest"] = array_digest(self._latest)
+        return about
+
+    def fit(self, clusterer: Any, fed: Federation, context: Context) -> None:
+        """Fit a clusterer; encoders that were tuned on stay with it as ``latest_``."""
+        if not self._tunes_on:
+            super().fit(clusterer, fed, context)
+            return
+        embedded, latest = self._embed(fed, context)
+        clusterer.fit(embedded)
+        clusterer.latest_ = latest
+
+    def _embed(
+        self, fed: Federation, context: Context
+    ) -> tuple[list[np.ndarray], np.ndarray | None]:
+        """Embeddings of the clients, and their encoders if these are tuned on."""
+        shown = {"progress": context.progress, "n_jobs": context.n_jobs}
+        if self._tunes_on:
+            return embed_from_latest(fed, self.encoder, self._latest, **shown)
+        return embed_clients(fed, self.encoder, **shown), None
+
+    def _from_latest(self, latest: np.ndarray | None) -> Self:
+        """Return this method with encoders (M, E) from which clients tune on."""
+        other = copy(self)
+        other._latest = latest
+        return other
 
     def start(self, fed: Federation, model, context: Context) -> DynamicState:
         """Cluster the clients for the first time; nobody has changed."""
@@ -190,9 +252,13 @@ class DynamicFLT(FLT):
     ) -> DynamicState:
         """Note what is known of clusters that were just found among all clients."""
         state = replace(state, with_encoder=np.array(fed.n_clients))
-        if not self.nearest:
+        if not (self.nearest or self._tunes_on):
             return state
         fitted = self.fitted(fed, context)
+        if self._tunes_on:
+            state = replace(state, latest=fitted.latest_)
+        if not self.nearest:
+            return state
         shares = np.array([np.count_nonzero(fitted.weights_), 0])
         anchors = _anchors(fitted, fed.sizes)
         return replace(state, anchors=anchors, sent=state.sent + shares)
@@ -219,6 +285,10 @@ class DynamicFLT(FLT):
             flags=np.append(before.flags, nobody),
             alone=np.append(before.alone, nobody),
         )
+        if before.latest is not None:
+            pretrained = np.full((new.sum(), before.latest.shape[1]), np.nan)
+            latest = np.vstack([before.latest, pretrained.astype(np.float32)])
+            state = replace(state, latest=latest)
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
         return replace(state, alone=state.alone | new, flags=state.flags | new)
@@ -245,7 +315,8 @@ class DynamicFLT(FLT):
         if not self._fires(int(state.flags.sum()), round):
             return state
 
-        graph = self.client_graph(fed, context)
+        again_from = self._from_latest(state.latest)
+        graph = again_from.client_graph(fed, context)
         unfit = state.alone
         if self.lam is not None:
             # without lambda no flags are sent, so the server knows of newcomers only
@@ -255,13 +326,13 @@ class DynamicFLT(FLT):
         encoder = sent_parameters(self.encoder, fed.input_shape)
         kept = np.array([0, encoder * int(state.with_encoder)])
         again = replace(again, sent=state.sent + np.array(graph.sent) - kept)
-        return _unchanged(self._clustered(again, fed, context))
+        return _unchanged(again_from._clustered(again, fed, context))
 
     def _place(
         self, state: State, who: np.ndarray, fed: Federation, context: Context
     ) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
-        z = self._means(who, fed, context)
+        z, state = self._means(state, who, fed, context)
         distance = np.linalg.norm(z[:, None] - state.anchors, axis=2)
         adjacency = state.relation[state.row].copy()
         labels = state.labels.copy()
@@ -283,14 +354,21 @@ class DynamicFLT(FLT):
             alone=state.alone & trusted,
         )
 
-    def _means(self, who: np.ndarray, fed: Federation, context: Context) -> np.ndarray:
-        """Mean embeddings (n, e) of some clients."""
+    def _means(
+        self, state: State, who: np.ndarray, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, State]:
+        """Mean embeddings (n, e) of some clients, and the state with their encoders."""
         parts = {name: [getattr(fed, name)[i] for i in who] for name in SPLITS}
         some = replace(fed, clusters=None, **parts)
-        embedded = embed_clients(
-            some, self.encoder, progress=context.progress, n_jobs=context.n_jobs
-        )
-        return np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
+        known = state.latest
+        own = None if known is None else known[who]
+        embedded, tuned = self._from_latest(own)._embed(some, context)
+        if tuned is not None:
+            latest = known.copy()
+            latest[who] = tuned
+            state = replace(state, latest=latest)
+        means = [own.mean(axis=0, dtype=np.float64) for own in embedded]
+        return np.array(means), state
 
 
 @dataclass(eq=False, repr=False)
