@@ -7,6 +7,8 @@ from typing import Any
 
 NUMERICS: dict[str, int] = {
     "cflgp as written": 2,
+    "dynamic.course": 2,
+    "flt_dynamic": 2,
     "MergeGain": 2,
     "merge_gain.made": 2,
     "merge_gain.without_labels": 2,
