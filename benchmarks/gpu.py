@@ -28,6 +28,7 @@ from torch.profiler import ProfilerActivity, profile
 import fltnb as fl
 from fltnb import models, paths, training
 from fltnb.training import has_bfloat16
+from fltnb.training.contract import USUAL
 
 from .common import peak, save
 from .workloads import (
@@ -271,7 +272,7 @@ def operations() -> list[Values]:
         with torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a profiler without a GPU
             with profile(activities=[ProfilerActivity.CPU]) as seen:
-                one.engine.runner.stack.plain(0, 2)
+                one.engine.stacks.training(USUAL).runner.stack.plain(0, 2)
         count = sum(event.name.startswith("aten::") for event in seen.events())
         about = described(work, "eager", "float32") | {"operations": count}
         rows.append({"what": "operations"} | about)

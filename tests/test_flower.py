@@ -243,7 +243,7 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
         )
 
     sent, notes = ask(SIGNATURES)
-    assert notes == {"client": "3"}
+    assert notes == {"client": "3", "held": PIXELS[3].size}
     own = {
         name: array
         for name, array in SIGNATURES.sketch(PIXELS[3], client=3).items()

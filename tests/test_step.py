@@ -14,7 +14,9 @@ from toys import refused
 
 from fltnb import models
 from fltnb.training import TrainSpec, make_engine, runner, step
-from fltnb.training.stacked import StackedEngine, clients_at_a_time
+from fltnb.training.contract import USUAL
+from fltnb.training.stacked import StackedEngine
+from fltnb.training.stacks import clients_at_a_time
 
 CLIENTS = [3, 0, 2, 4, 1, 5]  # 7, 23, 31, 40, 10 and 1 samples
 
@@ -24,6 +26,10 @@ def trained(fed, model, spec, way, clients=CLIENTS, weights=None):
     with StackedEngine(fed, model, spec, step=way) as engine:
         theta = start(model, dtype=spec.dtype)
         return engine.train(theta, rows, clients, 7, weights), engine
+
+
+def runner_of(engine):
+    return engine.stacks.training(USUAL).runner
 
 
 def spec_of(flavour="everything", **options):
@@ -49,7 +55,7 @@ def traced(monkeypatch):
 def replayed(monkeypatch):
     """A graph's way of working on a CPU."""
     monkeypatch.setattr(runner, "chosen", lambda way, device: way)
-    monkeypatch.setattr("fltnb.training.stacked.chosen", lambda way, device: way)
+    monkeypatch.setattr("fltnb.training.stacks.chosen", lambda way, device: way)
 
     def capture(graphs, take, again):
         again()
@@ -85,7 +91,7 @@ def test_every_way_agrees_with_serial(
     fast, engine = trained(fed, model, spec, way, clients, weights)
     assert np.abs(fast.theta - oracle.theta).max() < 1e-10
     assert np.abs(fast.loss - oracle.loss).max() < 1e-10
-    assert engine.runner.way == way and engine.runner.ready
+    assert runner_of(engine).way == way and runner_of(engine).ready
 
 
 def test_the_compiler_of_this_machine_agrees_with_serial(silent):
@@ -104,14 +110,14 @@ def test_memory_is_used_again_and_what_lies_in_it_does_not_count(silent, replaye
     fed, model = pair("mlp", RAGGED[:6])
     spec = spec_of()
     first, engine = trained(fed, model, spec, "graph")
-    stack = engine.runner.stack
+    stack = runner_of(engine).stack
     bad = np.full((1, model.n_parameters), np.nan)
     lost = engine.train(bad, [0] * 6, CLIENTS, 1)
     assert np.isnan(lost.theta).all() and np.isnan(lost.loss).all()
     again = engine.train(start(model), [0, 1], CLIENTS[:2], 7)
     assert np.array_equal(again.theta, first.theta[:2])
     assert np.array_equal(again.loss, first.loss[:2])
-    assert engine.runner.stack is stack
+    assert runner_of(engine).stack is stack
 
 
 def test_clients_that_have_finished_stand_still_while_their_rows_fill_up(
@@ -123,7 +129,7 @@ def test_clients_that_have_finished_stand_still_while_their_rows_fill_up(
     oracle = train(fed, model, spec, "serial", [0] * 5, range(5))
     with StackedEngine(fed, model, spec, step="graph") as engine:
         fast = engine.train(start(model), [0] * 5, range(5), 7)
-    assert sorted(engine.runner.ready) == [1, 4, 6]
+    assert sorted(runner_of(engine).ready) == [1, 4, 6]
     assert np.abs(fast.theta - oracle.theta).max() < 1e-10
 
 
@@ -164,10 +170,10 @@ def test_inputs_are_the_same_from_pixels_and_from_floats(monkeypatch):
     fed = make_fed(RAGGED[:6], (8, 8, 3), mean=(0.2, 0.4, 0.6), std=(0.3, 1.0, 0.5))
     model = models.make("lenet", fed.input_shape, 4)
     held, engine = trained(fed, model, spec_of(), "eager")
-    assert engine.pool.inputs is not None
+    assert engine.stacks.pool.inputs is not None
     monkeypatch.setitem(step.HELD, "cpu", 0)
     read, engine = trained(fed, model, spec_of(), "eager")
-    assert engine.pool.inputs is None
+    assert engine.stacks.pool.inputs is None
     assert np.array_equal(held.theta, read.theta)
 
 
@@ -182,7 +188,7 @@ def test_graphs_need_a_gpu():
     sentence = "Step 'graph' needs a GPU, and the device is 'cpu'"
     refused(sentence, StackedEngine, fed, model, TrainSpec(), step="graph")
     with make_engine(fed, model, TrainSpec(), "stacked", step="eager") as engine:
-        assert engine.way == "eager"
+        assert engine.stacks.way == "eager"
     sentence = "Step 'eager' is for the back end 'stacked', and this is 'serial'"
     refused(sentence, make_engine, fed, model, TrainSpec(), "serial", step="eager")
     assert runner.chosen("auto", torch.device("cpu")) == "eager"

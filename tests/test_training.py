@@ -10,7 +10,7 @@ from toys import logits_of, refused
 from fltnb import models, training
 from fltnb.federations import Federation
 from fltnb.models.base import threads
-from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
+from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacks, steps
 from fltnb.training.samples import Samples
 
 RAGGED = (23, 10, 31, 7, 40, 1, 20, 12, 3, 28, 9, 17, 30, 5, 11, 21, 2, 33, 14, 26)
@@ -115,7 +115,7 @@ def test_stacked_clients_convolve_alike_together_and_apart(name, shape, monkeypa
         **FLAVOURS["everything"],
     )
     together = train(fed, model, spec, "stacked", [0, 1, 0, 1, 1], [3, 0, 2, 4, 1])
-    monkeypatch.setattr(stacked, "APART", 0)
+    monkeypatch.setattr(stacks, "APART", 0)
     apart = train(fed, model, spec, "stacked", [0, 1, 0, 1, 1], [3, 0, 2, 4, 1])
     assert np.abs(apart.theta - together.theta).max() < 1e-12
 
@@ -222,9 +222,10 @@ def test_slabs_and_chunks_do_not_change_the_result(monkeypatch):
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
     whole = train(fed, model, spec, "stacked", [0] * 20, range(20))
     engine = make_engine(fed, model, spec, "stacked")
-    assert engine.chunk() > 20
-    monkeypatch.setattr(stacked, "CPU_BYTES", 3.5 * stacked.CPU_BYTES / engine.chunk())
-    assert engine.chunk() == 3
+    every = engine.stacks.training(contract.USUAL)
+    assert every.chunk() > 20
+    monkeypatch.setattr(stacks, "CPU_BYTES", 3.5 * stacks.CPU_BYTES / every.chunk())
+    assert every.chunk() == 3
     assert (
         np.abs(
             whole.theta - train(fed, model, spec, "stacked", [0] * 20, range(20)).theta
@@ -486,7 +487,9 @@ def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
     for dtype in (torch.float32, torch.float64):
         assert np.array_equal(Samples.of(fed).inputs(index, dtype).numpy(), wanted)
     engine = make_engine(fed, model, TrainSpec(), "stacked")
-    assert np.array_equal(engine.pool.take(torch.from_numpy(index)).numpy(), wanted)
+    assert np.array_equal(
+        engine.stacks.pool.take(torch.from_numpy(index)).numpy(), wanted
+    )
 
 
 def test_vectors_are_learnt():

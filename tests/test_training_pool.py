@@ -253,3 +253,41 @@ def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process(tmp_path):
     assert forgets.wait(30) == 0 and err[1].read_text() == ""
     _, *workers = map(int, out[1].read_text().split())
     assert gone(workers) and len(workers) == 2
+
+
+AUTOGRAD = """
+    import sys
+    sys.path.insert(0, {tests!r})
+    import numpy as np
+    import torch
+    from torch import nn
+    from test_training import RAGGED, make_fed, start
+    from fltnb import models
+    from fltnb.training import TrainSpec, make_engine
+
+    if __name__ == "__main__":
+        own = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4))
+        own(torch.ones(2, 64)).sum().backward()
+        torch.export.export(own, (torch.ones(2, 64),))
+        fed = make_fed(RAGGED[:6])
+        net = models.shaped(own, fed)
+        found = []
+        for backend in ("serial", "pool"):
+            with make_engine(fed, net, TrainSpec(), backend, n_workers=2) as engine:
+                trained = engine.train(net.init(0)[None], [0] * 6, range(6), 1)
+                found.append(trained.theta)
+        print(engine.backend, np.array_equal(*found))
+"""
+
+
+@posix
+def test_own_networks_train_in_workers_after_autograd_has_begun_threads(tmp_path):
+    script = tmp_path / "script.py"
+    text = textwrap.dedent(AUTOGRAD).format(tests=str(Path(__file__).parent))
+    script.write_text(text)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    said = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True
+    )
+    assert said.stdout.split() == ["pool", "True"], said.stderr
+    assert "Training one client at a time" not in said.stderr

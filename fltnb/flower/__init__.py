@@ -2,12 +2,13 @@
 
 A node answers a query with its sketch (:func:`sketch_query`); the server
 (:class:`ClusteredFedAvg`) clusters these and averages inside the clusters. With equal
-seeds and all nodes there, it gives what ``fl.run`` gives for FLT. See
-``docs/flower.md``.
+seeds and all nodes there, it gives what ``fl.run`` gives for FLT. One scale for all
+nodes comes from sums that they send (:func:`scaling_query`). See ``docs/flower.md``.
 """
 
 from .letters import Letter, Post, flwr_app
 from .node import sketch_query
+from .scaling import Scaling, scaling_of, scaling_query
 from .server import Client, ClusteredFedAvg
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "ClusteredFedAvg",
     "Letter",
     "Post",
+    "Scaling",
     "flwr_app",
+    "scaling_of",
+    "scaling_query",
     "sketch_query",
 ]

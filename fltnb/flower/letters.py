@@ -42,6 +42,11 @@ def flwr_app() -> ModuleType:
     return flwr.app
 
 
+def client_of(context: Any) -> str:
+    """Return a node's number among the clients: ``partition-id``, else Flower's id."""
+    return str(int(context.node_config.get("partition-id", context.node_id)))
+
+
 def packed(letter: Letter) -> Any:
     """Return a letter as Flower's ``RecordDict``: records "arrays" and "config"."""
     app = flwr_app()

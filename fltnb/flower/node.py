@@ -1,5 +1,6 @@
 """The node's side: it answers the server's query with its sketch, and nothing else."""
 
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -7,14 +8,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .letters import Letter, flwr_app, packed, unpacked
+from .letters import Letter, client_of, flwr_app, packed, unpacked
+from .scaling import is_private, reveals
+
+log = logging.getLogger("flwr")
 
 
 def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
     """Return the answer of a ``ClientApp`` to the server's query for sketches.
 
     Register it with ``app.query("sketch")(sketch_query(...))``. It holds the sketch's
-    arrays and the client's number: the node's ``partition-id``, else Flower's node id.
+    arrays, the client's number (the node's ``partition-id``, else Flower's node id) and
+    how many numbers its samples have, which the node's log compares with the sketch.
 
     Parameters
     ----------
@@ -35,15 +40,23 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
 
     def answer(message: Any, context: Any) -> Any:
         asked = unpacked(message)
-        number = int(context.node_config.get("partition-id", context.node_id))
+        number = client_of(context)
         sketch = {}
-        if str(number) not in asked.notes.get("known", ()):
+        notes = {"client": number}
+        if number not in asked.notes.get("known", ()):
             own = clusterer
-            if getattr(clusterer, "epsilon", None) is not None:
+            if is_private(clusterer):
                 own = _with_secret_draws(clusterer, context)
-            sketch = _sketch(own, embed(context), number, asked)
+            given = embed(context)
+            if not isinstance(given, tuple):
+                given = (given,)
+            sketch = _sketch(own, given, int(number), asked)
+            notes["held"] = int(np.size(given[0]))
+            said = "" if is_private(own) else reveals("sketch", sketch, notes["held"])
+            if said:
+                log.warning("This node's %s", said)
 
-        letter = Letter({}, {"client": str(number)})
+        letter = Letter({}, notes)
         for name, array in sketch.items():
             if not name.startswith("_"):
                 letter.arrays[name] = np.asarray(array)
@@ -52,20 +65,18 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
     return answer
 
 
-def _sketch(clusterer: Any, given: Any, number: int, asked: Letter) -> dict:
+def _sketch(clusterer: Any, given: tuple, number: int, asked: Letter) -> dict:
     """Sketch the samples, and compare them with others' sketches if these were sent.
 
     Parameters
     ----------
     clusterer : clusterer of :mod:`fltnb.clustering`
-    given : array (n, d), or tuple of images and classes
+    given : tuple of embeddings (n, d), or of images and classes
     number : int
         The client's, which decides its draws.
     asked : Letter
         Sketches of all clients, and this one's ``place`` among them; or nothing.
     """
-    if not isinstance(given, tuple):
-        given = (given,)
     sketch = clusterer.sketch(*given, client=number)
     if not asked.arrays:
         return sketch

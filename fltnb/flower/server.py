@@ -24,6 +24,7 @@ from ..errors import FltnbError
 from ..paths import write_atomically
 from . import letters
 from .letters import Answers, Letter, Post
+from .scaling import Agreement, Scaling, is_private, reveals
 
 log = logging.getLogger("flwr")  # Flower shows this one, and sends it to `flwr log`
 
@@ -46,6 +47,10 @@ class Client:
         What it trained on last.
     bytes_sketch, bytes_up, bytes_down : int
         What it has sent for the clustering, and models sent and received.
+    bytes_scaling : int
+        Sums that it has sent for the common scale.
+    warning : str
+        That what it sent holds no fewer numbers than its samples, if so.
     """
 
     number: int
@@ -56,6 +61,8 @@ class Client:
     bytes_sketch: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
+    bytes_scaling: int = 0
+    warning: str = ""
 
     def about(self) -> dict[str, Any]:
         """Return all fields, JSON-able: of the sketch only the names of its arrays."""
@@ -88,6 +95,9 @@ class ClusteredFedAvg:
         server gives up.
     checkpoint : path, optional
         File that is written after every round, and continued from.
+    scaling : str, optional
+        Name under which the apps registered :func:`scaling_query`: before all else,
+        nodes agree on one mean and deviation. Who joins later gets the same.
 
     Attributes
     ----------
@@ -117,6 +127,7 @@ class ClusteredFedAvg:
     timeout: float = 600.0
     patience: float = 3600.0
     checkpoint: str | Path | None = None
+    scaling: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a clusterer that cannot work here, and numbers that do not fit.
@@ -162,6 +173,11 @@ class ClusteredFedAvg:
         self.post = grid if hasattr(grid, "ask") else Post(grid)
         self.initial = np.atleast_2d(initial)  # (1, P)
         self.settings = [repr(self.clusterer), array_digest(self.initial)]
+        self.agreement = None
+        if self.scaling:
+            self.settings.append(self.scaling)
+            least = self.min_available_nodes
+            self.agreement = Agreement(self.scaling, least, self._ask)
         self.clients: list[Client] = []
         self.history: list[dict] = []
         self.left_out: dict[int, str] = {}
@@ -220,20 +236,19 @@ class ClusteredFedAvg:
         are there. Without a clusterer everybody is in cluster 0.
         """
         connected = self.post.nodes()
+        ready = self._scaled(connected)
 
-        met = {client.node for client in self.clients}
-        for node, why in self.left_out.items():
-            # a second node of one client may take over when the first is gone
-            if not why.startswith("is client"):
-                met.add(node)
-        new = [node for node in connected if node not in met]
+        met = {client.node for client in self.clients} | self._out()
+        new = [node for node in ready if node not in met]
         may_be = len(new) + len(self._here())
         if not self._clustered() and may_be < self.min_available_nodes:
             return
 
         # FedAvg: a client for each node, all of cluster 0
         if self.clusterer is None:
-            self.clients += [Client(node, node, {}, label=0) for node in new]
+            for node in new:
+                client = Client(node, node, {}, label=0)
+                self.clients.append(self._noted(client))
             if not self._clustered():
                 self.models = self.initial
             return
@@ -246,6 +261,45 @@ class ClusteredFedAvg:
         unplaced = any(client.label < 0 for client in self.clients)
         if unplaced and (enough or self._clustered()):
             self._cluster()
+
+    def _scaled(self, connected: list[int]) -> list[int]:
+        """Return the nodes that may take part: with ``scaling`` those that know it."""
+        if self.agreement is None:
+            return connected
+        asked = [node for node in connected if node not in self._out()]
+        if self.agreement.scaling is None and len(asked) < self.min_available_nodes:
+            return []
+        for node, fault in self.agreement.meet(asked).items():
+            self._leave_out(node, fault)
+        return [node for node in connected if node in self.agreement.told]
+
+    def _out(self) -> set[int]:
+        """Return the nodes that are left out for good.
+
+        A second node of one client may take over when the first is gone.
+        """
+        left_out = self.left_out.items()
+        return {node for node, why in left_out if not why.startswith("is client")}
+
+    def _leave_out(self, node: int, fault: str) -> None:
+        self.left_out[node] = fault
+        log.warning("Node %d is left out: it %s.", node, fault)
+
+    def _noted(self, client: Client, held: int | None = None) -> Client:
+        """Note what a new client has sent before, and whether that may tell its rows.
+
+        ``held``: how many numbers its samples have, as its sketch says.
+        """
+        said = []
+        if self.agreement is not None:
+            client.bytes_scaling = self.agreement.bytes_of(client.node)
+            said.append(self.agreement.warning_of(client.node))
+        if held is not None and not is_private(self.clusterer):
+            said.append(reveals("sketch", client.sketch, held))
+        client.warning = " ".join(f"Its {one}" for one in said if one)
+        if client.warning:
+            log.warning("Client %d: %s", client.number, client.warning)
+        return client
 
     def _take_in(self, answers: Answers, connected: Iterable[int]) -> None:
         """Note who sent a usable sketch, who came back, and why others are left out.
@@ -277,14 +331,13 @@ class ClusteredFedAvg:
             if old is not None:
                 fault = f"is client {number}, and so is node {old.node}"
             if fault:
-                self.left_out[node] = fault
-                log.warning("Node %d is left out: it %s.", node, fault)
+                self._leave_out(node, fault)
                 continue
 
             size = sketch_bytes(sketch)
             client = Client(number, node, sketch, bytes_sketch=size)
             by_number[number] = client
-            self.clients.append(client)
+            self.clients.append(self._noted(client, notes.get("held")))
 
     def _cluster(self) -> None:
         """Cluster all sketches; who has a cluster stays, others follow neighbours.
@@ -390,8 +443,10 @@ class ClusteredFedAvg:
         return False
 
     def _connected(self) -> list[Client]:
-        """Return the clients whose node is there, by number."""
+        """Return the clients whose node is there and ready, by number."""
         nodes = self.post.nodes()
+        if self.agreement is not None:
+            nodes = self.agreement.told.intersection(nodes)
         return sorted(client for client in self.clients if client.node in nodes)
 
     def _here(self) -> list[Client]:
@@ -435,6 +490,9 @@ class ClusteredFedAvg:
         for node, reply in replies.items():
             if isinstance(reply, str):
                 log.warning("Node %d failed at %s: %s", node, kind, reply)
+                if self.agreement is not None:
+                    # it may have lost its state: let it be told the scale again
+                    self.agreement.told.discard(node)
             else:
                 answers[node] = reply
 
@@ -458,6 +516,9 @@ class ClusteredFedAvg:
         if not self.checkpoint:
             return
         arrays = {"models": self.models}
+        if self.agreement is not None:
+            arrays["mean"] = self.agreement.scaling.mean
+            arrays["scale"] = self.agreement.scaling.scale
         for client in self.clients:
             for name, array in client.sketch.items():
                 arrays[f"{client.number}/{name}"] = array
@@ -480,6 +541,9 @@ class ClusteredFedAvg:
             with np.load(path, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 models = file["models"]
+                scaling = None
+                if "scale" in file:
+                    scaling = Scaling(file["mean"], file["scale"])
                 for client in about["clients"]:
                     number = client["number"]
                     names = client["sketch"]
@@ -497,4 +561,6 @@ class ClusteredFedAvg:
         self.clients = [Client(**client) for client in about["clients"]]
         self.history = about["history"]
         self.models = models
+        if self.agreement is not None:
+            self.agreement.scaling = scaling
         log.info("Going on after round %d, from %s", len(self.history), path)

@@ -5,6 +5,7 @@ or on the number of workers.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
@@ -20,17 +21,23 @@ from .functional import FunctionalEngine, NotStackableError
 from .pool import PoolEngine, PoolUnavailableError
 from .runner import Way
 from .serial import SerialEngine
-from .stacked import StackedEngine
+from .stacked import Asked, StackedEngine, sharing, train_together
+from .stacks import alike
 
 __all__ = [
     "BACKENDS",
+    "Asked",
     "Engine",
     "Evaluation",
     "TrainSpec",
     "Trained",
     "Variation",
+    "alike",
     "has_bfloat16",
     "make_engine",
+    "make_engines",
+    "stacking",
+    "train_together",
 ]
 
 Backend = Literal["auto", "serial", "pool", "stacked"]
@@ -88,19 +95,8 @@ def make_engine(
         since the model has no convolutions.
     """
     checked(make_engine, locals(), "an engine")
-    place = None if device == "auto" else device_of(device)
-    _check_place(model, backend, place)
-    validate(fed, model, spec)
-    model.check(fed, spec.batch_size)
-
-    if place is None:
-        place = best_device(model.large or backend in ("auto", "stacked"))
-    _check_types(model, spec, place)
-
-    chosen = backend
-    if backend == "auto":
-        usual = {"cpu": "pool", "cuda": "stacked"}.get(place.type, "serial")
-        chosen = "serial" if model.large else usual
+    chosen, place = _choice(model, backend, device)
+    _check(fed, model, spec, place)
     if step != "auto" and chosen != "stacked":
         raise FltnbError(
             f"Step {step!r} is for the back end 'stacked', and this is {chosen!r}: "
@@ -120,6 +116,55 @@ def make_engine(
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         n_workers = None
     return SerialEngine(fed, model, spec, place, n_workers)
+
+
+def stacking(
+    model: Model, spec: TrainSpec, backend: Backend = "auto", device: str = "auto"
+) -> torch.device | None:
+    """Return the device on which clients of several such runs train in one stack.
+
+    None where each run trains by itself: in another back end than ``stacked``, and own
+    networks and losses, which train by ``torch.func``.
+    """
+    chosen, place = _choice(model, backend, device)
+    return place if chosen == "stacked" and by_kernels(model, spec) else None
+
+
+def make_engines(
+    runs: Sequence[tuple[Federation, Model, TrainSpec]],
+    backend: Backend = "auto",
+    device: str = "auto",
+) -> list[Engine]:
+    """Return an engine for each of several runs, as :func:`make_engine` does.
+
+    They share their stacks where they can (:func:`train_together`).
+    """
+    _, model, spec = runs[0]
+    place = stacking(model, spec, backend, device)
+    if place is None or len({alike(*run) for run in runs}) > 1:
+        return [make_engine(*run, backend, device) for run in runs]
+    for run in runs:
+        _check(*run, place)
+    return sharing(runs, place)
+
+
+def _choice(model: Model, backend: Backend, device: str) -> tuple[str, torch.device]:
+    """Return back end and device, of those that are asked for."""
+    place = None if device == "auto" else device_of(device)
+    _check_place(model, backend, place)
+    if place is None:
+        place = best_device(model.large or backend in ("auto", "stacked"))
+    if backend != "auto":
+        return backend, place
+    usual = {"cpu": "pool", "cuda": "stacked"}.get(place.type, "serial")
+    return "serial" if model.large else usual, place
+
+
+def _check(fed: Federation, model: Model, spec: TrainSpec, place: torch.device) -> None:
+    """Refuse what does not go together, and number types that the device lacks."""
+    validate(fed, model, spec)
+    model.check(fed, spec.batch_size)
+    _check_types(model, spec, place)
 
 
 def _stacked(

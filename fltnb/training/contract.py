@@ -276,6 +276,26 @@ class Engine(AbstractContextManager):
         FltnbError
             An argument does not fit, or a client has no training samples.
         """
+        work = self.checked(theta, rows, clients, round, sample_weights, how)
+        n = len(work[1])
+        models = np.empty((n, self.model.n_parameters), dtype=self.spec.dtype)
+        done = Trained(models, np.empty(n))
+        self._train(*work, done)
+        return done
+
+    def checked(
+        self,
+        theta: np.ndarray,
+        rows: Ints,
+        clients: Ints,
+        round: int,
+        sample_weights: Arrays | None = None,
+        how: Variation = USUAL,
+    ) -> tuple[np.ndarray, list[int], list[int], int, list, Variation]:
+        """Return what :meth:`train` was given, as :meth:`_train` takes it.
+
+        FltnbError: an argument does not fit, or a client has no training samples.
+        """
         theta, rows, clients = self.check(theta, rows, clients)
         sizes = [len(self.fed.train[client]) for client in clients]
         if 0 in sizes:
@@ -284,10 +304,7 @@ class Engine(AbstractContextManager):
 
         weights = self._weights(clients, sample_weights)
         how = self._checked_anchors(how, len(rows))
-        models = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
-        done = Trained(models, np.empty(len(rows)))
-        self._train(theta, rows, clients, int(round), weights, how, done)
-        return done
+        return theta, rows, clients, int(round), weights, how
 
     def _checked_anchors(self, how: Variation, n: int) -> Variation:
         """Return the variation with anchors (n, P) in the engine's type."""

@@ -22,7 +22,7 @@ from .contract import Trained, TrainSpec, Variation, order
 from .gradients import Parameter, add
 from .losses import losses
 from .serial import SerialEngine
-from .stacked import clients_at_a_time
+from .stacks import clients_at_a_time
 
 PROBED = 2  # clients, and samples of each, of the step that is tried
 

@@ -45,6 +45,10 @@ class PoolUnavailableError(RuntimeError):
     """Processes or shared memory cannot be had here."""
 
 
+class ForkedAutogradError(RuntimeError):
+    """Autograd does not work in processes that are forked from this one."""
+
+
 class WorkerError(RuntimeError):
     """A worker process died or failed."""
 
@@ -97,7 +101,7 @@ def _work(
 
     worker = _Worker(setup, number)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
-        connection.send(None)
+        connection.send(worker.has_autograd())
         while True:
             while not connection.poll(HEARTBEAT):
                 if os.getppid() != setup.parent:
@@ -129,6 +133,20 @@ class _Worker:
         self.outputs = setup.outputs.array()[number]
         dtype = getattr(torch, spec.dtype)
         self.theta = torch.empty(self.model.n_parameters, dtype=dtype)
+
+    def has_autograd(self) -> bool:
+        """Whether autograd works here, if it is needed.
+
+        It does not in a process that was forked after autograd had begun threads, as
+        ``torch.export`` makes it do.
+        """
+        if not isinstance(self.trainer, ModuleTrainer):
+            return True
+        try:
+            torch.ones(1, requires_grad=True).sum().backward()
+        except RuntimeError:
+            return False
+        return True
 
     def answer(
         self, job: int, slot: int, place: int, kind: str, arguments: tuple
@@ -225,12 +243,14 @@ def _await_start(connection: Connection) -> None:
     if not connection.poll(PATIENCE):
         raise OSError(f"a worker process did not start within {PATIENCE:.0f} s")
     try:
-        connection.recv()
+        has_autograd = connection.recv()
     except EOFError:
         raise OSError(
             "a worker process ended while starting: does the script call fltnb under "
             "`if __name__ == '__main__':`?"
         ) from None
+    if not has_autograd:
+        raise ForkedAutogradError
 
 
 class PoolEngine(Engine):
@@ -242,7 +262,8 @@ class PoolEngine(Engine):
         By default one per available core; at most one per client.
     start_method : str, optional
         By default fork on Linux and spawn elsewhere, since fork is not safe with
-        macOS's system libraries; and spawn for autograd where there is a GPU.
+        macOS's system libraries; and spawn for autograd where there is a GPU. Spawn
+        also takes the place of fork where autograd does not work after it.
 
     Raises
     ------
@@ -312,7 +333,12 @@ class PoolEngine(Engine):
 
     def _start(self) -> _Crew:
         if self._crew is None:
-            self._crew = _Crew(self._context, self.n_workers, self._setup)
+            try:
+                self._crew = _Crew(self._context, self.n_workers, self._setup)
+            except ForkedAutogradError:
+                self._context = mp.get_context("spawn")
+                self._setup = self._share()
+                self._crew = _Crew(self._context, self.n_workers, self._setup)
             self._finalizer = weakref.finalize(self, self._crew.stop)
         return self._crew
 

@@ -70,7 +70,10 @@ class Stack:
         self.step = step
         self.n = n
         self.state = State(
-            weights(), weights(spec.momentum > 0), weights(spec.proximal > 0)
+            weights(),
+            weights(spec.momentum > 0),
+            weights(spec.proximal > 0),
+            zeros(n),
         )
         self.index = zeros(steps, n, size, dtype=torch.int64)
         self.factor = zeros(steps, n, size)
@@ -82,6 +85,7 @@ class Stack:
     def load(
         self,
         theta: np.ndarray,
+        rates: np.ndarray,
         schedule: Sequence[np.ndarray],
         anchors: np.ndarray | None = None,
     ) -> None:
@@ -90,6 +94,7 @@ class Stack:
         Parameters
         ----------
         theta : ndarray (n, P), weights to start from
+        rates : ndarray (n,), learning rates
         schedule : arrays (steps, n, size, ...): index, factor, counted (a sample's
             weight in a client's last epoch, else 0), and masks
         anchors : ndarray (n, P), optional
@@ -97,6 +102,7 @@ class Stack:
         """
         n = len(theta)
         self._put(theta, self.state.values)
+        self.state.rates[:n].copy_(torch.from_numpy(rates))
         if self.state.starts:
             self._put(theta if anchors is None else anchors, self.state.starts)
         for velocity in self.state.velocities:

@@ -33,8 +33,8 @@ class Batch(NamedTuple):
     Attributes
     ----------
     index : int64 (a, B), positions in the pool of samples
-    factor : (a, B), a sample's weight divided by the true size of its batch; 0 where a
-        batch is filled up
+    factor : (a, B), a sample's weight times its client's learning rate, divided by the
+        true size of its batch; 0 where a batch is filled up
     masks : bool (a, B, ...), what every dropout keeps
     """
 
@@ -46,17 +46,20 @@ class Batch(NamedTuple):
 class State(NamedTuple):
     """What local training changes, a tensor (n, ...) per parameter of the network.
 
-    ``velocities``: momentum buffers; ``starts``: the weights before local training, for
-    FedProx. Both are empty where nobody needs them.
+    ``velocities``: momentum buffers times the learning rate; ``starts``: the weights
+    before local training, for FedProx. Both are empty where nobody needs them.
+    ``rates``: learning rates (n,), which stay as they are.
     """
 
     values: Sequence[torch.Tensor]
     velocities: Sequence[torch.Tensor]
     starts: Sequence[torch.Tensor]
+    rates: torch.Tensor
 
     def first(self, a: int) -> "State":
         """Return the first ``a`` clients' part, as views."""
-        return State(*[[tensor[:a] for tensor in part] for part in self])
+        *every, rates = self
+        return State(*[[tensor[:a] for tensor in part] for part in every], rates[:a])
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors that a step changes."""
@@ -64,7 +67,7 @@ class State(NamedTuple):
 
 
 class Pool:
-    """The federation's samples on the device.
+    """Samples on the device, of one federation or of several.
 
     Inputs are kept as floats where they are few; else pixels are, and what each of the
     256 values stands for.
@@ -131,6 +134,7 @@ class Step:
     model : Model
         A network of layers that the package knows.
     spec : TrainSpec
+        Its seed and its learning rate do not matter: each client has its own.
     pool : Pool
         Inputs in the type that the first layer computes in.
     apart : bool
@@ -173,7 +177,8 @@ class Step:
         logits, tape = self.forward(state.values, batch)
         log = torch.log_softmax(logits, 2)
 
-        # The gradient of the mean loss: probabilities, less 1 for the true class.
+        # The gradient of the mean loss times the learning rate: probabilities, less 1
+        # for the true class.
         d = log.exp().scatter_add_(2, y, self.minus_one.expand(y.shape))
         d.mul_(batch.factor.unsqueeze(2))
         kept = [state.values[k].clone() for k in self.frozen]
@@ -280,14 +285,13 @@ class Step:
     def _descend(self, state: State, tape: list[_Seen], d: torch.Tensor) -> None:
         """Go back through all stages, and take the step of SGD.
 
-        The gradient of a dense layer's weights is no tensor of its own: the product
-        that makes it adds it to where it belongs.
+        Gradients are those of ``d``, which has the learning rates in it. The gradient
+        of a dense layer's weights is no tensor of its own: the product that makes it
+        adds it to where it belongs.
         """
-        spec = self.spec
-        pull = spec.weight_decay + spec.proximal
-        targets, keep, step = state.values, 1 - spec.lr * pull, -spec.lr
-        if spec.momentum:
-            targets, keep, step = state.velocities, spec.momentum, 1.0
+        targets, keep, step = state.values, 1.0, -1.0
+        if self.spec.momentum:
+            targets, keep, step = state.velocities, self.spec.momentum, 1.0
 
         changed: list[torch.Tensor] = []
         gradients: list[torch.Tensor] = []
@@ -295,6 +299,7 @@ class Step:
             seen = tape[k]
             d = _before_activation(self.stages[k], d, seen.out, seen.mask)
             below = torch.bmm(d, seen.weight) if k else None
+            self._decay(state, targets[2 * k : 2 * k + 1])
             targets[2 * k].baddbmm_(d.transpose(1, 2), seen.x, beta=keep, alpha=step)
             changed.append(targets[2 * k + 1])
             gradients.append(d.sum(1))
@@ -310,24 +315,36 @@ class Step:
                     bias.view_as(targets[2 * k + 1]),
                 ]
 
+        self._decay(state, changed)
         if keep != 1:
             torch._foreach_mul_(changed, keep)
         torch._foreach_add_(changed, gradients, alpha=step)
-        self._pull(state, pull)
+        self._pull(state)
 
-    def _pull(self, state: State, pull: float) -> None:
-        """Add weight decay, the pull of FedProx and momentum to the step."""
+    def _decay(self, state: State, values: Sequence[torch.Tensor]) -> None:
+        """Take weight decay and FedProx's pull off weights that step by themselves.
+
+        With momentum, :meth:`_pull` does it.
+        """
+        pull = self.spec.weight_decay + self.spec.proximal
+        if pull and not self.spec.momentum:
+            for value in values:
+                value.mul_(_along(1 - pull * state.rates, value))
+
+    def _pull(self, state: State) -> None:
+        """Add what is left of weight decay, of FedProx's pull and of momentum."""
         spec = self.spec
+        rates = state.rates
         if not spec.momentum:
             if spec.proximal:
-                towards = spec.lr * spec.proximal
-                torch._foreach_add_(state.values, state.starts, alpha=towards)
+                _add(state.values, state.starts, rates, spec.proximal)
             return
+        pull = spec.weight_decay + spec.proximal
         if pull:
-            torch._foreach_add_(state.velocities, state.values, alpha=pull)
+            _add(state.velocities, state.values, rates, pull)
         if spec.proximal:
-            torch._foreach_add_(state.velocities, state.starts, alpha=-spec.proximal)
-        torch._foreach_add_(state.values, state.velocities, alpha=-spec.lr)
+            _add(state.velocities, state.starts, rates, -spec.proximal)
+        torch._foreach_sub_(state.values, state.velocities)
 
     def _split_features(self, d: torch.Tensor, seen: _Seen) -> list[torch.Tensor]:
         """Return the gradient (a, B, features) in the form of a convolution's parts."""
@@ -360,6 +377,22 @@ class Step:
             below.append(d_x)
             weights.append(d_weight)
         return below, _cat(weights).to(self.dtype), _cat(biases)
+
+
+def _along(rates: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a number a client (a,) in the form of its weights."""
+    return rates.view(-1, *[1] * (like.ndim - 1))
+
+
+def _add(
+    targets: Sequence[torch.Tensor],
+    others: Sequence[torch.Tensor],
+    rates: torch.Tensor,
+    factor: float,
+) -> None:
+    """Add ``factor`` times each client's rate of others to weights."""
+    for target, other in zip(targets, others, strict=True):
+        target.addcmul_(other, _along(rates, other), value=factor)
 
 
 def _before_activation(

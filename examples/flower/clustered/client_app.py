@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from .task import embed, network, own_data
+from .task import embed, network, own_data, rows
 
 app = ClientApp()
 
@@ -22,6 +22,14 @@ def answer(message: Message, context) -> Message:
 
 for name in ("fcr", "transport"):
     app.query(name)(answer)
+
+
+@app.query("scaling")
+def agree(message: Message, context) -> Message:
+    """Send the sums of this node's columns; then keep the scale of all nodes."""
+    from fltnb.flower import scaling_query
+
+    return scaling_query(rows)(message, context)
 
 
 @contextmanager

@@ -31,6 +31,7 @@ def main(grid: Grid, context: Context) -> None:
             timeout=config["timeout"],
             patience=config["patience"],
             checkpoint=folder and folder / f"{name}.npz",
+            scaling="scaling" if config["scale"] else None,
         )
         rounds = config["rounds"] if name in trained else 0
         clients = strategy.start(grid, model.init(spec.seed), rounds)

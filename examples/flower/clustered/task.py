@@ -28,7 +28,8 @@ def own_data(context):
     """Return this node's samples, and its number among the clients.
 
     The samples are of the file that its setting ``data`` names, an .npz: ``x_train``,
-    ``x_test`` (n, H, W), float32 as the network wants them; ``y_train``, ``y_test``.
+    ``x_test`` (n, H, W), float32 as the network wants them, or, with the app's setting
+    ``scale``, as they were measured; ``y_train``, ``y_test``.
     """
     from fltnb.federations import Federation
 
@@ -37,10 +38,26 @@ def own_data(context):
         x = np.concatenate([file["x_train"], file["x_test"]])
         y = np.concatenate([file["y_train"], file["y_test"]])
         train, test = np.split(np.arange(len(x)), [len(file["x_train"])])
+    if context.run_config["scale"]:
+        x = scaled(x, context)
     # A federation of this client alone, at its own number: that is what its random
     # draws are keyed by.
     parts = {"train": [train] * (number + 1), "test": [test] * (number + 1)}
     return Federation(images=x, labels=y, n_classes=CLASSES, **parts), number
+
+
+def rows(context) -> np.ndarray:
+    """Return this node's training samples as they were measured, a row each."""
+    with np.load(Path(context.node_config["data"])) as file:
+        x = file["x_train"]
+    return x.reshape(len(x), -1)
+
+
+def scaled(x: np.ndarray, context) -> np.ndarray:
+    """Standardise samples by the mean and deviation over all nodes."""
+    from fltnb.flower import scaling_of
+
+    return scaling_of(context).transform(x.reshape(len(x), -1)).reshape(x.shape)
 
 
 def embed(context) -> np.ndarray:
