@@ -26,12 +26,12 @@ from fltnb.experiments import (
     Row,
     compute,
     computing,
+    experiment,
     key,
     merge_folder,
     plan,
     prepare,
     results,
-    task,
 )
 from fltnb.experiments import train as train_module
 
@@ -122,7 +122,7 @@ def test_key_and_federation_are_made_once(monkeypatch):
     for room, name in ((fl.federations, "build"), (computing, "prepare")):
         counted.append(Mock(wraps=getattr(room, name)))
         monkeypatch.setattr(room, name, counted[-1])
-    task._federation.cache_clear()
+    experiment._built.cache_clear()
     found = Results([("", done) for done in compute([row])])
     found.mean(["method"]), found.curves, found.clients
     assert [call.call_count for call in counted] == [1, 1]
@@ -652,7 +652,7 @@ def test_a_budget_is_kept(monkeypatch):
 
 
 def test_a_plan_needs_no_data(monkeypatch):
-    task._federation.cache_clear()
+    experiment._built.cache_clear()
     refuse = lambda *given: pytest.fail("built a federation")  # noqa: E731
     monkeypatch.setattr(fl.federations, "build", refuse)
     assert len(plan.plan([training(seed=seed) for seed in (0, 1)], set(), [])) == 2

@@ -12,8 +12,10 @@ from typing import Any
 from .. import clustering, encoders, federations, methods
 from ..clustering import ours as _ours  # noqa: F401  clusterers that settings may name
 from ..encoders import EncoderSpec
+from ..federations import Federation
 from ..federations.recipe import Recipe
 from ..methods import Method
+from ..owncode import code_of, is_own
 from ..settings import plain
 from .finished import Values
 from .key import digest, key_of
@@ -68,14 +70,16 @@ class Experiment:
 class Training(Experiment):
     """A federated training; the options are those of :func:`fltnb.run`.
 
-    ``keep``: "models" keeps the models and which client has which, besides the labels
-    that every training keeps.
+    ``model``: a name, or a network of one's own as ``run`` takes it, whose structure,
+    code and initial weights are then part of the settings, as is the code of a method
+    of one's own. ``keep``: "models" keeps the models and which client has which,
+    besides the labels that every training keeps.
     """
 
     kind = "training"
     federation: Recipe
     method: Method
-    model: str
+    model: Any
     rounds: int
     local_epochs: int = 1
     participation: float = 0.2
@@ -92,14 +96,20 @@ class Training(Experiment):
     @property
     def shown(self) -> Values:
         """Columns that tables show where a grid has no axis of that name."""
-        return {"model": self.model, "method": self.method.name, "seed": self.seed}
+        model = self.model
+        if self.has_own_network:
+            from ..models import network_of  # and torch, which results do without
+
+            model = network_of(model).name
+        return {"model": model, "method": self.method.name, "seed": self.seed}
 
     @functools.cached_property
     def arguments(self) -> Values:
         """The arguments of :func:`fltnb.run` besides method and federation."""
-        apart = ("federation", "method", "keep")
+        apart = ("federation", "method", "model", "keep")
         names = [one.name for one in fields(self) if one.name not in apart]
-        return plain({name: getattr(self, name) for name in names})
+        numbers = plain({name: getattr(self, name) for name in names})
+        return {"model": self.model} | numbers
 
     @functools.cached_property
     def settings(self) -> Values:
@@ -108,10 +118,28 @@ class Training(Experiment):
             "federation": canonical(self.federation),
             "method": methods.canonical(self.method),
         }
+        if self.has_own_method:
+            found["method"]["code"] = code_of(type(self.method))
         for name, value in self.arguments.items():
             if name not in TRAINING or value != TRAINING[name]:
                 found[name] = value
-        return found
+        if self.has_own_network:
+            from ..models import shaped
+
+            # only the clients' samples say how large an own network is
+            clients = built(self.federation)
+            found["model"] = shaped(self.model, clients).settings(self.seed)
+        return plain(found)
+
+    @property
+    def has_own_method(self) -> bool:
+        """Whether the method is of a class of one's own, which no version names."""
+        return is_own(type(self.method))
+
+    @property
+    def has_own_network(self) -> bool:
+        """Whether the network is one's own, and not a name."""
+        return not isinstance(self.model, str)
 
 
 TRAINING = {
@@ -240,6 +268,17 @@ _CANONICAL = {
     "method": methods.canonical,
 }
 """Options of a study whose settings leave out what equals a default."""
+
+
+def built(recipe: Recipe) -> Federation:
+    """Build a federation; the last few are kept in memory."""
+    settings = plain(recipe.settings)
+    return _built(json.dumps(settings, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _built(settings: str) -> Federation:
+    return federations.build(json.loads(settings))
 
 
 def canonical(recipe: Recipe) -> Values:

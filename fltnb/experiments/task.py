@@ -1,14 +1,10 @@
 """An experiment with its data, ready to be computed."""
 
-import functools
-import json
 from dataclasses import dataclass
 
-from .. import federations
 from ..federations import Federation
 from ..rounds import check
-from ..settings import plain
-from .experiment import Experiment, Training
+from .experiment import Experiment, Training, built
 from .grid import Row
 
 
@@ -37,14 +33,7 @@ def prepare(row: Row) -> Task:
     experiment = row.experiment
     if experiment.federation is None:
         return Task(row, experiment.key(""))
-    settings = plain(experiment.federation.settings)
-    fed = _federation(json.dumps(settings, sort_keys=True))
+    fed = built(experiment.federation)
     if isinstance(experiment, Training):
         check(experiment.method, fed, **experiment.arguments)
     return Task(row, experiment.key(fed.fingerprint()), fed)
-
-
-@functools.lru_cache(maxsize=8)
-def _federation(settings: str) -> Federation:
-    """Build a federation; the last few are kept in memory."""
-    return federations.build(json.loads(settings))

@@ -72,9 +72,12 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
     method = experiment.method
     settings = experiment.settings
     context = Context(experiment.seed, cache, how.progress, how.n_workers)
-    graph = method.graph_before(
-        task.fed, experiment.model, experiment.arguments, context
-    )
+    graph = None
+    # an own method may do more than average on a graph
+    if not (experiment.has_own_method or experiment.has_own_network):
+        graph = method.graph_before(
+            task.fed, experiment.model, experiment.arguments, context
+        )
     if graph is None:
         done, _ = _trained(task, task.key, method, settings, cache, how)
         return done

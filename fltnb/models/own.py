@@ -10,7 +10,6 @@ the values that the module was given with.
 """
 
 import copy
-import hashlib
 import inspect
 import re
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from torch.nn.parameter import is_lazy
 from ..data import array_digest
 from ..errors import FltnbError
 from ..federations import SPLITS, Federation
+from ..owncode import code_of, is_own, is_plain
 from ..randomness import integer, stream
 from .base import SLICED, Layer, Model, Tensors
 
@@ -142,8 +142,7 @@ class OwnModel(Model):
             It cannot be made or applied, its outputs have another shape, tokens are
             beyond its vocabulary, or some of its weights have no influence.
         """
-        network = given if isinstance(given, Own) else Own(given)
-        _check_given(network)
+        network = network_of(given)
         tokens = fed.layout == "tokens"
         index = _telling(fed)
         x = torch.from_numpy(fed.inputs(index))
@@ -175,8 +174,7 @@ class OwnModel(Model):
 
         FltnbError: it cannot be made.
         """
-        network = given if isinstance(given, Own) else Own(given)
-        _check_given(network)
+        network = network_of(given)
         module = network.module(shape, n_outputs, MODULE_SEED).eval()
         return cls(network.name, shape, n_outputs, (), network, module, tokens)
 
@@ -404,8 +402,8 @@ class OwnModel(Model):
     def settings(self, seed: int) -> dict[str, Any]:
         """Return what decides the numbers of a run with this network, JSON-able.
 
-        Its structure as torch prints it, a hash of its own code, names and shapes of a
-        row's tensors, and a hash of all initial values.
+        Its structure as torch prints it, a hash of its own code and plain attributes,
+        names and shapes of a row's tensors, and a hash of all initial values.
         """
         rest = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         for name, _ in self.shapes:
@@ -415,7 +413,7 @@ class OwnModel(Model):
             "kind": "own",
             "name": self.name,
             "structure": re.sub(r" at 0x\w+", "", str(self.module)),
-            "code": code_of(self.module),
+            "code": _own_code(self.module),
             "head": self.own.head,
             "input_shape": list(self.input_shape),
             "shapes": [[name, list(shape)] for name, shape in self.shapes],
@@ -423,12 +421,15 @@ class OwnModel(Model):
         }
 
 
-def _check_given(network: Own) -> None:
+def network_of(given: Any) -> Own:
+    """Return what was given as ``model`` as :func:`own` does, or refuse it."""
+    network = given if isinstance(given, Own) else Own(given)
     if not callable(network.given):
         raise FltnbError(
             "model must be a name of fl.models.NAMES, a torch.nn.Module or a function "
             f"that makes one, not {network.given!r}."
         )
+    return network
 
 
 def _shapes(fed: Federation) -> list[Shape]:
@@ -500,28 +501,18 @@ def _column(out: Any) -> Any:
     return out
 
 
-def code_of(thing: nn.Module | Callable) -> str:
-    """Return a hash of a function's code, or of a module's classes but torch's own."""
-    functions = {"": thing}
-    if isinstance(thing, nn.Module):
-        functions = {}
-        for kind in {type(one) for one in thing.modules()}:
-            if kind.__module__.partition(".")[0] == "torch":
-                continue
-            for name, value in vars(kind).items():
-                if inspect.isfunction(value):
-                    functions[f"{kind.__qualname__}.{name}"] = value
+def _own_code(module: nn.Module) -> str:
+    """Return a hash of the code of a module's own classes, and of what they hold.
 
-    total = hashlib.sha256()
-    for name in sorted(functions):
-        total.update(name.encode())
-        total.update(_text(functions[name]))
-    return total.hexdigest()[:16]
-
-
-def _text(function: Callable) -> bytes:
-    try:
-        return inspect.getsource(function).encode()
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return code.co_code if code else repr(type(function)).encode()
+    Those are plain values, such as a scale, and functions, such as an activation.
+    """
+    parts: list[Any] = []
+    for name, one in module.named_modules():
+        if not is_own(type(one)):
+            continue
+        parts += [name, type(one)]
+        for attribute, value in sorted(vars(one).items()):
+            known = attribute.startswith("_") or attribute == "training"
+            if not known and (is_plain(value) or callable(value)):
+                parts += [attribute, value]
+    return code_of(*parts)

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from ..errors import FltnbError, choose
 from ..federations import Federation
-from ..models.own import code_of
+from ..owncode import code_of
 
 if TYPE_CHECKING:
     from .contract import TrainSpec

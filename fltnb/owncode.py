@@ -1,0 +1,146 @@
+"""A user's own code as a hash, the same in every process that has this code.
+
+Results are found again by what made them. What the package makes has versions
+(:mod:`fltnb.experiments.key`); a class or function of a user's own has this.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Any
+
+# Packages whose code counts as known: a result names it, or its version is recorded.
+KNOWN = {
+    "abc",
+    "builtins",
+    "dataclasses",
+    "fltnb",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "torch",
+}
+PLAIN = (int, float, complex, str, bytes, bool, type(None))
+
+
+def is_own(kind: type) -> bool:
+    """Whether a class is a user's own, and not of a package of :data:`KNOWN`."""
+    return _root(kind) not in KNOWN
+
+
+def code_of(*things: Any) -> str:
+    """Return 16 hexadecimal digits for own functions, and classes with their bases.
+
+    It is that of their bytecode, with constants, defaults, and the plain values and own
+    functions that they refer to. Another version of Python may give another one.
+    """
+    seen: set[int] = set()
+    total = hashlib.sha256()
+    for thing in things:
+        for text in _texts(thing, seen):
+            total.update(text.encode(errors="backslashreplace"))
+    return total.hexdigest()[:16]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text, a truth value, None, or such in a list."""
+    if isinstance(value, (tuple, list)):
+        return all(map(is_plain, value))
+    return isinstance(value, PLAIN)
+
+
+def _root(thing: Any) -> str:
+    return str(getattr(thing, "__module__", "")).partition(".")[0]
+
+
+def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
+    """Yield what a thing is made of; nothing where that was said before."""
+    thing = _unwrapped(thing)
+    if is_plain(thing):
+        yield repr(thing)
+    elif isinstance(thing, partial):
+        yield from _texts(thing.func, seen)
+        yield from _texts([*thing.args, *sorted(thing.keywords.items())], seen)
+    elif isinstance(thing, (tuple, list)):
+        for one in thing:
+            yield from _texts(one, seen)
+    elif id(thing) in seen:
+        return
+    elif isinstance(thing, FunctionType):
+        seen.add(id(thing))
+        yield from _of_function(thing, seen)
+    elif isinstance(thing, type):
+        seen.add(id(thing))
+        yield from _of_class(thing, seen)
+    elif callable(thing):  # built in, or an object that is called
+        yield getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def _unwrapped(thing: Any) -> Any:
+    """Return the function inside a method, or all of those of a property."""
+    if isinstance(thing, property):
+        return [one for one in (thing.fget, thing.fset, thing.fdel) if one]
+    if isinstance(thing, FunctionType):
+        return thing
+    return getattr(thing, "__func__", getattr(thing, "__wrapped__", thing))
+
+
+def _of_class(kind: type, seen: set[int]) -> Iterator[str]:
+    """Yield functions and plain values of a class and of its own bases."""
+    for one in kind.__mro__:
+        yield one.__qualname__
+        if not is_own(one):
+            continue
+        for name, value in sorted(vars(one).items()):
+            if name.startswith("__") and not isinstance(value, FunctionType):
+                continue
+            yield name
+            yield from _texts(value, seen)
+
+
+def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
+    """Yield a function's code, defaults, and what it refers to."""
+    code = function.__code__
+    yield from _of_code(code)
+    yield from _texts(function.__defaults__ or (), seen)
+    yield from _texts(sorted((function.__kwdefaults__ or {}).items()), seen)
+
+    used = {}
+    for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
+        try:
+            used[name] = cell.cell_contents
+        except ValueError:  # not set yet, as the cell of a class that is being made
+            continue
+    for name in _names_in(code):
+        if name in function.__globals__:
+            used[name] = function.__globals__[name]
+    for name, value in sorted(used.items()):
+        if is_plain(value) or (callable(value) and _root(value) not in KNOWN):
+            yield name
+            yield from _texts(value, seen)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return the names that a code and those inside it look up."""
+    names = set(code.co_names)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            names |= _names_in(value)
+    return names
+
+
+def _of_code(code: CodeType) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield repr(code.co_names)
+    for value in code.co_consts:
+        yield from _of_constant(value)
+
+
+def _of_constant(value: Any) -> Iterator[str]:
+    if isinstance(value, CodeType):
+        yield from _of_code(value)
+    elif isinstance(value, frozenset):  # in no order
+        yield repr(sorted(map(repr, value)))
+    else:
+        yield repr(value)

@@ -1,0 +1,135 @@
+"""Own networks and own methods in grids: keyed by what they are, and found again."""
+
+from dataclasses import dataclass
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fltnb as fl
+from fltnb.experiments import train as training
+from fltnb.owncode import code_of
+
+GROUPS = {"n_clients": 4, "n_clusters": 2, "classes_per_cluster": 3}
+CLIENTS = fl.recipe("label_clusters", "digits", **GROUPS)
+FCR = fl.FCR(n_clusters=2, n_neighbors=2)
+
+
+class Net(nn.Module):
+    def __init__(self, width=8, scale=1.0, act=torch.relu):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(64, width)
+        self.last = nn.Linear(width, 10)
+        self.scale = scale
+        self.act = act
+
+    def forward(self, x):
+        return self.last(self.act(self.first(self.scale * x.flatten(1))))
+
+
+class Other(Net):
+    def forward(self, x):
+        return super().forward(x) + 0.5
+
+
+def drawn(shape, n_outputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, n_outputs))
+
+
+def training_of(model, method=None, seed=0):
+    method = method or fl.methods.FedAvg()
+    return fl.Training(CLIENTS, method, model, rounds=2, participation=1.0, seed=seed)
+
+
+def moved():
+    net = Net()
+    with torch.no_grad():
+        net.last.bias += 1e-6
+    return net
+
+
+@pytest.mark.parametrize("how", ["grid", "processes"])
+def test_own_networks_are_computed_in_a_grid_and_found_again(
+    how, own_store, monkeypatch
+):
+    models = {"module": Net(), "function": drawn}
+
+    def run(model, seed):
+        return training_of(models[model], seed=seed)
+
+    grid = fl.grid(run, model=list(models), seed=[0, 1])
+    n_jobs = 2 if how == "processes" else 1
+    found = fl.results(grid, compute=True, n_jobs=n_jobs)
+    fed = CLIENTS.build()
+    for row in found.runs.itertuples():
+        options = {"rounds": 2, "participation": 1.0, "seed": row.seed}
+        model = models[row.model]
+        own = fl.run(fl.methods.FedAvg(), fed, model, **options, progress=False)
+        assert row.accuracy == own.clients["test"].mean()
+
+    def never(*given):
+        raise AssertionError("it was there")
+
+    monkeypatch.setattr(training, "run", never)
+    again = fl.results(fl.grid(run, model=["module"], seed=[0]), compute=True)
+    assert again.runs["accuracy"][0] == found.runs["accuracy"][0]
+
+
+def test_another_weight_structure_code_or_value_is_another_key():
+    nets = [Net(), Net(9), Net(scale=2.0), Net(act=torch.tanh), Other(), moved()]
+    nets += [drawn, fl.models.own(Net(), head="first"), "mlp"]
+    ids = [training_of(net).id for net in nets]
+    assert len(set(ids)) == len(ids)
+    assert training_of(Net()).id == ids[0]
+    # what a function draws depends on the seed
+    assert training_of(drawn, seed=1).id != training_of(drawn).id
+    assert training_of(Net()).shown["model"] == "Net"
+
+
+def test_an_own_method_is_no_other_method_and_does_its_own_work(own_store):
+    @dataclass(eq=False, repr=False)
+    class Nothing(fl.methods.FLT):  # under FLT's own name
+        def collect(self, state, clients, theta, round):
+            return super().collect(state, clients, 0 * theta, round)
+
+    methods = {"flt": fl.methods.FLT(FCR), "nothing": Nothing(FCR)}
+
+    def run(method):
+        return training_of("mlp_plain", methods[method])
+
+    found = fl.results(fl.grid(run, method=list(methods)), compute=True).runs
+    accuracy = found.set_index("method")["accuracy"]
+    assert accuracy["nothing"] != accuracy["flt"]
+    assert found["key"].nunique() == 2
+
+
+def test_code_is_the_same_in_every_process_and_follows_what_it_refers_to():
+    scale = 2.0
+
+    def helper(x):
+        return x in {"a", "b", "c"} or scale
+
+    def own(x, k=3):
+        return helper(x) + k
+
+    class Kind:
+        limit = 3
+
+        @property
+        def size(self):
+            return self.limit + scale
+
+    other = cloudpickle.loads(cloudpickle.dumps(own))
+    assert other is not own and code_of(other) == code_of(own)
+    before = code_of(own), code_of(Kind)
+    scale = 3.0
+    assert code_of(own) != before[0] and code_of(Kind) != before[1]
+    scale = 2.0
+    assert (code_of(own), code_of(Kind)) == before
+    Kind.limit = 4
+    assert code_of(Kind) != before[1]
+    assert code_of(lambda x: x * 2) != code_of(lambda x: x * 3)
+    assert code_of(np.mean) != code_of(np.median)
