@@ -442,6 +442,27 @@ def test_fesem_with_one_centre_is_fedavg_with_the_distance_term():
     assert not same(run(m.FeSEM(1, 2.0), equal), run(m.FedAvg(), equal), 1e-4)
 
 
+def test_alpha_by_samples_pulls_small_clients_more():
+    """Equation 7 divided by alpha_i: mu_i = 2 lambda / (m alpha_i)."""
+    lam = 0.3
+    equal = m.FeSEM(2, lam=lam)
+    by_samples = m.FeSEM(2, lam=lam, alpha="samples")
+    assert same(run(equal, digits()), run(by_samples, digits()))
+
+    fed = digits(SIZES)
+    spec = {"local_epochs": 3, "lr": 0.1, "batch_size": 10}
+    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    state = by_samples.start(fed, net, m.Context(0))
+    clients = np.array([1, 3])
+    with engine_of(fed, **spec, proximal=2 * lam) as engine:
+        _, trained = by_samples.train(state, clients, 1, engine)
+    for own, client in zip(trained.theta, clients, strict=True):
+        alpha = SIZES[client] / sum(SIZES)
+        with engine_of(fed, **spec, proximal=2 * lam / (4 * alpha)) as engine:
+            alone = engine.train(state.models, [0], [client], 1)
+        np.testing.assert_allclose(own, alone.theta[0], rtol=0, atol=1e-12)
+
+
 def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     fed = digits((20,) * 6)
     method = m.FeSEMAsRun(2)

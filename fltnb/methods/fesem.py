@@ -8,7 +8,7 @@ distance from it (Equation 7).
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from .base import PUBLISHED_RULE, Context, HardMethod, Rule
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores
 from .state import State, Unclustered, unclustered
+
+if TYPE_CHECKING:
+    from ..training import Engine, Trained
 
 
 @dataclass(eq=False, kw_only=True)
@@ -38,9 +41,9 @@ class FeSEM(HardMethod):
     models heard so far, as soon as at least K clients have been.
 
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared
-    Euclidean distances and Equation 9's plain mean (``alpha_i = 1 / m``) that is
-    FedProx's term with ``mu = 2 lambda``. The paper trains one local update per round,
-    here ``local_epochs``.
+    Euclidean distances that is FedProx's term with ``mu_i = 2 lambda / (m alpha_i)``,
+    and with Equation 9's plain mean (``alpha_i = 1 / m``) with ``mu = 2 lambda``. The
+    paper trains one local update per round, here ``local_epochs``.
 
     Parameters
     ----------
@@ -61,6 +64,9 @@ class FeSEM(HardMethod):
     report : {"own", "best"}
         "best": a test is that of the centre with the most right answers on *all*
         clients.
+    alpha : {"equal", "samples"}
+        alpha_i of Equation 7: ``1 / m``, or a client's share of all samples, which
+        pulls small clients more. Clients then train one after the other.
     """
 
     state_type = FeSEMState
@@ -71,6 +77,7 @@ class FeSEM(HardMethod):
     rule: Rule = "participants"
     grouping: Literal["em", "random", "equal"] = "em"
     report: Literal["own", "best"] = "own"
+    alpha: Literal["equal", "samples"] = "equal"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +86,27 @@ class FeSEM(HardMethod):
     def local_training(self) -> dict[str, float]:
         """Add the distance penalty of Equation 7."""
         return {"proximal": 2 * self.lam}
+
+    def train(
+        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> tuple[State, "Trained"]:
+        """Train from the own centre, with the pull of Equation 7."""
+        if self.alpha == "equal":
+            return super().train(state, clients, round, engine)
+
+        from ..training import Trained, Variation
+
+        theta, rows = self.dispatch(state, clients)
+        share = state.weights / state.weights.sum()  # alpha_i, (M,)
+        pull = 2 * self.lam / (len(share) * share)  # mu_i, (M,)
+        parts = []
+        for row, client in zip(rows, clients, strict=True):
+            how = Variation(anchors=theta[[row]], pull=float(pull[client]))
+            one = np.array([client])
+            parts.append(engine.train(theta, np.array([row]), one, round, how=how))
+        models = np.concatenate([part.theta for part in parts])
+        loss = np.concatenate([part.loss for part in parts])
+        return state, Trained(models, loss)
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model.
