@@ -128,12 +128,20 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return classes
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> Self:
-        """Cluster the clients by ``X``, M arrays (n_i, d).
+        """Cluster the clients.
 
-        These are embeddings, features or pixels, as the class says. ``y``: what
-        ``sketches`` takes besides, classes (of a ``labelled`` clusterer) or validation
-        samples (EMDClustering), or nothing. FltnbError names the client: options or
-        arrays that cannot work.
+        Parameters
+        ----------
+        X : sequence of M arrays, shapes (n_i, d)
+            Each client's embeddings, features or pixels, as the class says.
+        y : optional
+            What :meth:`sketches` takes besides: classes (of a ``labelled`` clusterer),
+            validation samples (EMDClustering), or nothing.
+
+        Raises
+        ------
+        FltnbError
+            Options or arrays cannot work; the client is named.
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])
@@ -151,15 +159,40 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def sketches(
         self, X: Sequence[np.ndarray], y: None = None, first: int = 0
     ) -> list[Sketch]:
-        """Sketches of the clients numbered ``first``, ``first + 1``, ...."""
+        """Compute what clients send.
+
+        Parameters
+        ----------
+        X : sequence of arrays, shapes (n_i, d)
+        y : None
+            What some classes take besides.
+        first : int
+            Number of the first of these clients; newcomers have higher ones.
+
+        Returns
+        -------
+        list of dict
+            A sketch for each.
+        """
         return self._each("sketch", zip(X), first)
 
     def fit_sketches(
         self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()
     ) -> Self:
-        """Cluster M clients by their sketches, in the order of their numbers.
+        """Cluster clients by what they sent.
 
-        ``answers``: those of a second exchange, where the class has one.
+        Parameters
+        ----------
+        sketches : sequence of M sketches
+            In the order of the clients' numbers.
+        answers : sequence of M sketches
+            Those of a second exchange, where the class has one.
+
+        Raises
+        ------
+        FltnbError
+            Options cannot work for so many clients, or a sketch has NaN or infinite
+            values; the client is named.
         """
         self._check_options(len(sketches))
         for client, sketch in enumerate(sketches):
@@ -176,10 +209,24 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return self
 
     def stability(self, X: Sequence[np.ndarray], y=None, n_seeds: int = 5) -> float:
-        """Mean adjusted Rand index between clusterings that differ in the seed alone.
+        """Return the mean adjusted Rand index of clusterings that differ in the seed.
 
-        1: the seed decides nothing. ``random_state`` is the first of ``n_seeds`` seeds.
-        FltnbError: the class draws nothing at random, or as ``fit``.
+        Parameters
+        ----------
+        X, y
+            As for :meth:`fit`.
+        n_seeds : int
+            How many; ``random_state`` is the first of them.
+
+        Returns
+        -------
+        float
+            1: the seed decides nothing.
+
+        Raises
+        ------
+        FltnbError
+            The class draws nothing at random, or as :meth:`fit`.
         """
         if not hasattr(self, "random_state"):
             raise FltnbError(
@@ -205,12 +252,24 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         )
 
     def place(self, X: Sequence[np.ndarray], y=None) -> np.ndarray:
-        """Place newcomers, by samples like those of ``fit``, without clustering again.
+        """Place newcomers without clustering again.
 
-        Returns the number of a cluster for each, int64; -1 where none fits: it would be
-        farther from all clusters than twice what members are from their own. Some
-        classes say -2 where several fit. FltnbError: not fitted, or arrays unlike those
-        of ``fit``.
+        Parameters
+        ----------
+        X, y
+            Of n newcomers, like those of :meth:`fit`.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            The number of a cluster for each; -1 where none fits: it would be farther
+            from all clusters than twice what members are from their own. Some classes
+            say -2 where several fit.
+
+        Raises
+        ------
+        FltnbError
+            The clusterer is not fitted, or arrays are unlike those of :meth:`fit`.
         """
         self._check_fitted()
         X = check_clients(X, self.content)
@@ -260,9 +319,20 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def _each(
         self, method: str, items: Iterable[tuple], first: int = 0, **more
     ) -> list:
-        """Results of a method for every client, in parallel where ``n_jobs`` says so.
+        """Return the results of a method for every client, in parallel by ``n_jobs``.
 
         BLAS has one thread, so that no bit depends on how many cores there are.
+
+        Parameters
+        ----------
+        method : str
+            Called with ``client``, its number, besides what follows.
+        items : iterable of tuples
+            Its positional arguments, for one client each.
+        first : int
+            Number of the first client.
+        **more
+            Its other arguments, the same for all.
         """
         items = list(items)
         work = getattr(clone(self), method)
@@ -278,7 +348,18 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return list(chain.from_iterable(parts))
 
     def _keep(self, distance, tree, labels, adjacency=None) -> None:
-        """Set what every clusterer has; ``adjacency``: a graph of the class's own."""
+        """Set what every clusterer has.
+
+        Parameters
+        ----------
+        distance : ndarray, shape (M, M)
+        tree : ndarray, shape (M - 1, 4)
+            SciPy's linkage.
+        labels : ndarray, shape (M,)
+            Any numbers; clients of one cluster have the same.
+        adjacency : ndarray, shape (M, M), optional
+            A graph of the class's own.
+        """
         self.distance_ = distance
         self.linkage_ = tree
         self.leaf_order_ = leaves_list(tree).astype(np.int64)
@@ -411,10 +492,23 @@ def check_clients(
     width: int | None = None,
     first: int = 0,
 ) -> list[np.ndarray]:
-    """Return the arrays of the clients ``first``, ..., each (n_i, d), finite.
+    """Return clients' samples as arrays (n_i, d), or refuse them.
 
-    All have one common d, ``width`` if given. FltnbError names a client that is empty,
-    not two-dimensional, of another width or not finite.
+    Parameters
+    ----------
+    clients : sequence of array-likes
+    what : str
+        What errors call them.
+    width : int, optional
+        The d that all must have; by default that of the first.
+    first : int
+        Number of the first client.
+
+    Raises
+    ------
+    FltnbError
+        A client is empty, not two-dimensional, of another width or not finite; it is
+        named.
     """
     mends = {
         "Federation": "fl.encoders.embed_clients(fed, spec)",

@@ -179,10 +179,23 @@ class EigenRelevance(ClientClusterer):
         client: int = 0,
         place: int | None = None,
     ) -> Sketch:
-        """Return a client's ``relevance`` r(i, j) for the M - 1 others.
+        """Answer the relayed vectors.
 
-        From its features and its own sketch. ``place``: where its own are among the
-        relayed vectors; by default at its number.
+        Parameters
+        ----------
+        x : ndarray, shape (n, d)
+            A client's features.
+        own, relayed : sketches
+            Its own, and what :meth:`relay` returned.
+        client : int
+            Its number.
+        place : int, optional
+            Where its own are among the relayed vectors; by default at its number.
+
+        Returns
+        -------
+        dict
+            ``relevance`` (M - 1,): r(i, j) for the others.
         """
         if place is None:
             place = client

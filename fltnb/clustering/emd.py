@@ -130,15 +130,25 @@ class EMDClustering(ClientClusterer):
     def sketches(
         self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0
     ) -> list[Sketch]:
-        """Rows of D, of training samples ``X[i]`` (n_i, d) under their own encoders.
+        """Compute the rows of D. In the paper the server does.
 
-        Each row is ``distance`` (M - 1,) to the others and ``reference`` (1,);
-        ``_sent`` counts what that takes. In the paper the server computes them.
+        Parameters
+        ----------
+        X : sequence of M arrays, shapes (n_i, d)
+            Training samples of each client under its own encoder.
+        y : sequence or callable, optional
+            ``y[i][j]`` (v_j, d): validation samples of client j under the encoder of
+            client i. A callable returns ``y[i]`` for i, once, so that M x M embeddings
+            need not be in memory. None: all clients share one encoder, and a random
+            half of each client's samples plays the part of its validation samples.
+        first : int
+            Not used.
 
-        ``y[i][j]`` (v_j, d) are validation samples of client j under the encoder of
-        client i; a callable returns ``y[i]`` for i, once, so that M x M embeddings need
-        not be in memory. None: all clients share one encoder, and a random half of each
-        client's samples plays the part of its validation samples.
+        Returns
+        -------
+        list of dict
+            ``distance`` (M - 1,) to the others; ``reference`` (1,); ``_sent`` (1,)
+            counts what that takes.
         """
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
@@ -180,9 +190,16 @@ class EMDClustering(ClientClusterer):
     def sketch(
         self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0
     ) -> Sketch:
-        """Row of one client, of training samples (n_i, d) and everybody's validation.
+        """Compute one client's row: what :meth:`sketches` returns for it.
 
-        All under its own encoder; what :meth:`sketches` returns for it.
+        Parameters
+        ----------
+        x : ndarray, shape (n_i, d)
+            Its training samples.
+        validation : sequence of M arrays, shapes (v_j, d)
+            Everybody's validation samples under its encoder.
+        client : int
+            Its number.
         """
         x = self._checked(x, client)
         validated = [len(z) for z in validation]
@@ -194,9 +211,16 @@ class EMDClustering(ClientClusterer):
     def _rows(
         self, tasks: Iterable, trained: list[int], validated: list[int], width: int
     ) -> list[Sketch]:
-        """Sketches of all clients, by numbers of samples of all.
+        """Return a sketch for every client; those without a task get zeros.
 
-        Only clients that have a task get a row that says something.
+        Parameters
+        ----------
+        tasks
+            As for :meth:`measure`.
+        trained, validated : lists of M ints
+            Training and validation samples of each client.
+        width : int
+            d, dimensions of an embedding.
         """
         n_clients = len(validated)
         distance = np.zeros((n_clients, n_clients))
@@ -234,12 +258,21 @@ class EMDClustering(ClientClusterer):
             self._warn_if_all_alone(f'tolerance={self.tolerance:g} ("auto" adapts)')
 
     def place(self, X: Sequence[np.ndarray], y: Validation | None = None) -> np.ndarray:
-        """Place newcomers, by samples (n_i, d) under their own encoders.
+        """Place newcomers. Only their own direction is known.
 
-        ``y[i]`` are validation samples under the encoder of newcomer i: of all clients
-        in order and at last its own. None: all share one encoder, as in ``fit``.
-        Returned is the cluster nearest by mean distance of those with a client below
-        the tolerance, -1 where there is none. Only the newcomer's direction is known.
+        Parameters
+        ----------
+        X : sequence of n arrays, shapes (n_i, d)
+            Training samples of each newcomer under its own encoder.
+        y : sequence or callable, optional
+            ``y[i]``: validation samples under the encoder of newcomer i, of all clients
+            in order and at last its own. None: all share one encoder, as in ``fit``.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Of the clusters with a client below the tolerance the nearest by mean
+            distance; -1 where there is none.
         """
         self._check_fitted()
         X = check_clients(X, self.content)
@@ -309,7 +342,23 @@ class EMDClustering(ClientClusterer):
     def _row(
         self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]
     ) -> tuple[int, dict, float]:
-        """Return i, D_ij by client j, and the mean reference of client i."""
+        """Measure one row.
+
+        Parameters
+        ----------
+        i : int
+        train : ndarray, shape (n_i, d)
+        validation : dict
+            Client j -> its validation samples (v_j, d) under the encoder of i.
+
+        Returns
+        -------
+        i : int
+        distance : dict
+            Client j -> D_ij.
+        reference : float
+            Mean reference of client i.
+        """
         width = train.shape[1]
         own = validation[i]
         distance = {i: 0.0}

@@ -105,10 +105,22 @@ class FedCollab(ClientClusterer):
         y: Sequence[np.ndarray] | None = None,
         first: int = 0,
     ) -> list[Sketch]:
-        """Rows of the distance, which pairs find together, and numbers of samples.
+        """Let every pair of clients find their distance together.
 
-        Of samples (n_i, d) and classes (n_i,); without classes all are of one.
-        ``_moved`` counts the numbers of the networks that a client sends.
+        Parameters
+        ----------
+        X : sequence of M arrays, shapes (n_i, d)
+            Samples.
+        y : sequence of M arrays, shapes (n_i,), optional
+            Classes; without them all samples are of one.
+        first : int
+            Number of the first client.
+
+        Returns
+        -------
+        list of dict
+            ``divergence`` (M,), a row of the distance; ``samples`` (1,); ``_moved``
+            (1,) counts the numbers of the networks that a client sends.
         """
         classes = self._classes(X, y)
         n_classes = 1 + int(max(one.max() for one in classes))
@@ -177,7 +189,15 @@ class FedCollab(ClientClusterer):
         right: Part,
         rng: np.random.Generator,
     ) -> tuple[float, int]:
-        """Train one pair's network; return the divergence and the rounds it took."""
+        """Train one pair's network.
+
+        Returns
+        -------
+        divergence : float
+            The most that both clients' validation accuracies summed to, less 1.
+        rounds : int
+            How many it took.
+        """
         best = 0.0
         idle = 0
         for round in range(1, self.rounds + 1):

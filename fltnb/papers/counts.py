@@ -162,8 +162,7 @@ def rank_agreement(
             if len(both) < least or without_code:
                 continue
             rhos = _rhos_by_seed(by_seed, both)
-            row = dict(zip(_PLACE, place, strict=True))
-            row |= {
+            row = {
                 "rows": name,
                 "methods": len(both),
                 "rho": _rho(both),
@@ -171,7 +170,7 @@ def rank_agreement(
                 "highest": max(rhos, default=None),
                 "off": _farthest(both),
             }
-            rows.append(row)
+            rows.append(dict(zip(_PLACE, place, strict=True)) | row)
     columns = [*_PLACE, "rows", "methods", "rho", "lowest", "highest", "off"]
     return pd.DataFrame(rows, columns=columns)
 

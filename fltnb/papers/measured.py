@@ -133,26 +133,42 @@ def _lines(
     printed: list[dict], datasets: Sequence[str] | None, beside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield printed lines by data set, and lines without numbers for other methods."""
-    empty = {"value": "", "error": "", "note": ""}
-    empty |= {"number": NAN, "number_error": NAN}
     by_dataset: dict[str, list[dict]] = {}
     for line in printed:
         by_dataset.setdefault(line["dataset"], []).append(line)
-    first, *_ = by_dataset.values()
-    model = first[0]["model"]
-    of_first = [line | empty for line in first if line["model"] == model]
+    first_set, *_ = by_dataset.values()
 
     for name in datasets or by_dataset:
         own = by_dataset.get(name)
         if own is None:
             # the paper does not use it: the rows of the first set, without numbers
-            own = [line | {"dataset": name} for line in of_first]
+            own = _without_numbers(first_set, "model", dataset=name)
         yield from own
-        method = own[0]["method"]
-        of_one = [line | empty for line in own if line["method"] == method]
         for other in beside:
-            for line in of_one:
-                yield line | {"method": other}
+            yield from _without_numbers(own, "method", method=other)
+
+
+def _without_numbers(lines: list[dict], same: str, **about: str) -> list[dict]:
+    """Return lines that share a column with the first, without numbers, of another.
+
+    Parameters
+    ----------
+    lines : printed lines
+    same : str
+        The column, such as "method".
+    **about
+        What the lines returned are about instead.
+    """
+    first = lines[0]
+    empty = {
+        "value": "",
+        "error": "",
+        "note": "",
+        "number": NAN,
+        "number_error": NAN,
+    }
+    shared = [line for line in lines if line[same] == first[same]]
+    return [line | empty | about for line in shared]
 
 
 # ---------------------------------------------------------------- which runs may stand
@@ -227,11 +243,13 @@ class _Found:
         trainings = runs[runs["kind"] == "training"]
         free = {*NO_SWITCH, *self.levels}
         if "n_clients" in self.levels:
-            free.add("clients")
+            free.add("clients")  # the axis by which runs vary that level
         axes = [name for name in results.axes if name not in free]
         plain = without_switches(trainings, trainings, axes)
+
+        place = ["dataset", "method", "variant"]
         self.trainings: dict[tuple, list[dict]] = {}
-        for key, own in plain.groupby(["dataset", "method", "variant"], sort=False):
+        for key, own in plain.groupby(place, sort=False):
             self.trainings[key] = own.to_dict("records")
         self.studies = list(self._studied(runs, table))
 
@@ -301,15 +319,23 @@ class _Found:
         for row, value in self._candidates(line, variant, at_round):
             if pd.isna(value):
                 continue
-            record = self.results.record(row["key"])
-            departs = departures(record, line, row["dataset"], variant, at_round)
-            if row.get("otherwise"):
-                departs.append(row["otherwise"])
-            if row.get("stopped"):
-                departs.append("a run stopped early")
-            group = (tuple(departs), row.get("kind", "study"))
-            groups.setdefault(group, []).append((row, float(value)))
+            departs = self._departures(row, line, variant, at_round)
+            kind = row.get("kind", "study")
+            own = groups.setdefault((departs, kind), [])
+            own.append((row, float(value)))
         return groups
+
+    def _departures(
+        self, row: Row, line: Row, variant: str, at_round: int | None
+    ) -> tuple[str, ...]:
+        """Say how a job departs from the setting of a printed line."""
+        record = self.results.record(row["key"])
+        departs = departures(record, line, row["dataset"], variant, at_round)
+        if row.get("otherwise"):
+            departs.append(row["otherwise"])
+        if row.get("stopped"):
+            departs.append("a run stopped early")
+        return tuple(departs)
 
     def _candidates(
         self, line: Row, variant: str, at_round: int | None
@@ -318,9 +344,8 @@ class _Found:
         for row in self.studies:
             if self._is_about(row, line, variant):
                 yield row, row["value"]
-        for place in product(
-            sets_beside(line), [line["method"]], kinds_beside(variant)
-        ):
+        for dataset, kind in product(sets_beside(line), kinds_beside(variant)):
+            place = (dataset, line["method"], kind)
             for row in self.trainings.get(place, ()):
                 if self._has_network(row, line) and self._at_level(row, line):
                     yield row, self._value(row, line, at_round)
@@ -334,8 +359,11 @@ class _Found:
         if line["dataset"]:
             wanted["dataset"] = sets_beside(line)
         params = json.loads(line["params"] or "{}")
-        wanted |= {name: [value] for name, value in params.items()}
-        return all(row[name] in wanted[name] for name in wanted if name in row)
+        for name, value in params.items():
+            wanted[name] = [value]
+
+        both_name = wanted.keys() & row.keys()
+        return all(row[name] in wanted[name] for name in both_name)
 
     def _has_network(self, row: Row, line: Row) -> bool:
         """Whether a run has a line's network: FLT alone has two on one data set."""

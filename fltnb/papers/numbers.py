@@ -28,10 +28,12 @@ def _numbers() -> pd.DataFrame:
     table = read("published_results.csv").copy()
     table["number"] = pd.to_numeric(table["value"])
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
+
     # lines of an ablation differ in nothing but their parameters
     line = table["params"].where(table["setting"] == "ablation", "")
     same = ["paper", *KEY, "setting", "line", "number"]
-    table["first"] = table.assign(line=line).groupby(same)["table"].transform("first")
+    repeated = table.assign(line=line).groupby(same)
+    table["first"] = repeated["table"].transform("first")
     return table
 
 
@@ -91,17 +93,20 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     rows = numbers(paper)
     rows = rows[rows["method"] != ""]
     if paper == "flt":
-        rows = rows.assign(setting=rows["setting"].replace("ablation", "scenario2"))
+        setting = rows["setting"].replace("ablation", "scenario2")
+        rows = rows.assign(setting=setting)
     pairs = zip(rows["params"], rows["setting"], strict=True)
     rows = rows.assign(same=[_telling(*pair) for pair in pairs])
 
     keys = ["setting", *KEY]
     found = []
-    for key, group in rows.groupby([*keys, "same"], sort=False):
-        if group["table"].nunique() > 1 and group["value"].nunique() > 1:
-            row = dict(zip(keys, key, strict=False))
-            row["printed"] = dict(zip(group["table"], group["value"], strict=True))
-            found.append(row)
+    for _, group in rows.groupby([*keys, "same"], sort=False):
+        by_table = group.set_index("table")["value"]
+        if by_table.index.nunique() == 1 or by_table.nunique() == 1:
+            continue
+        row = group[keys].iloc[0].to_dict()
+        row["printed"] = by_table.to_dict()
+        found.append(row)
     return pd.DataFrame(found, columns=[*keys, "printed"])
 
 

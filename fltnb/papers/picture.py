@@ -129,7 +129,8 @@ def _points(ax: Axes, points: pd.DataFrame) -> None:
     other = points[~in_print]
     ax.scatter(other["number"], other["mean"], marker="X", s=16, c=OTHER, lw=0)
     for variant, part in points[in_print].groupby("variant", sort=False):
-        ax.scatter(part["number"], part["mean"], s=18, c=COLORS[variant], lw=0)
+        color = COLORS[variant]
+        ax.scatter(part["number"], part["mean"], s=18, c=color, lw=0)
     ax.axline((0, 0), slope=1, color="0.4", lw=0.8)
     ax.set(xlabel="printed (%)", xlim=(0, 102), ylim=(0, 102))
 
@@ -140,13 +141,17 @@ def _bars(ax: Axes, claims: pd.DataFrame) -> None:
     table = pd.crosstab(claims["paper"], claims["outcome"])
     table = table.reindex(index=papers, columns=list(OUTCOMES), fill_value=0)
     shares = table.div(table.sum(axis=1), axis=0)
-    ends = shares.cumsum(axis=1)
+
+    begins = pd.Series(0.0, index=papers)
     for outcome, color in FILLS.items():
         share = shares[outcome]
-        bars = ax.barh(papers, share, left=ends[outcome] - share, color=color)
+        bars = ax.barh(papers, share, left=begins, color=color)
+        begins = begins + share
         numbers = [number or "" for number in table[outcome]]
         ax.bar_label(bars, numbers, label_type="center", fontsize=8)
-    ax.set_yticks(range(len(papers)), [PAPERS[name] for name in papers])
+
+    names = [PAPERS[paper] for paper in papers]
+    ax.set_yticks(range(len(papers)), names)
     ax.invert_yaxis()
     ax.grid(False)
     ax.set_xticks([])

@@ -195,21 +195,21 @@ def _squares(outcome: pd.Series) -> str:
 
 def _in_the_setting(own: pd.DataFrame) -> str:
     """Write how many numbers of a paper were run in the printed setting."""
-    said = []
-    for row in own.itertuples():
-        if row.printed_setting:
-            variant = SHORT[row.variant]
-            said.append(f"{row.printed_setting} ({variant})")
-    return ", ".join(said) or "–"
+    run = own[own["printed_setting"] > 0]
+    return _by_variant(run["variant"], run["printed_setting"])
 
 
 def _within_3(own: pd.DataFrame) -> str:
     """Write how many accuracies of a paper are within 3 points of print."""
-    said = []
-    for row in own.itertuples():
-        if row.accuracies:
-            variant = SHORT[row.variant]
-            said.append(f"{row.points_3} of {row.accuracies} ({variant})")
+    run = own[own["accuracies"] > 0]
+    near = run["points_3"].astype(str) + " of " + run["accuracies"].astype(str)
+    return _by_variant(run["variant"], near)
+
+
+def _by_variant(variants: pd.Series, texts: pd.Series) -> str:
+    """Write numbers, each with the short name of its variant behind; "–" for none."""
+    pairs = zip(variants, texts, strict=True)
+    said = [f"{text} ({SHORT[variant]})" for variant, text in pairs]
     return ", ".join(said) or "–"
 
 
@@ -386,7 +386,8 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         heads.remove("method")
         single = table["measure"].nunique() == 1
 
-    kinds = [kind for kind in KINDS if kind in table and (table[kind] != "–").any()]
+    kinds = [kind for kind in KINDS if kind in table]
+    kinds = [kind for kind in kinds if (table[kind] != "–").any()]
     lines: dict[tuple, dict[str, str]] = {}
     for row in table.to_dict("records"):
         about = {name: row[name] for name in heads}
@@ -409,10 +410,10 @@ def _first_table(results: Any) -> str:
         rows: dict[str, dict[str, str]] = {}
         for cell in own.to_dict("records"):
             method = cell["method"]
-            row = rows.setdefault(method, {"method": label(method)})
             text = cell_text(cell, seeds=False)
+            row = rows.setdefault(method, {"method": label(method)})
             row["printed"] = cell["value"] or "–"
-            row[SHORT[cell["variant"]]] = "–" if text == "not run" else text
+            row[SHORT[cell["variant"]]] = text.replace("not run", "–")
         table = pd.DataFrame(rows.values())
         parts.append(f"**{label(dataset)}**")
         parts.append(pipes(table))

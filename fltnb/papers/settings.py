@@ -247,14 +247,20 @@ def departures(
         weak = "stand-in: " if network == "resnet18" else ""
         found.append(weak + label(have["model"]))
     for name, saying in _SAYINGS.items():
-        if name in want and name in have and not _equal(have[name], want[name]):
-            more = name in _MORE and have[name] > want[name]
-            saying = _MORE[name] if more else saying
-            found.append(saying.format(have=have[name], want=want[name]))
+        if name not in want or name not in have:
+            continue
+        own = have[name]
+        printed = want[name]
+        if _equal(own, printed):
+            continue
+        if name in _MORE and own > printed:
+            saying = _MORE[name]
+        found.append(saying.format(have=own, want=printed))
     return found
 
 
 def _equal(have: Any, want: Any) -> bool:
+    """Whether two settings are equal, but for rounding; None is like None alone."""
     if have is None or want is None:
         return have is want
     return abs(have - want) <= 1e-12

@@ -41,10 +41,15 @@ def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 class Rooms:
-    """Working memory by batch size.
+    """Working memory by batch size, made when it is first asked for.
 
     There are two sizes at most at a time, the usual one and that of a short last batch,
     and not those of all clients.
+
+    Parameters
+    ----------
+    make : callable
+        From a number of samples to their memory.
     """
 
     def __init__(self, make: Callable[[int], Any]) -> None:
@@ -52,33 +57,49 @@ class Rooms:
         self.kept: dict[int, Any] = {}
 
     def __getitem__(self, b: int):
-        if b not in self.kept:
-            if len(self.kept) == 2:
-                del self.kept[min(self.kept)]
-            self.kept[b] = self.make(b)
+        if b in self.kept:
+            return self.kept[b]
+        if len(self.kept) == 2:
+            shorter = min(self.kept)
+            del self.kept[shorter]
+        self.kept[b] = self.make(b)
         return self.kept[b]
 
 
 class DenseRoom(NamedTuple):
     """Memory for a dense layer's outputs and their gradient; arrays share it."""
 
-    whole: np.ndarray  # the outputs, and the constant 1 that the next layer meets
-    out: torch.Tensor
-    d: torch.Tensor
+    # (b, outputs + 1), with the constant 1 that the next layer meets
+    whole: np.ndarray
+    out: torch.Tensor  # (b, outputs)
+    d: torch.Tensor  # (b, outputs)
     d_array: np.ndarray
 
 
 class Dense:
-    """A dense layer with ReLU, if its stage has one."""
+    """A dense layer with ReLU, if its stage has one.
+
+    Attributes
+    ----------
+    parameter : Parameter
+        Weights and bias, their rows filled up for the kernels.
+    weight : tensor, shape (inputs + 1, outputs)
+        The same without what fills up; the last row is the bias.
+    array : ndarray
+        The same memory.
+    turned : tensor, shape (outputs, inputs)
+        Its weights as torch has them.
+    """
 
     def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
         self.stage = stage
         self.dtype = dtype
         self.inputs = stage.linear.inputs
         self.outputs = stage.linear.outputs
-        memory = torch.zeros(self.inputs + 1, vectors.padded(self.outputs), dtype=dtype)
+        rows = self.inputs + 1
+        memory = torch.zeros(rows, vectors.padded(self.outputs), dtype=dtype)
         self.parameter = Parameter(memory, spec)
-        self.weight = memory[:, : self.outputs]  # the last row is the bias
+        self.weight = memory[:, : self.outputs]
         self.array = self.weight.numpy()
         self.turned = self.weight[:-1].t()
 
@@ -118,15 +139,25 @@ class Dense:
         return DenseRoom(whole.numpy(), whole[:, :-1], d, d.numpy())
 
     def forward(self, x: np.ndarray, out: np.ndarray) -> None:
-        """Write the activations of (b, inputs + 1) into ``out``."""
+        """Write the activations of inputs (b, inputs + 1) into ``out``."""
         dense.forward(x, self.array, out, self.stage.relu)
 
     def backward(self, d: np.ndarray, x: np.ndarray, below: np.ndarray) -> None:
-        """Take the step; write the inputs' gradient into ``below``, if it has rows."""
+        """Take the step, and the gradient back to the inputs.
+
+        Parameters
+        ----------
+        d : ndarray, shape (b, outputs)
+            Gradient of the outputs, a sum over the batch.
+        x : ndarray, shape (b, inputs + 1)
+            What :meth:`forward` met.
+        below : ndarray, shape (b, inputs) or (0, inputs)
+            Filled with the inputs' gradient, if it has rows.
+        """
 
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
             target = target.numpy()[:, : self.outputs]
-            mean = alpha / len(x)  # `d` is a sum over the batch
+            mean = alpha / len(x)
             dense.backward(self.array, target, x, d, beta, mean, below)
 
         self.parameter.descend(accumulate)
@@ -140,7 +171,18 @@ class Dense:
 
 
 class Conv:
-    """A convolution by torch's kernels, with pooling, dropout and ReLU as the stage."""
+    """A convolution by torch's kernels, with pooling, dropout and ReLU as the stage.
+
+    Attributes
+    ----------
+    memory : tensor
+        The weights, as the layer's kernels have them.
+    weight : tensor, shape (outputs, inputs, k, k)
+        The same memory as torch has it.
+    bias : tensor, shape (outputs,)
+    rooms : Rooms
+        Memory for batches, where the layer needs some.
+    """
 
     def __init__(
         self, stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]
@@ -156,7 +198,7 @@ class Conv:
         self.parameters = [Parameter(self.memory, spec), Parameter(self.bias, spec)]
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the memory of the weights, and as (outputs, inputs, k, k)."""
+        """Return ``memory`` and ``weight``."""
         k = self.conv.kernel
         shape = (self.conv.outputs, self.conv.inputs, k, k)
         weight = torch.empty(shape, dtype=self.dtype, memory_format=torch.channels_last)
@@ -207,10 +249,12 @@ class Conv:
         self.raw = out = self.convolved(x)
         if self.stage.pool:
             out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
-        if mask is not None:
+        if mask is not None:  # never negative, so it may come before ReLU
             out = out * mask.to(out.dtype)
-        self.out = out.relu_() if self.stage.relu else out
-        return self.out
+        if self.stage.relu:
+            out = out.relu_()
+        self.out = out
+        return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         """Take the step; return the gradient of the inputs, None for the first layer.
@@ -260,12 +304,13 @@ class NarrowConv(Conv):
         made = narrow.make(conv.inputs, conv.outputs, height, width, conv.kernel)
         self.kernels = made
 
-        planes = (conv.inputs, made.sweep + narrow.TAPS * width)
-        self.planes = torch.zeros(planes, dtype=self.dtype).numpy()
+        # working memory for one image, as the kernels describe it
+        plane = made.sweep + narrow.TAPS * width
+        self.planes = torch.zeros(conv.inputs, plane, dtype=self.dtype).numpy()
         self.sums = torch.empty(2, made.sweep, dtype=self.dtype).numpy()
+
         rows = torch.zeros(conv.outputs, conv.kernel, made.row, dtype=self.dtype)
         self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
-
         return rows, self.shown(rows)
 
     def shown(self, memory: torch.Tensor) -> torch.Tensor:
@@ -277,11 +322,13 @@ class NarrowConv(Conv):
     def room(self, b: int) -> NarrowRoom:
         """Return memory for a batch of b images."""
         c, h, w = self.shape
-        pooled = (self.kernels.height, self.kernels.width, self.conv.outputs)
-        out, _ = self._images(b, *pooled)
+        out, _ = self._images(
+            b, self.kernels.height, self.kernels.width, self.conv.outputs
+        )
+        out_array = _array(out)
+        winners = np.empty(out_array.shape, dtype=np.int32)
         below, below_flat = self._images(b, h, w, c)
-        winners = np.empty((b, *pooled), dtype=np.int32)
-        return NarrowRoom(out, _array(out), winners, below, below_flat)
+        return NarrowRoom(out, out_array, winners, below, below_flat)
 
     def _images(
         self, b: int, h: int, w: int, c: int
@@ -382,14 +429,18 @@ class WideConv(Conv):
             return self.step(back, b, first)
 
         d = d.contiguous().numpy()
-        d_weight = self.d_weight.flatten().numpy()
         self.kernels.weight_gradients(
-            d, winners, _flat(self.x), d_weight, self.d_bias.numpy()
+            d,
+            winners,
+            _flat(self.x),
+            self.d_weight.flatten().numpy(),
+            self.d_bias.numpy(),
         )
         if not first:
             taps = self.weight.permute(2, 3, 0, 1).flatten().numpy()
             self.kernels.input_gradients(d, winners, taps, back.flatten().numpy())
-        self.descend((self.d_weight.permute(0, 3, 1, 2), self.d_bias), b)
+        d_weight = self.d_weight.permute(0, 3, 1, 2)  # (outputs, inputs, k, k)
+        self.descend((d_weight, self.d_bias), b)
         return back.permute(0, 3, 1, 2)
 
 

@@ -22,6 +22,17 @@ class LeanTrainer:
     """Trains one client after the other in private buffers; one per worker process.
 
     The model has convolution stages (possibly none) followed by dense stages.
+
+    Attributes
+    ----------
+    body, head, layers : lists
+        The convolutions, the dense layers, and both.
+    slab : int
+        Samples that are gathered at a time, whole batches.
+    rooms : Rooms
+        Memory of the dense layers for a batch.
+    features : tensor, shape (n, inputs + 1)
+        What the first dense layer meets; it grows as batches and slabs need.
     """
 
     def __init__(self, model: Model, spec: TrainSpec, samples: Samples) -> None:
@@ -30,17 +41,14 @@ class LeanTrainer:
         self.samples = samples
         self.dtype = getattr(torch, spec.dtype)
 
-        stages = model.stages
-        convolutions = [
-            k for k, one in enumerate(model.layers) if isinstance(one, Conv)
-        ]
-        shapes = [model.input_shape, *model.activations]  # of what a layer meets
+        inputs = [model.input_shape, *model.activations]  # of every layer
+        stages = iter(model.stages)  # a convolution or a dense layer begins one
         self.body = []
-        for stage, k in zip(stages, convolutions, strict=False):
-            self.body.append(convolution(stage, spec, self.dtype, shapes[k]))
-        self.head = []
-        for stage in stages[len(self.body) :]:
-            self.head.append(Dense(stage, spec, self.dtype))
+        for layer, shape in zip(model.layers, inputs, strict=False):
+            if isinstance(layer, Conv):
+                stage = next(stages)
+                self.body.append(convolution(stage, spec, self.dtype, shape))
+        self.head = [Dense(stage, spec, self.dtype) for stage in stages]
         self.layers = [*self.body, *self.head]
 
         n_batches = -(-SLAB // spec.batch_size)
@@ -59,10 +67,22 @@ class LeanTrainer:
         out: np.ndarray,
         how: Variation = USUAL,
     ) -> float:
-        """Train one client from ``theta`` (P,) into ``out`` (P,).
+        """Train one client.
 
-        ``how``: its anchors are those of this client, (P,). Returns the mean loss of
-        the last local epoch.
+        Parameters
+        ----------
+        theta, out : ndarrays, shape (P,)
+            The model that it starts from, and where the trained one goes.
+        client, round : int
+        sample_weights : ndarray, shape (n,), optional
+            Factors on the losses of its samples.
+        how : Variation
+            Its anchors are those of this client, (P,).
+
+        Returns
+        -------
+        float
+            Mean loss of the last local epoch.
         """
         spec = how.applied(self.spec)
         self._load(theta, how, spec.proximal)
@@ -224,7 +244,24 @@ class LeanTrainer:
             d = layer.backward(d, b, first=layer is self.body[0])
 
     def _dense_step(self, x, y, logits, masks, weights) -> torch.Tensor:
-        """Take a step of the dense layers; return the gradient of their inputs."""
+        """Take a step of the dense layers.
+
+        Parameters
+        ----------
+        x : tensor, shape (b, inputs + 1)
+            Their inputs, the last of them 1.
+        y : tensor of int64, shape (b,)
+        logits : tensor, shape (b, K)
+            Filled.
+        masks : tuple of tensors, shapes (b, ...)
+        weights : tensor, shape (b,) or (0,)
+            Factors on the losses.
+
+        Returns
+        -------
+        tensor, shape (b, inputs) or (0, inputs)
+            Gradient of their inputs.
+        """
         below, rooms = self.rooms[x.shape[0]]
         inputs = [x.numpy()]  # what each layer meets
         for layer, room in zip(self.head[:-1], rooms, strict=False):

@@ -134,9 +134,21 @@ class MergeGain(ClientClusterer):
         y: Sequence[np.ndarray] | None = None,
         first: int = 0,
     ) -> list[Sketch]:
-        """Sketches of all clients, of their samples (n_i, p) and what to predict.
+        """Compute what clients send.
 
-        ``y``: classes (n_i,), or numbers (n_i, K).
+        Parameters
+        ----------
+        X : sequence of arrays, shapes (n_i, p)
+            Samples.
+        y : sequence of arrays, shapes (n_i,) or (n_i, K)
+            Classes, or numbers to predict.
+        first : int
+            Number of the first of these clients.
+
+        Returns
+        -------
+        list of dict
+            As :meth:`sketch` returns them.
         """
         if y is None or len(y) != len(X):
             raise FltnbError(
@@ -317,8 +329,14 @@ class MergeGain(ClientClusterer):
 class Search:
     """Greedy merging of M clients to one cluster, adding up their sums in place.
 
-    A cluster is known by the row of its first client. ``merges`` are rows of the tree:
-    the two names, the gain, the size.
+    A cluster is known by the row of its first client.
+
+    Attributes
+    ----------
+    merges : list of tuples
+        Rows of the tree: the two clusters' numbers in it, the gain, the size.
+    distance : ndarray, shape (M, M)
+        Of single clients, as :class:`MergeGain` has it.
     """
 
     def __init__(self, sums: Sums, folds: int, n_jobs: int | None) -> None:
@@ -423,7 +441,6 @@ class Search:
 
         self.gain[i] = -np.inf
         self.gain[:, i] = -np.inf
-        self.gain[:, j] = -np.inf
         self.known[i] = False
         self.known[:, i] = False
         self.known[i, i] = True

@@ -222,17 +222,33 @@ class TransportSignatures(ClientClusterer):
         self.undecided_ |= sizes < FEWEST
 
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
-        """Place newcomers, by their embeddings (n_i, e), without clustering again.
+        """Place newcomers without clustering again.
 
-        Returns the cluster that fits, int64. -1: the test rejects all; -2: several fit
-        (:meth:`scores` says which is nearest), or it has less than 8 samples.
+        Parameters
+        ----------
+        X : sequence of n arrays, shapes (n_i, e)
+            Their embeddings.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            The cluster that fits. -1: the test rejects all; -2: several fit
+            (:meth:`scores` says which is nearest), or it has less than 8 samples.
         """
         return self.place(X)
 
     def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
-        """Mean Z of newcomers to the clients of each cluster; near 0 if it fits.
+        """Return the mean Z of newcomers to the clients of each cluster.
 
-        Returns (number of newcomers, C).
+        Parameters
+        ----------
+        X : sequence of n arrays, shapes (n_i, e)
+            Their embeddings.
+
+        Returns
+        -------
+        ndarray, shape (n, C)
+            Near 0 if a cluster fits.
         """
         return self._scores_of(self._sent(X))
 

@@ -230,20 +230,18 @@ def _cases(
     for dataset, model in _pairs(runs):
         table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
-        stands_for_all = TOY.search(dataset)
-        if not claim.speaks_of(table, "" if stands_for_all else name, network):
+        is_toy = TOY.search(dataset)  # which stands for any data set
+        if not claim.speaks_of(table, "" if is_toy else name, network):
             continue
 
-        there = table and len(printed_lines(claim.paper, table, name))
-        if there and (name, network) not in told:
+        is_printed = table and len(printed_lines(claim.paper, table, name))
+        if is_printed and (name, network) not in told:
             told.add((name, network))
             printed = Print(claim.paper, table)
             given = Numbers(printed, name, network, table=table, beside=prints)
             yield dataset, model if network else "", given
-        of_set = runs["dataset"] == dataset
-        of_network = runs["model"].isin([model, ""])
-        names = runs["variant"][of_set & of_network]
-        for variant in claim.variants or _variants(names):
+
+        for variant in claim.variants or _variants(runs, dataset, model):
             given = Numbers(results, dataset, model, variant, table, beside)
             yield dataset, model, given
 
@@ -258,20 +256,26 @@ def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
     return found
 
 
-def _variants(names: pd.Series) -> list[str]:
-    """Return the variants of runs, the text's first; a run without one is of both."""
-    there = set(names)
+def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
+    """Return the variants of the runs on a data set and network, the text's first.
+
+    A clustering has no network, and a run without a variant is of both.
+    """
+    on_it = runs["dataset"] == dataset
+    on_it &= runs["model"].isin([model, ""])
+    there = set(runs["variant"][on_it])
     if "as_run" in there and "" in there:
         there.add("as_written")
-    return [name for name in ("as_written", "as_run") if name in there] or [""]
+    named = [name for name in ("as_written", "as_run") if name in there]
+    return named or [""]
 
 
 def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return data sets with the networks that were trained on them, "" for none."""
     trained = runs[runs["model"] != ""]
     pairs = dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True))
-    others = runs[~runs["dataset"].isin(trained["dataset"])]
-    without_network = [(dataset, "") for dataset in others["dataset"].unique()]
+    others = runs["dataset"][~runs["dataset"].isin(trained["dataset"])]
+    without_network = [(dataset, "") for dataset in others.unique()]
     return [*pairs, *without_network]
 
 
@@ -306,8 +310,10 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
 def _outcome(own: pd.DataFrame) -> dict[str, Any]:
     """Say what became of one claim."""
     in_print = own["variant"] == PRINTED
-    ours = own[~in_print & (own["outcome"] != "not tested")]
-    best = next((how for how in TESTED_ON if how in set(ours["tested_on"])), "")
+    was_tested = own["outcome"] != "not tested"
+    ours = own[~in_print & was_tested]
+    on = set(ours["tested_on"])
+    best = next((how for how in TESTED_ON if how in on), "")
     counted = ours[ours["tested_on"] == best]
     outcome = _together(counted["outcome"])
     row = {
@@ -347,7 +353,9 @@ def _together(outcomes: pd.Series) -> str:
     """Join the outcomes of several sets of numbers."""
     if outcomes.empty:
         return "not tested"
-    return outcomes.iloc[0] if outcomes.nunique() == 1 else "partly"
+    if outcomes.nunique() > 1:
+        return "partly"
+    return outcomes.iloc[0]
 
 
 def _texts(rows: pd.DataFrame) -> str:
@@ -358,16 +366,18 @@ def _texts(rows: pd.DataFrame) -> str:
     said: dict[str, None] = {}
     for row in rows.to_dict("records"):
         dataset = row["dataset"]
+        variant = row["variant"]
         where = []
         if several_tables and row["table"]:
             where.append(f"Table {row['table'][1:]}")
         if dataset:
-            in_print = row["variant"] == PRINTED
-            where.append(label(in_paper(dataset) if in_print else dataset))
+            name = in_paper(dataset) if variant == PRINTED else dataset
+            where.append(label(name))
         if networks[dataset] > 1:
             where.append(label(row["model"]))
-        if row["variant"] in SHORT:
-            where.append(SHORT[row["variant"]])
+        if variant in SHORT:
+            where.append(SHORT[variant])
+
         text = row["text"]
         if where:
             text = f"{', '.join(where)}: {text}"

@@ -45,9 +45,10 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> Ker
     # Outputs before the pooling stand where the first pixel of their window stands, so
     # lines keep the width of the image.
     sweep = padded((height - size) * width + width - size + 1, 1)
+    sizes = (channels, outputs, height * width, width, size, h, w)
     return Kernels(
-        forward=_forward(channels, outputs, height, width, size, sweep),
-        backward=_backward(channels, outputs, height, width, size, row),
+        forward=_forward(*sizes, sweep),
+        backward=_backward(*sizes, row),
         height=h,
         width=w,
         row=row,
@@ -55,11 +56,7 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> Ker
     )
 
 
-def _forward(channels, outputs, height, width, size, sweep) -> Callable:
-    h = (height - size + 1) // 2
-    w = (width - size + 1) // 2
-    pixels = height * width
-
+def _forward(channels, outputs, pixels, width, size, h, w, sweep) -> Callable:
     @numba.njit(**HOW)
     def forward(x, planes, sums, rows, bias, out, winners):
         """Fill ``out`` with activations, and ``winners`` with where they come from.
@@ -83,6 +80,7 @@ def _forward(channels, outputs, height, width, size, sweep) -> Callable:
         second = sums[1]
         zero = bias.dtype.type(0)
         for b in range(len(out)):
+            # One plane a channel: a sweep then reads neighbouring pixels as a vector.
             image = x[b * pixels * channels :]
             for p in range(pixels):
                 for c in range(channels):
@@ -99,13 +97,22 @@ def _forward(channels, outputs, height, width, size, sweep) -> Callable:
                         plane = planes[c, y * width :]
                         u = rows[o, y, c:]
                         v = rows[o + 1, y, c:]
-                        u0, u1, u2 = u[0], u[channels], u[2 * channels]
-                        u3, u4 = u[3 * channels], u[4 * channels]
-                        v0, v1, v2 = v[0], v[channels], v[2 * channels]
-                        v3, v4 = v[3 * channels], v[4 * channels]
+                        u0 = u[0]
+                        u1 = u[channels]
+                        u2 = u[2 * channels]
+                        u3 = u[3 * channels]
+                        u4 = u[4 * channels]
+                        v0 = v[0]
+                        v1 = v[channels]
+                        v2 = v[2 * channels]
+                        v3 = v[3 * channels]
+                        v4 = v[4 * channels]
                         for p in range(sweep):
-                            x0, x1, x2 = plane[p], plane[p + 1], plane[p + 2]
-                            x3, x4 = plane[p + 3], plane[p + 4]
+                            x0 = plane[p]
+                            x1 = plane[p + 1]
+                            x2 = plane[p + 2]
+                            x3 = plane[p + 3]
+                            x4 = plane[p + 4]
                             first[p] += u0 * x0 + u1 * x1 + u2 * x2 + u3 * x3 + u4 * x4
                             second[p] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4
 
@@ -114,27 +121,20 @@ def _forward(channels, outputs, height, width, size, sweep) -> Callable:
                     raw = sums[k]
                     for i in range(h):
                         for j in range(w):
-                            winner = 2 * (i * width + j)
+                            corner = 2 * (i * width + j)
+                            winner = corner
                             best = raw[winner]
-                            right = winner + 1
-                            below = winner + width
-                            if raw[right] > best:
-                                best, winner = raw[right], right
-                            if raw[below] > best:
-                                best, winner = raw[below], below
-                            if raw[below + 1] > best:
-                                best, winner = raw[below + 1], below + 1
+                            for step in (1, width, width + 1):
+                                if raw[corner + step] > best:
+                                    winner = corner + step
+                                    best = raw[winner]
                             out[b, i, j, o + k] = zero if best < 0 else best
                             winners[b, i, j, o + k] = winner
 
     return forward
 
 
-def _backward(channels, outputs, height, width, size, row) -> Callable:
-    h = (height - size + 1) // 2
-    w = (width - size + 1) // 2
-    pixels = height * width
-
+def _backward(channels, outputs, pixels, width, size, h, w, row) -> Callable:
     @numba.njit(**HOW)
     def backward(d, x, out, winners, rows, d_rows, d_bias, d_x):
         """Fill ``d_rows``, ``d_bias`` and ``d_x``, sums over all images of a batch.

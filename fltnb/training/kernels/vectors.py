@@ -100,20 +100,27 @@ class _Code:
         return self.builder.fadd(to, product, flags=("contract",))
 
     def sums(self, places: list) -> list:
-        """Return variables that hold the vectors at some places."""
-        return [
-            cgutils.alloca_once_value(self.builder, self.load(place))
-            for place in places
-        ]
+        """Return variables that hold the vectors at some places, in registers."""
+        variables = []
+        for place in places:
+            vector = self.load(place)
+            variables.append(cgutils.alloca_once_value(self.builder, vector))
+        return variables
+
+    def keep(self, sums: list, places: list) -> None:
+        """Write variables where :meth:`sums` has them from."""
+        for variable, place in zip(sums, places, strict=True):
+            self.store(self.builder.load(variable), place)
 
     def add_to(self, variable, one, other) -> None:
         """Add a product to a variable."""
         b = self.builder
         b.store(self.add_product(b.load(variable), one, other), variable)
 
-    def steps(self, index, count: int) -> list:
-        """Return where ``count`` vectors begin, from an index on."""
-        return [self.builder.add(index, index.type(k * LANES)) for k in range(count)]
+    def steps(self, index, count: int, length: int = LANES) -> list:
+        """Return ``count`` indices from one on, so far apart: where vectors begin."""
+        offsets = [index.type(k * length) for k in range(count)]
+        return [self.builder.add(index, offset) for offset in offsets]
 
     def range(self, end):
         """Loop from 0 to ``end``, in a ``with`` statement."""
@@ -175,16 +182,16 @@ def add_rows(typing, target, i, vectors, source, j, places, scales):
     def emit(context, builder, signature, values):
         code = _Code(context, builder, signature, values)
         _, i, _, _, j, _, _ = values
-        to = [code.vector_at(0, None, at) for at in code.steps(i, count)]
-        sums = code.sums(to)
+        block = [code.vector_at(0, None, at) for at in code.steps(i, count)]
+        sums = code.sums(block)
         with code.range(code.length(5)) as (k, _):
             offset = builder.sext(code.get(5, None, k), i.type)
             place = builder.add(j, offset)
             scale = code.spread(code.get(6, None, k))
             for total, at in zip(sums, code.steps(place, count), strict=True):
-                code.add_to(total, scale, code.load_at(3, None, at))
-        for place, total in zip(to, sums, strict=True):
-            code.store(builder.load(total), place)
+                added = code.load_at(3, None, at)
+                code.add_to(total, scale, added)
+        code.keep(sums, block)
         return context.get_dummy_value()
 
     types = target, _INDEX, vectors, source, _INDEX, places, scales
@@ -203,20 +210,19 @@ def product(samples: int, vectors: int = VECTORS):
         def emit(context, builder, signature, values):
             code = _Code(context, builder, signature, values)
             _, _, _, s, o = values
-            rows = [builder.add(s, s.type(k)) for k in range(samples)]
+            rows = code.steps(s, samples, length=1)
             columns = code.steps(o, vectors)
-            places = [[code.vector_at(0, row, at) for at in columns] for row in rows]
-            sums = [code.sums(line) for line in places]
+            block = [code.vector_at(0, row, at) for row in rows for at in columns]
+            sums = code.sums(block)
             with code.range(code.length(2)) as (i, _):
                 # A vector of `other` is read once, and meets every sample's number.
                 weights = [code.load_at(2, i, at) for at in columns]
-                for row, line in zip(rows, sums, strict=True):
+                totals = iter(sums)
+                for row in rows:
                     value = code.spread(code.get(1, row, i))
-                    for total, weight in zip(line, weights, strict=True):
-                        code.add_to(total, value, weight)
-            for line, totals in zip(places, sums, strict=True):
-                for place, total in zip(line, totals, strict=True):
-                    code.store(builder.load(total), place)
+                    for weight in weights:
+                        code.add_to(next(totals), value, weight)
+            code.keep(sums, block)
             return context.get_dummy_value()
 
         return _VOID(target, x, other, _INDEX, _INDEX), emit
@@ -239,22 +245,24 @@ def update(samples: int, vectors: int = VECTORS):
             _, _, _, s, o, keep, scale = values
             keep = code.spread(keep)
             scale = code.spread(scale)
-            rows = [builder.add(s, s.type(k)) for k in range(samples)]
+            rows = code.steps(s, samples, length=1)
             columns = code.steps(o, vectors)
-            # the block of `other`, scaled: a line of vectors for each sample
-            scaled = []
+            # the block of `other`, scaled: a line of vectors for each row
+            block = []
             for row in rows:
                 line = [code.load_at(2, row, at) for at in columns]
-                scaled.append([builder.fmul(scale, vector) for vector in line])
+                block.append([builder.fmul(scale, vector) for vector in line])
 
             with code.range(code.length(0)) as (i, _):
                 places = [code.vector_at(0, i, at) for at in columns]
                 sums = [builder.fmul(keep, code.load(place)) for place in places]
-                for row, line in zip(rows, scaled, strict=True):
+                # Columns inside rows: in the other order LLVM fuses other products
+                # with sums, and last digits differ.
+                for row, line in zip(rows, block, strict=True):
                     value = code.spread(code.get(1, row, i))
-                    for k in range(vectors):
-                        sums[k] = code.add_product(sums[k], value, line[k])
-                for place, total in zip(places, sums, strict=True):
+                    for k, vector in enumerate(line):
+                        sums[k] = code.add_product(sums[k], value, vector)
+                for total, place in zip(sums, places, strict=True):
                     code.store(total, place)
             return context.get_dummy_value()
 

@@ -41,7 +41,7 @@ def make(
     """Return the kernels for ``size`` x ``size`` weights."""
     down = height + 2 * padding - size + 1
     across = width + 2 * padding - size + 1
-    sizes = (channels, outputs, height, width, size, padding)
+    sizes = (channels, outputs, height, width, size, padding, down, across)
     return Kernels(
         pool=_pool(outputs, down, across),
         spread=_spread(outputs, down, across),
@@ -141,11 +141,13 @@ def _vectors(numbers: int) -> int:
     return max(n for n in range(1, MOST + 1) if whole % n == 0)
 
 
-def _weight_gradients(channels, outputs, height, width, size, padding) -> Callable:
+def _weight_gradients(
+    channels, outputs, height, width, size, padding, down, across
+) -> Callable:
     line = width + 2 * padding
     lines = height + 2 * padding
-    h = (lines - size + 1) // 2
-    w = (line - size + 1) // 2
+    h = down // 2
+    w = across // 2
     row = size * channels
     vectors = _vectors(row)
 
@@ -188,10 +190,10 @@ def _weight_gradients(channels, outputs, height, width, size, padding) -> Callab
                     own = d[b, o, i]
                     for j in range(w):
                         winner = np.intp(winners[b, i, j, o])
-                        across = 2 * j + (winner & 1)
-                        down = 2 * i + (winner >> 1)
+                        y = 2 * i + (winner >> 1)
+                        z = 2 * j + (winner & 1)
                         # Written in any case; the list only grows by a winner.
-                        places[n] = (down * line + across) * channels
+                        places[n] = (y * line + z) * channels
                         values[n] = own[j]
                         total += own[j] if winner < CUT else zero
                         n += np.uintp(winner < CUT)
@@ -201,18 +203,20 @@ def _weight_gradients(channels, outputs, height, width, size, padding) -> Callab
                     # its gradient.
                     listed = places[:n]
                     scales = values[:n]
-                    for y in range(size):
+                    for k in range(size):
+                        target = (o * size + k) * row
+                        source = k * line * channels
                         for part in range(0, row, vectors * LANES):
-                            to = (o * size + y) * row + part
-                            at = y * line * channels + part
+                            to = target + part
+                            at = source + part
                             add_rows(d_weight, to, vectors, image, at, listed, scales)
 
     return weight_gradients
 
 
-def _input_gradients(channels, outputs, height, width, size, padding) -> Callable:
-    down = height + 2 * padding - size + 1
-    across = width + 2 * padding - size + 1
+def _input_gradients(
+    channels, outputs, height, width, size, padding, down, across
+) -> Callable:
     h = down // 2
     w = across // 2
     vectors = _vectors(channels)
@@ -241,38 +245,46 @@ def _input_gradients(channels, outputs, height, width, size, padding) -> Callabl
         for b in range(len(d)):
             for i in range(h):
                 for j in range(w):
+                    # The window's four pixels, and where their lists grow.
+                    own = d[b, :, i, j]
                     won = winners[b, i, j]
                     pixel = 2 * (i * across + j)
-                    k = np.uintp(pixel * outputs)
-                    m = np.uintp((pixel + across) * outputs)
-                    n = k + np.uintp(outputs)
-                    p = m + np.uintp(outputs)
+                    below = pixel + across
+                    at_0 = np.uintp(pixel * outputs)
+                    at_1 = at_0 + np.uintp(outputs)
+                    at_2 = np.uintp(below * outputs)
+                    at_3 = at_2 + np.uintp(outputs)
                     # Written into all four lists; only the winner's grows.
                     for o in range(outputs):
-                        places[k] = places[n] = places[m] = places[p] = o * channels
-                        value = d[b, o, i, j]
-                        values[k] = values[n] = values[m] = values[p] = value
-                        k += np.uintp(won[o] == 0)
-                        n += np.uintp(won[o] == 1)
-                        m += np.uintp(won[o] == 2)
-                        p += np.uintp(won[o] == 3)
-                    end[pixel] = k
-                    end[pixel + 1] = n
-                    end[pixel + across] = m
-                    end[pixel + across + 1] = p
+                        tap = o * channels
+                        value = own[o]
+                        places[at_0] = places[at_1] = tap
+                        places[at_2] = places[at_3] = tap
+                        values[at_0] = values[at_1] = value
+                        values[at_2] = values[at_3] = value
+                        at_0 += np.uintp(won[o] == 0)
+                        at_1 += np.uintp(won[o] == 1)
+                        at_2 += np.uintp(won[o] == 2)
+                        at_3 += np.uintp(won[o] == 3)
+                    end[pixel] = at_0
+                    end[pixel + 1] = at_1
+                    end[below] = at_2
+                    end[below + 1] = at_3
 
-            # Each weight carries an output's gradient to the pixel (y, z) away.
-            for tap in range(size * size):
-                y = tap // size - padding
-                z = tap % size - padding
+            # Each weight carries an output's gradient to the input pixel (y, z) away:
+            # row r and column c of the image, where it lies inside.
+            for weight in range(size * size):
+                y = weight // size - padding
+                z = weight % size - padding
                 for r in range(max(0, y), min(height, y + 2 * h)):
                     for c in range(max(0, z), min(width, z + 2 * w)):
                         pixel = (r - y) * across + c - z
                         listed = places[pixel * outputs : end[pixel]]
                         scales = values[pixel * outputs : end[pixel]]
+                        target = ((b * height + r) * width + c) * channels
                         for part in range(0, channels, vectors * LANES):
-                            to = ((b * height + r) * width + c) * channels + part
-                            at = tap * outputs * channels + part
+                            to = target + part
+                            at = weight * outputs * channels + part
                             add_rows(d_x, to, vectors, taps, at, listed, scales)
 
     return input_gradients
