@@ -36,7 +36,18 @@ def noisy(clusterer, level: float, seed: int = 0):
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back
       to that length.
 
-    FltnbError: another clusterer, or a level that is no such number.
+    Parameters
+    ----------
+    clusterer : one of these, fitted or not
+    level : float
+        Of the noise, as this module says.
+    seed : int
+        Of the noise.
+
+    Raises
+    ------
+    FltnbError
+        Another clusterer, or a level that is no such number.
     """
     level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):

@@ -351,10 +351,17 @@ class Engine(AbstractContextManager):
     def evaluate(
         self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test"
     ) -> Evaluation:
-        """Test models ``theta[rows[j]]`` on the samples of ``clients[j]``.
+        """Test models on clients' samples.
 
         Pairs that share the model and hold the same samples are computed once.
-        ``theta`` (K, P) is not modified.
+
+        Parameters
+        ----------
+        theta : ndarray, shape (K, P)
+            Models; not modified.
+        rows, clients : sequences of L integers
+            ``theta[rows[j]]`` is tested on the samples of ``clients[j]``.
+        split : {"train", "val", "test", "probe"}
 
         Raises
         ------
@@ -370,7 +377,10 @@ class Engine(AbstractContextManager):
     def check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
         """Return models, rows and clients in the engine's types.
 
-        FltnbError: they do not fit the model, the federation or each other.
+        Raises
+        ------
+        FltnbError
+            They do not fit the model, the federation or each other.
         """
         theta = np.ascontiguousarray(theta, dtype=self.spec.dtype)
         if theta.ndim != 2 or theta.shape[1] != self.model.n_parameters:

@@ -35,6 +35,8 @@ class Gain(NamedTuple):
 
 
 class _Client(NamedTuple):
+    """One client's samples as the regressions see them."""
+
     phi: np.ndarray  # (n, d + 1), features
     target: np.ndarray  # (n, K), one-hot classes
     folds: list[np.ndarray]  # samples of each fold
@@ -166,6 +168,7 @@ def _clients(
     folds = np.arange(len(fed.images)) % FOLDS
     fold_of = rng.permutation(folds)  # of the pool's samples
 
+    # what all clients add up: mean (e,) and mean squared distance from it
     n_samples = fed.sizes.sum()
     mean = sum(one.sum(axis=0) for one in x) / n_samples
     square = sum(((one - mean) ** 2).sum() for one in x) / n_samples
@@ -194,7 +197,20 @@ def _sums(client: _Client) -> np.ndarray:
 
 
 def _hits(clients: list[_Client], sums: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Count the samples (penalties, M) that the groups' regressions classify right."""
+    """Count the samples that the groups' regressions classify right.
+
+    Parameters
+    ----------
+    clients : list of M
+    sums : ndarray, shape (M, folds, d + 1, d + 1 + K)
+        As :func:`_sums` adds them up.
+    group : ndarray of int, shape (M,)
+        Clients of one group have one regression.
+
+    Returns
+    -------
+    ndarray, shape (penalties, M)
+    """
     hits = np.zeros((len(PENALTIES), len(clients)))
     for g in range(group.max() + 1):
         members = np.flatnonzero(group == g)
@@ -212,7 +228,17 @@ def _hits(clients: list[_Client], sums: np.ndarray, group: np.ndarray) -> np.nda
 
 
 def _regressions(sums: np.ndarray) -> np.ndarray:
-    """Regressions (penalties, d + 1, K) from sums (d + 1, d + 1 + K) over samples."""
+    """Fit ridge regressions, one for each penalty.
+
+    Parameters
+    ----------
+    sums : ndarray, shape (d + 1, d + 1 + K)
+        Sums over samples of phi phi' and, to their right, phi y'.
+
+    Returns
+    -------
+    ndarray, shape (penalties, d + 1, K)
+    """
     square, product = np.split(sums, [len(sums)], axis=1)
     n_samples = max(square[-1, -1], 1)  # the last feature is 1
     unit = np.trace(square) / len(square) / n_samples

@@ -253,8 +253,8 @@ class MergeGain(ClientClusterer):
             # no sample may decide another one's fold, so classes are not dealt evenly
             target = np.zeros((len(target), 1))
         rng = stream(self.random_state, "split", FOLDS, client)
-        fold = _folds(target, int(self.folds), rng)
-        return [fold == f for f in range(self.folds)]
+        fold_of = _folds(target, int(self.folds), rng)
+        return [fold_of == fold for fold in range(self.folds)]
 
     def random_features(self, x: np.ndarray, draw: int = 0) -> np.ndarray:
         """Return phi (n, d + 1) of samples (n, p), by one draw of R."""
@@ -311,9 +311,10 @@ class MergeGain(ClientClusterer):
             search = Search(sums.copy(), self.folds, self.n_jobs)
             check_finite(search.loss, "losses")
             search.merge_all()
-            tree = np.array(search.merges)
-            self.gain_ = tree[:, 2].copy()
-            tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
+            left, right, gain, size = np.array(search.merges).T
+            self.gain_ = gain.copy()
+            heights = np.maximum.accumulate(-gain) + gain[0]
+            tree = np.column_stack([left, right, heights, size])
 
             # heights may be equal, so the tree is cut by the order of merges
             order = tree.copy()
@@ -426,8 +427,9 @@ class Search:
         """Merge cluster j into cluster i; whoever else gains from it is to be seen."""
         gain = self.gain[i, j]
         size = self.size[i] + self.size[j]
+        number = len(self.name) + len(self.merges)  # of the merge in the tree
         self.merges.append((self.name[i], self.name[j], gain, size))
-        self.name[i] = len(self.name) + len(self.merges) - 1
+        self.name[i] = number
         self.loss[i] += self.loss[j] - gain * size
         self.size[i] = size
         self.size[j] = 0
@@ -439,6 +441,7 @@ class Search:
             self.saved.append(self.held_out[i] + self.held_out[j] - joined)
             self.held_out[i] = joined
 
+        # nobody's gain from the larger cluster is known
         self.gain[i] = -np.inf
         self.gain[:, i] = -np.inf
         self.known[i] = False

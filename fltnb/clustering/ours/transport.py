@@ -178,7 +178,21 @@ class TransportSignatures(ClientClusterer):
     def _split(
         self, z: np.ndarray, client: int, split: int, rough: Callable | None
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Centroids and shares of the halves of one random division."""
+        """Divide a client's samples at random, and cluster either half.
+
+        Parameters
+        ----------
+        z : ndarray, shape (n, e)
+        client, split : int
+            Keys of the draws.
+        rough : callable or None
+            As for :meth:`sketch`.
+
+        Returns
+        -------
+        list of two pairs
+            Centroids (k, e) and shares (k,) of each half.
+        """
         rng = stream(int(self.random_state), "kmeans", client, split)
         order = rng.permutation(len(z))
         middle = (len(z) + 1) // 2
@@ -416,9 +430,21 @@ def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
 
 
 def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Relative standard deviation of the own distances of each client, (M,).
+    """Return the relative standard deviation of each client's own distances.
 
     Half its own variance, half pooled.
+
+    Parameters
+    ----------
+    mean, variance : ndarrays, shape (M,)
+        Of the distances between a client's halves; a private release does not know the
+        variance (NaN).
+    sizes : ndarray, shape (M,)
+        Samples of each client.
+
+    Returns
+    -------
+    ndarray, shape (M,)
     """
     if np.isfinite(variance).all():
         relative = variance / np.maximum(mean, 1e-12) ** 2

@@ -7,8 +7,8 @@ gradient at all. Measured: docs/engine.md.
 
 Images have channels last. In what follows an image (height, width, channels) meets
 ``outputs`` kernels (size, size, channels); h and w are the height and width of what is
-left after the pooling. Sizes are known when a kernel is compiled: its loops are then
-unrolled and vectorised, which a size that is an argument would prevent.
+left after the pooling. Sizes are constants of a compiled kernel, so that LLVM can
+unroll its loops and make vectors of them.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def _forward(channels, outputs, pixels, width, size, h, w, sweep) -> Callable:
         bias : array, shape (outputs,)
         out : array, shape (b, h, w, outputs)
         winners : array of int32, shape (b, h, w, outputs)
-            Pixel at which the best window of four begins, counted in its image.
+            Pixel of the image where the winning output's window begins.
         """
         first = sums[0]
         second = sums[1]

@@ -256,8 +256,8 @@ def update(samples: int, vectors: int = VECTORS):
             with code.range(code.length(0)) as (i, _):
                 places = [code.vector_at(0, i, at) for at in columns]
                 sums = [builder.fmul(keep, code.load(place)) for place in places]
-                # Columns inside rows: in the other order LLVM fuses other products
-                # with sums, and last digits differ.
+                # Columns inside rows: what LLVM made of the other order differs in
+                # the last digits.
                 for row, line in zip(rows, block, strict=True):
                     value = code.spread(code.get(1, row, i))
                     for k, vector in enumerate(line):
