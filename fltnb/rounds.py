@@ -155,7 +155,8 @@ def run(  # noqa: PLR0913
         weights = _weights(initial, net)
         net = net.started(weights)
         settings["initial"] = array_digest(weights)
-    context = Context(spec.seed, cache, progress, n_jobs, net)
+    place = training.place_of(net, backend, device)
+    context = Context(spec.seed, cache, progress, n_jobs, net, str(place))
 
     # NumPy in one thread, so that sums have one order on every machine and under every
     # scheduler

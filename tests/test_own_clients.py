@@ -2,6 +2,7 @@
 or left out without a word.
 """
 
+import importlib.util
 import json
 import warnings
 from types import SimpleNamespace
@@ -620,3 +621,45 @@ def test_pictures_that_cannot_be_read_are_named(photos, monkeypatch):
     )
     photos("anna/c0/0.png")
     refused("2.gif holds 2 pictures", Federation.from_folder, photos.folder, 8)
+
+
+def frame_of_two():
+    return pd.DataFrame(
+        {
+            "owner": ["007", "7"] * 6,
+            "label": ["a", "b", "a", "b"] * 3,
+            "x": np.arange(12.0),
+            "ward": ["north", None, "south"] * 4,
+        }
+    )
+
+
+def test_a_parquet_file_is_a_frame(tmp_path, monkeypatch):
+    frame = frame_of_two()
+    file = tmp_path / "wards.parquet"
+    if importlib.util.find_spec("pyarrow"):
+        frame.to_parquet(file)
+    else:
+        file.write_bytes(b"")
+        monkeypatch.setattr(pd, "read_parquet", lambda path: frame)
+    read = fl.Federation.from_parquet(file, test_fraction=0.25, seed=3)
+    same = fl.Federation.from_frame(frame, test_fraction=0.25, seed=3)
+    assert read.fingerprint() == same.fingerprint()
+    assert read.names == ("007", "7")
+    refused("use from_parquet", fl.Federation.from_csv, file)
+    refused("There is no file", fl.Federation.from_parquet, tmp_path / "none.parquet")
+
+
+def test_parquet_without_a_reader_or_without_content_is_a_sentence(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "wards.parquet"
+    file.write_bytes(b"PAR1 and nothing else")
+
+    def without(path):
+        raise ImportError("Unable to find a usable engine")
+
+    if importlib.util.find_spec("pyarrow"):
+        refused("cannot be read as Parquet", fl.Federation.from_parquet, file)
+    monkeypatch.setattr(pd, "read_parquet", without)
+    refused("pip install 'fltnb", fl.Federation.from_parquet, file)

@@ -165,7 +165,7 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     cluster = machines.active() if trainings else None
     if cluster is not None:
         machines.check(cluster)
-    yield from _without_training(missing, n_jobs)
+    yield from _without_training(missing, n_jobs, how.device)
 
     used = _clusterings(trainings, how, cluster)
     if cluster is not None:
@@ -203,7 +203,9 @@ def _alike(missing: list[Task], kind: str) -> list[list[Task]]:
     return list(groups.values())
 
 
-def _without_training(missing: list[Task], n_jobs: int) -> Iterator[Finished]:
+def _without_training(
+    missing: list[Task], n_jobs: int, device: str
+) -> Iterator[Finished]:
     """Yield clusterings, distances and studies; shared work is done once.
 
     Several groups of clusterings run in processes of their own. One alone takes all
@@ -212,11 +214,11 @@ def _without_training(missing: list[Task], n_jobs: int) -> Iterator[Finished]:
     clusterings = _alike(missing, "clustering")
     at_a_time = n_jobs if len(clusterings) > 1 else 1
     cluster = joblib.delayed(measure.cluster)
-    calls = (cluster(group, n_jobs // at_a_time) for group in clusterings)
+    calls = (cluster(group, n_jobs // at_a_time, device) for group in clusterings)
     for done in joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls):
         yield from done
     for group in _alike(missing, "distances"):
-        yield from measure.distances(group, n_jobs)
+        yield from measure.distances(group, n_jobs, device)
     for task in missing:
         if task.experiment.kind == "study":
             yield measure.study(task)
@@ -240,7 +242,9 @@ def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:
                 files.append(arrays_path(key))
                 return cached_arrays(key, make, how.since)
 
-            context = Context(task.experiment.seed, cache, how.progress)
+            context = Context(
+                task.experiment.seed, cache, how.progress, device=how.device
+            )
             task.experiment.method.prepare(task.fed, context)
     return used
 

@@ -30,7 +30,9 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return result, round(seconds, 3)
 
 
-def cluster(group: Sequence[Task], n_jobs: int = 1) -> list[Finished]:
+def cluster(
+    group: Sequence[Task], n_jobs: int = 1, device: str = "auto"
+) -> list[Finished]:
     """Embed one federation once and fit the clusterers of all tasks on it.
 
     Each result is saved as soon as it is there.
@@ -41,11 +43,13 @@ def cluster(group: Sequence[Task], n_jobs: int = 1) -> list[Finished]:
         Clusterings with one federation and one encoder.
     n_jobs : int
         Processes that embed clients; no influence on the numbers.
+    device : str
+        Where clients' own networks train and are applied.
     """
     fed = group[0].fed
     encoder = group[0].experiment.encoder
     if isinstance(encoder, OwnModels):
-        embeddings, validation = encoder.embed(fed)
+        embeddings, validation = encoder.embed(fed, device)
     else:
         embeddings = encoders.embed_clients(fed, encoder, n_jobs=n_jobs)
         validation = None
@@ -190,7 +194,9 @@ def _mean(linked: np.ndarray) -> float:
     return float(linked.mean())
 
 
-def distances(group: Sequence[Task], n_jobs: int = 1) -> Iterator[Finished]:
+def distances(
+    group: Sequence[Task], n_jobs: int = 1, device: str = "auto"
+) -> Iterator[Finished]:
     """Train the clients of one federation once, each alone, and measure distances.
 
     Parameters
@@ -199,21 +205,25 @@ def distances(group: Sequence[Task], n_jobs: int = 1) -> Iterator[Finished]:
         Distances that share federation, model, training and seed.
     n_jobs : int
         Processes that measure; no influence on the numbers.
+    device : str
+        Where clients' networks train and are applied.
     """
     fed = group[0].fed
     first: Distances = group[0].experiment
     trained, training_seconds = timed(
         lambda: ownmodels.local_models(
-            fed, first.model, dict(first.training), first.seed
+            fed, first.model, dict(first.training), first.seed, device=device
         )
     )
 
     net, _, theta = trained
     seen = None
     names = [task.experiment.measure["name"] for task in group]
-    if names.count("EMDClustering") > 1:
-        train, held = ownmodels.embedded(fed, net, theta)
-        seen = (train, functools.cache(held))
+    if "EMDClustering" in names:
+        train, held = ownmodels.embedded(fed, net, theta, device)
+        if names.count("EMDClustering") > 1:
+            held = functools.cache(held)
+        seen = (train, held)
 
     for task in group:
         measure = functools.partial(

@@ -71,7 +71,9 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
     experiment = task.experiment
     method = experiment.method
     settings = experiment.settings
-    context = Context(experiment.seed, cache, how.progress, how.n_workers)
+    context = Context(
+        experiment.seed, cache, how.progress, how.n_workers, device=how.device
+    )
     graph = None
     # an own method may do more than average on a graph
     if not (experiment.has_own_method or experiment.has_own_network):

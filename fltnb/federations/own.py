@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OPTIONS = ("test_fraction", "val_fraction", "clusters", "seed", "name", "min_samples")
-TABLE_OPTIONS = ("features", "preprocess", "targets", "numeric_names", *OPTIONS)
+ASKED = ("features", "targets", "numeric_names")  # what tables.asked takes
+TABLE_OPTIONS = ("preprocess", *ASKED, *OPTIONS)
 
 
 Enough = Annotated[int, Whole(2)] | None
@@ -217,11 +218,9 @@ class OwnSamples:
                 f"from_frame takes a pandas DataFrame, not {type(table).__name__}: "
                 "from_arrays takes arrays, from_csv a file."
             )
-        keys = (str(owner), str(label))
-        values = _are_values(targets)
-        numeric = check("numeric_names", numeric_names, bool)
-        rows = tables.rows_of(table, keys, features, values, numeric, "The table")
-        return cls._of_rows(rows, keys, preprocess, targets, options)
+        asked = tables.asked(owner, label, features, targets, numeric_names)
+        rows = tables.rows_of(table, asked, "The table")
+        return cls._of_rows(rows, asked, preprocess, options)
 
     @classmethod
     def from_csv(
@@ -251,7 +250,7 @@ class OwnSamples:
             if name not in TABLE_OPTIONS and name not in pandas_options:
                 raise FltnbError(
                     f"Unknown option of from_csv {name!r}: choose one of "
-                    f"{', '.join(OPTIONS + TABLE_OPTIONS[:4])}, or one of "
+                    f"{', '.join(TABLE_OPTIONS)}, or one of "
                     "pandas.read_csv."
                 )
         of_pandas = {
@@ -262,17 +261,13 @@ class OwnSamples:
         if file.suffix.lower() in (".parquet", ".pq"):
             raise FltnbError(f"{file.name} is a Parquet file: use from_parquet.")
 
-        features = options.pop("features", None)
         preprocess = options.pop("preprocess", "standard")
-        targets = options.pop("targets", "classes")
-        numeric = check("numeric_names", options.pop("numeric_names", False), bool)
-        keys = (str(owner), str(label))
-        values = _are_values(targets)
-        texts = () if numeric else keys[:1] if values else keys
-        table = tables.read_csv(file, texts, of_pandas)
+        told = {name: options.pop(name) for name in ASKED if name in options}
+        asked = tables.asked(owner, label, **told)
+        table = tables.read_csv(file, asked.texts, of_pandas)
         lines = tables.Lines.of(file, of_pandas, len(table))
-        rows = tables.rows_of(table, keys, features, values, numeric, file.name, lines)
-        return cls._of_rows(rows, keys, preprocess, targets, options)
+        rows = tables.rows_of(table, asked, file.name, lines)
+        return cls._of_rows(rows, asked, preprocess, options)
 
     @classmethod
     def from_parquet(
@@ -331,9 +326,8 @@ class OwnSamples:
     def _of_rows(
         cls,
         rows: tables.Rows,
-        keys: tuple[str, str],
+        asked: tables.Asked,
         preprocess: Any,
-        targets: str,
         options: dict[str, Any],
     ) -> Self:
         """Divide a table's rows, fit the preprocessing, and make the federation."""
@@ -344,14 +338,16 @@ class OwnSamples:
         clusters = clusters_of(options.clusters, names)
         owners = _with_enough(Owners(names, place, clusters), options.min_samples)
         class_names, y = None, rows.labels
-        if targets == "classes":
+        if not asked.values:
             class_names, y = tables.numbered(rows.labels)
 
-        parts = divide(y, owners, options, stratify=targets == "classes")
+        parts = divide(y, owners, options, stratify=not asked.values)
         train = np.sort(np.concatenate(parts["train"]))
-        fitted = preprocessing.fit(preprocess, rows.table[rows.features], train, keys)
+        beside = (asked.owner, asked.label)
+        fitted = preprocessing.fit(preprocess, rows.table[rows.features], train, beside)
         x = fitted.values(fitted.table(rows.table[rows.features]))
         x = as_samples(as_float32(x, "The table"))
+        targets = "values" if asked.values else "classes"
         return cls._made(
             x, y, owners, parts, options, class_names, targets, preprocessing=fitted
         )
@@ -368,7 +364,7 @@ class OwnSamples:
         layout: Layout | None = None,
     ) -> Self:
         """Divide samples and make the federation of them."""
-        values = _are_values(targets)
+        values = tables.are_values(targets)
         if not values:
             y = integers("Labels", y, len(x), "sample")
         owners = _with_enough(owners, options.min_samples)
@@ -474,10 +470,6 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
 def _check_known(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     for given in options:
         choose(given, known, f"option of {what}")
-
-
-def _are_values(targets: str) -> bool:
-    return choose(targets, ("classes", "values"), "kind of targets") == "values"
 
 
 def _checked(options: Options) -> Options:

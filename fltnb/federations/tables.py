@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
+from ..settings import check
 from .preprocessing import check_once, named, some
 
 if TYPE_CHECKING:
@@ -49,6 +50,51 @@ REFUSED = {
 }
 MARK = "="  # before names while they are read
 WHOLE = re.compile(r"[+-]?\d+")
+
+
+class Asked(NamedTuple):
+    """What a user says of the columns of a table; :func:`asked` checks it."""
+
+    owner: str
+    label: str
+    features: Sequence[str] | None  # None: all other columns
+    values: bool  # labels are numbers to predict
+    numeric_names: bool  # owners and classes are numbers: 007 and 7 are one
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns that are read as they stand."""
+        if self.numeric_names:
+            return ()
+        if self.values:
+            return (self.owner,)
+        return (self.owner, self.label)
+
+
+def asked(
+    owner: str,
+    label: str,
+    features: Sequence[str] | None = None,
+    targets: str = "classes",
+    numeric_names: bool = False,
+) -> Asked:
+    """Check what is said of a table's columns, as ``Federation.from_frame`` says it."""
+    owner, label = str(owner).strip(), str(label).strip()
+    if owner == label:
+        raise FltnbError(
+            f"owner and label are both {owner!r}: name the column of each."
+        )
+    if isinstance(features, str):
+        raise FltnbError(f'features must be a list: ["{features}"].')
+    if features is not None:
+        features = [str(name).strip() for name in features]
+    numeric = check("numeric_names", numeric_names, bool)
+    return Asked(owner, label, features, are_values(targets), numeric)
+
+
+def are_values(targets: str) -> bool:
+    """Whether numbers are predicted, and not classes."""
+    return choose(targets, ("classes", "values"), "kind of targets") == "values"
 
 
 class Rows(NamedTuple):
@@ -225,7 +271,7 @@ def read_parquet(file: Path) -> "pd.DataFrame":
     except ImportError as error:
         raise FltnbError(
             f"Reading {file.name} takes a package that pandas reads Parquet with: "
-            "pip install pyarrow."
+            "pip install 'fltnb[parquet]'."
         ) from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
@@ -243,39 +289,26 @@ def existing(file: Path | str) -> Path:
 
 
 def rows_of(
-    table: "pd.DataFrame",
-    keys: tuple[str, str],
-    features: Sequence[str] | None,
-    values: bool,
-    numeric_names: bool,
-    what: str,
-    lines: Lines | None = None,
+    table: "pd.DataFrame", asked: Asked, what: str, lines: Lines | None = None
 ) -> Rows:
     """Take a table apart: who holds each row, what is predicted, what from.
 
-    ``keys``: the columns of owners and labels; ``values``: labels are numbers to
-    predict; ``what``: the table's name in messages; ``lines``: of its file. FltnbError:
-    a column is missing, or a row has no owner or label.
+    ``what``: the table's name in messages; ``lines``: of its file. FltnbError: a column
+    is missing, or a row has no owner or label.
     """
     table = named(table, what)
-    owner, label = (str(key).strip() for key in keys)
-    if owner == label:
-        raise FltnbError(
-            f"owner and label are both {owner!r}: name the column of each."
-        )
-    if isinstance(features, str):
-        raise FltnbError(f'features must be a list: ["{features}"].')
+    owner, label = asked.owner, asked.label
+    features = asked.features
     if features is None:
         features = [name for name in table if name not in (owner, label)]
-    features = [str(name).strip() for name in features]
     _check_columns(table, what, [owner, label], features)
 
     place = Places(what, lines)
-    owners = _names(table[owner], numeric_names, place)
-    if values:
+    owners = _names(table[owner], asked.numeric_names, place)
+    if asked.values:
         labels = _values(table[label], place)
     else:
-        labels = _names(table[label], numeric_names, place)
+        labels = _names(table[label], asked.numeric_names, place)
         _check_classes(labels, label, what)
     if len(np.unique(owners)) == len(owners) > 1:
         raise FltnbError(

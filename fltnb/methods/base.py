@@ -51,6 +51,8 @@ class Context:
         Processes of one-off work.
     model : Model, optional
         The run's network.
+    device : str
+        Where networks are applied besides training: that of the run's engine.
     """
 
     seed: int
@@ -58,6 +60,7 @@ class Context:
     progress: bool = False
     n_jobs: int | None = None
     model: "Model | None" = None
+    device: str = "auto"
 
 
 class _OldOptions:

@@ -185,7 +185,7 @@ class EMDCFL(Method):
             cells = _cells(fed, others, int(clusterer.max_samples))
             clusterer.n_jobs = 1 if cells < SMALL else (context.n_jobs or -1)
 
-        tasks = _embedded(net, fed, state.local, others)
+        tasks = _embedded(net, fed, state.local, others, context.device)
         shown = bar(
             tasks, context.progress, total=len(others), desc="emdcfl", unit="client"
         )
@@ -240,7 +240,7 @@ class EMDCFL(Method):
         clusterer, encoder = found
 
         def fitted() -> dict[str, np.ndarray]:
-            made = clone(clusterer).fit(*encoder.embed(fed))
+            made = clone(clusterer).fit(*encoder.embed(fed, context.device))
             return {"adjacency": made.adjacency_, "labels": made.labels_}
 
         if context.cache is None:
@@ -281,7 +281,7 @@ def _cells(fed, others: dict[int, list[int]], most: int) -> int:
 
 
 def _embedded(
-    net, fed, theta: np.ndarray, others: dict[int, list[int]]
+    net, fed, theta: np.ndarray, others: dict[int, list[int]], device: str
 ) -> Iterator[tuple[int, np.ndarray, dict[int, np.ndarray]]]:
     """Yield a client, its training samples and others' validation samples, embedded.
 
@@ -289,10 +289,10 @@ def _embedded(
     """
     for i, js in others.items():
         if js:
-            held = {
-                j: penultimate(net, theta[i], fed.client(j, "val")[0]) for j in (i, *js)
-            }
-            yield i, penultimate(net, theta[i], fed.client(i)[0]), held
+            held = {}
+            for j in (i, *js):
+                held[j] = penultimate(net, theta[i], fed.client(j, "val")[0], device)
+            yield i, penultimate(net, theta[i], fed.client(i)[0], device), held
 
 
 def exchanged(

@@ -36,6 +36,7 @@ def local_models(
     training: Mapping[str, Any],
     seed: int = 0,
     n_workers: int | None = None,
+    device: str = "auto",
 ) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once.
 
@@ -43,8 +44,8 @@ def local_models(
     ----------
     training : mapping
         Options of :class:`fltnb.training.TrainSpec` besides the seed.
-    n_workers : int, optional
-        Changes nothing in the numbers.
+    n_workers, device
+        As for :func:`fltnb.training.make_engine`; they change rounding only.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def local_models(
     start = net.init(seed)
     clients = np.arange(fed.n_clients)
     rows = np.zeros_like(clients)
-    with make_engine(fed, net, spec, n_workers=n_workers) as engine:
+    with make_engine(fed, net, spec, device=device, n_workers=n_workers) as engine:
         trained = engine.train(start[None], rows, clients, 1)
 
     lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
@@ -110,7 +111,7 @@ class OwnModels:
         return {"kind": "own"} | brief(OwnModels, asdict(self))
 
     def embed(
-        self, fed: Federation
+        self, fed: Federation, device: str = "auto"
     ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
         """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
 
@@ -122,32 +123,41 @@ class OwnModels:
         training = asdict(self)
         model = training.pop("model")
         seed = training.pop("seed")
-        net, _, theta = local_models(fed, model, training, seed, n_workers=1)
-        return embedded(fed, net, theta)
+        net, _, theta = local_models(fed, model, training, seed, 1, device)
+        return embedded(fed, net, theta, device)
 
 
 def embedded(
-    fed: Federation, net: Model, theta: np.ndarray
+    fed: Federation, net: Model, theta: np.ndarray, device: str = "auto"
 ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
     """Return what :meth:`OwnModels.embed` does, of clients with models ``theta``."""
     held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
-    train = [penultimate(net, own, fed.client(i)[0]) for i, own in enumerate(theta)]
+
+    def seen(i: int, inputs: np.ndarray) -> np.ndarray:
+        return penultimate(net, theta[i], inputs, device)
+
+    train = [seen(i, fed.client(i)[0]) for i in range(len(theta))]
 
     def validation(i: int) -> list[np.ndarray]:
-        return np.split(penultimate(net, theta[i], held), ends)
+        return np.split(seen(i, held), ends)
 
     return train, validation
 
 
-def penultimate(model: Model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+def penultimate(
+    model: Model, theta: np.ndarray, inputs: np.ndarray, device: Any = "auto"
+) -> np.ndarray:
     """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets.
 
-    Without dropout; on a GPU if there is one.
+    Without dropout; on a device of torch's, "auto" is a GPU if there is one.
     """
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    from ..training.devices import best_device
+
+    if device == "auto":
+        device = best_device()
     parts = model.unflatten(theta.astype(np.float32))
     parameters = [part.to(device) for part in parts]
     out = []

@@ -167,6 +167,16 @@ def _check(fed: Federation, model: Model, spec: TrainSpec, place: torch.device) 
     _check_types(model, spec, place)
 
 
+def place_of(model: Model, backend: Backend, device: str) -> torch.device:
+    """Return the device that an engine of :func:`make_engine` works on.
+
+    FltnbError: there is no such device.
+    """
+    if device != "auto":
+        return device_of(device)
+    return best_device(model.large or backend in ("auto", "stacked"))
+
+
 def _stacked(
     fed: Federation, model: Model, spec: TrainSpec, place: torch.device, step: Way
 ) -> Engine:

@@ -129,7 +129,7 @@ class FLUX(HardMethod):
         largest = float(state.largest)
         for client in clients:
             inputs, _ = engine.fed.client(client, self.split)
-            seen = penultimate(engine.model, state.models[0], inputs)
+            seen = penultimate(engine.model, state.models[0], inputs, engine.device)
             largest = max(largest, float(seen.max()))
         return replace(
             state,
@@ -154,7 +154,7 @@ class FLUX(HardMethod):
         own = []
         for client in range(fed.n_clients):
             inputs, classes = fed.client(client)
-            seen = self._seen(engine.model, joint, float(state.largest), inputs)
+            seen = self._seen(engine.model, state, joint, inputs, engine.device)
             own.append(descriptor(seen, classes, fed.n_classes))
         blocks = np.stack(own)  # (M, 2 (U + 1), l)
 
@@ -184,19 +184,22 @@ class FLUX(HardMethod):
         )
 
     def _seen(
-        self, model, joint: np.ndarray, largest: float, inputs: np.ndarray
+        self, model, state: State, joint: np.ndarray, inputs: np.ndarray, device
     ) -> np.ndarray:
         """Coordinates (n, l) of what a model sees of inputs."""
-        features = penultimate(model, joint, inputs)
+        features = penultimate(model, joint, inputs, device)
         n_axes = self.n_components or model.n_classes
+        largest = float(state.largest)
         middle, directions = axes(features.shape[1], n_axes, largest)
         return (features - middle) @ directions
 
-    def place(self, state: State, model, inputs: np.ndarray) -> int:
+    def place(
+        self, state: State, model, inputs: np.ndarray, device: str = "auto"
+    ) -> int:
         """Cluster of a client that has not trained, by its inputs (n, C, H, W)."""
         if state.centers is None:
             return 0
-        seen = self._seen(model, state.joint, float(state.largest), inputs)
+        seen = self._seen(model, state, state.joint, inputs, device)
         blocks = np.stack([seen.mean(axis=0), seen.std(axis=0)])
         whole = _scaled(blocks[None], state.low, state.high).reshape(1, -1)
         return int(cdist(whole, state.centers).argmin())
@@ -206,7 +209,10 @@ class FLUX(HardMethod):
     ) -> State:
         """Place newcomers by their inputs alone; everybody else stays."""
         newcomers = range(len(state.row), fed.n_clients)
-        placed = [self.place(state, model, fed.client(i)[0]) for i in newcomers]
+        placed = []
+        for i in newcomers:
+            inputs, _ = fed.client(i)
+            placed.append(self.place(state, model, inputs, context.device))
         row = np.append(state.row, np.array(placed, dtype=np.int64))
         weights = np.asarray(fed.sizes, dtype=np.float64)
         return replace(state, row=row, labels=row, weights=weights)
