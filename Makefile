@@ -202,7 +202,7 @@ refresh: $(READY)
 	@$(PY) -m fltnb report
 
 lock: $(READY)
-	$(UV) pip compile pyproject.toml --extra notebooks --extra cluster --extra site --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(UV) pip compile pyproject.toml --extra notebooks --extra cluster --extra parquet --extra site --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
 	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o requirements.lock
 	sed -n '/^packaging==/d;/^rich==/d;s/^\([a-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > .venv/flower.txt
 	$(UV) pip compile pyproject.toml --extra notebooks --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
