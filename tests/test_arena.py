@@ -8,7 +8,7 @@ import pytest
 from toys import refused
 
 import fltnb as fl
-from fltnb import arena
+from fltnb import arena, models, training
 from fltnb.__main__ import main
 from fltnb.arena import card as cards
 from fltnb.arena import guard, page, play, statistics, tracks, tuning
@@ -324,6 +324,39 @@ def test_newcomers_without_labels_show_none(toy, monkeypatch):
     assert zero == hidden.tolist() and hidden.any()
     assert fed.client(int(hidden.argmax()))[1].any()
     assert one("Oracle", track="newcomers", family="no labels")["failed"] == ""
+    # nor does an engine that the method asks to test or to train them
+    last = fed.phases[-1].fed
+    net = models.make("mlp32", last.input_shape, last.n_classes)
+    spec = training.TrainSpec(lr=0.1)
+    with training.make_engine(last, net, spec, "serial") as engine:
+        theta = net.init(0)[None]
+        theta[:, net.head] = 0.0
+        theta[0, net.head.stop - last.n_classes] = 50.0  # always says class 0
+        veiled = method._arena_engine(engine)
+        everybody = np.arange(fed.n_clients)
+        rows = np.zeros_like(everybody)
+        found = veiled.evaluate(theta, rows, everybody, "train")
+        honest = engine.evaluate(theta, rows, everybody, "train")
+        assert np.array_equal(found.correct == found.total, hidden)
+        seen = ~hidden
+        assert np.array_equal(found.correct[seen], honest.correct[seen])
+        trained = veiled.train(theta, rows, everybody, 1).theta
+        plain = engine.train(theta, rows, everybody, 1).theta
+        assert np.allclose(trained[seen], plain[seen])
+        assert not np.allclose(trained[hidden], plain[hidden])
+
+
+CLUSTERED = ["IFCA", "CLoVE", "FedEM", "FedSoft", "FedClust", "FeSEM", "StoCFL"]
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+@pytest.mark.parametrize("family", ["labels", "no labels"])
+def test_clustered_methods_take_in_newcomers(name, family):
+    who = entry(name)
+    if name == "FedClust":
+        return  # it has no default: the arena says so
+    numbers = one(name, track="newcomers", family=family)
+    assert numbers["failed"] == "" and numbers["accuracy"] > 0, who
 
 
 def test_samples_that_are_only_for_testing_are_black(toy):

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import FltnbError
 from ..federations import Federation
 from ..methods import Method
+from ..training import make_engine
 from .entry import Entry
 
 
@@ -96,6 +97,12 @@ class VeiledEngine:
         return self._engine.evaluate(theta, rows, clients, split)
 
 
+def _without_labels(engine: Any, seen: Federation) -> Any:
+    """Return an engine that trains and tests by the labels that a method sees."""
+    fed = replace(engine.fed, labels=seen.labels)
+    return make_engine(fed, engine.model, engine.spec, "serial")
+
+
 class _Guard:
     """What stands before a method: it veils whatever the loop hands over.
 
@@ -120,7 +127,11 @@ class _Guard:
                 seen.labels[split[client]] = 0
 
     def _arena_engine(self, engine: Any) -> VeiledEngine:
-        return VeiledEngine(engine, self._arena_veil(engine.fed))
+        seen = self._arena_veil(engine.fed)
+        hidden = self._arena_unlabelled
+        if hidden is not None and engine.fed.n_clients == len(hidden):
+            engine = _without_labels(engine, seen)
+        return VeiledEngine(engine, seen)
 
     def check(self, fed):
         super().check(self._arena_veil(fed))

@@ -21,7 +21,7 @@ from ..federations.phases import Phase
 from ..settings import Count, Variant, brief, checked
 from .modelspace import cluster_means
 from .samples import check_validation
-from .state import State
+from .state import NOWHERE, State
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -304,13 +304,53 @@ class Method(_OldOptions):
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Bytes sent so far besides the rounds' models, of all clients: (up, down).
 
-        What a clustering costs.
+        What a clustering costs, four bytes a scalar.
         """
-        return 0, 0
+        if state.sent is None:
+            return 0, 0
+        up, down = state.sent
+        return 4 * int(up), 4 * int(down)
 
 
 @dataclass(eq=False, repr=False)
-class HardMethod(Method):
+class Welcoming(Method):
+    """Base of the methods that place newcomers by what they compare clients by.
+
+    A newcomer is in no cluster until the round begins in which it comes; nobody else
+    moves. What it receives to be placed and served is not counted, what it trains and
+    sends for that is.
+    """
+
+    def changed(
+        self,
+        state: State,
+        fed: Federation,
+        model: "Model",
+        changed: np.ndarray,
+        context: Context,
+    ) -> State:
+        """Let newcomers wait for the round that begins."""
+        return state.joined(fed)
+
+    def observe(
+        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> State:
+        """Place newcomers before the round's participants train."""
+        new = np.flatnonzero(state.row == NOWHERE)
+        return self.welcome(state, new, round, engine) if len(new) else state
+
+    def welcome(
+        self, state: State, new: np.ndarray, round: int, engine: "Engine"
+    ) -> State:
+        """Return the state with the newcomers ``new`` (n,) in clusters."""
+        raise FltnbError(
+            f"{type(self).__name__} has no welcome(self, state, new, round, engine), "
+            "which places newcomers."
+        )
+
+
+@dataclass(eq=False, repr=False)
+class HardMethod(Welcoming):
     """Base of the methods that put every client into one of ``n_clusters`` clusters.
 
     Unless a method says otherwise, models are averaged inside the clusters.

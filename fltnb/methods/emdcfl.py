@@ -20,7 +20,7 @@ from ..federations import Federation
 from ..federations.phases import phases
 from ..progress import bar
 from .base import Context, Method
-from .graph import ClientGraph, GraphMethod, rewire
+from .graph import ClientGraph, rewire
 from .modelspace import with_rows
 from .ownmodels import OwnModels, penultimate
 from .state import State, alone
@@ -249,8 +249,6 @@ class EMDCFL(Method):
             key = {"clusterer": canonical(clusterer), "encoder": encoder.settings()}
             arrays = context.cache(key | {"federation": fed.fingerprint()}, fitted)
         return self.graph_from(arrays, fed, model)
-
-    setup_bytes = GraphMethod.setup_bytes
 
 
 @dataclass(eq=False, repr=False)

@@ -17,7 +17,8 @@ from ..randomness import integer, stream
 from ..settings import NonNegative
 from .base import PUBLISHED_RULE, Context, HardMethod, Rule
 from .matching import joined, matched_mean, split
-from .modelspace import best_start, cluster_means, lloyd, scores
+from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
+from .newcomers import common_model, counted, first_training, placed
 from .state import State, Unclustered, unclustered
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 @dataclass(eq=False, kw_only=True)
 class FeSEMState(Unclustered):
     """And the last known models (M, P); FeSEM+MA: ``shapes`` (layers, 2)."""
+
+    of_clients = ("heard", "memory")
 
     memory: np.ndarray
     shapes: np.ndarray | None = None
@@ -151,6 +154,19 @@ class FeSEM(HardMethod):
         models = self.averaged(state, share, sizes, trained, models)
         return replace(state, models=models, row=row, labels=row)
 
+    def welcome(
+        self, state: State, new: np.ndarray, round: int, engine: "Engine"
+    ) -> State:
+        """Let newcomers train the mean of all centres, and place them by E-step."""
+        start = common_model(state, new)
+        theta = first_training(start, new, round, engine)
+        n = int(state.trainable)
+        distance = scores(theta[:, :n], state.models[:, :n], state.initial[:n])
+        memory = with_rows(state.memory, new, theta)
+        heard = with_rows(state.heard, new, True)
+        state = replace(counted(state, len(new)), memory=memory, heard=heard)
+        return placed(state, new, distance.argmin(axis=1))
+
     def _first_centers(self, state: State, round: int) -> np.ndarray:
         """K centres (K, P) from k-means on the models heard so far.
 
@@ -261,6 +277,8 @@ class FeSEMMA(FeSEM):
 class FedSEMState(Unclustered):
     """And the centres (K, P) of k-means, and the last known models (M, P) if needed."""
 
+    of_clients = ("heard", "memory")
+
     centers: np.ndarray
     memory: np.ndarray | None = None
 
@@ -320,6 +338,19 @@ class FedSEM(HardMethod):
             models=models,
             centers=centers.astype(theta.dtype),
         )
+
+    def welcome(
+        self, state: State, new: np.ndarray, round: int, engine: "Engine"
+    ) -> State:
+        """Let newcomers train the mean of all models, and join the nearest centre."""
+        start = common_model(state, new)
+        theta = first_training(start, new, round, engine)
+        n = int(state.trainable)
+        distance = scores(theta[:, :n], state.centers, state.initial[:n])
+        state = counted(state, len(new))
+        if state.memory is not None:
+            state = replace(state, memory=with_rows(state.memory, new, theta))
+        return placed(state, new, distance.argmin(axis=1))
 
     def _known(
         self, state: State, clients: np.ndarray, theta: np.ndarray

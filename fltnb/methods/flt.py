@@ -24,6 +24,7 @@ from ..federations.phases import phases
 from ..settings import Positive, brief
 from .base import PUBLISHED_RULE, Context, Rule
 from .graph import ClientGraph, GraphMethod
+from .state import State
 
 # samples of all clients below which starting processes takes longer than the work
 SMALL = 10_000
@@ -393,6 +394,24 @@ class PACFL(OneShot):
     def fit(self, clusterer: Any, fed: Federation, context: Context) -> None:
         """Fit a clusterer on the images."""
         clusterer.fit(*client_images(fed, self.split, self.scaled))
+
+    def joins(self, state: State, fed: Federation, context: Context) -> dict[int, int]:
+        """Newcomers join the cluster whose subspaces are nearest, if any is near.
+
+        The others' subspaces are those of their present images.
+        """
+        before = len(state.row)
+        images, classes = client_images(fed, self.split, self.scaled)
+        known = self.clusterer
+        if not hasattr(known, "labels_"):
+            known = clone(known).fit(images[:before], classes[:before])
+        found = known.place(images[before:], classes[before:])
+        joined = {}
+        for client, cluster in enumerate(found, before):
+            if cluster >= 0:
+                own = state.labels[known.labels_ == cluster]
+                joined[client] = int(np.bincount(own).argmax())
+        return joined
 
 
 @dataclass(eq=False, repr=False)

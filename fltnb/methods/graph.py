@@ -113,11 +113,6 @@ class GraphMethod(Method):
             return None
         return self.client_graph(fed, context)
 
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Count what finding the graph moved, four bytes a scalar."""
-        up, down = state.sent
-        return 4 * int(up), 4 * int(down)
-
     def changed(
         self,
         state: State,
@@ -128,20 +123,31 @@ class GraphMethod(Method):
     ) -> State:
         """Keep the graph, where a newcomer stands alone; or draw it anew.
 
-        A newcomer starts from the mean of all models.
+        A newcomer that stands alone starts from the mean of all models, one that joins
+        a cluster (:meth:`joins`) from the cluster's.
         """
         if self.redrawn:
             graph = self.client_graph(fed, context)
             return rewire(state, graph.adjacency, graph.labels, fed.sizes, ~changed)
 
         known = state.relation[state.row]
-        new = fed.n_clients - len(known)
+        before = len(known)
+        new = fed.n_clients - before
         adjacency = block_diag(known, np.eye(new, dtype=known.dtype))
         labels = state.labels
         if labels is not None:
             labels = np.append(labels, labels.max() + 1 + np.arange(new))
-        everybody = np.ones(fed.n_clients, dtype=bool)
-        return rewire(state, adjacency, labels, fed.sizes, everybody)
+        joins = self.joins(state, fed, context) if new else {}
+        for client, cluster in joins.items():
+            labels[client] = cluster
+            adjacency[client] = labels == cluster
+            adjacency[:, client] = adjacency[client]
+        trusted = np.arange(fed.n_clients) < before
+        return rewire(state, adjacency, labels, fed.sizes, trusted)
+
+    def joins(self, state: State, fed: Federation, context: Context) -> dict[int, int]:
+        """Return which newcomers join which cluster; most graphs take in nobody."""
+        return {}
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int

@@ -7,7 +7,7 @@ where it lies. A field that is None is not there (yet).
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from ..federations import Federation
 if TYPE_CHECKING:
     from ..models import Model
     from .base import Context
+
+
+NOWHERE = -1
+"""Row of a client that has come and is in no cluster yet."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -31,12 +35,19 @@ class State:
         Training samples of each client.
     labels : int array (M,), optional
         Cluster of each client.
+    sent : int array (2,), optional
+        Scalars moved up and down besides the rounds' models.
+    of_clients : tuple of str
+        Fields of a method's own that have an entry for each client.
     """
+
+    of_clients: ClassVar[tuple[str, ...]] = ()
 
     models: np.ndarray
     row: np.ndarray
     weights: np.ndarray | None = None
     labels: np.ndarray | None = None
+    sent: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is there, by name."""
@@ -46,6 +57,26 @@ class State:
         """Return the state with ``change`` applied to all arrays."""
         changed = {name: change(value) for name, value in self.arrays().items()}
         return replace(self, **changed)
+
+    def joined(self, fed: Federation) -> Self:
+        """Return the state with newcomers in no cluster yet: row and label are -1.
+
+        Their entries of ``of_clients`` are 0, but for what is not kept any more.
+        """
+        before = len(self.row)
+        new = fed.n_clients - before
+        nowhere = np.full(new, NOWHERE)
+        grown = {"row": np.append(self.row, nowhere)}
+        if self.labels is not None:
+            grown["labels"] = np.append(self.labels, nowhere)
+        for name in self.of_clients:
+            known = getattr(self, name)
+            if known is None or len(known) < before:
+                continue
+            zeros = np.zeros((new, *known.shape[1:]), dtype=known.dtype)
+            grown[name] = np.concatenate([known, zeros])
+        weights = np.asarray(fed.sizes, dtype=np.float64)
+        return replace(self, weights=weights, **grown)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -63,6 +94,8 @@ class Unclustered(State):
     seed : int
         That of the run.
     """
+
+    of_clients = ("heard",)
 
     initial: np.ndarray
     trainable: np.ndarray

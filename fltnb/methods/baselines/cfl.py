@@ -4,26 +4,79 @@ Sattler et al., arXiv 1910.01991: FedAvg, until a cluster is cut in two.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
 from ...settings import Count, Natural, NonNegative
-from ..base import Context, Method
+from ..base import Context, Welcoming
 from ..modelspace import cluster_means, cosines, with_rows
+from ..newcomers import counted, first_training, nearest_direction, placed
 from ..state import State, Unclustered, unclustered
 
 
 @dataclass(eq=False, kw_only=True)
 class CFLState(Unclustered):
-    """And the latest update (M, P) of every client."""
+    """And the latest update (M, d) of every client, and the tree of cuts.
+
+    Cut s parted cluster ``cuts[s, 0]`` (S, 2), which trained from ``stems[s]`` (S, P),
+    into itself and cluster ``cuts[s, 1]``; ``leads[s]`` (S, 2, d) are the mean updates
+    of the two.
+    """
+
+    of_clients = ("heard", "updates")
 
     updates: np.ndarray
+    cuts: np.ndarray | None = None
+    stems: np.ndarray | None = None
+    leads: np.ndarray | None = None
+
+    def cut(self, cluster: int, stem: np.ndarray, halves: list[np.ndarray]) -> Self:
+        """Return the state with one more cut, of members ``halves`` of a cluster."""
+        lead = np.stack([self.updates[half].mean(axis=0) for half in halves])
+        pair = np.array([[cluster, 1 if self.cuts is None else len(self.cuts) + 1]])
+        new = {"cuts": pair, "stems": stem[None], "leads": lead[None]}
+        if self.cuts is not None:
+            for name, one in new.items():
+                new[name] = np.concatenate([getattr(self, name), one])
+        return replace(self, **new)
 
 
 @dataclass(eq=False, repr=False)
-class CFL(Method):
+class Recursive(Welcoming):
+    """Base of the methods that cut clusters in two, again and again.
+
+    A newcomer goes down the tree of cuts: it trains the model that a cluster had before
+    its cut, and goes on with the half to whose mean update its own has the larger
+    cosine.
+    """
+
+    def compared(self, state: CFLState) -> slice:
+        """Columns of the models whose updates are compared."""
+        return slice(0, state.updates.shape[1])
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers go down the tree."""
+        cluster = np.zeros(len(new), dtype=np.int64)
+        columns = self.compared(state)
+        n_cuts = 0 if state.cuts is None else len(state.cuts)
+        for s in range(n_cuts):
+            parted, other = state.cuts[s]
+            here = np.flatnonzero(cluster == parted)
+            if not len(here):
+                continue
+            stem = state.stems[s]
+            theta = first_training(stem[None], new[here], round, engine)
+            updates = theta[:, columns] - stem[columns]
+            half = nearest_direction(updates, state.leads[s])
+            cluster[here[half == 1]] = other
+            state = counted(state, len(here))
+        return placed(state, new, cluster)
+
+
+@dataclass(eq=False, repr=False)
+class CFL(Recursive):
     """Recursive bipartition of the clients during training; no number of clusters.
 
     A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``, with
@@ -76,6 +129,7 @@ class CFL(Method):
         n = updates.shape[1]
         for client, trained in zip(clients, theta, strict=True):
             updates[client] = trained[:n] - models[row[client], :n]
+        state = replace(state, updates=updates)
 
         for cluster in range(len(models)):
             members = np.flatnonzero(row == cluster)
@@ -84,6 +138,8 @@ class CFL(Method):
                 continue
             if self._is_torn(updates, members, weights[members]):
                 second = bipartition(cosines(updates, members))
+                parts = [members[~second], members[second]]
+                state = state.cut(cluster, models[cluster], parts)
                 row[members[second]] = len(models)
                 models = np.vstack([models, models[cluster : cluster + 1]])
                 # a half is judged by updates from its own model only
@@ -92,9 +148,7 @@ class CFL(Method):
         # All members started from the cluster's model: its mean update added to it is
         # the mean of their models.
         models = cluster_means(row[clients], weights[clients], theta, models)
-        return replace(
-            state, models=models, row=row, labels=row, updates=updates, heard=heard
-        )
+        return replace(state, models=models, row=row, labels=row, heard=heard)
 
     def _is_torn(
         self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray

@@ -13,6 +13,7 @@ from ...randomness import integer
 from ...settings import Count, Natural
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means, gram, kmeans, leading_features, with_rows
+from ..newcomers import counted, first_training, nearest_direction, placed
 from ..state import State, Unclustered, unclustered
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class CFLGPState(Unclustered):
     ``profile`` (M, K, P): mean updates from each of the models; ``times`` (M, K): of
     how many; ``twice``: share of the participants that trained two models this time.
     """
+
+    of_clients = ("heard", "profile", "times")
 
     profile: np.ndarray
     times: np.ndarray
@@ -135,6 +138,32 @@ class CFLGP(HardMethod):
             weights = np.ones(len(clients))
         models = cluster_means(row[clients], weights, theta, state.models)
         return replace(state, models=models, row=row, labels=row, heard=heard)
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers train all K models; the largest cosine of profiles decides.
+
+        With the mean profiles of the clusters; a choice of ours.
+        """
+        known = np.flatnonzero(state.heard)
+        if not len(known):
+            return placed(state, new, 0)
+        profile = state.profile.copy()
+        d = profile.shape[2]
+        for k, model in enumerate(state.models):
+            theta = first_training(model[None], new, round, engine)
+            profile[new, k] = (theta - model)[:, :d]
+        clusters = np.unique(state.row[known])
+        members = state.row[known] == clusters[:, None]
+        share = members / members.sum(axis=1, keepdims=True)
+        flat = profile.reshape(len(profile), -1)
+        nearest = nearest_direction(flat[new], share @ flat[known])
+        state = replace(
+            counted(state, len(new) * len(state.models)),
+            profile=profile,
+            times=with_rows(state.times, new, 1),
+            heard=with_rows(state.heard, new, True),
+        )
+        return placed(state, new, clusters[nearest])
 
     def _clusters(self, state: State, heard: np.ndarray, round: int) -> np.ndarray:
         profile = state.profile

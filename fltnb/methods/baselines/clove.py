@@ -9,12 +9,14 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from ...clustering.cuts import relabel
 from ...randomness import integer, stream
 from ...settings import Count
 from ..base import Context, HardMethod
 from ..modelspace import kmeans, with_rows
+from ..newcomers import placed
 from ..samples import Split
 from ..state import State, one_cluster, several
 from .ifca import client_losses
@@ -28,11 +30,15 @@ class CLoVEState(State):
     """And how steady the labels are.
 
     ``kept`` (M,): how often in a row a client got the cluster that it had before, -1 if
-    it never took part; ``frozen``: whether clusters stay as they are.
+    it never took part; ``frozen``: whether clusters stay as they are; ``centers`` (K,
+    K): mean losses of the last clients that got each model, infinite before.
     """
+
+    of_clients = ("kept",)
 
     kept: np.ndarray
     frozen: np.ndarray
+    centers: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
@@ -81,15 +87,18 @@ class CLoVE(HardMethod):
             several(model, context, K),
             kept=np.full(fed.n_clients, -1),
             frozen=np.array(False),
+            centers=np.full((K, K), np.inf),
         )
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants measure all models, and cluster them by what they find."""
         steady = self.patience is not None and (state.kept >= self.patience).all()
-        if steady:
-            return replace(state, frozen=np.array(True))
+        if steady or state.frozen:
+            state = replace(state, frozen=np.array(True))
+            return super().observe(state, clients, round, engine)
 
         K = len(state.models)
+        centers = state.centers.copy()
         if round == 1 and self.first == "random":
             rng = stream(engine.spec.seed, "method", round)
             found = at_random(len(clients), K, rng)
@@ -97,12 +106,23 @@ class CLoVE(HardMethod):
             loss = client_losses(state.models, clients, engine, self.split)
             seed = integer(engine.spec.seed, "method", round)
             found = assigned(loss, self.n_clusters, seed)
+            for model in np.unique(found):
+                centers[model] = _bounded(loss[found == model]).mean(axis=0)
 
         unchanged = (state.kept[clients] >= 0) & (state.row[clients] == found)
         kept = np.where(unchanged, state.kept[clients] + 1, 0)
         row = with_rows(state.row, clients, found)
         kept = with_rows(state.kept, clients, kept)
-        return replace(state, row=row, labels=row, kept=kept)
+        state = replace(state, row=row, labels=row, kept=kept, centers=centers)
+        return super().observe(state, clients, round, engine)
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers join whose mean losses are nearest to theirs."""
+        loss = _bounded(client_losses(state.models, new, engine, self.split))
+        known = np.flatnonzero(np.isfinite(state.centers[:, 0]))
+        nearest = known[cdist(loss, state.centers[known]).argmin(axis=1)]
+        kept = with_rows(state.kept, new, -1)
+        return placed(replace(state, kept=kept), new, nearest)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All models and a number down, one model and all losses up; then one each."""
@@ -146,7 +166,7 @@ def assigned(loss: np.ndarray, n_clusters: int | None, seed: int = 0) -> np.ndar
     >>> assigned(np.array([[1, 5.1], [1, 5.1], [2.1, 3.5], [2.1, 3.5]]), 2)
     array([0, 0, 1, 1])
     """
-    loss = np.nan_to_num(loss, nan=LARGEST, posinf=LARGEST).clip(max=LARGEST)
+    loss = _bounded(loss)
     n, n_models = loss.shape
     if n_clusters is None:
         n_clusters = best_number(loss, n_models)
@@ -156,6 +176,11 @@ def assigned(loss: np.ndarray, n_clusters: int | None, seed: int = 0) -> np.ndar
     clusters, models = linear_sum_assignment(members @ loss)
     model_of = with_rows(np.zeros(len(members), dtype=np.int64), clusters, models)
     return members.T @ model_of
+
+
+def _bounded(loss: np.ndarray) -> np.ndarray:
+    """Losses (n, K) that are numbers, and not too large to be compared."""
+    return np.nan_to_num(loss, nan=LARGEST, posinf=LARGEST).clip(max=LARGEST)
 
 
 def best_number(points: np.ndarray, most: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from ...errors import FltnbError
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means
+from ..newcomers import counted, first_training, placed
 from ..state import State, Unclustered, unclustered
 
 
@@ -24,10 +25,10 @@ class ColdStart(HardMethod):
     """Base of the two; they say how clusters are formed and how newcomers are placed.
 
     Row 0 of the models is the common initial model, row k + 1 the model of cluster k.
-    The participants of round 1 are clustered by what they trained. A client that comes
-    later only trains from the initial model the first time, and joins a cluster by what
-    came out; until then it is served the initial model and counts as a cluster of its
-    own.
+    The participants of round 1 are clustered by what they trained. A client that takes
+    part later only trains from the initial model the first time, and joins a cluster by
+    what came out; until then it is served the initial model and counts as a cluster of
+    its own. A newcomer does so when it comes.
     """
 
     least = 1  # participants that round 1 needs, if not n_clusters
@@ -63,6 +64,11 @@ class ColdStart(HardMethod):
         Returns ``(labels (n,), models of the clusters (C, P), further state)``.
         """
         raise NotImplementedError
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers train the initial model, and place them by what came out."""
+        theta = first_training(state.models[:1], new, round, engine)
+        return placed(counted(state, len(new)), new, self.place(state, theta) + 1)
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Clusters (n,) of newcomers, by what (n, P) they trained from the initial."""

@@ -11,7 +11,8 @@ from scipy.special import softmax
 
 from ...aggregate import mix
 from ...settings import Count, NonNegative
-from ..base import Context, Method
+from ..base import Context, Welcoming
+from ..newcomers import placed
 from ..samples import Split, batch_means, sample_losses
 from ..state import State, one_cluster, several
 
@@ -20,11 +21,13 @@ from ..state import State, one_cluster, several
 class FedCEState(State):
     """And every client's associations (M, K) with the models."""
 
+    of_clients = ("associations",)
+
     associations: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
-class FedCE(Method):
+class FedCE(Welcoming):
     """K models; each client trains its best, and contributes to all by associations.
 
     A participant's association with its best model grows by 1, with any other by
@@ -57,6 +60,7 @@ class FedCE(Method):
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants measure all models; ties go to the lowest index."""
+        state = super().observe(state, clients, round, engine)
         row = state.row.copy()
         associations = state.associations.copy()
         losses = sample_losses(engine, state.models, clients, self.split)
@@ -65,6 +69,14 @@ class FedCE(Method):
             row[client] = batches.mean(axis=1).argmin()
             associations[client] += growth(batches, self.delta, self.once)
         return replace(state, row=row, labels=row, associations=associations)
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers take the model that is best for them."""
+        best = []
+        for mine in sample_losses(engine, state.models, new, self.split):
+            batches = batch_means(mine, engine.spec.batch_size)
+            best.append(batches.mean(axis=1).argmin())
+        return placed(state, new, np.array(best))
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int

@@ -9,29 +9,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...settings import Natural, NonNegative
-from ..base import Context, Method
+from ..base import Context
 from ..modelspace import cluster_means, cosines, with_rows
-from ..state import State, Unclustered, unclustered
-from .cfl import bipartition
+from ..state import State, unclustered
+from .cfl import CFLState, Recursive, bipartition
 
 
 @dataclass(eq=False, kw_only=True)
-class FedClusterState(Unclustered):
+class FedClusterState(CFLState):
     """And what decides on the next cut.
 
-    ``updates`` (M, d) of the last layer's weights, whose columns ``kernel`` names;
+    ``updates`` are of the last layer's weights, whose columns ``kernel`` names;
     ``since`` (K,): the round that formed each cluster; ``settled`` (K,): never cut
     again.
     """
 
-    updates: np.ndarray
     kernel: np.ndarray
     since: np.ndarray
     settled: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
-class FedCluster(Method):
+class FedCluster(Recursive):
     """FedAvg for a while, one cut by the last layer's updates, and again in each half.
 
     A cluster that is ``period`` rounds old is cut in two by average linkage of the
@@ -71,6 +70,10 @@ class FedCluster(Method):
             settled=np.zeros(1, dtype=bool),
         )
 
+    def compared(self, state: FedClusterState) -> slice:
+        """Weights of the last layer."""
+        return slice(*state.kernel)
+
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
@@ -80,10 +83,11 @@ class FedCluster(Method):
         heard = with_rows(state.heard, clients, True)
         since = state.since.copy()
         settled = state.settled.copy()
-        kernel = slice(*state.kernel)
+        kernel = self.compared(state)
 
         moved = theta[:, kernel] - models[row[clients], kernel]
         updates = with_rows(state.updates, clients, moved)
+        state = replace(state, updates=updates)
         averaged = cluster_means(row[clients], state.weights[clients], theta, models)
 
         for cluster in range(len(models)):
@@ -98,6 +102,8 @@ class FedCluster(Method):
                 settled[cluster] = True
                 continue
 
+            parts = [members[~second], members[second]]
+            state = state.cut(cluster, models[cluster], parts)
             row[members[second]] = len(averaged)
             heard[members] = False
             averaged[cluster] = models[cluster]
@@ -113,7 +119,6 @@ class FedCluster(Method):
             labels=row,
             since=since,
             settled=settled,
-            updates=updates,
             heard=heard,
         )
 

@@ -16,7 +16,6 @@ from ...clustering.pacfl import flat_clusters
 from ...errors import FltnbError
 from ...settings import Count, Share
 from ..base import Context, HardMethod, Method
-from ..graph import GraphMethod
 from ..modelspace import with_rows
 from ..state import State, alone, one_cluster
 
@@ -184,7 +183,6 @@ class FedDrift(Method):
         return flat_clusters(tree, merge + ROUNDING)
 
     collect = HardMethod.collect
-    setup_bytes = GraphMethod.setup_bytes
 
 
 @dataclass(eq=False, repr=False)

@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from ...aggregate import mix
 from ...settings import Count
-from ..base import Context, Method
+from ..base import Context, Method, Welcoming
 from ..modelspace import with_rows
 from ..samples import evaluate_mixture, sample_losses
 from ..state import State, one_cluster, several
@@ -25,6 +25,8 @@ class FedEMState(State):
     last component.
     """
 
+    of_clients = ("shares", "sums", "copies")
+
     shares: np.ndarray
     sums: np.ndarray | None = None
     parts: np.ndarray | None = None
@@ -32,7 +34,7 @@ class FedEMState(State):
 
 
 @dataclass(eq=False, repr=False)
-class FedEM(Method):
+class FedEM(Welcoming):
     """K component models, shared by all; every client has shares of its own in them.
 
     Expectation-maximisation. A round of a participant: posterior weights q of the
@@ -79,19 +81,8 @@ class FedEM(Method):
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """E-step, then K weighted trainings for each participant."""
         K = self.n_clusters
-        fed = engine.fed
-        losses = sample_losses(engine, state.models, clients)
-        shares = state.shares.copy()
-        weights = {}  # (K, n_i) of every participant's samples
-        for client, mine in zip(clients, losses, strict=True):
-            labels = fed.labels[fed.train[client]]
-            q = softmax(self.scores(state, mine, client, labels), axis=0)
-            shares[client] = q.mean(axis=1)
-            weights[client] = q
-
-        largest = shares.argmax(axis=1)
-        state = replace(state, shares=shares, row=largest, labels=largest)
-        state = self.weighed(state, weights, fed)
+        state, weights = self._expected(state, clients, engine)
+        state = self.weighed(state, weights, engine.fed)
 
         rows = np.tile(np.arange(K), len(clients))
         each = [one for q in weights.values() for one in q]
@@ -99,6 +90,28 @@ class FedEM(Method):
         theta = trained.theta.reshape(len(clients), -1)
         loss = trained.loss.reshape(len(clients), K).sum(axis=1)
         return state, replace(trained, theta=theta, loss=loss)
+
+    def _expected(
+        self, state: State, clients: np.ndarray, engine
+    ) -> tuple[State, dict[int, np.ndarray]]:
+        """E-step: new shares, and weights (K, n_i) of every client's samples."""
+        fed = engine.fed
+        losses = sample_losses(engine, state.models, clients)
+        shares = state.shares.copy()
+        weights = {}
+        for client, mine in zip(clients, losses, strict=True):
+            labels = fed.labels[fed.train[client]]
+            q = softmax(self.scores(state, mine, client, labels), axis=0)
+            shares[client] = q.mean(axis=1)
+            weights[client] = q
+        largest = shares.argmax(axis=1)
+        return replace(state, shares=shares, row=largest, labels=largest), weights
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Find newcomers' shares by one E-step from equal ones."""
+        equal = with_rows(state.shares, new, 1 / self.n_clusters)
+        state, _ = self._expected(replace(state, shares=equal), new, engine)
+        return state
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Take note of the samples' weights; FedEM has no use for them."""
@@ -132,6 +145,11 @@ class FedEMAsRun(FedEM):
         state = super().start(fed, model, context)
         copies = np.repeat(state.models[-1:], fed.n_clients, axis=0)
         return replace(state, copies=copies)
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """As written; newcomers copy the last component."""
+        copies = with_rows(state.copies, new, state.models[-1])
+        return super().welcome(replace(state, copies=copies), new, round, engine)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int

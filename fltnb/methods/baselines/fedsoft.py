@@ -7,7 +7,7 @@ import numpy as np
 
 from ...aggregate import mix
 from ...settings import Count, NonNegative
-from ..base import Context, Method
+from ..base import Context, Welcoming
 from ..modelspace import with_rows
 from ..samples import batch_means, sample_losses
 from ..state import State, one_cluster, several
@@ -23,6 +23,8 @@ class FedSoftState(State):
     ``counts`` (M, K) of samples; ``measured`` (M,): who ever did.
     """
 
+    of_clients = ("own", "importance", "counts", "measured")
+
     own: np.ndarray
     importance: np.ndarray
     counts: np.ndarray
@@ -30,7 +32,7 @@ class FedSoftState(State):
 
 
 @dataclass(eq=False, repr=False)
-class FedSoft(Method):
+class FedSoft(Welcoming):
     """K centres on the server, and clients' importance weights of these.
 
     A client's weights u say what share of its samples prefers which centre. Every
@@ -88,10 +90,20 @@ class FedSoft(Method):
 
         If it is time, or if they never have.
         """
+        state = super().observe(state, clients, round, engine)
         due = clients
         if (round - 1) % self.period != 0:
             due = clients[~state.measured[clients]]
+        return self._measured(state, due, engine)
 
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers count; theirs is the mean of the centres, until they train."""
+        state = self._measured(state, new, engine)
+        means = mix(state.importance[new], state.models)
+        return replace(state, own=with_rows(state.own, new, means))
+
+    def _measured(self, state: State, due: np.ndarray, engine) -> State:
+        """Let some clients count which centre suits how many of their samples."""
         importance = state.importance.copy()
         counts = state.counts.copy()
         losses = sample_losses(engine, state.models, due, self.split)

@@ -11,6 +11,7 @@ from ...clustering.cuts import relabel
 from ...randomness import integer
 from ...settings import NonNegative
 from ..modelspace import cluster_means, gram, kmeans, leading_features
+from ..newcomers import nearest_direction
 from ..state import State
 from .coldstart import ColdStart, ColdStartState
 
@@ -64,11 +65,8 @@ class FlexCFL(ColdStart):
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Largest cosine between first updates, the least ``(1 - cosine) / 2``."""
         n = int(state.trainable)
-        updates = (theta - state.models[0]).astype(np.float64)[:, :n]
-        directions = state.directions.astype(np.float64)
-        norm = np.linalg.norm(directions, axis=1)
-        norm = np.where(norm > 0, norm, np.inf)
-        return (updates @ directions.T / norm).argmax(axis=1)
+        updates = (theta - state.models[0])[:, :n]
+        return nearest_direction(updates, state.directions)
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""

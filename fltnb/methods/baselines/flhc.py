@@ -9,30 +9,34 @@ from typing import Literal
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from ...clustering.pacfl import flat_clusters
 from ...errors import FltnbError
 from ...settings import Count, Natural, NonNegative
 from ..base import Context, HardMethod
-from ..graph import GraphMethod
 from ..modelspace import blocks, cosines
+from ..newcomers import counted, first_training, placed
 from ..state import State, one_cluster
 
 Metric = Literal["L1", "L2", "cosine"]
 Linkage = Literal["complete", "average", "single"]
+SCIPY = {"L1": "cityblock", "L2": "euclidean", "cosine": "cosine"}
+"""Names of the metrics in SciPy."""
 
 
 @dataclass(eq=False, kw_only=True)
 class FLHCState(State):
     """And ``trainable``, how many columns are compared.
 
-    ``sent`` (2,): scalars that clients who sat out the clustering round moved up and
-    down.
+    ``sent``: of clients who sat out the clustering round, and newcomers. After it
+    ``joint`` (P,), the model that all trained, and ``centers`` (K, d), the clusters'
+    mean updates.
     """
 
     trainable: np.ndarray
-    sent: np.ndarray
+    joint: np.ndarray | None = None
+    centers: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -123,9 +127,31 @@ class FLHC(HardMethod):
         models = np.repeat(state.models, labels.max() + 1, axis=0)
         moved = (len(theta) - n_present) * theta.shape[1]
         sent = np.array([moved, moved])
-        return replace(state, models=models, row=labels, labels=labels, sent=sent)
+        centers = [updates[labels == k].mean(axis=0) for k in range(len(models))]
+        return replace(
+            state,
+            models=models,
+            row=labels,
+            labels=labels,
+            sent=state.sent + sent,
+            joint=state.models[0],
+            centers=np.stack(centers),
+        )
 
-    setup_bytes = GraphMethod.setup_bytes
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers train the joint model, and join the nearest mean update.
+
+        The original says nothing of newcomers.
+        """
+        if state.centers is None:
+            return placed(state, new, 0)
+        theta = first_training(state.joint[None], new, round, engine)
+        n = int(state.trainable)
+        updates = theta[:, :n] - state.joint[:n]
+        distance = cdist(updates, state.centers, SCIPY[self.metric])
+        # a cosine with nothing is no number
+        nearest = np.nan_to_num(distance, nan=np.inf).argmin(axis=1)
+        return placed(counted(state, len(new)), new, nearest)
 
 
 def distances(updates: np.ndarray, metric: Metric) -> np.ndarray:

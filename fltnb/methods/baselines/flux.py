@@ -16,7 +16,6 @@ from ...errors import FltnbError
 from ...randomness import integer, stream
 from ...settings import Count, Natural, Share
 from ..base import Context, HardMethod
-from ..graph import GraphMethod
 from ..modelspace import kmeans
 from ..ownmodels import penultimate
 from ..samples import Split
@@ -220,8 +219,6 @@ class FLUX(HardMethod):
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model each way, and two numbers up until there are clusters."""
         return n_parameters, n_parameters + 2 * int(state.watched)
-
-    setup_bytes = GraphMethod.setup_bytes
 
 
 def axes(width: int, n: int, largest: float) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from ...aggregate import mix_groups
 from ...settings import Count, Natural
 from ..base import Context, HardMethod
 from ..modelspace import with_rows
+from ..newcomers import placed
 from ..samples import Split
 from ..state import State, one_cluster, several
 
@@ -105,16 +106,22 @@ class IFCA(HardMethod):
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants pick the model with the least mean loss; ties: the first."""
         if round <= self.warmup:
-            return state
+            return super().observe(state, clients, round, engine)
         if state.warm:
             state = self._parted(state, state.heads)
         if state.drawn is not None:
             best = self._best_draw(state, clients, engine)
             state = replace(best, drawn=None)
 
+        state = super().observe(state, clients, round, engine)
         best = self._best(state.models, clients, engine)
         row = with_rows(state.row, clients, best)
         return replace(state, row=row, labels=row)
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers pick the model with the least loss, as participants do."""
+        best = 0 if state.warm else self._best(state.models, new, engine)
+        return placed(state, new, best)
 
     def _best_draw(self, state: State, clients: np.ndarray, engine) -> State:
         """Return the draw of models whose smallest group is largest."""

@@ -15,6 +15,7 @@ from ...randomness import integer
 from ...settings import Count
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means, cosines, kmeans, with_rows
+from ..newcomers import counted, first_training, nearest_direction, placed
 from ..state import State, Unclustered, unclustered
 
 Kind = Literal["hdbscan", "meanshift", "affinity", "kmeans"]
@@ -25,12 +26,17 @@ class OCFLState(Unclustered):
     """And the latest update (M, d) of every client.
 
     ``temperature`` of the last round, NaN before there is one; ``formed``: whether
-    there are clusters.
+    there are clusters; then ``joint`` (P,), the model before, and ``centers`` (K, d),
+    the clusters' mean updates.
     """
+
+    of_clients = ("heard", "updates")
 
     updates: np.ndarray
     temperature: np.ndarray
     formed: np.ndarray
+    joint: np.ndarray | None = None
+    centers: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -124,6 +130,8 @@ class OCFL(HardMethod):
             return replace(state, temperature=np.array(now))
 
         labels = self._groups(distance, integer(int(state.seed), "method", round))
+        clusters = range(labels.max() + 1)
+        centers = [state.updates[labels == k].mean(axis=0) for k in clusters]
         return replace(
             state,
             models=np.repeat(state.models, labels.max() + 1, axis=0),
@@ -132,7 +140,23 @@ class OCFL(HardMethod):
             updates=state.updates[:0],  # not needed any more
             temperature=np.array(now),
             formed=np.array(True),
+            joint=state.models[0],
+            centers=np.stack(centers),
         )
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers train the joint model; the largest cosine decides.
+
+        With the mean updates that formed the clusters. The original says nothing of
+        newcomers.
+        """
+        if not state.formed:
+            return placed(state, new, 0)
+        theta = first_training(state.joint[None], new, round, engine)
+        n = int(state.trainable)
+        updates = theta[:, :n] - state.joint[:n]
+        cluster = nearest_direction(updates, state.centers)
+        return placed(counted(state, len(new)), new, cluster)
 
     def _groups(self, distance: np.ndarray, seed: int) -> np.ndarray:
         """Clusters (M,) by distances (M, M)."""

@@ -11,6 +11,7 @@ from ...aggregate import mix
 from ...settings import Positive
 from ..base import Context, Method
 from ..modelspace import cosines, with_rows
+from ..newcomers import common_model
 from ..state import State, alone
 
 ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
@@ -24,6 +25,8 @@ class PFedGraphState(State):
     ``mixing`` (M, M): the weights used last; FedSaC has besides ``directions`` (M, 3,
     e) of the clients' features.
     """
+
+    of_clients = ("directions",)
 
     initial: np.ndarray
     trainable: np.ndarray
@@ -75,6 +78,21 @@ class PFedGraph(Method):
         mixing[np.ix_(clients, clients)] = W
         models = with_rows(state.models, clients, mix(W, theta))
         return replace(state, models=models, mixing=mixing)
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Give newcomers the mean of all models, by samples; a choice of ours."""
+        before = len(state.row)
+        new = np.arange(before, fed.n_clients)
+        mean = common_model(state, new[:0])
+        state = state.joined(fed)
+        known = state.mixing
+        mixing = np.eye(fed.n_clients)
+        mixing[:before, :before] = known
+        models = np.vstack([state.models, np.repeat(mean, len(new), axis=0)])
+        row = with_rows(state.row, new, new)
+        return replace(state, models=models, row=row, mixing=mixing)
 
     def distances(
         self, state: State, clients: np.ndarray, theta: np.ndarray

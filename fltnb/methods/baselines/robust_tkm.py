@@ -16,6 +16,7 @@ from ...randomness import stream
 from ...settings import Count, Within
 from ..base import Context, HardMethod
 from ..modelspace import coordinates, scores, with_rows
+from ..newcomers import common_model, counted, first_training, placed
 from ..state import State, Unclustered, unclustered
 
 STARTS = 20
@@ -30,6 +31,8 @@ class RobustTKMState(Unclustered):
     ``points`` (M, d): the columns ``seen`` (2,) of their last models; ``centers`` (K,
     d) of the clusters; ``formed``: whether there are clusters.
     """
+
+    of_clients = ("heard", "points")
 
     points: np.ndarray
     centers: np.ndarray
@@ -120,6 +123,16 @@ class RobustTKM(HardMethod):
             heard=heard,
             formed=np.array(formed),
         )
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Let newcomers train the mean of all models, and join the nearest centre."""
+        theta = first_training(common_model(state, new), new, round, engine)
+        own = theta[:, slice(*state.seen)]
+        cluster = scores(own, state.centers, state.initial).argmin(axis=1)
+        points = with_rows(state.points, new, own)
+        heard = with_rows(state.heard, new, True)
+        state = replace(counted(state, len(new)), points=points, heard=heard)
+        return placed(state, new, cluster)
 
     def again(
         self,

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...aggregate import mix
 from ...clustering.cuts import relabel
-from ...errors import FltnbError
 from ...settings import Count, NonNegative, Within
-from ..base import Context, Method
+from ..base import Context, Welcoming
 from ..modelspace import cluster_means, cosines, with_rows
+from ..newcomers import first_training, nearest_direction, placed
 from ..state import State, Unclustered, unclustered
 
 Cosine = Annotated[float, Within(-1.0, 2.0, above=True)]  # above 1: no unions
@@ -29,13 +29,15 @@ class StoCFLState(Unclustered):
     changed; ``owned`` (M,): whether a cluster has a model.
     """
 
+    of_clients = ("heard", "cluster", "psi")
+
     cluster: np.ndarray
     psi: np.ndarray
     owned: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
-class StoCFL(Method):
+class StoCFL(Welcoming):
     """Clusters by the first updates of participants, pulled by a global model.
 
     A client that takes part for the first time trains the initial model and sends what
@@ -107,19 +109,47 @@ class StoCFL(Method):
         fresh = clients[~state.heard[clients]]
         psi = state.psi
         if len(fresh):
-            zeros = np.zeros_like(fresh)
             how = Variation(epochs=self.anchor_epochs)
-            found = engine.train(state.initial[None], zeros, fresh, round, how=how)
-            lost = ~np.isfinite(found.theta).all(axis=1)
-            if lost.any():
-                raise FltnbError(
-                    f"The first training of client {fresh[lost][0]} diverged: choose a "
-                    "smaller lr."
-                )
+            theta = first_training(state.initial[None], fresh, round, engine, how)
             n = int(state.trainable)
-            psi = with_rows(psi, fresh, found.theta[:, :n] - state.initial[:n])
+            psi = with_rows(psi, fresh, theta[:, :n] - state.initial[:n])
         heard = with_rows(state.heard, clients, True)
         return replace(state, psi=psi, heard=heard)
+
+    def changed(
+        self, state: State, fed, model, changed: np.ndarray, context: Context
+    ) -> State:
+        """Give every newcomer a cluster of its own, which has no model."""
+        before = len(state.row)
+        state = super().changed(state, fed, model, changed, context)
+        new = np.arange(before, fed.n_clients)
+        own = np.repeat(state.initial[None], len(new), axis=0)
+        return replace(
+            state,
+            models=np.vstack([state.models, own]),
+            cluster=with_rows(state.cluster, new, new),
+            owned=np.append(state.owned, np.zeros(len(new), dtype=bool)),
+        )
+
+    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+        """Unite newcomers with the cluster of largest cosine, if it is ``tau``."""
+        known = np.flatnonzero(state.heard)
+        state = self._heard(state, new, round, engine)
+        clusters = np.unique(state.cluster[known])
+        members = state.cluster[known] == clusters[:, None]
+        share = members / members.sum(axis=1, keepdims=True)
+        means = share @ state.psi[known]
+        nearest = nearest_direction(state.psi[new], means)
+
+        cluster = state.cluster.copy()
+        for client, place in zip(new, nearest, strict=True):
+            both = np.stack([state.psi[client], means[place]])
+            if cosines(both, np.arange(2))[0, 1] >= self.tau:
+                cluster[client] = clusters[place]
+        own = cluster[new]
+        rows = np.where(state.owned[own], own + 1, 0)
+        state = placed(replace(state, cluster=cluster), new, rows)
+        return replace(state, labels=relabel(cluster))
 
     def _united(self, state: State, clients: np.ndarray) -> State:
         """Unite clusters of participants whose changes point alike."""
