@@ -26,6 +26,10 @@ BESIDE = ("Local", "FedAvg", "FedRep", "Ditto", "Oracle")
 """Always in the table."""
 TRUE_CLUSTERS = ("Oracle", "MTHFL")
 """Methods of this package that are told the true clusters."""
+TOLD = ("FedClust", "FLHC")
+"""Methods of this package that are told K, as else they need a threshold."""
+PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
+"""Options of this package's methods that have to be given: which way is played."""
 SPACES = {
     "FedProx": {"mu": (0.001, 1.0, "log")},
     "Ditto": {"lam": (0.1, 2.0, "log")},
@@ -75,9 +79,10 @@ class Entry:
 
     def options(self, told: int, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of the class, with K ``told`` where it must know it."""
-        if "n_clusters" not in self.needs:
-            return options
-        return options | {"n_clusters": told}
+        given = PLAYED_WITH.get(self.name, {}) if self.trusted else {}
+        if "n_clusters" in self.needs:
+            given = given | {"n_clusters": told}
+        return given | options
 
 
 def entry(where: str) -> Entry:
@@ -196,6 +201,8 @@ def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
     needs = {"validation"}
     told = inspect.signature(kind).parameters.get("n_clusters")
     if told is not None and told.default is told.empty:
+        needs.add("n_clusters")
+    if kind.__name__ in TOLD:
         needs.add("n_clusters")
     if kind.__name__ in TRUE_CLUSTERS:
         needs.add("true clusters")
