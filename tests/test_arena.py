@@ -347,7 +347,7 @@ def test_newcomers_without_labels_show_none(toy, monkeypatch):
         assert not np.allclose(trained[hidden], plain[hidden])
 
 
-CLUSTERED = ["IFCA", "CLoVE", "FedEM", "FedSoft", "FedClust", "FeSEM", "StoCFL"]
+CLUSTERED = ["IFCA", "CLoVE", "FedEM", "FedSoft", "FLHC", "FeSEM", "StoCFL"]
 
 
 @pytest.mark.parametrize("name", CLUSTERED)
