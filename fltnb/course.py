@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,12 @@ from .record import (
 )
 
 if TYPE_CHECKING:
+    from .methods.state import State
     from .models import Model
-    from .training import Engine
+    from .training import Engine, Trained
+
+Asked = tuple["Engine", tuple[Any, ...]]
+"""An engine, and what its :meth:`train` is asked for."""
 
 
 def participants(
@@ -136,13 +140,23 @@ class Course:
             self.fed = fed
             self.engine = self.make_engine(fed)
 
-    def train(self, round: int):
-        """Return state, participants (n,) and what they trained."""
+    def train(
+        self, round: int
+    ) -> Generator[Asked, Trained, tuple[State, np.ndarray, Trained]]:
+        """Ask for a round's training; return state, participants (n,) and models.
+
+        What is to be trained is yielded, and what was trained is sent back. A method
+        that trains in a way of its own asks the engine itself.
+        """
         share = self.settings["participation"]
         seed = self.settings["seed"]
         clients = participants(self.fed.n_clients, share, seed, round)
         state = self.method.observe(self.done.state, clients, round, self.engine)
-        state, trained = self.method.train(state, clients, round, self.engine)
+        if type(self.method).train is Method.train:
+            theta, rows = self.method.dispatch(state, clients)
+            trained = yield self.engine, (theta, rows, clients, round)
+        else:
+            state, trained = self.method.train(state, clients, round, self.engine)
         return state, clients, trained
 
     def collect(

@@ -3,12 +3,16 @@
 :func:`run` is a pure function of its settings. Stopping it (Ctrl-C, ``kill -9``, a
 power cut) loses at most the time since the last checkpoint, and the run that continues
 ends with the same bits as one that was never disturbed.
+
+The loop does not call the engine for a round's training: it yields what is to be
+trained, and whoever drives it sends back what was trained. So the clients of several
+runs can be trained together (:func:`run_together`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
@@ -21,7 +25,7 @@ from . import metrics
 from . import progress as bars
 from .arrays import as_array
 from .checkpoint import Checkpoint
-from .course import Course, draws, participants
+from .course import Asked, Course, draws, participants
 from .data import array_digest
 from .errors import FltnbError
 from .federations import Federation
@@ -32,7 +36,7 @@ from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
     from .models import Model
-    from .training import Engine, TrainSpec
+    from .training import Engine, Trained, TrainSpec
 
 __all__ = [
     "NUMBERS",
@@ -42,6 +46,7 @@ __all__ = [
     "confusion",
     "participants",
     "run",
+    "run_together",
 ]
 
 
@@ -139,38 +144,82 @@ def run(  # noqa: PLR0913
     """
     given = dict(locals())  # the arguments: nothing else has been assigned yet
     from . import training
-    from .training import losses
 
-    numbers = plain({name: given[name] for name in NUMBERS})
-    more = {"loss": loss, "class_weights": class_weights}
-    spec, net = check(method, fed, model, **numbers, **more)
-    settings = {
-        "method": method.settings(),
-        "federation": fed.settings,
-        "data": fed.fingerprint(),
-        "model": model if isinstance(model, str) else net.settings(spec.seed),
-    }
-    settings = plain(settings) | numbers | losses.settings(spec)
-    if initial is not None:
-        weights = _weights(initial, net)
-        net = net.started(weights)
-        settings["initial"] = array_digest(weights)
-    place = training.place_of(net, backend, device)
-    context = Context(spec.seed, cache, progress, n_jobs, net, str(place))
-
-    # NumPy in one thread, so that sums have one order on every machine and under every
-    # scheduler
-    with threadpool_limits(1, user_api="blas"), ExitStack() as open_engine:
+    spec, net, settings = _prepared(given)
+    with _one_order(), ExitStack() as open_engine:
 
         def make_engine(fed: Federation) -> Engine:
             open_engine.close()  # of the phase before
             engine = training.make_engine(fed, net, spec, backend, device, n_workers)
             return open_engine.enter_context(engine)
 
-        saved = Checkpoint(checkpoint, settings)
-        done = saved.load(method)
-        course = Course(method, fed, net, settings, context, make_engine, done)
-        return _loop(course, saved, progress, watch)
+        loop = _begun(given, net, settings, make_engine)
+        trained = None
+        while True:
+            try:
+                engine, wanted = loop.send(trained)
+            except StopIteration as end:
+                return end.value
+            trained = engine.train(*wanted)
+
+
+def run_together(
+    runs: Sequence[Mapping[str, Any]], backend: str = "auto", device: str = "auto"
+) -> Iterator[tuple[int, Run]]:
+    """Run several methods round by round; clients of all train in one stack.
+
+    That needs the back end ``stacked``, and runs that are
+    :func:`fltnb.training.alike`; otherwise they train one after the other. Each gives
+    what :func:`run` gives it alone, up to rounding.
+
+    Parameters
+    ----------
+    runs : sequence of dict
+        Arguments of :func:`run`, but for ``backend`` and ``device``; federations that
+        do not change.
+
+    Yields
+    ------
+    int, Run
+        The position of a run, and what it leaves, as soon as it has ended. One that
+        diverged has ``stopped``, and does not disturb the others.
+    """
+    from . import training
+
+    place = {"backend": backend, "device": device}
+    every = [DEFAULTS | dict(one) | place for one in runs]
+    prepared = [_prepared(given) for given in every]
+    with _one_order(), ExitStack() as open_engines:
+        needs = []
+        for given, (spec, net, _) in zip(every, prepared, strict=True):
+            if len(phases(given["fed"])) > 1:
+                raise FltnbError("A federation that changes runs alone: use fl.run.")
+            needs.append((given["fed"], net, spec))
+        loops = {}
+        for k, engine in enumerate(training.make_engines(needs, backend, device)):
+            own = open_engines.enter_context(engine)
+            _, net, settings = prepared[k]
+            loops[k] = _begun(every[k], net, settings, lambda fed, own=own: own)
+
+        answers = dict.fromkeys(loops)
+        while loops:
+            asked = {}
+            for k, loop in list(loops.items()):
+                try:
+                    asked[k] = loop.send(answers[k])
+                except (StopIteration, DivergedError) as end:
+                    del loops[k]
+                    yield k, end.run if isinstance(end, DivergedError) else end.value
+            trained = training.train_together(list(asked.values()))
+            answers = dict(zip(asked, trained, strict=True))
+
+
+def _one_order():
+    """Keep NumPy in one thread.
+
+    So sums have one order on every machine and under every scheduler.
+    """
+    return threadpool_limits(1, user_api="blas")
 
 
 # arguments of `run` that decide no numbers, or do so in a way of their own
@@ -186,6 +235,39 @@ NUMBERS = {
 
 Beside method, federation and model.
 """
+
+
+DEFAULTS = {
+    name: one.default
+    for name, one in inspect.signature(run).parameters.items()
+    if one.default is not inspect.Parameter.empty
+}
+"""Arguments of :func:`run` that may be left out."""
+
+
+def _prepared(given: dict[str, Any]) -> tuple[TrainSpec, Model, dict[str, Any]]:
+    """Return local training, network and settings of a run, or refuse it.
+
+    ``given``: all arguments of :func:`run`.
+    """
+    from .training import losses
+
+    method, fed, model = given["method"], given["fed"], given["model"]
+    numbers = plain({name: given[name] for name in NUMBERS})
+    more = {name: given[name] for name in ("loss", "class_weights")}
+    spec, net = check(method, fed, model, **numbers, **more)
+    settings = {
+        "method": method.settings(),
+        "federation": fed.settings,
+        "data": fed.fingerprint(),
+        "model": model if isinstance(model, str) else net.settings(spec.seed),
+    }
+    settings = plain(settings) | numbers | losses.settings(spec)
+    if given["initial"] is not None:
+        weights = _weights(given["initial"], net)
+        net = net.started(weights)
+        settings["initial"] = array_digest(weights)
+    return spec, net, settings
 
 
 def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
@@ -209,9 +291,32 @@ def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
     return weights.astype(np.float32)
 
 
+def _begun(
+    given: dict[str, Any],
+    net: Model,
+    settings: dict[str, Any],
+    make_engine: Callable[[Federation], Engine],
+) -> Generator[Asked, Trained, Run]:
+    """Begin a run, or go on with it from its checkpoint."""
+    from . import training
+
+    method, shown = given["method"], given["progress"]
+    cache, n_jobs = given["cache"], given["n_jobs"]
+    place = training.place_of(net, given["backend"], given["device"])
+    context = Context(settings["seed"], cache, shown, n_jobs, net, str(place))
+    saved = Checkpoint(given["checkpoint"], settings)
+    done = saved.load(method)
+    course = Course(method, given["fed"], net, settings, context, make_engine, done)
+    return (yield from _loop(course, saved, shown, given["watch"]))
+
+
 def _loop(
     course: Course, checkpoint: Checkpoint, shown: bool, watch: Callable | None
-) -> Run:
+) -> Generator[Asked, Trained, Run]:
+    """Go through the rounds.
+
+    Yields what is to be trained in each, and is sent what was trained.
+    """
     rounds = course.settings["rounds"]
     eval_every = course.settings["eval_every"]
     name = course.method.name
@@ -229,7 +334,7 @@ def _loop(
     for round in range(done.round + 1, rounds + 1):
         before = course.fed, done.state
         course.enter(round)
-        state, clients, trained = course.train(round)
+        state, clients, trained = yield from course.train(round)
         stopped = _divergence(clients, trained, round, rounds)
         if stopped:
             course.return_to(*before)

@@ -33,7 +33,7 @@ from .grid import Row
 from .ledger import Ledger
 from .saving import arrays_path, cached_arrays
 from .task import Task, prepare
-from .train import Cache, How, checkpoint_path, train
+from .train import Cache, How, checkpoint_path, groups, train, train_together
 
 _BEGUN = time.time()
 Files = dict[str, list[Path]]
@@ -172,9 +172,18 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
         yield from _on_cluster(cluster, trainings, used, how)
     elif n_jobs == 1 or len(trainings) < 2:
         cache = functools.partial(cached_arrays, since=how.since)
+        left = []
         for task in trainings:
             known = load(task.key, how.since)  # a study may have computed it
-            yield known or train(task, cache, how)
+            if known is None:
+                left.append(task)
+            else:
+                yield known
+        for group in groups(left, how):
+            if len(group) > 1:
+                yield from train_together(group, cache, how)
+            else:
+                yield train(group[0], cache, how)
     else:
         one = joblib.delayed(_one)
         calls = (one(task.row, task.key, how) for task in trainings)

@@ -108,6 +108,7 @@ class Costs:
             settings = done.record["settings"]
             seconds = done.numbers.get("seconds", math.nan)
             seconds += done.numbers.get("training_seconds", 0.0)
+            seconds /= about.get("together", 1)  # of trainings that ran side by side
             name = workload(done.kind, settings)
             self.like[name].append(seconds / passes(settings))
 

@@ -1,20 +1,32 @@
 """An experiment with its data, ready to be computed."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..federations import Federation
 from ..rounds import check
 from .experiment import Experiment, Training, built
 from .grid import Row
 
+if TYPE_CHECKING:
+    from ..models import Model
+    from ..training import TrainSpec
+
 
 @dataclass(frozen=True)
 class Task:
-    """A row of a grid with its data; ``key`` names its result everywhere."""
+    """A row of a grid with its data; ``key`` names its result everywhere.
+
+    ``spec`` and ``net``: local training and network, of a training.
+    """
 
     row: Row
     key: str
     fed: Federation | None = None
+    spec: TrainSpec | None = None
+    net: Model | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -34,6 +46,8 @@ def prepare(row: Row) -> Task:
     if experiment.federation is None:
         return Task(row, experiment.key(""))
     fed = built(experiment.federation)
-    if isinstance(experiment, Training):
-        check(experiment.method, fed, **experiment.arguments)
-    return Task(row, experiment.key(fed.fingerprint()), fed)
+    key = experiment.key(fed.fingerprint())
+    if not isinstance(experiment, Training):
+        return Task(row, key, fed)
+    spec, net = check(experiment.method, fed, **experiment.arguments)
+    return Task(row, key, fed, spec, net)

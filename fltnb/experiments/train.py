@@ -1,9 +1,10 @@
-"""A training: resumed or run, and its final numbers."""
+"""Trainings: resumed or run, one by one or several together; their final numbers."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,10 @@ import pandas as pd
 from .. import metrics
 from ..aggregate import distinct_rows, graph_key
 from ..federations import Federation
+from ..federations.phases import phases
 from ..methods import Context, Method, OnGraph
 from ..methods.graph import ClientGraph
-from ..rounds import DivergedError, Run, run
+from ..rounds import DivergedError, Run, run, run_together
 from .finished import Arrays, Finished, Values, alone, load, store_path
 from .key import digest, versions
 from .saving import saved, small
@@ -51,6 +53,32 @@ def checkpoint_path(key: str) -> Path:
     return store_path(key).with_name(f"{key}.checkpoint.npz")
 
 
+TOGETHER = 8
+"""Trainings that may train together: each keeps its clients' models in memory."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What has to be run for a task.
+
+    Attributes
+    ----------
+    task : Task
+    key : str
+        Under which it is stored.
+    method : Method
+    settings : dict
+    graph : ClientGraph or None
+        What decides the training, where one does.
+    """
+
+    task: Task
+    key: str
+    method: Method
+    settings: Values
+    graph: ClientGraph | None = None
+
+
 def train(task: Task, cache: Cache, how: How) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
@@ -63,6 +91,84 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
 
     Notes
     -----
+    Two processes that want the same run it once: the second one waits.
+    """
+    one = _wanted(task, cache, how)
+    with alone(one.key):
+        known = _known(one, how)
+        if known is not None:
+            return _finished(one, known, trained_as=one.key)
+        try:
+            done = run(**_arguments(one, cache, how), **_place(how))
+        except DivergedError as error:
+            done = error.run  # stored with its reason
+        return _finished(one, _stored(one, done))
+
+
+def train_together(tasks: Sequence[Task], cache: Cache, how: How) -> Iterator[Finished]:
+    """Run trainings of one of :func:`groups` round by round, and save each as it ends.
+
+    Everything else is as for :func:`train`.
+    """
+    again = []  # trained on the same graph as another one
+    with ExitStack() as locks:
+        missing: dict[str, _Wanted] = {}
+        wanted = [_wanted(task, cache, how) for task in tasks]
+        # in an order that all processes share, so that none waits in a circle
+        for one in sorted(wanted, key=lambda one: one.key):
+            if one.key in missing:
+                again.append(one.task)
+                continue
+            locks.enter_context(alone(one.key))
+            known = _known(one, how)
+            if known is None:
+                missing[one.key] = one
+            else:
+                again.append(one.task)
+
+        every = list(missing.values())
+        calls = [_arguments(one, cache, how) for one in every]
+        for call in calls[1:]:
+            call["progress"] = False  # one bar is enough
+        about = {"together": len(calls)}
+        for k, done in run_together(calls, how.backend, how.device):
+            yield _finished(every[k], _stored(every[k], done, **about), **about)
+    for task in again:
+        yield train(task, cache, how)
+
+
+def groups(tasks: Sequence[Task], how: How) -> list[list[Task]]:
+    """Return trainings in groups that :func:`train_together` may run, most often alone.
+
+    Those go together whose clients fit into one stack: on a GPU, or where the back end
+    ``stacked`` is asked for, trainings of one network, on samples of one form, that
+    differ in the seed, the learning rate, the federation or the method alone. A
+    federation that changes is trained by itself. There are fewer in a group where the
+    device has no room for all their samples.
+    """
+    from .. import training
+
+    found: list[list[Task]] = []
+    alike: dict[Hashable, list[Task]] = {}
+    for task in tasks:
+        place = training.stacking(task.net, task.spec, how.backend, how.device)
+        if place is None or len(phases(task.fed)) > 1:
+            found.append([task])
+        else:
+            stack = place, training.alike(task.fed, task.net, task.spec)
+            alike.setdefault(stack, []).append(task)
+    for (place, _), same in alike.items():
+        left = same
+        while left:
+            n = training.fitting([task.fed for task in left[:TOGETHER]], place)
+            found.append(left[:n])
+            left = left[n:]
+    return found
+
+
+def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
+    """Return what has to be run for a task.
+
     Where a client graph that was found before round 1 decides the whole training (FLT,
     the oracle, EMD-CFL with everybody there), the training on this graph is an
     experiment of its own. Its key names the graph and not who found it, so that equal
@@ -81,8 +187,7 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
             task.fed, experiment.model, experiment.arguments, context
         )
     if graph is None:
-        done, _ = _trained(task, task.key, method, settings, cache, how)
-        return done
+        return _Wanted(task, task.key, method, settings)
 
     # What finding the graph sent is no part of the training on it.
     on_graph = OnGraph(graph._replace(sent=(0, 0)), rule=method.rule)
@@ -96,60 +201,67 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
             "numerics": versions(["core"]),
         }
     )
-    trained, was_there = _trained(task, key, on_graph, settings, cache, how)
-    return _joined(task, trained, graph, trained_as=key if was_there else "")
+    return _Wanted(task, key, on_graph, settings, graph)
 
 
-def _trained(
-    task: Task, key: str, method: Method, settings: Values, cache: Cache, how: How
-) -> tuple[Finished, bool]:
-    """Return what a method gives under this key, and whether the store had it.
+def _known(one: _Wanted, how: How) -> Finished | None:
+    """Return what the store has of it, and remove a checkpoint that does not count.
 
-    Otherwise it is resumed or run. Two processes that want the same run it once: the
-    second one waits. What the store has does not count if models are asked for and it
-    has none.
+    What the store has does not count if models are asked for and it has none.
     """
-    experiment = task.experiment
-    keeps_models = "models" in experiment.keep
-    checkpoint = checkpoint_path(key)
-    with alone(key):
-        known = load(key, how.since)
-        if known is not None and (not keeps_models or "models" in known.arrays):
-            return known, True
-        with suppress(OSError):
-            if checkpoint.stat().st_mtime < how.since:
-                checkpoint.unlink()
-        try:
-            done = run(
-                method,
-                task.fed,
-                **experiment.arguments,
-                device=how.device,
-                backend=how.backend,
-                n_workers=how.n_workers,
-                n_jobs=how.n_workers,
-                progress=how.progress,
-                cache=cache,
-                checkpoint=checkpoint,
-            )
-        except DivergedError as error:
-            done = error.run  # stored with its reason
+    known = load(one.key, how.since)
+    keeps_models = "models" in one.task.experiment.keep
+    if known is not None and (not keeps_models or "models" in known.arrays):
+        return known
+    checkpoint = checkpoint_path(one.key)
+    with suppress(OSError):
+        if checkpoint.stat().st_mtime < how.since:
+            checkpoint.unlink()
+    return None
 
-        arrays = _arrays_of(done)
-        if keeps_models:
-            arrays["models"] = done.theta
-            arrays["rows"] = done.rows
-        finished = saved(
-            task,
-            numbers=training_numbers(task.fed, done),
-            arrays=arrays,
-            curves=done.history,
-            clients=done.clients,
-            key=key,
-            settings=settings,
-        )
-        checkpoint.unlink(missing_ok=True)
-        return finished, False
+
+def _arguments(one: _Wanted, cache: Cache, how: How) -> Values:
+    """Return the arguments of :func:`fltnb.run` but for where it runs."""
+    return {
+        "method": one.method,
+        "fed": one.task.fed,
+        **one.task.experiment.arguments,
+        "n_jobs": how.n_workers,
+        "progress": how.progress,
+        "cache": cache,
+        "checkpoint": checkpoint_path(one.key),
+    }
+
+
+def _place(how: How) -> Values:
+    return {"device": how.device, "backend": how.backend, "n_workers": how.n_workers}
+
+
+def _stored(one: _Wanted, done: Run, **about: Any) -> Finished:
+    """Save what a run leaves; ``about``: more for the provenance."""
+    arrays = _arrays_of(done)
+    if "models" in one.task.experiment.keep:
+        arrays["models"] = done.theta
+        arrays["rows"] = done.rows
+    finished = saved(
+        one.task,
+        numbers=training_numbers(one.task.fed, done),
+        arrays=arrays,
+        curves=done.history,
+        clients=done.clients,
+        key=one.key,
+        settings=one.settings,
+        **about,
+    )
+    checkpoint_path(one.key).unlink(missing_ok=True)
+    return finished
+
+
+def _finished(one: _Wanted, trained: Finished, **about: Any) -> Finished:
+    """Return the result of a task, given its training."""
+    if one.graph is None:
+        return trained
+    return _joined(one.task, trained, one.graph, **about)
 
 
 def _arrays_of(done: Run) -> Arrays:
@@ -169,7 +281,7 @@ def _arrays_of(done: Run) -> Arrays:
 
 
 def _joined(
-    task: Task, trained: Finished, graph: ClientGraph, trained_as: str
+    task: Task, trained: Finished, graph: ClientGraph, **about: Any
 ) -> Finished:
     """Save a training on a graph under the name of the experiment that found it.
 
@@ -181,8 +293,9 @@ def _joined(
         The training on the graph, without what finding it sent and without clusters.
     graph : ClientGraph
         Its labels, and how many floats were sent up and down to find it.
-    trained_as : str
-        The key of the training if it was there before, else "".
+    **about
+        More for the provenance: ``trained_as``, the key of the training if it was there
+        before; ``together``, how many trainings ran together.
     """
     floats_up, floats_down = graph.sent
     curves = trained.curves.copy()
@@ -207,7 +320,6 @@ def _joined(
         numbers.pop(name, None)
     numbers |= _clusters_found(task.fed, graph.labels)
     numbers["bytes"] = _bytes(curves)
-    about = {"trained_as": trained_as} if trained_as else {}
     return saved(task, numbers, arrays, curves, clients, **about)
 
 

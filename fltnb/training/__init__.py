@@ -21,18 +21,18 @@ from .functional import FunctionalEngine, NotStackableError
 from .pool import PoolEngine, PoolUnavailableError
 from .runner import Way
 from .serial import SerialEngine
-from .stacked import Asked, StackedEngine, sharing, train_together
-from .stacks import alike
+from .stacked import StackedEngine, sharing, train_together
+from .stacks import alike, fitting
 
 __all__ = [
     "BACKENDS",
-    "Asked",
     "Engine",
     "Evaluation",
     "TrainSpec",
     "Trained",
     "Variation",
     "alike",
+    "fitting",
     "has_bfloat16",
     "make_engine",
     "make_engines",
@@ -150,10 +150,8 @@ def make_engines(
 
 def _choice(model: Model, backend: Backend, device: str) -> tuple[str, torch.device]:
     """Return back end and device, of those that are asked for."""
-    place = None if device == "auto" else device_of(device)
+    place = place_of(model, backend, device)
     _check_place(model, backend, place)
-    if place is None:
-        place = best_device(model.large or backend in ("auto", "stacked"))
     if backend != "auto":
         return backend, place
     usual = {"cpu": "pool", "cuda": "stacked"}.get(place.type, "serial")
@@ -185,7 +183,7 @@ def _stacked(
     return FunctionalEngine(fed, model, spec, place)
 
 
-def _check_place(model: Model, backend: Backend, place: torch.device | None) -> None:
+def _check_place(model: Model, backend: Backend, place: torch.device) -> None:
     """Refuse a back end that the model or the device does not have."""
     if backend not in ("auto", *model.backends):
         able = " or ".join(model.backends)
@@ -193,7 +191,7 @@ def _check_place(model: Model, backend: Backend, place: torch.device | None) -> 
             f"Model {model.name!r} trains in the {able} back end only, not in "
             f"{backend!r}: choose 'auto'."
         )
-    if place is None or place.type == "cpu":
+    if place.type == "cpu":
         return
     if backend == "pool":
         raise FltnbError(

@@ -6,7 +6,7 @@ runs may share their stacks: :func:`train_together`.
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +20,8 @@ from .samples import tensor
 from .serial import exact
 from .stacks import Job, Stacks, Training
 
-
-class Asked(NamedTuple):
-    """A training that a run asks its engine for; ``given``: what ``train`` takes."""
-
-    engine: Engine
-    given: tuple[Any, ...]
+Asked = tuple[Engine, tuple[Any, ...]]
+"""An engine, and what its ``train`` is asked for."""
 
 
 class StackedEngine(Engine):

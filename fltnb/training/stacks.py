@@ -30,6 +30,7 @@ from .step import Pool, Step
 
 CPU_BYTES = 2**30  # room for one chunk on a CPU
 GPU_SHARE = 0.5  # of the free memory
+POOL_SHARE = 0.25  # of the free memory, for samples of runs that train together
 # Products in a client's batch from which on its convolution fills a device alone: see
 # docs/engine.md.
 APART = 1e9
@@ -65,6 +66,22 @@ def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
     samples = fed.images.dtype.str, fed.images.shape[1:]
     scaling = tuple(np.ravel(fed.mean)), tuple(np.ravel(fed.std))
     return network, replace(spec, seed=0, lr=0.0), samples, scaling
+
+
+def fitting(feds: Sequence[Federation], device: torch.device) -> int:
+    """Return of how many federations, from the first on, the samples fit together.
+
+    One at least.
+    """
+    room: float = CPU_BYTES
+    if device.type == "cuda":
+        room = POOL_SHARE * torch.cuda.mem_get_info(device)[0]
+    held = {}
+    for n, fed in enumerate(feds):
+        held[id(fed.images)] = fed.images.nbytes
+        if sum(held.values()) > room:
+            return max(1, n)
+    return len(feds)
 
 
 class Job(NamedTuple):
