@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import resource
@@ -89,19 +91,30 @@ def write(table, path) -> None:
 
 
 def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
-    """Write results/benchmarks/<name>: a table, and what each row was measured on."""
-    import pandas as pd
+    """Write results/benchmarks/<name>: a table, and what each row was measured on.
 
+    Without pandas, which a GPU machine may lack.
+    """
     from fltnb import paths
     from fltnb.provenance import environment
 
-    about = environment()
-    table = pd.DataFrame(rows).assign(
-        settings=json.dumps(settings),
-        commit=about["commit"],
-        hardware=about["hardware"],
-        python=about["python"],
-        torch=about["packages"]["torch"],
-        finished=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    )
-    write(table, paths.ROOT / "results" / "benchmarks" / name)
+    machine = environment()
+    about = {
+        "settings": json.dumps(settings),
+        "commit": machine["commit"],
+        "hardware": machine["hardware"],
+        "python": machine["python"],
+        "torch": machine["packages"]["torch"],
+        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    lines = [row | about for row in rows]
+    columns = dict.fromkeys(column for row in rows for column in row)
+    text = io.StringIO()
+    table = csv.DictWriter(text, [*columns, *about], lineterminator="\n")
+    table.writeheader()
+    for line in lines:
+        shown = {k: f"{v:.5g}" for k, v in line.items() if isinstance(v, float)}
+        table.writerow(line | shown)
+    path = paths.ROOT / "results" / "benchmarks" / name
+    path = paths.write_text(path, text.getvalue())
+    print(f"\nSaved {path.relative_to(paths.ROOT)}")

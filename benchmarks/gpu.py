@@ -4,21 +4,24 @@
 there is time: agreement with ``serial`` (uneven clients, all networks); operations a
 step; rounds of W1 to W5 in float32 and bfloat16, step by step and as CUDA graphs,
 beside a ``DataLoader`` loop on the same device; one round of EMD-CFL's network as on
-Rotated MNIST (40 clients x 5,400 images of random bytes, one epoch); time a client of
-more and more clients; last, since compiling takes its time, the same rounds compiled.
-What there was no time for is said. ``--tiny`` takes small numbers, for a CPU.
-``--save`` writes results/benchmarks/gpu.csv, ``--picture`` draws
-docs/pictures/steps.svg from it.
+Rotated MNIST (40 clients x 5,400 images of random bytes, one epoch); rounds of several
+seeds in one stack and one by one; time a client of more and more clients; last, since
+compiling takes its time, the same rounds compiled. What there was no time for is said,
+and what failed is, when the rest is done. ``--tiny`` takes small numbers, for a CPU.
+``--save`` writes results/benchmarks/gpu.csv after each piece, ``--picture`` draws
+docs/pictures/steps.svg from it. Measuring needs torch, NumPy and tqdm alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ from fltnb.training.contract import USUAL
 
 from .common import peak, save
 from .workloads import (
+    LR,
     MODELS,
     WORKLOADS,
     EngineRound,
@@ -41,11 +45,12 @@ from .workloads import (
 )
 
 FILE = "gpu.csv"
-PARTS = ("agreement", "operations", "rounds", "large", "growth", "compiled")
+PARTS = ("agreement", "operations", "rounds", "large", "seeds", "growth", "compiled")
 LOOP = "DataLoader loop"
 SLOW = 45  # seconds that must be left to begin compiling
 SIZES = (23, 10, 31, 7, 40)  # samples of the clients that agreement is tested on
 GROWTH = (10, 50, 200, 1000, 2000)  # clients
+SEEDS = (1, 3, 5)  # runs that train together
 NETWORKS = ("mlp_plain", "lenet", "cnn_small", "leaf_cnn", "emdcfl_cnn")
 # What was counted before a step was one function.
 BEFORE = {
@@ -123,18 +128,17 @@ def uneven(name: str) -> tuple[fl.Federation, models.Model]:
 
 
 def agreement(device: str, ways: list[str], clock: Clock) -> list[Values]:
-    """Compare all networks with ``serial`` on the same device, in float64.
+    """Compare all networks with ``serial`` on the same device.
 
     ``gap``: the largest difference of weights after two epochs.
     """
-    spec = training.TrainSpec(
-        local_epochs=2, momentum=0.9, weight_decay=0.01, proximal=0.1, dtype="float64"
-    )
+    how = {"local_epochs": 2, "momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1}
     rows = []
-    for name in NETWORKS:
-        if not clock.allows(f"agreement of {name}"):
+    for name, dtype in product(NETWORKS, ("float64", "float32")):
+        if not clock.allows(f"agreement of {name} in {dtype}"):
             continue
         fed, model = uneven(name)
+        spec = training.TrainSpec(dtype=dtype, **how)
         given = model.init(0)[None], [0] * len(SIZES), range(len(SIZES)), 1
         with training.make_engine(fed, model, spec, "serial", device) as engine:
             oracle = engine.train(*given).theta
@@ -144,7 +148,7 @@ def agreement(device: str, ways: list[str], clock: Clock) -> list[Values]:
             ) as engine:
                 gap = np.abs(engine.train(*given).theta - oracle).max()
             about = {"what": "agreement", "model": name, "contender": way}
-            rows.append(about | {"gap": float(gap)})
+            rows.append(about | {"precision": dtype, "gap": float(gap)})
     return rows
 
 
@@ -259,6 +263,36 @@ def growth(device: str, tiny: bool, clock: Clock) -> list[Values]:
     return rows
 
 
+def seeds(work: Workload, device: str, clock: Clock) -> list[Values]:
+    """Time rounds of several seeds, in one stack and one by one."""
+    rows = []
+    theta = work.model.init(seed=0)[None]
+    start = np.zeros(work.per_round, int)
+    for n in SEEDS:
+        if not clock.allows(f"{work.name}, {n} seeds"):
+            continue
+        specs = [
+            training.TrainSpec(batch_size=work.batch, lr=LR, seed=k) for k in range(n)
+        ]
+        runs = [(work.fed, work.model, spec) for spec in specs]
+        engines = training.make_engines(runs, "stacked", device)
+
+        def together(round: int, engines=engines) -> object:
+            given = theta, start, work.clients(round), round
+            return training.train_together([(one, given) for one in engines])
+
+        def one_by_one(round: int, engines=engines) -> object:
+            given = theta, start, work.clients(round), round
+            return [one.train(*given) for one in engines]
+
+        for call in (together, one_by_one):
+            found = timed(call, device, work.repetitions)
+            found["ms_a_run"] = 1e3 * found["seconds"] / n
+            about = described(work, call.__name__, "float32") | {"runs": n}
+            rows.append({"what": "seeds"} | about | found)
+    return rows
+
+
 def operations() -> list[Values]:
     """Count the operations of a step, as torch's profiler lists them on a CPU."""
     rows = []
@@ -279,34 +313,59 @@ def operations() -> list[Values]:
     return rows
 
 
-def measure(
-    device: str, minutes: float, tiny: bool, parts: Sequence[str] = PARTS
-) -> list[Values]:
-    """Measure all that there is time for; print it as it is there."""
-    clock = Clock(60 * minutes)
+def pieces(
+    device: str, tiny: bool, parts: Sequence[str], clock: Clock
+) -> list[Callable[[], list[Values]]]:
+    """Return all that is to be measured, piece by piece, in order."""
     works = list(workloads(tiny))
     plain = plain_ways(device)
-    rows = []
-    if "agreement" in parts:
-        rows += _told(agreement(device, plain, clock))
-    if "operations" in parts:
-        rows += _told(operations())
-    if "rounds" in parts:
-        for work in works:
-            rows += _told(rounds(work, device, plain, clock))
-            rows += _told(compared(work, device, clock))
-    if "large" in parts:
-        rows += _told(rounds(large(tiny), device, plain, clock))
-    if "growth" in parts:
-        rows += _told(growth(device, tiny, clock))
-    if "compiled" in parts:
-        first = works[:1] if tiny else [works[0], works[3], works[4], *works[1:3]]
-        need = 0 if tiny else SLOW
-        for work in first:
-            rows += _told(rounds(work, device, compiled_ways(device), clock, need))
+    every: dict[str, list[Callable[[], list[Values]]]] = {name: [] for name in PARTS}
+    every["agreement"].append(partial(agreement, device, plain, clock))
+    every["operations"].append(operations)
+    for work in works:
+        every["rounds"].append(partial(rounds, work, device, plain, clock))
+        every["rounds"].append(partial(compared, work, device, clock))
+    every["large"].append(lambda: rounds(large(tiny), device, plain, clock))
+    for work in (works[0], works[3]):
+        every["seeds"].append(partial(seeds, work, device, clock))
+    every["growth"].append(partial(growth, device, tiny, clock))
+    first = works[:1] if tiny else [works[0], works[3], works[4], *works[1:3]]
+    need = 0 if tiny else SLOW
+    for work in first:
+        call = partial(rounds, work, device, compiled_ways(device), clock, need)
+        every["compiled"].append(call)
+    return [call for name in PARTS if name in parts for call in every[name]]
+
+
+def measure(
+    device: str,
+    minutes: float,
+    tiny: bool,
+    parts: Sequence[str] = PARTS,
+    keep: Callable[[list[Values]], object] | None = None,
+) -> list[Values]:
+    """Measure all that there is time for; print and keep it as it is there.
+
+    SystemExit: something failed; it is raised when the rest is done.
+    """
+    clock = Clock(60 * minutes)
+    rows: list[Values] = []
+    failed = 0
+    for call in pieces(device, tiny, parts, clock):
+        try:
+            found = call()
+        except Exception:  # time on a GPU is short: the rest shall be measured
+            traceback.print_exc()
+            failed += 1
+            continue
+        rows += [row | {"device": device} for row in _told(found)]
+        if keep is not None:
+            keep(rows)
     if clock.left_out:
         print("There was no time for:", "; ".join(clock.left_out))
-    return [row | {"device": device} for row in rows]
+    if failed:
+        raise SystemExit(f"{failed} pieces failed: their errors stand above.")
+    return rows
 
 
 def _told(rows: list[Values]) -> list[Values]:
@@ -376,11 +435,12 @@ def main(arguments: list[str] | None = None) -> list[Values]:
         return []
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here: give --device cpu, and --tiny")
-    settings = {"minutes": options.minutes, "tiny": options.tiny}
-    rows = measure(options.device, options.minutes, options.tiny, options.parts)
+    given = options.device, options.minutes, options.tiny, options.parts
+    keep = None
     if options.save:
-        save(rows, FILE, settings)
-    return rows
+        settings = {"minutes": options.minutes, "tiny": options.tiny}
+        keep = partial(save, name=FILE, settings=settings)
+    return measure(*given, keep)
 
 
 if __name__ == "__main__":

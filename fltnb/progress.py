@@ -4,8 +4,6 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from tqdm import tqdm
-
 QUIET = 20.0  # seconds
 
 
@@ -16,6 +14,8 @@ def bar(items: Iterable | None = None, shown: bool = True, **options: Any):
     seconds or more shows one, and updates it seldom. Nothing is left behind at the end.
     ``options`` are tqdm's; ``TQDM_DISABLE`` is its own as well.
     """
+    from tqdm import tqdm  # a GPU machine may lack it
+
     pause = 1.0 if sys.stderr.isatty() else QUIET
     if not shown:
         # not given otherwise: even False overrides TQDM_DISABLE

@@ -14,11 +14,18 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..models import Model
 from ..settings import Count, checked
-from .contract import Engine, Trained, TrainSpec, Variation, by_kernels, validate
+from .contract import (
+    Engine,
+    Trained,
+    TrainSpec,
+    UnavailableError,
+    Variation,
+    by_kernels,
+    validate,
+)
 from .devices import best_device, device_of, has_bfloat16
 from .evaluation import Evaluation
-from .functional import FunctionalEngine, NotStackableError
-from .pool import PoolEngine, PoolUnavailableError
+from .functional import FunctionalEngine
 from .runner import Way
 from .serial import SerialEngine
 from .stacked import StackedEngine, sharing, train_together
@@ -106,8 +113,10 @@ def make_engine(
         if chosen == "stacked":
             return _stacked(fed, model, spec, place, step)
         if chosen == "pool":
+            from .pool import PoolEngine  # with numba, which a GPU does without
+
             return PoolEngine(fed, model, spec, n_workers)
-    except (NotStackableError, PoolUnavailableError) as error:
+    except UnavailableError as error:
         if backend == "stacked":
             raise FltnbError(
                 f"{str(error)[:-1]}: choose backend 'auto' or 'serial'."

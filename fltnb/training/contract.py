@@ -28,6 +28,10 @@ Ints = Sequence[int]
 Arrays = Sequence[np.ndarray]
 
 
+class UnavailableError(RuntimeError):
+    """A back end cannot be had here, or not for this network; ``serial`` can."""
+
+
 @dataclass(frozen=True)
 class TrainSpec:
     """Local training of one client in one round.

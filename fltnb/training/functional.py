@@ -18,7 +18,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from ..models import Model
-from .contract import Trained, TrainSpec, Variation, order
+from .contract import Trained, TrainSpec, UnavailableError, Variation, order
 from .gradients import Parameter, add
 from .losses import losses
 from .serial import SerialEngine
@@ -27,7 +27,7 @@ from .stacks import clients_at_a_time
 PROBED = 2  # clients, and samples of each, of the step that is tried
 
 
-class NotStackableError(RuntimeError):
+class NotStackableError(UnavailableError):
     """``torch.func`` cannot run this network for several clients at a time."""
 
 

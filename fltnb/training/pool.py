@@ -28,7 +28,14 @@ import torch
 
 from ..models import Model
 from ..models.base import threads
-from .contract import Engine, Trained, TrainSpec, Variation, by_kernels
+from .contract import (
+    Engine,
+    Trained,
+    TrainSpec,
+    UnavailableError,
+    Variation,
+    by_kernels,
+)
 from .evaluation import score
 from .module import ModuleTrainer
 from .samples import Samples, tensor
@@ -41,7 +48,7 @@ PATIENCE = 120.0  # seconds to start: spawn imports torch, slow from a cold disk
 Job = tuple[int, str, tuple]  # row of theta, "train" or "score", further arguments
 
 
-class PoolUnavailableError(RuntimeError):
+class PoolUnavailableError(UnavailableError):
     """Processes or shared memory cannot be had here."""
 
 
