@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from test_training import FLAVOURS, RAGGED, make_fed, pair, start, train
+from torch import nn
 from toys import refused
 
 from fltnb import models
-from fltnb.training import TrainSpec, make_engine, runner, step
+from fltnb.training import TrainSpec, devices, make_engine, runner, step
 from fltnb.training.contract import USUAL
 from fltnb.training.stacked import StackedEngine
 from fltnb.training.stacks import clients_at_a_time
@@ -193,6 +194,39 @@ def test_graphs_need_a_gpu():
     refused(sentence, make_engine, fed, model, TrainSpec(), "serial", step="eager")
     assert runner.chosen("auto", torch.device("cpu")) == "eager"
     assert runner.chosen("auto", torch.device("cuda")) == "graph"
+
+
+def test_without_a_compiler_the_plain_step_runs(monkeypatch):
+    fed, model = pair("mlp_plain", RAGGED[:2], (2, 2))
+    plain, _ = trained(fed, model, spec_of(), "eager", [0, 1])
+    monkeypatch.setattr(runner, "COMPILER", "none_here")
+    with pytest.warns(
+        RuntimeWarning, match="not compiled: it could not be made"
+    ) as say:
+        found, _ = trained(fed, model, spec_of(), "compiled", [0, 1])
+    assert len(say) == 1
+    assert np.array_equal(found.theta, plain.theta)
+
+
+def test_own_networks_have_no_compiled_steps():
+    fed = make_fed(RAGGED[:2], (2, 2))
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
+    given = fed, models.shaped(net, fed), TrainSpec(), "stacked"
+    sentence = "Step 'eager' is for fltnb's own networks with cross entropy, and this"
+    refused(sentence, make_engine, *given, step="eager")
+
+
+def test_samples_for_which_a_gpu_has_no_room_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**31))
+    given = torch.device("cuda"), "The federation's samples take", "device 'cpu'"
+    devices.check_room(2**30, *given)
+    sentence = "samples take 2.0 GiB, and the GPU has 1.0 free: choose device 'cpu'"
+    refused(sentence, devices.check_room, 2**31, *given)
+    fed, model = pair("mlp_plain", RAGGED[:2], (2, 2))
+    monkeypatch.setattr(devices, "free_memory", lambda device: 8.0)
+    monkeypatch.setattr(step, "free_memory", lambda device: 8.0)
+    sentence = "The federation's samples take 0.0 GiB, and the GPU has 0.0 free"
+    refused(sentence, StackedEngine, fed, model, TrainSpec())
 
 
 def test_memory_for_no_client_is_refused_before_the_first_step(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_step import CASES
 from test_training import FLAVOURS, RAGGED, make_fed, start
-from toys import refused, training
+from toys import clustering, refused, training
 
 import fltnb as fl
 from fltnb import course, models, rounds
@@ -310,3 +310,15 @@ def test_there_are_fewer_in_a_group_where_memory_is_short(store, groups, monkeyp
     assert stacks.fitting(feds, cpu) == 2
     monkeypatch.setattr(stacks, "CPU_BYTES", feds[0].images.nbytes)
     assert stacks.fitting(feds, cpu) == 1 and stacks.fitting(feds[:1] * 3, cpu) == 3
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_computed(store):
+    if torch.cuda.is_available():
+        pytest.skip("it is there")
+    fed = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6} | FED
+    clusterer = {"name": "EigenRelevance", "n_clusters": 2}
+    first = clustering(fed | {"n_clusters": 2}, clusterer, {"kind": "pixels"})
+    given = {"device": "cuda", "progress": False}
+    sentence = "There is no usable GPU for device 'cuda'"
+    refused(sentence, compute, [first, row()], **given)
+    assert not list((store / "jobs").glob("*"))

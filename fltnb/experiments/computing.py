@@ -163,31 +163,39 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     """
     trainings = [task for task in missing if task.experiment.kind == "training"]
     cluster = machines.active() if trainings else None
+    together: list[list[Task]] = []
     if cluster is not None:
         machines.check(cluster)
+    else:  # refuses a device that is not there, too
+        together = groups(trainings, how)
     yield from _without_training(missing, n_jobs, how.device)
 
     used = _clusterings(trainings, how, cluster)
     if cluster is not None:
         yield from _on_cluster(cluster, trainings, used, how)
     elif n_jobs == 1 or len(trainings) < 2:
-        cache = functools.partial(cached_arrays, since=how.since)
-        left = []
-        for task in trainings:
-            known = load(task.key, how.since)  # a study may have computed it
-            if known is None:
-                left.append(task)
-            else:
-                yield known
-        for group in groups(left, how):
-            if len(group) > 1:
-                yield from train_together(group, cache, how)
-            else:
-                yield train(group[0], cache, how)
+        for group in together:
+            yield from _here(group, how)
     else:
         one = joblib.delayed(_one)
         calls = (one(task.row, task.key, how) for task in trainings)
         yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+
+
+def _here(group: list[Task], how: How) -> Iterator[Finished]:
+    """Compute trainings in this process, together where there are several."""
+    cache = functools.partial(cached_arrays, since=how.since)
+    left = []
+    for task in group:
+        known = load(task.key, how.since)  # a study may have computed it
+        if known is None:
+            left.append(task)
+        else:
+            yield known
+    if len(left) == 1:
+        yield train(left[0], cache, how)
+    elif left:
+        yield from train_together(left, cache, how)
 
 
 _SHARED = {

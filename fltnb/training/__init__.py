@@ -26,6 +26,7 @@ from .contract import (
 from .devices import best_device, device_of, has_bfloat16
 from .evaluation import Evaluation
 from .functional import FunctionalEngine
+from .losses import Loss
 from .runner import Way
 from .serial import SerialEngine
 from .stacked import StackedEngine, sharing, train_together
@@ -135,6 +136,7 @@ def stacking(
     None where each run trains by itself: in another back end than ``stacked``, and own
     networks and losses, which train by ``torch.func``.
     """
+    checked(stacking, locals(), "an engine")
     chosen, place = _choice(model, backend, device)
     return place if chosen == "stacked" and by_kernels(model, spec) else None
 
@@ -189,7 +191,16 @@ def _stacked(
 ) -> Engine:
     if by_kernels(model, spec):
         return StackedEngine(fed, model, spec, place, step)
+    if step != "auto":
+        raise FltnbError(
+            f"Step {step!r} is for fltnb's own networks with cross entropy, and this "
+            f"is {model.name} with {_named(spec.loss)}: leave it at 'auto'."
+        )
     return FunctionalEngine(fed, model, spec, place)
+
+
+def _named(loss: Loss) -> str:
+    return loss if isinstance(loss, str) else loss.__name__
 
 
 def _check_place(model: Model, backend: Backend, place: torch.device) -> None:

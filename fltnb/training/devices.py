@@ -46,6 +46,26 @@ def best_device(useful: bool = True) -> torch.device:
     return torch.device("cuda" if useful and torch.cuda.is_available() else "cpu")
 
 
+def free_memory(device: torch.device) -> float:
+    """Return a GPU's free memory in bytes; infinity for other devices."""
+    if device.type != "cuda":
+        return float("inf")
+    return torch.cuda.mem_get_info(device)[0]
+
+
+def check_room(needed: float, device: torch.device, what: str, mend: str) -> None:
+    """Refuse what a GPU has no memory for (FltnbError).
+
+    ``needed``: bytes; ``what`` takes them; ``mend``: what to choose.
+    """
+    free = free_memory(device)
+    if needed > free:
+        raise FltnbError(
+            f"{what} {needed / 2**30:.1f} GiB, and the GPU has {free / 2**30:.1f} "
+            f"free: choose {mend}."
+        )
+
+
 def has_bfloat16(device: str) -> bool:
     """Whether a processor ("cpu") or GPU ("cuda") has bfloat16 without emulation."""
     if device == "cuda":

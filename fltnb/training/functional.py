@@ -19,6 +19,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from ..models import Model
 from .contract import Trained, TrainSpec, UnavailableError, Variation, order
+from .devices import check_room
 from .gradients import Parameter, add
 from .losses import losses
 from .serial import SerialEngine
@@ -61,6 +62,9 @@ class FunctionalEngine(SerialEngine):
         self.statistics = shapes[n:]
         self.module = module
         every = np.arange(len(fed.images))
+        needed = fed.images.size * self.dtype.itemsize
+        what = "The federation's samples take"
+        check_room(needed, self.device, what, "device 'cpu', or backend 'serial'")
         self.pool, self.targets = self.trainer.batch(every)
         self.moving = self._moving()
         self._probe()

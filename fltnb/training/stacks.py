@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..errors import FltnbError
 from ..federations import Federation
 from ..models import Conv, Model
 from .contract import Trained, TrainSpec, Variation, keep_masks, order
+from .devices import check_room, free_memory
 from .runner import Runner, Stack, Way, chosen
 from .samples import Samples
 from .serial import exact
@@ -47,13 +47,9 @@ def clients_at_a_time(numbers: int, spec: TrainSpec, device: torch.device) -> in
     one = numbers * np.dtype(spec.dtype).itemsize
     if device.type != "cuda":
         return max(1, int(CPU_BYTES // one))
-    free = torch.cuda.mem_get_info(device)[0]
-    if one > free:
-        raise FltnbError(
-            f"One client takes {one / 2**30:.1f} GiB, and the GPU has "
-            f"{free / 2**30:.1f} free: choose a smaller batch_size, or device 'cpu'."
-        )
-    return max(1, int(GPU_SHARE * free // one))
+    mend = "a smaller batch_size, or device 'cpu'"
+    check_room(one, device, "One client takes", mend)
+    return max(1, int(GPU_SHARE * free_memory(device) // one))
 
 
 def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
@@ -75,7 +71,7 @@ def fitting(feds: Sequence[Federation], device: torch.device) -> int:
     """
     room: float = CPU_BYTES
     if device.type == "cuda":
-        room = POOL_SHARE * torch.cuda.mem_get_info(device)[0]
+        room = POOL_SHARE * free_memory(device)
     held = {}
     for n, fed in enumerate(feds):
         held[id(fed.images)] = fed.images.nbytes

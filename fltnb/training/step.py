@@ -20,11 +20,13 @@ from torch.nn import functional
 
 from ..models import POOL, Conv, Model, Stage
 from .contract import TrainSpec
+from .devices import check_room, free_memory
 from .gradients import convolution_gradients, pool_backward, relu_backward
 from .samples import Samples
 
 # Bytes of inputs that are kept as floats; more are kept as the images' bytes.
 HELD = {"cpu": 2**28, "cuda": 2**32}
+HELD_SHARE = 0.25  # of a GPU's free memory, at most
 
 
 class Batch(NamedTuple):
@@ -70,7 +72,7 @@ class Pool:
     """Samples on the device, of one federation or of several.
 
     Inputs are kept as floats where they are few; else pixels are, and what each of the
-    256 values stands for.
+    256 values stands for. FltnbError: a GPU has not enough memory for them.
     """
 
     def __init__(
@@ -80,10 +82,13 @@ class Pool:
         self.shape = tuple(samples.input_shape)
         self.labels = samples.classes.to(device)
         self.inputs = self.pixels = None
-        if n * samples.flat[0].numel() * dtype.itemsize <= HELD[device.type]:
+        room = min(HELD[device.type], HELD_SHARE * free_memory(device))
+        if n * samples.flat[0].numel() * dtype.itemsize <= room:
             every = samples.inputs(np.arange(n), dtype).contiguous()
             self.inputs = every.to(device)
             return
+        what = "The federation's samples take"
+        check_room(samples.flat.nbytes, device, what, "device 'cpu'")
         self.pixels = samples.flat.to(device)
         self.dtype = dtype
         if samples.flat.dtype == torch.uint8:
