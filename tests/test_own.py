@@ -446,3 +446,24 @@ def test_training_does_not_load_torchs_compiler():
         "assert 'torch._dynamo' not in sys.modules",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
+@pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
+def test_tokens_beyond_any_kind_of_vocabulary_are_said(layer):
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = layer(20, 4)
+            self.last = nn.Linear(4, 2)
+
+        def forward(self, tokens):
+            seen = self.words(tokens)
+            return self.last(seen if seen.ndim == 2 else seen.mean(1))
+
+    tokens = np.arange(48).reshape(8, 6)
+    fed = fl.Federation.from_arrays(tokens, [0, 1] * 4, list("ab") * 4)
+    refused("beyond the vocabulary of Words .its embeddings have 20", shape, Words, fed)
+
+
+def shape(network, fed):
+    return models.shaped(network, fed)

@@ -663,3 +663,20 @@ def test_parquet_without_a_reader_or_without_content_is_a_sentence(
         refused("cannot be read as Parquet", fl.Federation.from_parquet, file)
     monkeypatch.setattr(pd, "read_parquet", without)
     refused("pip install 'fltnb", fl.Federation.from_parquet, file)
+
+
+def test_names_that_look_the_same_are_one_owner():
+    ids = [
+        "AKH Wien",
+        "AKH\u00a0Wien",
+        " AKH  Wien",
+        "AKH Wien\u200b",
+        "\ufeffAKH Wien",
+    ]
+    ids += ["Graz"] * 5
+    x, y = np.eye(10), [0, 1] * 5
+    groups = {"AKH Wien ": "a", "Graz": "b"}
+    fed = Federation.from_arrays(x, y, ids, clusters=groups)
+    assert fed.names == ("AKH Wien", "Graz")
+    frame = pd.DataFrame({"owner": ids, "label": y, "a": np.arange(10.0)})
+    assert Federation.from_frame(frame).names == ("AKH Wien", "Graz")

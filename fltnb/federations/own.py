@@ -515,7 +515,7 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
     if given is None:
         return None
     if isinstance(given, Mapping):
-        by_name = {str(name): cluster for name, cluster in given.items()}
+        by_name = {tables.text_of(name): one for name, one in given.items()}
         missing = [name for name in names if name not in by_name]
         if missing:
             raise FltnbError(

@@ -49,6 +49,8 @@ REFUSED = {
     "iterator": "the whole table is needed at once",
 }
 MARK = "="  # before names while they are read
+# zero-width space, word joiner, byte order mark, soft hyphen
+WITHOUT_WIDTH = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD])
 WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -382,13 +384,16 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
 
 
 def text_of(value: Any) -> str:
-    """Return a name as text, blanks around it gone, accents in their one form.
+    """Return a name as text: what looks the same is the same.
 
-    Where there are gaps, pandas turns whole numbers to 7.0, which is 7.
+    Blanks around it go, those inside are one plain blank each, characters without width
+    go, and accents have one form. Where there are gaps, pandas turns whole numbers to
+    7.0, which is 7.
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return unicodedata.normalize("NFC", str(value)).strip()
+    text = unicodedata.normalize("NFC", str(value))
+    return " ".join(text.translate(WITHOUT_WIDTH).split())
 
 
 def _values(column: "pd.Series", place: Places) -> np.ndarray:

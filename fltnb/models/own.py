@@ -156,8 +156,8 @@ class OwnModel(Model):
                 raise
             except Exception as error:  # an own network may fail in any way
                 faults.append(_cannot(network, shape, error))
-                if tokens and isinstance(error, IndexError):
-                    faults.append(_vocabulary(network.name, module, fed.images[index]))
+                if tokens:
+                    faults += _vocabulary(network.name, module, fed.images[index])
                 continue
             fault = _fault_of(network.name, out, len(x), n_outputs)
             if not fault:
@@ -478,15 +478,18 @@ def _cannot(network: Own, shape: Shape, error: Exception) -> str:
     )
 
 
-def _vocabulary(name: str, module: nn.Module, tokens: np.ndarray) -> str:
-    sizes = [
-        one.num_embeddings for one in module.modules() if isinstance(one, nn.Embedding)
-    ]
-    return (
+def _vocabulary(name: str, module: nn.Module, tokens: np.ndarray) -> list[str]:
+    """Say that tokens are beyond a vocabulary, if they are."""
+    kinds = (nn.Embedding, nn.EmbeddingBag)
+    sizes = [one.num_embeddings for one in module.modules() if isinstance(one, kinds)]
+    if tokens.min() >= 0 and tokens.max() < min(sizes, default=0):
+        return []
+    have = ", ".join(map(str, sizes)) or "none"
+    return [
         f"The tokens run from {tokens.min()} to {tokens.max()}, beyond the vocabulary "
-        f"of {name} ({min(sizes, default=0)} in its smallest nn.Embedding): enlarge "
-        "it, or number the tokens from 0."
-    )
+        f"of {name} (its embeddings have {have}): enlarge it, or number the tokens "
+        "from 0."
+    ]
 
 
 def _line(error: Exception) -> str:

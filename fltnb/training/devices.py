@@ -23,7 +23,7 @@ def device_of(name: Any) -> torch.device:
             "or 'mps'."
         ) from error
     if not _is_there(device):
-        what = "GPU" if device.type in ("cuda", "mps") else "memory"
+        what = "memory" if device.type in ("cpu", "meta") else "GPU"
         raise FltnbError(
             f"There is no usable {what} for device {str(device)!r}: choose device "
             "'auto' or 'cpu'."
