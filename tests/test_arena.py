@@ -12,7 +12,7 @@ from fltnb import arena, methods, models, training
 from fltnb.__main__ import main
 from fltnb.arena import card as cards
 from fltnb.arena import guard, page, play, statistics, tracks, tuning
-from fltnb.arena.entry import entry
+from fltnb.arena.entry import SPACES, entry
 from fltnb.arena.verify import at_sight
 
 TOY = '''
@@ -357,10 +357,13 @@ def test_clustered_methods_take_in_newcomers(name, family):
     assert numbers["failed"] == "" and numbers["bytes"] > 0
 
 
-def test_every_method_of_the_package_can_be_made_for_a_cell():
+def test_every_method_of_the_package_can_be_made_for_a_cell_and_tuned():
+    assert set(SPACES) <= set(methods.METHODS)
     for name in methods.METHODS:
         who = entry(name)
-        who.kind(**who.options(4, {}))
+        tuning.check_space(who.space, who.kind, name)
+        for options in [{}, *tuning.trials(who.space)]:
+            who.kind(**who.options(4, options))
     assert entry("FLHC").options(4, {"after": 3}) == {"n_clusters": 4, "after": 3}
     assert entry("DynamicFLT").options(4, {}) == {"newcomers": "nearest"}
 

@@ -34,8 +34,35 @@ SPACES = {
     "FedProx": {"mu": (0.001, 1.0, "log")},
     "Ditto": {"lam": (0.1, 2.0, "log")},
     "FedRep": {"head_epochs": (1, 10, "linear")},
+    # rounds are those of the arena, which are fewer than the papers'
+    "CFL": {
+        "eps1": (0.1, 1.6, "log"),
+        "eps2": (0.4, 6.4, "log"),
+        "warmup": (0, 10, "linear"),
+    },
+    "CFLGP": {"period": (1, 4, "linear"), "stop": (4, 20, "linear")},
+    "CLoVE": {"patience": (1, 5, "linear"), "first": ["losses", "random"]},
+    "FLHC": {"after": (1, 10, "linear"), "metric": ["L1", "L2", "cosine"]},
+    "FLUX": {"latest": (3, 16, "linear"), "rise": (0.03, 0.12, "log")},
+    "FeSEM": {"lam": (0.001, 1.0, "log")},
+    "FeSEMMA": {"lam": (0.001, 1.0, "log")},
+    "FedCE": {"delta": (0.1, 2.5, "log")},
+    "FedCluster": {"gamma": (0.03, 0.5, "log"), "period": (2, 10, "linear")},
+    "FedDrift": {"delta": (0.04, 0.2, "log")},
+    "FedSaC": {"l1": (0.1, 2.0, "log"), "l2": (0.1, 2.0, "log")},
+    "FedSoft": {"lam": (0.01, 0.1, "log"), "period": (1, 4, "linear")},
+    "FlexCFL": {"eta": [0.0, 0.1, 1.0, 5.0]},
+    "IFCA": {"starts": (1, 8, "linear"), "warmup": (0, 10, "linear")},
+    "OCFL": {"clusterer": ["hdbscan", "meanshift", "affinity"]},
+    "PFedGraph": {"alpha": (0.1, 1.6, "log")},
+    "RobustTKM": {"trim": (0.0, 0.4, "linear")},
+    "StoCFL": {"tau": (0.2, 0.65, "linear"), "mu": (0.01, 1.0, "log")},
 }
-"""Spaces of this package's methods, by class."""
+"""Spaces of this package's methods, by class: around what their papers and codes use.
+
+Methods that are not here have no option that is a number or a word, or find everything
+in one clustering before training.
+"""
 
 
 @dataclass(frozen=True)
