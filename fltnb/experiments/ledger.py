@@ -12,6 +12,7 @@ import csv
 import fcntl
 import functools
 import json
+import math
 import time
 import warnings
 from collections import defaultdict
@@ -469,6 +470,8 @@ def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
         numbers = {name: value for name, value in done.numbers.items() if value != ""}
 
         one = first.setdefault(done.key, numbers)
+        if one is numbers:
+            continue
         name = _differing(one, numbers)
         if name:
             how = f"{name} {one[name]} and {numbers[name]}"
@@ -489,7 +492,8 @@ def _differing(one: Values, other: Values) -> str:
 def _equal(a: Any, b: Any) -> bool:
     """Whether two values are the same, floats but for rounding; NaN equals NaN."""
     if isinstance(a, float) and isinstance(b, float):
-        return bool(np.isclose(a, b, rtol=_SAME, atol=0, equal_nan=True))
+        both_missing = math.isnan(a) and math.isnan(b)
+        return both_missing or math.isclose(a, b, rel_tol=_SAME)
     return a == b
 
 
