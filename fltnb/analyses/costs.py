@@ -61,7 +61,7 @@ def _row(
     family = settings["name"].partition("_enc")[0]
     sizes = _sizes(fed, settings, family, training)
     warmup = settings.get("warmup", 0)
-    again = training["rounds"] // settings["tau"] if "tau" in settings else 0
+    again = _clusterings(settings, training["rounds"]) if "tau" in settings else 0
     cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
     written, source = FORMULAS[family]
     row = {
@@ -83,6 +83,14 @@ def _row(
         row["weighed_formula"] = said.total
         row["weighed_moved"] = sum(moved(fed, methods.build(settings), short))
     return row
+
+
+def _clusterings(settings: Settings, rounds: int) -> int:
+    """Return how often tau fires in so many rounds (FLT, Algorithm 3, line 23)."""
+    tau = settings["tau"]
+    if settings.get("first") == "round tau":
+        return rounds // tau
+    return 1 + (rounds - 1) // tau  # rounds count from 0, and tau divides 0
 
 
 def _sizes(
