@@ -680,3 +680,10 @@ def test_names_that_look_the_same_are_one_owner():
     assert fed.names == ("AKH Wien", "Graz")
     frame = pd.DataFrame({"owner": ids, "label": y, "a": np.arange(10.0)})
     assert Federation.from_frame(frame).names == ("AKH Wien", "Graz")
+
+
+def test_partitions_by_the_values_of_a_column_have_these_as_names():
+    parts = Partitions()
+    assert Federation.from_clients(parts, x="image").names == ("0", "1", "2")
+    parts.partition_id_to_natural_id = {0: "x", 1: "y", 2: "z"}
+    assert Federation.from_clients(parts, x="image").names == ("x", "y", "z")

@@ -131,7 +131,7 @@ def test_batches_read_together_are_those_read_one_by_one(monkeypatch, tasks):
     assert np.array_equal(fl.run(m.FedAvg(), fed, net, **SHORT).theta, one.theta)
 
 
-def test_the_page_runs(capsys):
+def test_the_page_runs(capsys, own_store):
     names = run("own_network.md", code("own_network.md"))
     shown = capsys.readouterr().out
     assert "fedavg" in shown and "auc" in shown

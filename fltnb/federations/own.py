@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ("test_fraction", "val_fraction", "clusters", "seed", "name", "min_samples")
 ASKED = ("features", "targets", "numeric_names")  # what tables.asked takes
-TABLE_OPTIONS = ("preprocess", *ASKED, *OPTIONS)
+TABLE_OPTIONS = (*OPTIONS, "features", "preprocess", "targets", "numeric_names")
 
 
 Enough = Annotated[int, Whole(2)] | None

@@ -50,6 +50,10 @@ def read(
         n_clients = n_clients or _n_partitions(clients)
         parts = [clients.load_partition(i) for i in range(n_clients)]
         class_names = _class_names(parts[0], y)
+        # where clients are the values of a column, such as writers
+        natural = getattr(clients, "partition_id_to_natural_id", None)
+        if names is None and natural:
+            names = [natural[i] for i in range(n_clients)]
     else:
         if isinstance(clients, Mapping) and names is None:
             names = list(clients)
