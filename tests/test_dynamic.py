@@ -362,9 +362,9 @@ def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
         **QUICK,
     )
     refused(
-        "fedsem does not say what a client that joins",
+        "emdcfl does not say what a client that joins",
         run,
-        fl.methods.FedSEM(2),
+        fl.methods.EMDCFL(fl.EMDClustering()),
         fed,
         rounds=4,
         **QUICK,

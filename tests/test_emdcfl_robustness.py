@@ -155,7 +155,7 @@ def test_local_models_are_the_first_round_of_the_method(trained):
 def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     calls, train = [], local_models
     monkeypatch.setattr(
-        ownmodels, "local_models", lambda *a: calls.append(a) or train(*a)
+        ownmodels, "local_models", lambda *a, **b: calls.append(a) or train(*a, **b)
     )
     wanted = [{"name": "EMDClustering"}, {"name": "last layer"}, {"name": "parameters"}]
     first = compute(

@@ -6,6 +6,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from joblib.externals.loky import get_reusable_executor
 from torch import nn
 
 import fltnb as fl
@@ -62,6 +63,8 @@ def test_own_networks_are_computed_in_a_grid_and_found_again(
 
     grid = fl.grid(run, model=list(models), seed=[0, 1])
     n_jobs = 2 if how == "processes" else 1
+    # processes of an earlier test would write into its store
+    get_reusable_executor().shutdown()
     found = fl.results(grid, compute=True, n_jobs=n_jobs)
     fed = CLIENTS.build()
     for row in found.runs.itertuples():
