@@ -277,7 +277,7 @@ def _cost(planned: list) -> str:
 
 def _merge(options: argparse.Namespace) -> None:
     """Add another machine's ledgers to these, a line for each."""
-    from .experiments import merge_folder
+    from .experiments.ledger import merge_folder
 
     for line in merge_folder(options.folder):
         print(line)

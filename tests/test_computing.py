@@ -28,12 +28,12 @@ from fltnb.experiments import (
     computing,
     experiment,
     key,
-    merge_folder,
     plan,
     prepare,
     results,
 )
 from fltnb.experiments import train as train_module
+from fltnb.experiments.ledger import merge_folder
 
 FED = {
     "kind": "label_clusters",

@@ -51,7 +51,7 @@ def test_what_is_not_stored_is_counted_and_computed_when_asked(store):
 
 def test_grids_can_be_collected_without_reading_anything():
     grid = fl.grid(run, method="fedavg", seed=0)
-    with experiments.collecting() as asked:
+    with experiments.asking.collecting() as asked:
         fl.results(grid, compute=True)
     assert asked == [grid]
 

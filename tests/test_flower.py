@@ -13,7 +13,8 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import flower, models, paths, training
-from fltnb.flower import ClusteredFedAvg, Letter
+from fltnb.flower import ClusteredFedAvg
+from fltnb.flower.letters import Letter
 
 FLWR = importlib.util.find_spec("flwr") is not None
 FED = fl.federations.label_clusters(

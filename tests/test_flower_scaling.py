@@ -11,7 +11,8 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import flower
-from fltnb.flower import ClusteredFedAvg, Letter, scaling
+from fltnb.flower import ClusteredFedAvg, scaling
+from fltnb.flower.letters import Letter
 
 flower.letters.PAUSE = 0  # nobody is waited for here
 

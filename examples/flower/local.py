@@ -320,7 +320,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fltnb-flower-") as folder:
         federation = None
         try:
-            fl.flower.flwr_app()
+            fl.flower.letters.flwr_app()
             clients = CLIENTS + 1 if options.disturb else CLIENTS
             federation = Federation(Path(folder), options.port, clients)
             print(

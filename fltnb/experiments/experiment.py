@@ -98,7 +98,7 @@ class Training(Experiment):
         """Columns that tables show where a grid has no axis of that name."""
         model = self.model
         if self.has_own_network:
-            from ..models import network_of  # and torch, which results do without
+            from ..models.own import network_of  # and torch, which results do without
 
             model = network_of(model).name
         return {"model": model, "method": self.method.name, "seed": self.seed}

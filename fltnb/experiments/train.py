@@ -160,7 +160,7 @@ def groups(tasks: Sequence[Task], how: How) -> list[list[Task]]:
     for (place, _), same in alike.items():
         left = same
         while left:
-            n = training.fitting([task.fed for task in left[:TOGETHER]], place)
+            n = training.stacks.fitting([task.fed for task in left[:TOGETHER]], place)
             found.append(left[:n])
             left = left[n:]
     return found

@@ -6,7 +6,6 @@ seeds and all nodes there, it gives what ``fl.run`` gives for FLT. One scale for
 nodes comes from sums that they send (:func:`scaling_query`). See ``docs/flower.md``.
 """
 
-from .letters import Letter, Post, flwr_app
 from .node import sketch_query
 from .scaling import Scaling, scaling_of, scaling_query
 from .server import Client, ClusteredFedAvg
@@ -14,10 +13,7 @@ from .server import Client, ClusteredFedAvg
 __all__ = [
     "Client",
     "ClusteredFedAvg",
-    "Letter",
-    "Post",
     "Scaling",
-    "flwr_app",
     "scaling_of",
     "scaling_query",
     "sketch_query",

@@ -25,7 +25,7 @@ from .base import (
     ReLU,
     Stage,
 )
-from .own import Own, OwnModel, network_of, own
+from .own import Own, OwnModel, own
 from .vision import STAGE, VISION_NAMES, StageModel, VisionModel
 
 __all__ = [
@@ -47,7 +47,6 @@ __all__ = [
     "StageModel",
     "VisionModel",
     "make",
-    "network_of",
     "own",
     "shaped",
     "vision",

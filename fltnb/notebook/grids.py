@@ -63,7 +63,7 @@ def grids(notebook: str, profile: str = "", given: Values | None = None) -> list
     namespace |= checked(own, given or {})
     silent = contextlib.redirect_stdout(io.StringIO())
     found: list[Grid] = []
-    with experiments.collecting() as asked, silent:
+    with experiments.asking.collecting() as asked, silent:
         for cell in cells["experiment"]:
             source = compile(cell.source, f"<notebook {notebook[:2]}>", "exec")
             exec(source, namespace)

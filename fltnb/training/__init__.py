@@ -30,7 +30,7 @@ from .losses import Loss
 from .runner import Way
 from .serial import SerialEngine
 from .stacked import StackedEngine, sharing, train_together
-from .stacks import alike, fitting
+from .stacks import alike
 
 __all__ = [
     "BACKENDS",
@@ -40,11 +40,9 @@ __all__ = [
     "Trained",
     "Variation",
     "alike",
-    "fitting",
     "has_bfloat16",
     "make_engine",
     "make_engines",
-    "stacking",
     "train_together",
 ]
 
