@@ -152,11 +152,11 @@ class Course:
         seed = self.settings["seed"]
         clients = participants(self.fed.n_clients, share, seed, round)
         state = self.method.observe(self.done.state, clients, round, self.engine)
-        if type(self.method).train is Method.train:
+        if self.method.trains_itself():
+            state, trained = self.method.train(state, clients, round, self.engine)
+        else:
             theta, rows = self.method.dispatch(state, clients)
             trained = yield self.engine, (theta, rows, clients, round)
-        else:
-            state, trained = self.method.train(state, clients, round, self.engine)
         return state, clients, trained
 
     def collect(

@@ -124,6 +124,7 @@ METHODS = {
     "tests before it trains": lambda: fl.methods.IFCA(n_clusters=2),
     "a proximal term": lambda: fl.methods.FedProx(mu=0.3),
     "all models": lambda: fl.methods.FeSEM(n_clusters=2),
+    "a pull by client": lambda: fl.methods.FeSEM(n_clusters=2, alpha="samples"),
     "trains twice, its own way": lambda: fl.methods.Ditto(),
 }
 
@@ -137,8 +138,9 @@ def test_seeds_together_are_the_seeds_one_by_one(make):
         check_same(found[k], fl.run(**given, backend="serial", device="cpu"))
 
 
-def test_different_methods_go_together_and_other_networks_one_by_one(monkeypatch):
-    calls = [call(fl.methods.FedAvg(), 0), call(fl.methods.IFCA(n_clusters=2), 1)]
+@pytest.fixture
+def sizes(monkeypatch):
+    """Number of clients in each stack that trains."""
     sizes = []
     train = stacks.Training.train
 
@@ -147,6 +149,31 @@ def test_different_methods_go_together_and_other_networks_one_by_one(monkeypatch
         train(training, jobs, done)
 
     monkeypatch.setattr(stacks.Training, "train", counted)
+    return sizes
+
+
+def test_what_trains_as_all_do_goes_together_and_what_does_not_by_itself(sizes):
+    class Twice(fl.methods.FeSEM):
+        def train(self, state, clients, round, engine):
+            return super().train(state, clients, round, engine)
+
+    plain = [call(fl.methods.FeSEM(2), seed, rounds=1) for seed in (0, 1)]
+    dict(run_together(plain, "stacked", "cpu"))
+    assert sizes == [6]
+
+    sizes.clear()
+    own = [call(Twice(2), 0, rounds=1), call(fl.methods.Ditto(), 1, rounds=1)]
+    dict(run_together(own, "stacked", "cpu"))
+    assert max(sizes) == 3
+
+    sizes.clear()
+    pulled = call(fl.methods.FeSEM(2, alpha="samples"), 0, rounds=1)
+    dict(run_together([pulled], "stacked", "cpu"))
+    assert sizes == [1, 1, 1]
+
+
+def test_different_methods_go_together_and_other_networks_one_by_one(sizes):
+    calls = [call(fl.methods.FedAvg(), 0), call(fl.methods.IFCA(n_clusters=2), 1)]
     found = dict(run_together(calls, "stacked", "cpu"))
     assert sizes == [6, 6, 6]
     for k, given in enumerate(calls):

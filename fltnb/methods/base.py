@@ -256,6 +256,13 @@ class Method(_OldOptions):
         theta, rows = self.dispatch(state, clients)
         return state, engine.train(theta, rows, clients, round)
 
+    def trains_itself(self) -> bool:
+        """Whether :meth:`train` does something else than what it does here.
+
+        Runs whose methods do not may train together in one stack.
+        """
+        return type(self).train is not Method.train
+
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:

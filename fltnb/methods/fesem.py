@@ -111,6 +111,10 @@ class FeSEM(HardMethod):
         loss = np.concatenate([part.loss for part in parts])
         return state, Trained(models, loss)
 
+    def trains_itself(self) -> bool:
+        """Only where every client has a pull of its own, or in a subclass that says."""
+        return self.alpha == "samples" or type(self).train is not FeSEM.train
+
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model.
 
