@@ -5,8 +5,9 @@ part for future work, and no code of it is known. Its third way, a server that w
 how the clients' models move, is left out.
 """
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
@@ -244,6 +245,7 @@ class DynamicFLT(FLT):
 
     def start(self, fed: Federation, model, context: Context) -> DynamicState:
         """Cluster the clients for the first time; nobody has changed."""
+        context = _remembering(context)
         state = self._clustered(super().start(fed, model, context), fed, context)
         return _unchanged(state)
 
@@ -315,6 +317,7 @@ class DynamicFLT(FLT):
         if not self._fires(int(state.flags.sum()), round):
             return state
 
+        context = _remembering(context)
         again_from = self._from_latest(state.latest)
         graph = again_from.client_graph(fed, context)
         unfit = state.alone
@@ -377,6 +380,24 @@ class DynamicFLTAsRun(DynamicFLT):
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
     graph: Literal["clusters", "full"] = "full"
+
+
+def _remembering(context: Context) -> Context:
+    """Return a context in which one clustering is fitted once, not at each question.
+
+    That is the caller's own, where it has a cache.
+    """
+    if context.cache is not None:
+        return context
+    known: dict[str, dict] = {}
+
+    def cache(key: dict, compute: Callable[[], dict]) -> dict:
+        name = json.dumps(key, sort_keys=True)
+        if name not in known:
+            known[name] = compute()
+        return known[name]
+
+    return replace(context, cache=cache)
 
 
 def _unchanged(state: DynamicState) -> DynamicState:
