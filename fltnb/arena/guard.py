@@ -106,8 +106,8 @@ def _without_labels(engine: Any, seen: Federation) -> Any:
 class _Guard:
     """What stands before a method: it veils whatever the loop hands over.
 
-    ``_arena_entry`` says who is meant, ``_arena_seen`` keeps what was veiled: names
-    that no class has.
+    ``_arena_entry`` says who is meant, ``_arena_seen`` keeps what was veiled, and
+    ``_arena_engines`` what trains on it: names that no class has.
     """
 
     _arena_entry: Entry
@@ -130,7 +130,10 @@ class _Guard:
         seen = self._arena_veil(engine.fed)
         hidden = self._arena_unlabelled
         if hidden is not None and engine.fed.n_clients == len(hidden):
-            engine = _without_labels(engine, seen)
+            made = self.__dict__.setdefault("_arena_engines", {})
+            if id(seen) not in made:
+                made[id(seen)] = _without_labels(engine, seen)
+            engine = made[id(seen)]
         return VeiledEngine(engine, seen)
 
     def check(self, fed):
