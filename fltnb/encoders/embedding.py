@@ -54,8 +54,7 @@ def embed_clients(
         The pretraining images have another shape, or a client's fine-tuning diverged
         (the client is named).
     """
-    weights = dict(pretrain(spec, progress, fed.input_shape))
-    weights.pop("input_shape", None)
+    weights = _pretrained(fed, spec, progress)
     if spec.kind == "pixels":
         return list(_pixels(fed))
     if spec.kind == "pca":
@@ -90,8 +89,7 @@ def embed_from_latest(
     latest : array (M, E), float32
         Their networks now.
     """
-    weights = dict(pretrain(spec, progress, fed.input_shape))
-    weights.pop("input_shape", None)
+    weights = _pretrained(fed, spec, progress)
 
     from . import networks
 
@@ -104,6 +102,15 @@ def embed_from_latest(
     pairs = _in_threads(tuned, fed.n_clients, progress, n_jobs)
     embedded, rows = zip(*pairs, strict=True)
     return list(embedded), np.stack(rows)
+
+
+def _pretrained(
+    fed: Federation, spec: EncoderSpec, progress: bool
+) -> dict[str, np.ndarray]:
+    """Return the weights that every client's encoder starts from."""
+    weights = dict(pretrain(spec, progress, fed.input_shape))
+    weights.pop("input_shape", None)
+    return weights
 
 
 def _pixels(fed: Federation) -> Iterator[np.ndarray]:

@@ -99,7 +99,12 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
         if known is not None:
             return _finished(one, known, trained_as=one.key)
         try:
-            done = run(**_arguments(one, cache, how), **_place(how))
+            done = run(
+                **_arguments(one, cache, how),
+                device=how.device,
+                backend=how.backend,
+                n_workers=how.n_workers,
+            )
         except DivergedError as error:
             done = error.run  # stored with its reason
         return _finished(one, _stored(one, done))
@@ -231,10 +236,6 @@ def _arguments(one: _Wanted, cache: Cache, how: How) -> Values:
         "cache": cache,
         "checkpoint": checkpoint_path(one.key),
     }
-
-
-def _place(how: How) -> Values:
-    return {"device": how.device, "backend": how.backend, "n_workers": how.n_workers}
 
 
 def _stored(one: _Wanted, done: Run, **about: Any) -> Finished:

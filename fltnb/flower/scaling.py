@@ -217,7 +217,7 @@ class Agreement:
         if self.scaling is None:
             faults = self._collect([node for node in nodes if node not in self.sent])
         if self.scaling is not None:
-            new = [node for node in nodes if not {node} & (self.told | set(faults))]
+            new = [node for node in nodes if node not in self.told and node not in faults]
             faults |= self._tell(new)
         return faults
 
