@@ -217,8 +217,8 @@ class Agreement:
         if self.scaling is None:
             faults = self._collect([node for node in nodes if node not in self.sent])
         if self.scaling is not None:
-            new = [node for node in nodes if node not in self.told and node not in faults]
-            faults |= self._tell(new)
+            known = self.told | set(faults)
+            faults |= self._tell([node for node in nodes if node not in known])
         return faults
 
     def _collect(self, nodes: Sequence[int]) -> dict[int, str]:
