@@ -39,6 +39,14 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
     ------
     FltnbError
         W has another shape, a negative weight, or a row of another sum.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> models = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> fl.aggregate.mix(np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]), models).tolist()
+    [[2.0, 3.0], [5.0, 6.0]]
     """
     W = np.asarray(W, dtype=np.float64)
     given = sum(len(own) for own in theta)
@@ -102,6 +110,16 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     -------
     array (K, P)
         Of the type of ``models``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> trained = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> kept = np.array([[0.0, 0.0], [9.0, 9.0]])
+    >>> share = np.array([[1.0, 1.0], [0.0, 0.0]])  # nobody trained the second model
+    >>> fl.aggregate.mix_groups(share, trained, kept).tolist()
+    [[2.0, 3.0], [9.0, 9.0]]
     """
     total = share.sum(axis=1)
     filled = total > 0
@@ -124,6 +142,16 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         The rows, uint8 where the graph is of zeros and ones.
     array (M,)
         Which of them each client has.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> rows, of = fl.aggregate.distinct_rows(
+    ...     np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]])
+    ... )
+    >>> len(rows), of.tolist()
+    (2, [1, 1, 0])
     """
     adjacency = np.asarray(adjacency)
     is_float = adjacency.dtype.kind == "f"
@@ -137,6 +165,14 @@ def graph_key(rule: str, relation: np.ndarray, row: np.ndarray) -> str:
     """Name a client graph and the rule of its averages by 64 hexadecimal digits.
 
     ``relation`` (R, M), ``row`` (M,): of :func:`distinct_rows`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> rows, of = fl.aggregate.distinct_rows(np.eye(3, dtype=np.uint8))
+    >>> isinstance(fl.aggregate.graph_key("participants", rows, of), str)
+    True
     """
     what = repr((rule, relation.shape, relation.dtype.str))
     content = what.encode() + relation.tobytes() + row.tobytes()

@@ -42,6 +42,12 @@ def participants(
     """Clients of one round, ascending.
 
     ``max(int(participation * M), 1)`` of them, drawn without replacement.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.rounds.participants(n_clients=100, participation=0.2, seed=0, round=1))
+    20
     """
     n = max(int(participation * n_clients + 1e-9), 1)
     rng = stream(seed, "participation", round)

@@ -2,7 +2,17 @@
 
 
 class FltnbError(ValueError):
-    """Something the user can mend; the message says what is wrong, and how."""
+    """Something the user can mend; the message says what is wrong, and how.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> try:
+    ...     fl.models.make("transformer", (1, 8, 8), 10)
+    ... except fl.FltnbError as error:
+    ...     print(str(error).partition(":")[0])
+    Unknown model 'transformer'
+    """
 
 
 def choose(value: str, allowed, what: str) -> str:

@@ -69,7 +69,14 @@ def _over_clients(
 
 
 def mean_accuracy(accuracies: ArrayLike) -> float:
-    """Unweighted mean over clients, percent; clients with NaN are left out."""
+    """Unweighted mean over clients, percent; clients with NaN are left out.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.mean_accuracy([80.0, 90.0])
+    85.0
+    """
     return _over_clients(np.mean, accuracies)
 
 
@@ -77,6 +84,12 @@ def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
     """Accuracy of all samples together, percent (FeSEM, Section 6.1).
 
     That is the mean over clients weighted by their samples.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.micro_accuracy(correct=[8, 90], total=[10, 100])
+    89.0909090909091
     """
     return float(accuracy(np.sum(correct), np.sum(total)))
 
@@ -98,6 +111,13 @@ def means_over_clients(
     DataFrame
         Rows "mean of clients" and "mean of samples"; columns ``accuracy, low, high`` in
         percent.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> table = fl.metrics.means_over_clients(correct=[8, 90], total=[10, 100])
+    >>> table["accuracy"].round(1).to_dict()
+    {'mean of clients': 85.0, 'mean of samples': 89.1}
     """
     import pandas as pd
 
@@ -120,12 +140,26 @@ def means_over_clients(
 
 
 def variance(accuracies: ArrayLike) -> float:
-    """Variance over clients (division by M), percent squared: the papers' fairness."""
+    """Variance over clients (division by M), percent squared: the papers' fairness.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.variance([80.0, 90.0])
+    25.0
+    """
     return _over_clients(np.var, accuracies)
 
 
 def worst(accuracies: ArrayLike) -> float:
-    """Accuracy of the worst client, percent."""
+    """Accuracy of the worst client, percent.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.worst([80.0, 90.0])
+    80.0
+    """
     return _over_clients(np.min, accuracies)
 
 
@@ -133,6 +167,12 @@ def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
     """Return ``accuracy, micro, variance, worst`` of one evaluation.
 
     Arguments as for :func:`accuracy`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.summary(correct=[8, 90], total=[10, 100])
+    {'accuracy': 85.0, 'micro': 89.0909090909091, 'variance': 25.0, 'worst': 80.0}
     """
     values = accuracy(correct, total)
     return {
@@ -144,7 +184,14 @@ def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
 
 
 def spread(values: ArrayLike) -> float:
-    """Sum of squared distances from the mean, of some numbers to predict."""
+    """Sum of squared distances from the mean, of some numbers to predict.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.spread([1.0, 2.0, 3.0])
+    2.0
+    """
     values = np.asarray(values, dtype=np.float64)
     return float(((values - values.mean()) ** 2).sum()) if values.size else 0.0
 
@@ -154,6 +201,12 @@ def r2(squared: ArrayLike, spreads: ArrayLike) -> np.ndarray:
 
     As scikit-learn's ``r2_score``; NaN where a client's numbers are all equal.
     ``squared``: summed squared errors (M,); ``spreads`` (M,) of :func:`spread`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.r2(squared=[1.0, 2.0], spreads=[4.0, 2.0]).tolist()
+    [0.75, 0.0]
     """
     squared = np.asarray(squared, dtype=np.float64)
     spreads = np.asarray(spreads, dtype=np.float64)
@@ -168,6 +221,12 @@ def r2_summary(
 
     Mean and worst of the clients; of all samples together, whose spread is ``pooled``;
     and the root of their mean squared error. ``total`` (M,): samples of each client.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.r2_summary([1.0, 2.0], [4.0, 2.0], total=[6, 6], pooled=12.0)
+    {'r2': 0.375, 'r2_pooled': 0.75, 'r2_worst': 0.0, 'rmse': 0.5}
     """
     values = r2(squared, spreads)
     everything = float(np.sum(squared))
@@ -180,7 +239,15 @@ def r2_summary(
 
 
 def predicted(outputs: np.ndarray) -> np.ndarray:
-    """Return the classes (n,) that outputs (n, K) say; of one output, its sign."""
+    """Return the classes (n,) that outputs (n, K) say; of one output, its sign.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> fl.metrics.predicted(np.array([[0.1, 2.0, 0.3], [5.0, 1.0, 0.0]])).tolist()
+    [1, 0]
+    """
     if outputs.shape[1] == 1:
         return (outputs[:, 0] > 0).astype(np.int64)
     return outputs.argmax(axis=1)
@@ -191,6 +258,14 @@ def class_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
 
     By scikit-learn, as :meth:`fltnb.record.Run.evaluate` says; NaN where it is not
     defined. ``targets``: classes (n,); ``outputs`` (n, K), one output for two classes.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> outputs = np.array([[2.0, 0.0], [0.0, 2.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> fl.metrics.class_scores(np.array([0, 1, 0, 1]), outputs)
+    {'accuracy': 100.0, 'f1': 100.0, 'auc': 1.0}
     """
     from sklearn.metrics import accuracy_score, f1_score
 
@@ -226,7 +301,15 @@ def _auc(targets: np.ndarray, outputs: np.ndarray) -> float:
 
 
 def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
-    """Return ``r2, rmse`` of outputs (n, 1) for numbers (n,), by scikit-learn."""
+    """Return ``r2, rmse`` of outputs (n, 1) for numbers (n,), by scikit-learn.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> fl.metrics.value_scores(np.array([1.0, 3.0]), np.array([[2.0], [2.0]]))
+    {'r2': 0.0, 'rmse': 1.0}
+    """
     from sklearn.metrics import r2_score, root_mean_squared_error
 
     scores = {"r2": float("nan"), "rmse": float("nan")}
@@ -255,7 +338,14 @@ def binomial_error(accuracy_percent: float, n: int) -> float:
 
 
 def seed_spread(values: ArrayLike) -> float:
-    """Sample standard deviation (n - 1) over seeds; NaN for fewer than two seeds."""
+    """Sample standard deviation (n - 1) over seeds; NaN for fewer than two seeds.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.seed_spread([80.0, 82.0, 84.0])
+    2.0
+    """
     values = np.asarray(values, dtype=np.float64).ravel()
     return float(values.std(ddof=1)) if values.size > 1 else float("nan")
 
@@ -264,6 +354,12 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
     """Agreement of two clusterings: 1 equal up to names, about 0 for chance.
 
     With a single true cluster it is 1 or 0, nothing between.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.metrics.adjusted_rand_index([0, 0, 1, 1], [5, 5, 2, 2])
+    1.0
     """
     from sklearn.metrics import adjusted_rand_score
 

@@ -37,10 +37,23 @@ def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
 
     ``seed``: non-negative seed of a run or a partition. ``keys``: for example round and
     client.
+
+    Examples
+    --------
+    >>> from fltnb.randomness import stream
+    >>> stream(0, "partition").random() == stream(0, "partition").random()
+    True
     """
     return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, keys)))
 
 
 def integer(seed: int, purpose: str, *keys: int) -> int:
-    """Return a 31-bit seed for libraries that want an integer (scikit-learn, torch)."""
+    """Return a 31-bit seed for libraries that want an integer (scikit-learn, torch).
+
+    Examples
+    --------
+    >>> from fltnb.randomness import integer
+    >>> integer(0, "kmeans") == integer(0, "umap")
+    False
+    """
     return int(_sequence(seed, purpose, keys).generate_state(1)[0] >> 1)

@@ -81,6 +81,17 @@ class Run:
     >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=1, progress=False)
     >>> run.predict(images.images[:5], owner=3).shape
     (5,)
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> run = fl.run(fl.methods.Local(), fed, "mlp32", rounds=1, progress=False)
+    >>> run.clients.columns[:2].tolist(), run.theta.shape[0]
+    (['client', 'cluster'], 6)
     """
 
     history: pd.DataFrame
@@ -374,7 +385,21 @@ class Run:
 
 
 class DivergedError(FltnbError):
-    """A loss is not finite; ``run`` holds everything up to the round before."""
+    """A loss is not finite; ``run`` holds everything up to the round before.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> try:
+    ...     fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=5, lr=1e30, progress=False)
+    ... except fl.rounds.DivergedError as error:
+    ...     print(type(error.run).__name__)
+    Run
+    """
 
     def __init__(self, message: str, run: Run):
         super().__init__(message)
@@ -478,6 +503,18 @@ def confusion(
     Returns int64 (M, C, C), classes as rows, predictions as columns. Client i is served
     by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. What does not fit
     raises :class:`fltnb.FltnbError`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=1, progress=False)
+    >>> net = fl.models.make("mlp32", fed.input_shape, fed.n_classes)
+    >>> fl.rounds.confusion(net, run.theta, run.rows, fed).shape
+    (6, 10, 10)
     """
     C = max(model.n_classes, fed.n_classes)
     counts = np.zeros((fed.n_clients, C, C), dtype=np.int64)

@@ -183,6 +183,23 @@ def run_together(
     int, Run
         The position of a run, and what it leaves, as soon as it has ended. One that
         diverged has ``stopped``, and does not disturb the others.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> shared = {"fed": fed, "model": "mlp32", "rounds": 2, "progress": False}
+    >>> methods = fl.methods.FedAvg(), fl.methods.Local()
+    >>> runs = [shared | {"method": method} for method in methods]
+    >>> ended = dict(fl.rounds.run_together(runs, "stacked", "cpu"))
+    >>> (
+    ...     ended[0].theta.shape[0],
+    ...     ended[1].theta.shape[0],
+    ... )  # one model, and one per client
+    (1, 6)
     """
     from . import training
 
@@ -383,6 +400,17 @@ def check(
     training, and the network shaped by the federation's data. A setting that is out of
     range or of the wrong type raises :class:`fltnb.FltnbError`, as do method, model and
     federation that do not go together.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> spec, net = fl.rounds.check(fl.methods.FedAvg(), fed, "mlp32", lr=0.1)
+    >>> spec.lr, net.name
+    (0.1, 'mlp32')
     """
     from . import models
     from .training import TrainSpec, losses

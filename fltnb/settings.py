@@ -27,6 +27,13 @@ class Within:
 
     The ends themselves are left out with ``above`` and ``below``; ``whole`` asks for a
     whole number.
+
+    Examples
+    --------
+    >>> from fltnb.settings import Within
+    >>> percent = Within(high=100.0)
+    >>> percent("share", 12.5)
+    12.5
     """
 
     low: float = 0.0
@@ -80,7 +87,14 @@ Variant = Literal["as_written", "as_run"]
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """Return an option's value as its annotation wants it, or raise FltnbError."""
+    """Return an option's value as its annotation wants it, or raise FltnbError.
+
+    Examples
+    --------
+    >>> from fltnb.settings import Count, check
+    >>> check("k", 3, Count)
+    3
+    """
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         kinds = [one for one in get_args(kind) if one is not type(None)]
@@ -113,6 +127,13 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
 
     They stand in the order of its signature. FltnbError, calling it ``what``: an option
     is unknown, missing, or not what its annotation says.
+
+    Examples
+    --------
+    >>> from fltnb.settings import Count, checked
+    >>> def method(k: Count = 3, rule: str = "mean"): ...
+    >>> checked(method, {"k": 5}, "my method")
+    {'k': 5, 'rule': 'mean'}
     """
     known = _signature(made)
     for name in options:
@@ -135,6 +156,13 @@ def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that differ from their defaults, in the signature's order.
 
     1.0 is the same as 1; True is not.
+
+    Examples
+    --------
+    >>> from fltnb.settings import Count, brief
+    >>> def method(k: Count = 3, rule: str = "mean"): ...
+    >>> brief(method, {"k": 5, "rule": "mean"})
+    {'k': 5}
     """
     differing = {}
     for name, one in _signature(made).items():
@@ -151,6 +179,12 @@ def plain(value: Any, whole: bool = False) -> Any:
     """Return settings as JSON has them, without tuples and NumPy's numbers and arrays.
 
     ``whole``: 1.0 as 1.
+
+    Examples
+    --------
+    >>> from fltnb.settings import plain
+    >>> plain({"k": (1, 2)})
+    {'k': [1, 2]}
     """
     if hasattr(value, "tolist"):
         value = value.tolist()

@@ -1,4 +1,4 @@
-"""Examples run: those in docstrings, and those that stand beside them in docs."""
+"""The examples in docstrings run, and every public name has one."""
 
 import doctest
 import importlib
@@ -15,9 +15,8 @@ from fltnb import paths
 
 sys.path.insert(0, str(paths.ROOT / "docs" / "_ext"))
 
-from api import example_of, examples, public_names
+from api import public_names
 
-BESIDE = examples()
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(fl.__path__, "fltnb.")
@@ -25,34 +24,15 @@ MODULES = sorted(
 )
 
 
-def run_example(code, name, names):
-    """Run lines of doctest, with their output compared."""
-    matplotlib.use("agg")
-    test = doctest.DocTestParser().get_doctest(code, names, name, name, 0)
-    said = []
-    doctest.DocTestRunner(verbose=False).run(test, out=said.append)
-    assert not said, "".join(said)
-
-
-@pytest.mark.parametrize("name", BESIDE)
-@pytest.mark.filterwarnings("ignore")
-def test_an_example_beside_the_code_runs(name):
-    run_example(BESIDE[name], name, {})
-
-
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.filterwarnings("ignore")
 def test_the_examples_of_a_module_run(name):
+    matplotlib.use("agg")
     module = importlib.import_module(name)
+    said = []
     for test in doctest.DocTestFinder().find(module):
-        if test.examples:
-            run_example(test.docstring, test.name, dict(vars(module)))
-
-
-def test_an_example_stands_with_a_name_that_exists():
-    for name in BESIDE:
-        module, _, last = name.rpartition(".")
-        assert hasattr(importlib.import_module(module), last), name
+        doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+    assert not said, "".join(said)
 
 
 def test_every_room_has_its_page():
@@ -83,8 +63,7 @@ def test_the_public_names_have_examples():
             continue
         told = inspect.getdoc(thing) or ""
         # apps of Flower cannot run here: theirs stand as a block of code
-        shown = ">>>" in told or "Examples\n--------" in told
-        if not shown and example_of(thing, BESIDE) is None:
+        if ">>>" not in told and "Examples\n--------" not in told:
             lacking.append(name)
     assert lacking == []
 

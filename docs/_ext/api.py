@@ -1,9 +1,8 @@
 """Reference pages: what a room offers, its options in plain words, and examples.
 
 ``{room} fltnb.data`` lists and documents all public names of a module, ``{api}`` one
-name, and ``{names}`` says where the package's names are. Docstrings are numpydoc's. An
-object whose docstring has no example takes the one of ``docs/_examples``, and one whose
-options are annotated gets a table of them.
+name, and ``{names}`` says where the package's names are. Docstrings are numpydoc's, and
+an object whose options are annotated gets a table of them.
 """
 
 import importlib
@@ -12,7 +11,6 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from docutils import nodes
@@ -22,8 +20,6 @@ from sphinx.errors import ExtensionError
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
-EXAMPLES = Path(__file__).parents[1] / "_examples"
-BLOCK = re.compile(r"^## (?P<name>\S+)\n+```python\n(?P<code>.*?)^```", re.M | re.S)
 NO_DEFAULT = inspect.Parameter.empty
 # bases of scikit-learn, whose members are not told
 FOREIGN = ("BaseEstimator", "ClusterMixin", "_MetadataRequester")
@@ -41,26 +37,6 @@ def public_names(module: types.ModuleType) -> list[str]:
         if own and not name.startswith("_"):
             found.append(name)
     return found
-
-
-def examples() -> dict[str, str]:
-    """Return the examples that stand beside the code: full name -> lines of doctest."""
-    found: dict[str, str] = {}
-    for file in sorted(EXAMPLES.glob("*.md")):
-        for block in BLOCK.finditer(file.read_text(encoding="utf-8")):
-            found[block["name"]] = block["code"]
-    return found
-
-
-def example_of(thing: Any, known: dict[str, str]) -> str | None:
-    """Return the example of an object, by its public or its defining module's name."""
-    module, _, _ = thing.__module__.partition("._")
-    parts = module.split(".")
-    for end in range(len(parts), 0, -1):
-        code = known.get(".".join([*parts[:end], thing.__qualname__]))
-        if code is not None:
-            return code
-    return None
 
 
 # ---- options -----------------------------------------------------------------
@@ -130,17 +106,6 @@ def option_table(thing: Callable) -> list[str]:
 # ---- what autodoc is told ----------------------------------------------------
 
 
-def add_example(
-    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
-) -> None:
-    """Append an example to a docstring that has none, before numpydoc reads it."""
-    if what not in ("class", "function") or any(">>>" in line for line in lines):
-        return
-    code = example_of(thing, app.env.fltnb_examples)
-    if code is not None:
-        lines += ["", "Examples", "--------", *code.splitlines(), ""]
-
-
 def add_options(
     app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
@@ -162,11 +127,6 @@ def plain_signature(
     bare = [one.replace(annotation=NO_DEFAULT) for one in signature.parameters.values()]
     text = str(inspect.Signature(bare))
     return re.sub(r"<[^>]*>", "...", text), ""
-
-
-def load_examples(app: Sphinx, env: Any, *names: Any) -> None:
-    """Read the examples once a build."""
-    env.fltnb_examples = examples()
 
 
 # ---- directives --------------------------------------------------------------
@@ -331,8 +291,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("room", Room)
     app.add_directive("names", Names)
     app.add_directive("api", Thing)
-    app.connect("env-before-read-docs", load_examples)
     app.connect("autodoc-process-signature", plain_signature)
-    app.connect("autodoc-process-docstring", add_example, priority=400)
     app.connect("autodoc-process-docstring", add_options, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -71,6 +71,17 @@ class Advice:
     clusterers : dict
         Clusterer -> it, fitted, for newcomers: ``place``.
     embedded : list of M arrays (n_i, e), what was clustered
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> advice = fl.advise(fed, n_seeds=1, progress=False)
+    >>> advice.groups
+    {0: ['0', '1'], 1: ['2', '3'], 2: ['4', '5']}
     """
 
     text: str

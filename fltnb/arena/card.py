@@ -38,6 +38,12 @@ class Rules:
     demo : bool
         Small federations of the digits.
     tuned : bool
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> arena.Rules("few-samples", demo=True)
+    Rules(track='few-samples', demo=True, tuned=False)
     """
 
     track: str | None = None
@@ -78,6 +84,14 @@ def compete(
     FltnbError
         As :func:`fltnb.arena.entry.entry` and :func:`fltnb.arena.play.play`; or the
         budget is over before a run of the method is there.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> rules = arena.Rules("few-samples", demo=True)
+    >>> card = arena.compete("FedAvg", rules)
+    >>> sorted(card["statistics"]["means"])  # who stands in the table
+    ['Ditto', 'FedAvg', 'FedRep', 'Local', 'Oracle']
     """
     begun = time.monotonic()
     check_budget(budget)
@@ -179,7 +193,19 @@ def about(who: Entry) -> dict[str, Any]:
 
 
 def write(card: Card, file: Path | str) -> Path:
-    """Write a card, one run a line."""
+    """Write a card, one run a line.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> rules = arena.Rules("few-samples", demo=True)
+    >>> card = arena.compete("FedAvg", rules)
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> file = arena.write(card, Path(mkdtemp()) / "card.json")
+    >>> file.name
+    'card.json'
+    """
     lines = [json.dumps(run) for run in card["runs"]]
     runs = ",\n  ".join(lines)
     without = card | {"runs": []}
@@ -192,6 +218,17 @@ def read(file: Path | str) -> Card:
     """Read a card.
 
     FltnbError: there is none, or it is of another format.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> rules = arena.Rules("few-samples", demo=True)
+    >>> card = arena.compete("FedAvg", rules)
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> file = arena.write(card, Path(mkdtemp()) / "card.json")
+    >>> arena.read(file)["method"]["name"]
+    'FedAvg'
     """
     try:
         card = json.loads(Path(file).read_text(encoding="utf-8"))

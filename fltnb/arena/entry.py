@@ -117,6 +117,13 @@ def entry(where: str) -> Entry:
 
     FltnbError: there is no such file, class or method; or the class is no method, and
     which part is missing.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> who = arena.entry("IFCA")
+    >>> who.name, sorted(who.needs)
+    ('IFCA', ['n_clusters', 'validation'])
     """
     file, colon, name = where.rpartition(":")
     if not colon:

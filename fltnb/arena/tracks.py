@@ -308,6 +308,12 @@ def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]
     """Return all cells, or those of one track, drawn by ``seed``.
 
     FltnbError: there is no such track.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> [cell.name for cell in arena.cells(seed=0, track="drift", demo=True)][:3]
+    ['drift/labels/easy', 'drift/labels/middle', 'drift/labels/hard']
     """
     if track is not None:
         choose(track, TRACKS, "track")

@@ -49,6 +49,15 @@ def verify(
     list of str
         A sentence for each number that is off by more than :data:`TOLERANCE`; empty
         where the card holds.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> rules = arena.Rules("few-samples", demo=True)
+    >>> card = arena.compete("FedAvg", rules)
+    >>> arena.verify(card, seed=3)  # nothing is wrong
+    50 of 150 runs are computed again, drawn by 3.
+    []
     """
     seed = secrets.randbelow(10**6) if seed is None else seed
     runs = card["runs"]

@@ -47,6 +47,12 @@ def build(settings: Mapping[str, Any]) -> ClientClusterer:
     """Make a clusterer from its settings, or raise FltnbError.
 
     These are ``name``, one of :data:`CLUSTERERS`, and options.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.clustering.build({"name": "FCR", "k": 2})
+    FCR(k=2)
     """
     options = dict(settings)
     name = choose(options.pop("name", None), CLUSTERERS, "clusterer")
@@ -58,6 +64,12 @@ def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that decide a clusterer's result.
 
     These are ``name`` and the options that differ from defaults.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.clustering.canonical(fl.FCR(k=2, threshold=1.0))
+    {'name': 'FCR', 'k': 2}
     """
     if isinstance(clusterer, Mapping):
         clusterer = build(clusterer)

@@ -66,6 +66,19 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     linkage_ : ndarray (M - 1, 4), SciPy's
     leaf_order_ : ndarray (M,), the order of its leaves, for pictures
     sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> fcr = fl.FCR(k=3, n_neighbors=4)
+    >>> sketches = [fcr.sketch(x[i], client=i) for i in range(6)]  # on the clients
+    >>> fcr.fit_sketches(sketches).labels_.tolist()  # on the server
+    [0, 0, 0, 0, 0, 0]
     """
 
     content = "embeddings"  # what errors call the clients' arrays
@@ -432,7 +445,19 @@ def n_scalars(sketch: Sketch) -> int:
 
 
 def sketch_bytes(sketch: Sketch) -> int:
-    """Bytes that are sent with a sketch, at the precision of its arrays."""
+    """Bytes that are sent with a sketch, at the precision of its arrays.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
+    >>> fl.clustering.sketch_bytes(fl.FCR(k=3).sketch(x[0]))
+    768
+    """
     return sum(array.nbytes for array in _sent(sketch))
 
 

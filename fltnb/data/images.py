@@ -164,6 +164,14 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
 
     With ``rows`` (positions) only these of the first array count; it is read piece by
     piece, not copied.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> x = np.arange(4)
+    >>> fl.data.array_digest(x, rows=np.arange(3)) == fl.data.array_digest(x[:3])
+    True
     """
     total = hashlib.sha256()
     for number, array in enumerate(arrays):

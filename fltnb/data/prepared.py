@@ -235,6 +235,12 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
       those of ``cifar20``. None is a CIFAR-10 class, and the two collections share no
       image by construction; the nearest relatives are bus, train and tank (CIFAR-10 has
       automobile and truck) and the mammals bear, camel, elephant, lion and rabbit.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.data.pretraining_set("digits").name
+    'digits'
     """
     choose(name, [*NAMES, *PRETRAINING], "pretraining set")
     if name not in PRETRAINING:

@@ -53,6 +53,18 @@ def embed_clients(
     FltnbError
         The pretraining images have another shape, or a client's fine-tuning diverged
         (the client is named).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> spec = fl.encoders.EncoderSpec(kind="pixels")
+    >>> x = fl.encoders.embed_clients(fed, spec)
+    >>> len(x), x[0].shape[1]
+    (6, 64)
     """
     weights = _pretrained(fed, spec, progress)
     if spec.kind == "pixels":

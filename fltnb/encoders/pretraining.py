@@ -66,6 +66,12 @@ class EncoderSpec:
     ------
     FltnbError
         A value is out of range, or there is nothing to fine-tune.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.encoders.EncoderSpec(kind="pca", pretrain="digits", latent=8).latent
+    8
     """
 
     kind: Kind = "convae"
@@ -126,6 +132,13 @@ def pretrain(
     FltnbError
         The pretraining set is missing or does not suit the encoder, or its images have
         another shape.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> spec = fl.encoders.EncoderSpec(kind="pca", pretrain="digits", latent=8)
+    >>> fl.encoders.pretrain(spec)["components"].shape
+    (8, 64)
     """
     if spec.kind in ("pixels", "efficientnet"):
         return {}
@@ -206,6 +219,13 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int
     it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune it
     (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for
     pixels. BatchNorm's running statistics count as well. ``input_shape``: (C, H, W).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> spec = fl.encoders.EncoderSpec(kind="pixels")
+    >>> fl.encoders.sent_parameters(spec, input_shape=(1, 8, 8))
+    0
     """
     if spec.kind == "pixels":
         return 0

@@ -23,6 +23,12 @@ def enc1(
         goes from client to client.
     epochs : int, of the pretraining for CIFAR-10
     **other : ``tuning`` or ``batch_norm``, in place of the variant's
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.encoders.enc1("digits").finetune_epochs
+    0
     """
     if dataset == "digits":
         made = EncoderSpec("pca", "digits", latent=16)
@@ -47,6 +53,12 @@ def enc2(dataset: str, variant: str = "as_written", **other: str) -> EncoderSpec
         "as_run": as in the authors' code, where one encoder goes from client to client,
         and on CIFAR-10 embeds image by image in training mode.
     **other : ``tuning`` or ``batch_norm``, in place of the variant's
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.encoders.enc2("digits").finetune_epochs
+    0
     """
     as_run = variant == "as_run"
     tuning = "relay" if as_run else "alone"
@@ -69,6 +81,12 @@ def unseen(images: str) -> EncoderSpec:
     """Return an encoder that has seen none of the clients' images (notebooks 15 to 17).
 
     Images in colour have none: pixels. The digits have their own principal components.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.encoders.unseen("digits").kind
+    'pca'
     """
     if images == "digits":
         return EncoderSpec("pca", "digits", latent=16)

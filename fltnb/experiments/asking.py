@@ -57,6 +57,13 @@ def results(
     ------
     FltnbError
         A notebook without results, or an experiment that cannot run.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01")  # what is stored for notebook 01
+    >>> len(results.runs) > 100
+    True
     """
     if isinstance(jobs, str):
         return _of_notebook(jobs)
@@ -129,6 +136,12 @@ def stored() -> Stored:
     dict
         Id of an experiment -> pairs of the notebook and the result. Several notebooks
         may have the same experiment, with other arrays kept.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.experiments.stored()) > 1000
+    True
     """
     files = [(file, file.stat().st_mtime_ns) for file in _files()]
     return _stored(tuple(files))

@@ -85,6 +85,20 @@ def compute(
     -----
     UserWarning
         A client's loss was not finite: the run is stored up to the round before.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> def plan(rounds):
+    ...     method = fl.methods.FedAvg()
+    ...     return fl.Training(clients, method, "mlp32", rounds=rounds)
+    >>> rows = fl.grid(plan, rounds=[1])
+    >>> finished = fl.compute(rows, progress=False)
+    >>> finished[0].kind
+    'training'
     """
     n_jobs = check("n_jobs", n_jobs, Count)
     tasks = [prepare(row) for row in rows]

@@ -74,6 +74,15 @@ class Training(Experiment):
     code and initial weights are then part of the settings, as is the code of a method
     of one's own. ``keep``: "models" keeps the models and which client has which,
     besides the labels that every training keeps.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> fl.Training(clients, fl.methods.FedAvg(), "mlp32", rounds=2).settings["rounds"]
+    2
     """
 
     kind = "training"
@@ -165,6 +174,15 @@ class Clustering(Experiment):
         That on what clients send (:mod:`fltnb.clustering.noise`).
     seed : int
         The ``random_state`` of a clusterer that names none.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> sorted(fl.Clustering(clients, fl.FCR(k=3, n_neighbors=4)).settings)
+    ['clusterer', 'encoder', 'federation']
     """
 
     kind = "clustering"
@@ -199,6 +217,17 @@ class Distances(Experiment):
         Options of :class:`fltnb.training.TrainSpec`.
     measure : dict
         What :func:`fltnb.methods.ownmodels.measure` takes.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> training = {"local_epochs": 1, "lr": 0.1}
+    >>> measure = {"name": "emd"}
+    >>> sorted(fl.Distances(clients, "mlp32", training, measure).settings)
+    ['federation', 'measure', 'model', 'training']
     """
 
     kind = "distances"
@@ -237,6 +266,14 @@ class Study(Experiment):
         module and its own.
     options : dict
         Its arguments, JSON-able.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> def double(x):
+    ...     return {"twice": 2 * x}
+    >>> fl.Study(double, {"x": 3}).options
+    {'x': 3}
     """
 
     kind = "study"

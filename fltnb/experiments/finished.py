@@ -36,6 +36,19 @@ class Finished:
     arrays : dict, labels, matrices, tables of studies as ``table/<name>/<column>``
     record : dict, ``id``, ``settings`` and ``provenance``
     keep : tuple of str, arrays that the job asks the ledger to keep
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> def plan(rounds):
+    ...     method = fl.methods.FedAvg()
+    ...     return fl.Training(clients, method, "mlp32", rounds=rounds)
+    >>> finished = fl.compute(fl.grid(plan, rounds=[1]), progress=False)[0]
+    >>> finished.axes["rounds"], "accuracy" in finished.numbers
+    (1, True)
     """
 
     key: str

@@ -28,6 +28,18 @@ class Row:
         Name of an axis -> value. Besides those of the grid also what tables of results
         always show, such as the model.
     experiment : Experiment
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> def plan(seed):
+    ...     return fl.Clustering(clients, fl.FCR(), seed=seed)
+    >>> rows = fl.grid(plan, seed=[0, 1])
+    >>> rows[1].axes
+    {'seed': 1}
     """
 
     axes: dict[str, Any]
@@ -58,6 +70,18 @@ class Grid(Sequence[Row]):
     rows : iterable of Row
     tables : sequence of str
         The printed tables that they belong to, such as ``("T1", "T7")``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> def plan(seed):
+    ...     return fl.Clustering(clients, fl.FCR(), seed=seed)
+    >>> rows = fl.grid(plan, seed=[0, 1])
+    >>> len(rows + rows)
+    4
     """
 
     def __init__(self, rows: Iterable[Row], tables: Sequence[str] = ()):

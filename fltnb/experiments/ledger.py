@@ -59,6 +59,12 @@ class Ledger:
         Name of the notebook, without its ending.
     folder : Path or None
         Where the files are; None for the project's own.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.experiments.Ledger("01_scenario1").notebook
+    '01_scenario1'
     """
 
     notebook: str

@@ -31,6 +31,13 @@ class Results:
     ----------
     finished : iterable of (str, Finished)
         Each job with the notebook whose ledger has it, "" for none.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01").where(kind="training", dataset="mnist")
+    >>> results.runs["method"].nunique() > 5
+    True
     """
 
     def __init__(self, finished: Iterable[tuple[str, Finished]]):

@@ -41,6 +41,18 @@ def prepare(row: Row) -> Task:
     ------
     FltnbError
         The experiment cannot run, for example because of too many clusters.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> def plan(seed):
+    ...     return fl.Clustering(clients, fl.FCR(), seed=seed)
+    >>> rows = fl.grid(plan, seed=[0])
+    >>> len(fl.experiments.prepare(rows[0]).key) > 8
+    True
     """
     experiment = row.experiment
     if experiment.federation is None:

@@ -88,6 +88,14 @@ def backdoor_colours(
         How far attackers' shades are from the targets' green, times what the paper has:
         0 gives everybody the one green, above 1 the backdoor is plainer to see (not the
         paper's).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.backdoor_colours(digits, n_clients=6)
+    >>> fed.n_clients, fed.n_clusters
+    (6, 3)
     """
     if images.images.ndim == 4:
         raise FltnbError(
@@ -148,6 +156,16 @@ def backdoor_patches(
     The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public
     notebook, and other options are those of :func:`backdoor_colours`. FltnbError: grey
     images, less than 2 or over 20 classes, a patch that is too big.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from dataclasses import replace
+    >>> digits = fl.load("digits")
+    >>> colour = replace(digits, images=digits.images[..., None].repeat(3, axis=3))
+    >>> fed = fl.federations.backdoor_patches(colour, n_clients=3)
+    >>> fed.n_clients
+    3
     """
     K = images.n_classes
     side = min(images.images.shape[1:3])

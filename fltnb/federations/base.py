@@ -73,6 +73,17 @@ class Federation(OwnSamples):
         What turned the rows of a table into samples, for newcomers' rows.
     notes : sequence of str
         What was left out on the way to this federation, in sentences.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> x, y = fed.client(0)
+    >>> x.shape[1:], fed.n_classes
+    ((1, 8, 8), 10)
     """
 
     images: np.ndarray

@@ -66,6 +66,14 @@ def rotated(
         Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))``
         is EMD-CFL's "4", ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its
         "Min" and ``((0,),)`` its "Base".
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.rotated(digits, 4, [[0], [180]], 200, 50)
+    >>> fed.n_clients, fed.n_clusters
+    (4, 2)
     """
     clusters = in_turn(n_clients, len(angles))
     places = place_in_cluster(clusters)
@@ -119,6 +127,14 @@ def rotated_copies(
         tables fit 220 test images (docs/differences.md).
     val_fraction : float
         Share of a client's training images held back for validation (paper: 0.1).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.rotated_copies(digits, n_clients=4, angles=[[0], [180]])
+    >>> fed.n_clients, fed.n_clusters
+    (4, 2)
     """
     degrees = [angle for group in angles for angle in group]
     cluster_of = np.repeat(np.arange(len(angles)), [len(group) for group in angles])
@@ -180,6 +196,18 @@ def domains(
     val_fraction, test_fraction : float
         Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16
         and 0.2.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> halves = (np.arange(len(digits.labels)) >= 900).astype(np.uint8)
+    >>> images = dataclasses.replace(digits, domains=halves)
+    >>> fed = fl.federations.domains(images, min_samples=400)
+    >>> fed.clusters.tolist()
+    [0, 0, 1, 1]
     """
     if images.domains is None:
         raise FltnbError(
@@ -226,6 +254,14 @@ def renderings(
     not a paper's: it has four domains where PACS cannot be had, and says nothing about
     PACS. Options are those of :func:`domains`; ``seed`` also decides which image gets
     which style. Raises FltnbError for colour images.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.renderings(digits)
+    >>> fed.n_clients, fed.n_clusters
+    (9, 4)
     """
     if images.images.ndim != 3:
         raise FltnbError(

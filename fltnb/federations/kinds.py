@@ -57,6 +57,14 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings with every default filled in; loads nothing.
 
     Raises FltnbError for bad ones.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fl.federations.complete(base | {"dataset": "digits"})["seed"]
+    0
     """
     if not isinstance(settings, dict):
         raise FltnbError(
@@ -91,6 +99,15 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings as they are hashed: without defaults, also in the ``base``.
 
     1.0 is the same as 1.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> full = fl.federations.complete(base | {"dataset": "digits"})
+    >>> "seed" in full, "seed" in fl.federations.canonical(full)
+    (True, False)
     """
     full = complete(settings)
     short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
@@ -108,6 +125,15 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     kind. Any kind takes ``scaling``, one of :data:`SCALINGS`, in place of the usual
     one: colour images to [-1, 1], grey ones to [0, 1]. Raises FltnbError as
     :func:`complete`, the data set or the kind.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> base["dataset"] = "digits"
+    >>> fl.federations.build(base).n_clients
+    6
     """
     full = complete(settings)
     if "dataset" not in full:
@@ -122,6 +148,15 @@ def made(images: ImageSet, settings: dict[str, Any]) -> Federation:
     """Make the federation that ``settings`` describe of images loaded already.
 
     See :func:`build`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fl.federations.made(digits, base).n_clients
+    6
     """
     options = complete(settings)
     options.pop("dataset", None)

@@ -86,6 +86,16 @@ def label_clusters(
         Every client draws its floor(n / classes) images of each class at random,
         whoever else holds them, so that n need not fall with M. A sampler for ablations
         in a later branch of FLT's public code does so, with 250.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> fed.n_clients, fed.n_clusters
+    (6, 3)
     """
     clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
@@ -281,6 +291,14 @@ def structured(
         Not consecutive classes, but such that the clusters' sizes are as their numbers
         of classes. Where classes are of unequal size, as in EMNIST ByMerge, this comes
         nearer to the paper's clusters of 12,000 images, the last 4,800.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.structured(digits, n_clients=8, classes_per_cluster=5)
+    >>> fed.n_clients, fed.n_clusters
+    (8, 2)
     """
     by_class = members(images, images.train_index)
     every = list(range(images.n_classes))
@@ -427,6 +445,14 @@ def dirichlet(
     n_clusters : int, optional
         C, number of different mixtures. Default: every client its own, true clusters
         unknown.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.dirichlet(digits, n_clients=5, alpha=0.5)
+    >>> fed.n_clients, fed.clusters is None
+    (5, True)
     """
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)

@@ -27,6 +27,16 @@ def held_out(
     EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn among
     all of a client's, not class by class, one at least. FltnbError: the base has
     validation samples or changes, or a client keeps nothing to train on.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(digits, base)
+    >>> fed.n_clients
+    6
     """
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):
@@ -64,6 +74,15 @@ def divided(
     FltnbError for a base that changes, that has validation samples or a second test
     set, or whose clients have samples in common, such as one test set for many; or for
     a client with a single sample.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> base = {"kind": "dirichlet", "n_clients": 6, "alpha": 0.5}
+    >>> fed = fl.federations.divided(digits, base)
+    >>> fed.n_clients
+    6
     """
     fed = made(images, base)
     train = []
@@ -91,6 +110,15 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
     true clusters any more. Over :func:`divided` it makes both of FeSEM's steps. Errors
     are those of :func:`divided`; pseudo-writers' images keep the style they were drawn
     in.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> base = {"kind": "dirichlet", "n_clients": 6, "alpha": 0.5}
+    >>> fed = fl.federations.shuffled(digits, base)
+    >>> fed.n_clients
+    6
     """
     fed = made(images, base)
     _own_samples(fed, base["kind"])
@@ -113,6 +141,17 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     stand in for a network that starts from ImageNet's weights (EMD-CFL,
     arXiv 2506.07769, Section 4.1), and are kept in the store, since they cost minutes.
     FltnbError: the pictures are grey, or the extra ``pretrained`` is not installed.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> base = {"kind": "dirichlet", "n_clients": 5, "alpha": 0.5}
+    >>> try:
+    ...     fl.federations.seen(digits, base=base)
+    ... except fl.FltnbError as error:
+    ...     print(error)
+    An ImageNet network sees colour pictures, which digits has not: take CIFAR-10.
     """
     fed = made(images, base)
     if fed.images.ndim != 4:

@@ -271,6 +271,17 @@ def changing(
     FLT, arXiv 2103.15947, Algorithm 3. ``base`` is the partition that all clients
     together have, such as ``{"kind": "label_clusters", "n_clients": 20, ...}``, with
     its own seed; ``events``, ``seed`` and errors are those of :func:`with_events`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> base = {"kind": "label_clusters", "n_clients": 6, "n_clusters": 3}
+    >>> base["classes_per_cluster"] = 3
+    >>> late = [{"round": 3, "join": 2}]
+    >>> fed = fl.federations.changing(digits, base=base, events=late)
+    >>> fed.n_clients
+    6
     """
     return with_events(made(images, base), events, seed)
 

@@ -37,6 +37,13 @@ def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.nda
     Samples are (n, d), (n, H, W) or (n, H, W, C). uint8 pixels are scaled to
     ``(pixel / 255 - mean) / std``, with one number or one for each channel;
     floating-point data are taken as they are. Vectors become (n, 1, 1, d).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fl.federations.to_inputs(digits.images[:2]).shape
+    (2, 1, 8, 8)
     """
     images = images[:, None] if images.ndim == 2 else images
     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

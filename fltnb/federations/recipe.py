@@ -9,7 +9,15 @@ from .base import Federation
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a federation; made by :func:`recipe`."""
+    """Settings of a federation; made by :func:`recipe`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> sizes = {"n_clients": 6, "n_clusters": 3, "classes_per_cluster": 3}
+    >>> fl.recipe("label_clusters", "digits", **sizes).settings["n_clients"]
+    6
+    """
 
     settings: dict[str, Any] = field(hash=False)
 

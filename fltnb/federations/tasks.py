@@ -62,6 +62,16 @@ def tasks(
     minority : float
         0: pure users (Table I); 0.1 for CIFAR-10 ("10 % labels from the other task"),
         else not stated.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.tasks(
+    ...     digits, [[0, 1], [2, 3]], [2, 2], samples_per_user=50
+    ... )
+    >>> fed.n_clients, fed.n_clusters
+    (4, 2)
     """
     lists = _labels(images, tasks)
     n_tasks = len(lists)
@@ -114,6 +124,14 @@ def cross_tasks(
     ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images
     have the same shape; the paper says "vehicles" and lists no CIFAR-100 classes.
     FltnbError: other shapes, unknown labels.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.cross_tasks(digits, "digits", [0, 1], [0, 1], 100)
+    >>> fed.n_clients, fed.clusters.tolist()
+    (3, [0, 0, 1])
     """
     first = images
     second = load(other)

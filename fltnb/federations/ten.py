@@ -23,6 +23,13 @@ class Ground:
     model : str
     lr : float or None
         Learning rate, where it is not the one of the other federations.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> ground = next(iter(fl.federations.four_on_digits().values()))
+    >>> ground.model
+    'mlp_plain'
     """
 
     federation: Recipe
@@ -43,6 +50,12 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
         Of most of them; the power law has 30, the backdoors have 15 and 9.
     samples : int
         Training and validation samples of a client, where all hold as many.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.federations.ten(seed=0))
+    10
     """
     each = {"samples_per_client": samples}
     tested = each | {"test_per_client": 100}
@@ -132,6 +145,11 @@ def graded(
         on what clients send.
     seed, n_clients, samples, dataset
         ``samples`` of a client where "samples" does not say otherwise.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> ground = fl.federations.graded("rotation", level=90.0, dataset="digits")
     """
     each = int(level) if difficulty == "samples" else samples
     held = {"samples_per_client": each, "test_per_client": 10, "seed": seed}
@@ -156,7 +174,14 @@ def graded(
 
 
 def four_on_digits(seed: int = 0) -> dict[str, Ground]:
-    """Return four of the ten on the embedded digits, for demonstrations."""
+    """Return four of the ten on the embedded digits, for demonstrations.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.federations.four_on_digits())
+    4
+    """
     tested = {"samples_per_client": 80, "test_per_client": 20, "seed": seed}
     labels = recipe(
         "label_clusters",
@@ -185,7 +210,14 @@ def four_on_digits(seed: int = 0) -> dict[str, Ground]:
 
 
 def eleven_more(seed: int = 0) -> dict[str, Recipe]:
-    """Return federations by name that differ from the ten in data, sizes or number."""
+    """Return federations by name that differ from the ten in data, sizes or number.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.federations.eleven_more(seed=0))
+    11
+    """
     two = {"n_clusters": 5, "classes_per_cluster": 2, "seed": seed}
     shared = {"n_clusters": 5, "classes_per_cluster": 3, "shared_classes": 1}
     tasks = {"tasks": [list(one) for one in FASHION_TASKS[:2]], "seed": seed}

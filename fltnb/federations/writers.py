@@ -50,6 +50,17 @@ def writers(
     one they are drawn. True clusters are unknown. Raises FltnbError for a set without
     ``writers``, unlike ``fl.load("femnist")``, ``fl.load("celeba")`` and
     ``fl.load("mnist_writers")``, or with too few of them.
+
+    Examples
+    --------
+    >>> import dataclasses
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> people = np.arange(len(digits.labels), dtype=np.int32) % 20
+    >>> images = dataclasses.replace(digits, writers=people)
+    >>> fl.federations.writers(images, n_clients=10).n_clients
+    10
     """
     if images.writers is None:
         raise FltnbError(
@@ -127,6 +138,14 @@ def pseudo_writers(
     n_styles : int, optional
         So many styles for all clients in place of one each; client i has style
         ``i % n_styles``, its true cluster.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.pseudo_writers(digits, n_clients=5, n_styles=2)
+    >>> fed.n_clients, fed.n_clusters
+    (5, 2)
     """
     if n_styles is not None and n_styles > n_clients:
         raise FltnbError(
@@ -201,6 +220,12 @@ def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.nd
         -0.6 to 0.9; *size*, the magnification, uniform in 0.65 to 1; *shift*, pixels
         downward in an image of 28, normal with deviation 1, at most 2. ``strength``
         multiplies slant, width and shift and is the exponent of size.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.federations.writer_styles(n_clients=3).shape
+    (3, 4)
     """
     styles = np.empty((n_clients, len(STYLE)))
     for i in range(n_clients):
@@ -225,6 +250,14 @@ def apply_style(
     Parameters
     ----------
     images : ndarray of uint8, shape (n, H, W), bright strokes on black; returned so
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> slant, width, size, shift = fl.federations.writer_styles(3)[0]
+    >>> fl.federations.apply_style(digits.images[:2], slant, width, size, shift).shape
+    (2, 8, 8)
     """
     from scipy import ndimage
 

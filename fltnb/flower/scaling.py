@@ -34,6 +34,14 @@ class Scaling:
     ----------
     mean, scale : ndarray (D,) float64
         ``scale`` is 1 for a column whose values are all the same.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> scaling = fl.flower.Scaling(mean=np.array([10.0]), scale=np.array([2.0]))
+    >>> scaling.transform([[10], [14]]).tolist()
+    [[0.0], [2.0]]
     """
 
     mean: np.ndarray
@@ -151,7 +159,19 @@ def scaling_query(rows: Callable[[Any], Any]) -> Callable:
 
 
 def scaling_of(context: Any) -> Scaling:
-    """Return the scale of all nodes, which the server sent; FltnbError: it did not."""
+    """Return the scale of all nodes, which the server sent; FltnbError: it did not.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from types import SimpleNamespace
+    >>> context = SimpleNamespace(state={})  # a node that has just started
+    >>> try:
+    ...     fl.flower.scaling_of(context)
+    ... except fl.FltnbError as error:
+    ...     print(str(error).partition(":")[0])
+    The server has sent no scale yet
+    """
     if STATE not in context.state:
         raise FltnbError(
             "The server has sent no scale yet: give ClusteredFedAvg the name under "

@@ -51,6 +51,13 @@ class Client:
         Sums that it has sent for the common scale.
     warning : str
         That what it sent holds no fewer numbers than its samples, if so.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> client = fl.flower.Client(number=3, node=7_021, sketch={}, label=1)
+    >>> client.about()["label"]
+    1
     """
 
     number: int

@@ -186,6 +186,12 @@ def build(settings: dict[str, Any]) -> Method:
     ``name`` (or ``kind``, its class), ``variant`` where it is "as_run", and options,
     with ``clusterer`` and ``encoder`` as dicts. An unknown method, option or value, or
     a missing option that the method needs, raises :class:`fltnb.FltnbError`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.methods.build({"name": "fesem", "n_clusters": 3}).lam
+    0.1
     """
     if not isinstance(settings, dict):
         raise FltnbError(

@@ -53,6 +53,12 @@ class Context:
         The run's network.
     device : str
         Where networks are applied besides training: that of the run's engine.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.methods.Context(seed=3).seed
+    3
     """
 
     seed: int
@@ -105,6 +111,12 @@ class Method(_OldOptions):
         Whether it looks at last layers, or at what they see.
     softmax : bool
         Whether it needs class probabilities, and so cross entropy.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.methods.FedAvg().settings()
+    {'name': 'fedavg'}
     """
 
     state_type: ClassVar[type[State]] = State

@@ -97,6 +97,18 @@ class DynamicFLT(FLT):
     FltnbError
         Nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau``
         never fires there is a warning.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.DynamicFLT(fl.FCR(k=3, n_neighbors=4), tau=1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = DynamicState
@@ -376,7 +388,20 @@ class DynamicFLT(FLT):
 
 @dataclass(eq=False, repr=False)
 class DynamicFLTAsRun(DynamicFLT):
-    """Dynamic FLT on the graph and under the rule of FLT's tables."""
+    """Dynamic FLT on the graph and under the rule of FLT's tables.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.DynamicFLTAsRun(fl.FCR(k=3, n_neighbors=4), tau=1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
     graph: Literal["clusters", "full"] = "full"

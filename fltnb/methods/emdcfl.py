@@ -73,6 +73,17 @@ class EMDCFL(Method):
         once, after the first round by which both have trained. True: all that have are
         measured anew after every round, as in the public code. The paper calls the
         clustering one-shot for each pair.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.EMDCFL(fl.EMDClustering(tolerance="auto"))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = EMDCFLState
@@ -253,7 +264,19 @@ class EMDCFL(Method):
 
 @dataclass(eq=False, repr=False)
 class EMDCFLAsRun(EMDCFL):
-    """EMD-CFL in its public code: all last models, and pairs measured every round."""
+    """EMD-CFL in its public code: all last models, and pairs measured every round.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.EMDCFLAsRun(fl.EMDClustering(tolerance="auto"))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Literal["participants", "last_local"] = "last_local"
     repeat: bool = True

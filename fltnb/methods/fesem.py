@@ -70,6 +70,18 @@ class FeSEM(HardMethod):
     alpha : {"equal", "samples"}
         alpha_i of Equation 7: ``1 / m``, or a client's share of all samples, which
         pulls small clients more. Clients then train one after the other.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FeSEM(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FeSEMState
@@ -226,6 +238,18 @@ class FeSEMAsRun(FeSEM):
 
     Its clusters start from k-means on vectors of random numbers, and are made anew
     every 150 rounds in a run of 60.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FeSEMAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     lam: NonNegative = 0.0
@@ -242,6 +266,18 @@ class FeSEMMA(FeSEM):
     what is not FedMA's). The E-step compares models as they are. All clients start from
     one model: their neurons are mostly in the same order already, and then this is
     FeSEM. A model of torchvision raises :class:`fltnb.FltnbError`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FeSEMMA(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     name = "fesem_ma"
@@ -301,6 +337,18 @@ class FedSEM(HardMethod):
         (:class:`fltnb.methods.graph.GraphMethod`). Their *group* always follows from
         the last model known of them: the one they trained last, or under
         ``last_aggregate`` were served last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSEM(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FedSEMState
@@ -384,6 +432,19 @@ class FedSEM(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class FedSEMAsRun(FedSEM):
-    """FedSEM in FLT's tables: absent clients count with what they trained last."""
+    """FedSEM in FLT's tables: absent clients count with what they trained last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSEMAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = PUBLISHED_RULE

@@ -233,6 +233,18 @@ class FLT(OneShot):
         See :class:`fltnb.methods.graph.GraphMethod`.
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FLT(fl.FCR(k=3, n_neighbors=4))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     name: str = field(default="flt", kw_only=True)
@@ -266,7 +278,20 @@ class FLT(OneShot):
 
 @dataclass(eq=False, repr=False)
 class FLTAsRun(FLT):
-    """FLT in its tables: case I, and absent clients count with what they trained."""
+    """FLT in its tables: case I, and absent clients count with what they trained.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FLTAsRun(fl.FCR(k=3, n_neighbors=4))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
     graph: Literal["clusters", "full"] = "full"
@@ -301,6 +326,18 @@ class SoftFLT(FLT):
         g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on.
     scale : float, optional
         s, in units of the client distance; by default the clusterer's threshold gamma.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.SoftFLT(fl.FCR(k=3, n_neighbors=4))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     name: str = field(default="flt_soft", kw_only=True)
@@ -328,7 +365,20 @@ class SoftFLT(FLT):
 
 @dataclass(eq=False, repr=False)
 class SoftFLTAsRun(SoftFLT):
-    """Soft FLT under the rule of FLT's tables."""
+    """Soft FLT under the rule of FLT's tables.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.SoftFLTAsRun(fl.FCR(k=3, n_neighbors=4))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
 
@@ -350,7 +400,20 @@ def soft_graph(
 
 @dataclass(eq=False, repr=False)
 class PCAKMHC(FLT):
-    """PCA+kM+HC, FLT's baseline: every client runs PCA and k-means on its pixels."""
+    """PCA+kM+HC, FLT's baseline: every client runs PCA and k-means on its pixels.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.PCAKMHC(fl.PCAKMeans(n_clusters=3, k=3, n_components=16))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
+    """
 
     name: str = field(default="pca_km_hc", kw_only=True)
     default = clustering.PCAKMeans
@@ -358,7 +421,22 @@ class PCAKMHC(FLT):
 
 @dataclass(eq=False, repr=False)
 class PCAKMHCAsRun(PCAKMHC):
-    """PCA+kM+HC in FLT's tables: case I and the rule, as :class:`FLTAsRun`."""
+    """PCA+kM+HC in FLT's tables: case I and the rule, as :class:`FLTAsRun`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.PCAKMHCAsRun(
+    ...     fl.PCAKMeans(n_clusters=3, k=3, n_components=16)
+    ... )
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
     graph: Literal["clusters", "full"] = "full"
@@ -377,6 +455,18 @@ class PACFL(OneShot):
         Its default threshold suits few data sets.
     rule
         See :class:`fltnb.methods.graph.GraphMethod`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.PACFL(fl.PACFL(n_clusters=3))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     name: str = field(default="pacfl", kw_only=True)
@@ -420,6 +510,17 @@ class PACFLAsRun(PACFL):
 
     As the network sees them, channel by channel. Absent clients count with what they
     trained last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.PACFLAsRun(fl.PACFL(n_clusters=3))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

@@ -41,6 +41,14 @@ class ClientGraph(NamedTuple):
 
     The adjacency (M, M), the clusters' labels (M,), and the scalars that were sent to
     find them, of all clients: (up, down).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> graph = fl.methods.ClientGraph(np.eye(3, dtype=np.uint8), labels=np.arange(3))
+    >>> graph.labels.tolist()
+    [0, 1, 2]
     """
 
     adjacency: np.ndarray
@@ -60,6 +68,12 @@ class GraphMethod(Method):
         What absent clients contribute. "participants": nothing (FLT's Algorithms 1 and
         3). "last_local": the last model that each trained, or the initial one.
         "last_aggregate": the last one served.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> issubclass(fl.methods.FLT, fl.methods.GraphMethod)
+    True
     """
 
     state_type = GraphState
@@ -239,6 +253,18 @@ class FedAvg(GraphMethod):
     """Federated averaging (FLT, Algorithm 1): one model for all clients.
 
     Its graph is of ones only.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedAvg()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "fedavg"
@@ -254,7 +280,20 @@ class FedAvg(GraphMethod):
 
 @dataclass(eq=False, repr=False)
 class FedAvgAsRun(FedAvg):
-    """FedAvg in FLT's tables: absent clients count with what they trained last."""
+    """FedAvg in FLT's tables: absent clients count with what they trained last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedAvgAsRun()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = PUBLISHED_RULE
 
@@ -264,6 +303,21 @@ class OnGraph(GraphMethod):
     """Averaging over a client graph that was found before.
 
     It is what remains of FLT, PACFL or EMD-CFL when their clustering is done.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> import numpy as np
+    >>> same = fed.clusters[:, None] == fed.clusters
+    >>> graph = fl.methods.ClientGraph(same, fed.clusters)
+    >>> method = fl.methods.OnGraph(graph)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.tolist() == fed.clusters.tolist()
+    True
     """
 
     name = "on_graph"
@@ -278,7 +332,20 @@ class OnGraph(GraphMethod):
 
 @dataclass(eq=False, repr=False)
 class Oracle(FedAvg):
-    """FedAvg inside each true cluster: what a perfect clustering would give."""
+    """FedAvg inside each true cluster: what a perfect clustering would give.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.Oracle()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
+    """
 
     name = "oracle"
 
@@ -299,6 +366,19 @@ class Oracle(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class OracleAsRun(Oracle):
-    """The oracle in FLT's tables: absent clients count with what they trained last."""
+    """The oracle in FLT's tables: absent clients count with what they trained last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.OracleAsRun()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = PUBLISHED_RULE

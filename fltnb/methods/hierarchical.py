@@ -72,6 +72,18 @@ class MTHFL(OneShot):
     FltnbError
         A federation has no true clusters where they are needed, or the model fewer
         layers than are to be shared.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.MTHFL(fl.EigenRelevance(n_clusters=3))
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = MTHFLState

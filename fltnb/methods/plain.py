@@ -19,6 +19,18 @@ class Local(Method):
     """No aggregation: participants keep the model they train.
 
     Local in FLT, NoFed in FeSEM (arXiv 2108.08647).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.Local()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "local"
@@ -53,6 +65,18 @@ class FedProx(FedAvg):
     for bit; mu is 0.001 to 1 in the original, 0.1 in FeSEM, and stable for ``lr * mu``
     below 2 only. The original also lets participants stop early, which is left out
     here.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedProx(mu=0.1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "fedprox"
@@ -68,7 +92,20 @@ class FedProx(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class FedProxAsRun(FedProx):
-    """FedProx in FLT's tables: absent clients count with what they trained last."""
+    """FedProx in FLT's tables: absent clients count with what they trained last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedProxAsRun(mu=0.1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     rule: Rule = field(default=PUBLISHED_RULE, kw_only=True)
 
@@ -85,6 +122,18 @@ class FedSGD(FedAvg):
     ----------
     batch : int, optional
         Samples of a client's gradient, drawn anew each round; default all of them.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSGD()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "fedsgd"
@@ -132,6 +181,18 @@ class FedSGDAsRun(FedSGD):
 
     It asks for 32, but cuts them to the number of entries in the record of a client's
     data, images and labels.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSGDAsRun()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     batch: Count | None = 2
@@ -143,6 +204,18 @@ class FedDist(FedAvg):
 
     As Reptile's (arXiv 1803.02999). ``epsilon`` goes from 0 (never moves) to 1 (the
     mean itself); it is 0.6 in FeSEM's runs.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedDist(epsilon=0.6)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "feddist"
@@ -169,6 +242,18 @@ class FedDistWS(FedDist):
 
     FedDist+WS, "FedDWS" in the paper's list. The paper gives no step, and the public
     code for this row does not run; a remark in it means ``epsilon=1``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedDistWS(epsilon=1.0)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "feddist_ws"
@@ -190,6 +275,18 @@ class FedDANE(FedAvg):
     trains in one of its own, the serial one with that step, on the run's device. A
     model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's configurations try 0,
     0.5, 1 for mu.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedDANE(mu=0.5)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "feddane"

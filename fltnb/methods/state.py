@@ -39,6 +39,14 @@ class State:
         Scalars moved up and down besides the rounds' models.
     of_clients : tuple of str
         Fields of a method's own that have an entry for each client.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> state = fl.methods.State(models=np.zeros((2, 5)), row=np.array([0, 0, 1]))
+    >>> sorted(state.arrays())
+    ['models', 'row']
     """
 
     of_clients: ClassVar[tuple[str, ...]] = ()

@@ -156,6 +156,16 @@ def shaped(
     ------
     FltnbError
         The network does not fit the samples (:meth:`OwnModel.of`).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> fl.models.shaped("mlp32", fed).n_classes
+    10
     """
     if isinstance(model, Model):
         return model

@@ -41,12 +41,26 @@ def threads(n: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Flatten:
-    """(C, H, W) to C*H*W features, in that order."""
+    """(C, H, W) to C*H*W features, in that order.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.Flatten()
+    Flatten()
+    """
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Fully connected layer with bias."""
+    """Fully connected layer with bias.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.Dense(64, 10)
+    Dense(inputs=64, outputs=10)
+    """
 
     inputs: int
     outputs: int
@@ -54,7 +68,14 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv:
-    """Square convolution with bias and stride 1."""
+    """Square convolution with bias and stride 1.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.Conv(1, 6, padding=2)
+    Conv(inputs=1, outputs=6, padding=2, kernel=5)
+    """
 
     inputs: int
     outputs: int
@@ -64,12 +85,26 @@ class Conv:
 
 @dataclass(frozen=True)
 class MaxPool:
-    """2x2 max pooling with stride 2; an odd last row or column is dropped."""
+    """2x2 max pooling with stride 2; an odd last row or column is dropped.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.MaxPool()
+    MaxPool()
+    """
 
 
 @dataclass(frozen=True)
 class ReLU:
-    """max(0, x)."""
+    """max(0, x).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.ReLU()
+    ReLU()
+    """
 
 
 @dataclass(frozen=True)
@@ -77,6 +112,12 @@ class Dropout:
     """Drops units, or whole ``channels``, with probability p in training.
 
     The kept ones are scaled by 1 / (1 - p).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.Dropout(0.5)
+    Dropout(p=0.5, channels=False)
     """
 
     p: float = 0.5
@@ -92,6 +133,12 @@ class Stage(NamedTuple):
     Max pooling, ReLU and multiplication by a non-negative mask commute, values and
     gradients alike. The training steps pool first, because later operations then touch
     a quarter of the numbers.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.make("mlp32", (1, 8, 8), 10).stages[0]
+    Stage(linear=Dense(inputs=64, outputs=32), pool=False, relu=True, dropout=None)
     """
 
     linear: Dense | Conv
@@ -106,6 +153,12 @@ class KeyedDropout(nn.Module):
     ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in
     evaluation mode. Without one, units are drawn as ``nn.Dropout`` does. ``p``:
     probability to drop.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.KeyedDropout(0.5)
+    KeyedDropout()
     """
 
     def __init__(self, p: float) -> None:
@@ -124,7 +177,16 @@ class KeyedDropout(nn.Module):
 
 @dataclass(frozen=True)
 class Model:
-    """A network: its layers and the shapes that follow from them."""
+    """A network: its layers and the shapes that follow from them.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> net = fl.models.make("mlp32", input_shape=(1, 8, 8), n_classes=10)
+    >>> theta = net.init(seed=0)
+    >>> net.n_parameters, theta.shape
+    (2410, (2410,))
+    """
 
     name: str
     input_shape: tuple[int, int, int]  # (C, H, W)

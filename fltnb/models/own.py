@@ -36,7 +36,16 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Own:
-    """What :func:`own` returns: a network that has not met its data yet."""
+    """What :func:`own` returns: a network that has not met its data yet.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from torch import nn
+    >>> net = fl.models.own(nn.Linear(4, 2))  # an Own
+    >>> net.name, net.module((4,), 2, seed=0)
+    ('Linear', Linear(in_features=4, out_features=2, bias=True))
+    """
 
     given: nn.Module | Callable[..., nn.Module]
     head: str | None = None
@@ -103,6 +112,18 @@ def own(module: nn.Module | Callable[..., nn.Module], head: str | None = None) -
     head : str, optional
         Name of the last layer, as in ``module.named_modules()``, by default that of the
         last ``nn.Linear``. Only methods that look at features or last layers need it.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> from torch import nn
+    >>> def network(n_classes):
+    ...     return nn.Sequential(nn.Flatten(), nn.Linear(64, n_classes))
+    >>> net = fl.models.own(network)
     """
     return Own(module, head)
 
@@ -125,6 +146,18 @@ class OwnModel(Model):
         In evaluation mode; everything that is no part of a row is taken from here.
     tokens : bool
         Whether samples are tokens.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from torch import nn
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.shaped(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fed)
+    >>> type(net).__name__, net.n_parameters
+    ('OwnModel', 650)
     """
 
     layers: tuple[Layer, ...] = ()

@@ -108,6 +108,12 @@ class VisionModel(Model):
 
     Such a network trains in the back end ``serial`` only, on a CPU in ``n_workers``
     threads (default all of torch's), on whose number the last digits may depend.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.models.make("resnet18", input_shape=(3, 32, 32), n_classes=10).n_parameters
+    11191242
     """
 
     layers: tuple[Layer, ...] = ()
@@ -281,6 +287,15 @@ class StageModel(VisionModel):
     ------
     FltnbError
         Samples are no such maps, or the extra ``pretrained`` is not installed.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> try:
+    ...     fl.models.make("efficientnet_lite0_stage", (1, 8, 8), n_classes=10)
+    ... except fl.FltnbError as error:
+    ...     print(str(error).partition(": ")[2])
+    take the data set 'pacs_maps', or another model.
     """
 
     def __post_init__(self) -> None:

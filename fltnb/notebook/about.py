@@ -16,6 +16,13 @@ def provenance(found: Any) -> display.HTML:
     """Show for each data set how many runs there are, and what they took.
 
     ``found``: Results.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01").where(kind="training")
+    >>> "MNIST" in fl.notebook.provenance(results).data
+    True
     """
     table = found.provenance()
     columns = {
@@ -33,6 +40,13 @@ def versions() -> None:
     """Print what computes here: Python, packages, commit, machine.
 
     Where stored numbers were computed is in their provenance: :func:`provenance`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.notebook.versions()  # doctest: +ELLIPSIS
+    python ...
+    numpy ...
     """
     about = environment()
     rows = {

@@ -46,6 +46,14 @@ def html(
         Decimals of floats.
     unbroken : int
         Cells of at most so many characters stay on one line.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"accuracy": [82.7]}, index=["FedAvg"])
+    >>> "<table" in fl.notebook.html(table).data
+    True
     """
     index = pd.DataFrame()
     if not isinstance(table.index, pd.RangeIndex):

@@ -24,6 +24,13 @@ class Page:
     ----------
     notebook : str
         Its number, such as "01".
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> page = fl.notebook.Page("01")
+    >>> page.fill(picture="what stands at the top of the notebook")
+    what stands at the top of the notebook
     """
 
     def __init__(self, notebook: str):

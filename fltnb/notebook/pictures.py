@@ -53,6 +53,13 @@ def png(fig: Any, alt: str, dpi: int = 110) -> display.Image:
         The picture in words.
     dpi : int
         Pixels an inch; shown are 96 an inch.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.panels(1)
+    >>> fl.notebook.png(figure, alt="nothing yet").format
+    'png'
     """
     import matplotlib.pyplot as plt
     from PIL import Image
@@ -87,6 +94,23 @@ def dots(
         The rows from the top, by default all.
     xlabel : str
         What stands below the panels.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> who = {
+    ...     "dataset": "mnist",
+    ...     "model": "mlp",
+    ...     "method": "fedavg",
+    ...     "measure": "accuracy",
+    ... }
+    >>> numbers = {"source": ["printed", "as_written"], "value": [82.7, 83.5]}
+    >>> lines = pd.DataFrame(
+    ...     numbers | who | {"spread": 0.0, "seeds": 1, "printed": 82.7}
+    ... )
+    >>> fl.notebook.dots(lines, "FedAvg is 0.8 points better here").format
+    'png'
     """
     names = list(methods) or lines["method"].unique().tolist()
     lines = lines.assign(group=groups(lines))
@@ -184,6 +208,23 @@ def agreement(lines: pd.DataFrame, method: str) -> str:
     lines : DataFrame
         Of :func:`fltnb.notebook.scores`.
     method : str
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> who = {
+    ...     "dataset": "mnist",
+    ...     "model": "mlp",
+    ...     "method": "fedavg",
+    ...     "measure": "accuracy",
+    ... }
+    >>> numbers = {"source": ["printed", "as_written"], "value": [82.7, 83.5]}
+    >>> lines = pd.DataFrame(
+    ...     numbers | who | {"spread": 0.0, "seeds": 1, "printed": 82.7}
+    ... )
+    >>> fl.notebook.agreement(lines, "fedavg")
+    "FedAvg's accuracy agrees with print on MNIST following the text"
     """
     lines = lines.assign(group=groups(lines))
     own = lines[lines["method"] == method]
@@ -228,6 +269,13 @@ def curves(found: Any, title: str, **options: Any) -> display.Image:
         The finding.
     **options
         Of :func:`fltnb.plots.curves`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.results("01").where(kind="training", dataset="mnist", method="local")
+    >>> fl.notebook.curves(found, "Local training gains little after round 5").format
+    'png'
     """
     from ..plots import curves as draw
 

@@ -48,6 +48,12 @@ def printed(paper: str, table: str, **where: Any) -> pd.DataFrame:
     -------
     DataFrame
         Rows of :func:`fltnb.papers.numbers`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.notebook.printed("flt", "T1", dataset="mnist")) > 5
+    True
     """
     lines = numbers(paper, table)
     measures = []
@@ -92,6 +98,13 @@ def scores(
         "as_written", "as_run"), ``value``, ``spread`` (sample standard deviation over
         ``seeds``), ``printed`` (NaN where the paper has none), ``stands_in`` (whether
         data or network take the place of the paper's).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> lines = fl.notebook.scores(fl.results("01"), "flt", "T1")
+    >>> lines["source"].unique().tolist()
+    ['printed', 'as_written', 'as_run']
     """
     lines = printed(paper, table, **where)
     runs = rows_of(found)
@@ -189,6 +202,12 @@ def words(source: str) -> str:
     --------
     >>> words("as_run"), words("half_the_rounds")
     ('code', 'half the rounds')
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.notebook.words("as_run")
+    'code'
     """
     return SHORT.get(source, source.replace("_", " ")) or "here"
 
@@ -209,6 +228,24 @@ def score_table(
         The rows in order, by default all.
     caption : str
         Said before what is said of every table.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> who = {
+    ...     "dataset": "mnist",
+    ...     "model": "mlp",
+    ...     "method": "fedavg",
+    ...     "measure": "accuracy",
+    ... }
+    >>> numbers = {"source": ["printed", "as_written"], "value": [82.7, 83.5]}
+    >>> lines = pd.DataFrame(
+    ...     numbers | who | {"spread": 0.0, "seeds": 1, "printed": 82.7}
+    ... )
+    >>> table = fl.notebook.score_table(lines).data
+    >>> "82.7" in table, "83.5" in table
+    (True, True)
     """
     rows = list(methods) or lines["method"].unique().tolist()
     lines = lines[lines["method"].isin(rows)]

@@ -34,6 +34,16 @@ def mean_table(
         Columns of numbers, whose means are shown.
     names : dict, optional
         :data:`Names`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> columns = {"method": ["fedavg", "fedavg", "local"], "k": [3, 5, 3], "seed": 0}
+    >>> runs = pd.DataFrame(columns | {"accuracy": [80.0, 82.0, 97.0]})
+    >>> table = fl.notebook.mean_table(runs, by=["method"]).data
+    >>> "81.0" in table, "One seed." in table  # FedAvg's mean of 80 and 82
+    (True, True)
     """
     runs = _filled(rows_of(found), by, of)
     groups = runs.groupby(list(by), sort=False)
@@ -67,6 +77,16 @@ def axis_table(
         :data:`Names`.
     caption : str
         Said below the table, before the number of seeds.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> columns = {"method": ["fedavg", "fedavg", "local"], "k": [3, 5, 3], "seed": 0}
+    >>> runs = pd.DataFrame(columns | {"accuracy": [80.0, 82.0, 97.0]})
+    >>> table = fl.notebook.axis_table(runs, "k").data
+    >>> table.index("80.0") < table.index("82.0")  # k = 3 stands left of k = 5
+    True
     """
     runs = _filled(rows_of(found), [*by, axis], [of])
     groups = runs.groupby([*by, axis], sort=False)
@@ -96,6 +116,13 @@ def switched(
     plain : str
         What is said of a run that has no value for any of the notebook's own axes.
         Else each of them is said with its value.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> runs = fl.notebook.switched(fl.results("01"))
+    >>> "encoder pixels, scenario 1" in set(runs["switch"])
+    True
     """
     said = []
     own = found.runs[list(found.axes)]
@@ -112,6 +139,13 @@ def rows_of(found: Any) -> pd.DataFrame:
     """Return the rows of results; a table of them is returned as it is.
 
     FltnbError: there is none.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01").where(kind="training")
+    >>> len(fl.notebook.rows_of(results)) == len(results.runs)
+    True
     """
     rows = found if isinstance(found, pd.DataFrame) else found.runs
     if rows.empty:

@@ -46,6 +46,13 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     columns : int
         Data sets, networks and variants stand side by side if they are at most so many,
         else in words.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> tested = fl.papers.judge("01_scenario1", fl.results("01"))
+    >>> "✘" in fl.notebook.verdict_table(tested).data
+    True
     """
     told = outcomes(tested).set_index("id")
     shown = _placed(tested[tested["text"] != ""])

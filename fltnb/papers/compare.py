@@ -52,6 +52,13 @@ def compare(
     ------
     FltnbError
         As for :func:`fltnb.papers.measured`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01")
+    >>> fl.papers.compare(results, "flt", "T1").columns[:5].tolist()
+    ['data', 'method', 'measure', 'printed', 'text']
     """
     datasets = _toy_sets(results) if dataset is None else [dataset]
     found = measured(results, paper, table, datasets, beside)

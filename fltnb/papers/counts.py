@@ -20,7 +20,14 @@ SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy
 
 
 def committed() -> dict[str, Any]:
-    """Return notebook -> its committed results, for all that bear on a paper."""
+    """Return notebook -> its committed results, for all that bear on a paper.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> list(fl.papers.committed())[:2]
+    ['00_start_here', '01_scenario1']
+    """
     names = {book for _, _, book in in_order()}
     for several in claims()["notebook"]:
         names.update(several.split("; "))
@@ -34,6 +41,14 @@ def all_measured(held: Mapping[str, Any]) -> pd.DataFrame:
     ----------
     held : dict
         Notebook -> results.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.all_measured({"01_scenario1": fl.results("01")})
+    >>> ours = found[found["status"] != "not run"]
+    >>> "T1" in set(ours["table"])
+    True
     """
     each = []
     for paper, table, book in in_order():
@@ -70,6 +85,13 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
         ``printed_setting``, in a ``reduced_setting``, on ``stand_in_data``,
         ``not_run``; of the first ``on_copies``: on compressed copies of the printed
         data's images.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.measured(fl.results("01"), "flt", "T1")
+    >>> fl.papers.counts(found)["paper"].unique().tolist()
+    ['flt']
     """
     if found is None:
         found = all_measured(committed())
@@ -99,6 +121,13 @@ def nearness(found: pd.DataFrame) -> pd.DataFrame:
         ``printed_error`` (FLT: the binomial one), within 1 and within 3 points
         (``points_1, points_3``); of the ``variances`` those within 25 %
         (``percent_25``). Papers without such a number are left out.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.measured(fl.results("01"), "flt", "T1")
+    >>> fl.papers.nearness(found)["variant"].tolist()
+    ['as_written', 'as_run']
     """
     found = _counted_once(found)
     found = found[found["status"] == "printed setting"]
@@ -143,6 +172,13 @@ def rank_agreement(
         ``methods`` compared; ``rho`` of the means over seeds, ``lowest`` and
         ``highest`` of full seeds; ``off``: the three methods whose rank departs most,
         with the places by which they are better here.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.rank_agreement(fl.results("11"), "emdcfl", "T1")
+    >>> ", ".join(found.columns)
+    'dataset, setting, metric, rows, methods, rho, lowest, highest, off'
     """
     whole = _orders(results, paper, table)
     trained = results.where(kind="training").runs

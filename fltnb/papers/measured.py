@@ -101,6 +101,13 @@ def measured(
     FltnbError
         Results of another table's notebook; or several jobs of one seed fit a number,
         as where two networks were run and the paper names none.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.measured(fl.results("01"), "flt", "T1")
+    >>> sorted(found["variant"].unique())
+    ['as_run', 'as_written']
     """
     found = None
     if results is not None and not results.runs.empty:

@@ -55,6 +55,13 @@ def numbers(
     paper : "flt", "fesem", "mthfl" or "emdcfl"
     table : "T1", "T7", ... (MT-HFL: "TI", "TII")
     filters : a column and its value, or list of values
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> table = fl.papers.numbers("flt", table="T1")
+    >>> len(table), table["number"].max().item()
+    (24, 695.01)
     """
     found = _numbers()
     columns = read("published_results.csv").columns
@@ -78,6 +85,12 @@ def claims() -> pd.DataFrame:
     (figure, table or section), ``notebook`` (which test it), ``claim`` (in our words),
     ``testable`` (what stands in the way of testing it as the paper means it, else
     empty). Several sources or notebooks are separated by "; ".
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.papers.claims().columns.tolist()
+    ['id', 'paper', 'source', 'notebook', 'claim', 'testable']
     """
     return read("claims.csv").copy()
 
@@ -89,6 +102,12 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     ``printed``: a dict table -> value as printed. FLT's ablation (Table 5) repeats
     scenario 2 of Table 2 in one of its lines and is compared with it. ``paper``: as in
     :func:`numbers`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> len(fl.papers.inconsistencies("flt")) > 0
+    True
     """
     rows = numbers(paper)
     rows = rows[rows["method"] != ""]

@@ -43,6 +43,18 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
     -------
     (Figure, str)
         The second is its title: the finding.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> found = fl.papers.all_measured({"01_scenario1": fl.results("01")})
+    >>> claims = pd.DataFrame(
+    ...     {"paper": ["flt", "flt"], "outcome": ["agrees", "partly"]}
+    ... )
+    >>> figure, title = fl.papers.agreement(found, claims)
+    >>> title.splitlines()[1]
+    'Of 2 claims tested in it, 1 agree, 1 partly'
     """
     points = scores(found)
     papers = _in_order(points["paper"])
@@ -88,6 +100,13 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
     ----------
     found : DataFrame
         Of :func:`fltnb.papers.all_measured`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.measured(fl.results("01"), "flt", "T1")
+    >>> len(fl.papers.scores(found)) > 10
+    True
     """
     kept = found["metric"].str.contains("accuracy$|f1$")
     kept &= found["split"] == "test"

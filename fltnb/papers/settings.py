@@ -42,7 +42,14 @@ NOTEBOOKS = {
 
 
 def in_order() -> list[tuple[str, str, str]]:
-    """Return (paper, table, notebook) of every printed table, paper by paper."""
+    """Return (paper, table, notebook) of every printed table, paper by paper.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.papers.in_order()[0]
+    ('flt', 'T1', '01_scenario1')
+    """
     found = []
     for paper, books in NOTEBOOKS.items():
         tables = {table: book for book, names in books.items() for table in names}
@@ -227,6 +234,17 @@ def departures(
     dataset, variant : of the job, as in ``runs``
     at_round : int, optional, the number is read off the job's curve at this round
     instead : settings in the place of the line's
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01").where(
+    ...     kind="training", dataset="mnist", method="fedavg"
+    ... )
+    >>> key = results.runs["key"].iloc[0]
+    >>> line = fl.papers.numbers("flt", table="T1").iloc[0]
+    >>> fl.papers.departures(results.record(key), line, "mnist")
+    []
     """
     have = run_setting(record)
     if at_round is not None:

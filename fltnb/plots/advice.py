@@ -30,6 +30,18 @@ def advice(found: Advice, title: str = "") -> tuple[Figure, np.ndarray]:
     Returns
     -------
     (Figure, array of two Axes)
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> found = fl.advise(fed, n_seeds=1, progress=False)
+    >>> figure, axes = fl.plots.advice(found)
+    >>> len(axes)  # who is put together, and what that gains
+    2
     """
     fig, axes = panels(2, size=(5.6, 4.6))
     _together(axes[0], found)

@@ -108,6 +108,19 @@ def lines(
     >>> fig, ax = lines(rows, "k", "ari", title="Three clusters are found")
     >>> ax.get_ylabel()
     'adjusted Rand index'
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> columns = {
+    ...     "round": [1, 2],
+    ...     "accuracy": [50.0, 60.0],
+    ...     "method": "fedavg",
+    ...     "seed": 0,
+    ... }
+    >>> frame = pd.DataFrame(columns)
+    >>> figure, axes = fl.plots.lines(frame, x="round")
     """
     how = Look(**look)
     keys = [column for column in (row, col, hue, style) if column]
@@ -231,6 +244,15 @@ def curves(
     >>> rows = {"round": [1, 2], "split": "test", "accuracy": [60.0, 70.0]}
     >>> frame = pd.DataFrame(rows).assign(method="fedavg")
     >>> fig, ax = curves(frame, split="test", ylabel="accuracy (%)")
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> results = fl.results("01").where(
+    ...     kind="training", dataset="mnist", variant="as_run"
+    ... )
+    >>> curves = results.curves.query("method == 'local'")
+    >>> figure, axes = fl.plots.curves(curves, split="test")
     """
     need(frame, ("round", "split"), "curves")
     wanted = [split] if isinstance(split, str) else split
@@ -259,6 +281,20 @@ def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
     ------
     FltnbError
         A column is missing, or as for :func:`lines`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import pandas as pd
+    >>> columns = {
+    ...     "method": "fedavg",
+    ...     "round": [1, 2],
+    ...     "split": "test",
+    ...     "accuracy": [50.0, 60.0],
+    ... }
+    >>> sent = {"bytes_up": [1e6, 2e6], "bytes_down": [1e6, 2e6]}
+    >>> frame = pd.DataFrame(columns | sent)
+    >>> figure, axis = fl.plots.against_bytes(frame)
     """
     import pandas as pd
 

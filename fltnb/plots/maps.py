@@ -40,6 +40,15 @@ def client_map(
     >>> fig, axes = client_map(places, clusters[:, None] == clusters, clusters)
     >>> axes[1].get_title(loc="left")
     'The links: 100% inside, 0 across clusters'
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> u = np.random.default_rng(0).normal(size=(4, 3, 2))
+    >>> figure, axes = fl.plots.client_map(
+    ...     u, np.eye(4, dtype=bool), np.array([0, 0, 1, 1])
+    ... )
     """
     import matplotlib.pyplot as plt
 
@@ -135,6 +144,15 @@ def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
     --------
     >>> everybody = np.full((3, 3), 1 / 3)
     >>> fig, axes = weight_maps({"FedAvg": everybody, "Local": np.eye(3)})
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> W = {"FedAvg": np.full((4, 4), 0.25), "Local": np.eye(4)}
+    >>> figure, axes = fl.plots.weight_maps(W)
+    >>> len(axes) >= 2
+    True
     """
     import matplotlib.pyplot as plt
 

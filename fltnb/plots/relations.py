@@ -59,6 +59,17 @@ def sample_images(
     >>> fig, axes = sample_images(fed, per_row=4, clients=[0, 3])
     >>> axes.shape
     (2, 4)
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> figure, axes = fl.plots.sample_images(fed, per_row=4)
+    >>> axes.shape
+    (3, 4)
     """
     if np.ndim(fed.images) < 3:
         raise FltnbError(
@@ -120,6 +131,14 @@ def gallery(
     --------
     >>> black = np.zeros((2, 8, 8), dtype=np.uint8)
     >>> fig, axes = gallery({"black": black, "white": 255 - black}, ["left", "right"])
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.gallery({"noise": np.zeros((3, 8, 8), np.uint8)})
+    >>> axes.shape
+    (1, 3)
     """
     widths = {len(row) for row in rows.values()}
     if len(columns):
@@ -174,6 +193,14 @@ def matrix_pair(
     >>> clusters = np.array([0, 1, 0, 1])
     >>> linked = np.equal.outer(clusters, clusters)
     >>> fig, axes = matrix_pair(linked, np.array([0, 2, 1, 3]), clusters)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.matrix_pair(np.eye(4), order=np.array([0, 2, 1, 3]))
+    >>> len(axes)
+    2
     """
     fig, axes = panels(2, (4.5, 4.9), 2)
     orders = {
@@ -228,6 +255,14 @@ def matrices(
     --------
     >>> true = np.array([0, 0, 1, 1])
     >>> fig, axes = matrices({"flt_enc1": true, "pacfl": np.zeros(4)}, true)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.matrices({"found": np.eye(4)}, np.array([0, 0, 1, 1]))
+    >>> len(axes)
+    1
     """
     if not found:
         raise FltnbError(
@@ -294,6 +329,14 @@ def pair_distances(
     >>> far = np.array([[0.0, 0.1, 0.8], [0.2, 0.0, 0.9], [0.7, 0.8, 0.0]])
     >>> found = {"own models": (far, np.array([0, 0, 1]))}
     >>> fig, ax = pair_distances(found, {"tolerance": 0.3})
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fltnb as fl
+    >>> d = np.random.default_rng(0).random((4, 4))
+    >>> distances = {"EMD": (d + d.T, np.array([0, 0, 1, 1]))}
+    >>> figure, axis = fl.plots.pair_distances(distances, {"EMD": [0.3]})
     """
     count = len(distances)
     fig, (ax,) = panels(1, (7.2, 0.75 * count + 1.8))

@@ -38,6 +38,12 @@ class Style(NamedTuple):
         Hexadecimal, such as "#0072B2".
     marker : str
         As matplotlib has it; it tells methods apart without colour.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.plots.style("oracle").marker
+    '*'
     """
 
     label: str
@@ -115,6 +121,12 @@ def style(method: str) -> Style:
     --------
     >>> style("fedavg")
     Style(label='FedAvg', color='#000000', marker='o')
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.plots.style("flt_enc1").label
+    'FLT Enc1'
     """
     if method in METHODS:
         return METHODS[method]
@@ -126,7 +138,14 @@ def style(method: str) -> Style:
 
 
 def cluster_color(cluster: int) -> str:
-    """Return the colour of a cluster, given its number."""
+    """Return the colour of a cluster, given its number.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.plots.cluster_color(0).startswith("#")
+    True
+    """
     return CLUSTERS[int(cluster) % len(CLUSTERS)]
 
 
@@ -241,6 +260,13 @@ def panels(
     >>> fig, axes = panels(4, (3.0, 2.0), sharey=True)
     >>> len(axes), fig.get_size_inches().tolist()
     (4, [6.0, 4.0])
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.panels(2)
+    >>> len(axes)
+    2
     """
     if ax is not None:
         if count > 1:
@@ -294,6 +320,16 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     FltnbError
         Another profile, a name with other characters, or a folder that cannot be
         written.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.panels(1)
+    >>> try:
+    ...     fl.plots.save(figure, "my first.png", "demo")
+    ... except fl.FltnbError as error:
+    ...     print(str(error).partition(", ")[0])
+    The figure name 'my first.png' must be of letters
     """
     import matplotlib as mpl
     from PIL import Image

@@ -37,6 +37,12 @@ def q_inverse(p: float) -> float:
     ------
     FltnbError
         p is not strictly between 0 and 1.
+
+    Examples
+    --------
+    >>> from fltnb.theory import clustering
+    >>> round(clustering.q_inverse(0.025), 2)
+    1.96
     """
     if not 0 < p < 1:
         raise FltnbError(
@@ -68,6 +74,14 @@ def bound(
     ------
     FltnbError
         There is no such form.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import clustering
+    >>> counts = np.array([[50, 50, 0], [0, 50, 50]])
+    >>> clustering.bound(counts, dimension=2, error=0.1) < 1
+    True
     """
     check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -89,6 +103,14 @@ def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
     ----------
     counts, dimension, error
         As for :func:`bound`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import clustering
+    >>> counts = np.array([[50, 50, 0], [0, 50, 50]])
+    >>> clustering.exact_error(counts, dimension=2, error=0.1) < 1
+    True
     """
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     n = n[n > 0]
@@ -118,6 +140,12 @@ class Mixture:
     ------
     FltnbError
         The clients do not form so many equal groups.
+
+    Examples
+    --------
+    >>> from fltnb.theory import clustering
+    >>> clustering.Mixture(n_clients=4, n_groups=2).error
+    0.2
     """
 
     n_clients: int = 10
@@ -174,6 +202,13 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
     repeats : int
         Draws.
     seed : int
+
+    Examples
+    --------
+    >>> from fltnb.theory import clustering
+    >>> mixture = clustering.Mixture(n_clients=4, n_groups=2)
+    >>> 0 <= clustering.measured_error(mixture, n=20, repeats=5) <= 1
+    True
     """
     labels = [mixture.held(client) for client in range(mixture.n_clients)]
     means = mixture.means[np.concatenate(labels)]
@@ -213,6 +248,13 @@ def pipeline_errors(
         its samples) is wrong on a coordinate, the error of the proof. ``graph``: some
         pair of clients is linked across groups or not linked inside one. ``pairs``: the
         share of such pairs.
+
+    Examples
+    --------
+    >>> from fltnb.theory import clustering
+    >>> mixture = clustering.Mixture(n_clients=4, n_groups=2)
+    >>> sorted(clustering.pipeline_errors(mixture, n=20, k=2, repeats=2))
+    ['centroids', 'graph', 'pairs']
     """
     gamma = np.linalg.norm(mixture.means[0] - mixture.means[1]) / 2
     same = np.equal.outer(mixture.groups, mixture.groups)
@@ -268,6 +310,14 @@ def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> floa
     ----------
     embeddings, labels : lists of arrays (n_i, e), (n_i,)
         Of every client.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import clustering
+    >>> x = [np.array([[0.0], [0.2], [1.0], [1.2]])]
+    >>> clustering.sample_error(x, [np.array([0, 0, 1, 1])])
+    0.0
     """
     z = np.concatenate(embeddings)
     y = np.concatenate(labels)

@@ -26,12 +26,28 @@ from .problems import Problem
 
 
 def row_normalised(adjacency: np.ndarray) -> np.ndarray:
-    """Return A: a 0/1 adjacency (M, M) whose rows are divided by their sums."""
+    """Return A: a 0/1 adjacency (M, M) whose rows are divided by their sums.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> convergence.row_normalised(np.array([[1, 1], [0, 1]])).tolist()
+    [[0.5, 0.5], [0.0, 1.0]]
+    """
     return adjacency / adjacency.sum(axis=1, keepdims=True)
 
 
 def of_clusters(labels: np.ndarray) -> np.ndarray:
-    """Return A of disjoint clusters: blocks of 1 / size."""
+    """Return A of disjoint clusters: blocks of 1 / size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> convergence.of_clusters(np.array([0, 0, 1])).tolist()
+    [[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    """
     return row_normalised(np.equal.outer(labels, labels))
 
 
@@ -44,6 +60,13 @@ def ring_of(labels: np.ndarray) -> np.ndarray:
     ----------
     labels : int array (M,)
         Clusters, numbered one after the other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> convergence.ring_of(np.array([0, 0, 1, 1])).shape
+    (4, 4)
     """
     adjacency = np.equal.outer(labels, labels)
     last = np.flatnonzero(labels != np.roll(labels, -1))
@@ -54,7 +77,18 @@ def ring_of(labels: np.ndarray) -> np.ndarray:
 
 
 def deviation(A: np.ndarray) -> float:
-    """||I - A|| in the spectral norm, which the proof needs; the paper names none."""
+    """||I - A|| in the spectral norm, which the proof needs; the paper names none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> round(
+    ...     float(convergence.deviation(convergence.of_clusters(np.array([0, 0, 1])))),
+    ...     6,
+    ... )
+    1.0
+    """
     return float(np.linalg.norm(np.eye(len(A)) - A, 2))
 
 
@@ -69,6 +103,15 @@ class Path:
         clients.
     start, before, end : arrays (M, d)
         W^0, W^(T-1) and W^T.
+
+    Examples
+    --------
+    >>> from fltnb.theory import convergence, problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> A = convergence.of_clusters(clusters)
+    >>> path = convergence.iterate(problem, A, step=0.01, rounds=3)
+    >>> (path.loss[-1] < path.loss[0]).item()
+    True
     """
 
     loss: np.ndarray
@@ -123,6 +166,15 @@ def iterate(
     participation, seed : float, int
         Share of the clients that take part in a round, all of them in the theorem, and
         what draws them (:func:`fltnb.rounds.participants`).
+
+    Examples
+    --------
+    >>> from fltnb.theory import convergence, problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> A = convergence.of_clusters(clusters)
+    >>> path = convergence.iterate(problem, A, step=0.01, rounds=3)
+    >>> len(path.loss)
+    4
     """
     if start is None:
         start = np.zeros(problem.shape)
@@ -162,6 +214,14 @@ def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
         Row-normalised adjacency.
     present : int array
         The clients; who is linked to none of them keeps the own model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> A = convergence.of_clusters(np.array([0, 0, 1]))
+    >>> convergence.mixing(A, np.array([True, False, True])).tolist()
+    [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     W = np.zeros_like(A)
     W[:, present] = A[:, present]
@@ -179,13 +239,31 @@ def denominator(step: float, smoothness: float, A: np.ndarray) -> float:
         eta and L.
     A : array (M, M)
         Row-normalised adjacency.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> A = convergence.of_clusters(np.array([0, 0, 1]))
+    >>> step = 0.5 * convergence.step_limit(1.0, A)
+    >>> (convergence.denominator(step, 1.0, A) > 0)
+    np.True_
     """
     cross_term = step / 2 * (smoothness * deviation(A)) ** 2
     return 1 / (2 * step) - smoothness / 2 - cross_term
 
 
 def step_limit(smoothness: float, A: np.ndarray) -> float:
-    """Step below which that factor is positive, Equation 29."""
+    """Step below which that factor is positive, Equation 29.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence
+    >>> A = convergence.of_clusters(np.array([0, 0, 1]))
+    >>> convergence.step_limit(1.0, A) > 0
+    np.True_
+    """
     root = np.sqrt(1 + 4 * deviation(A) ** 2)
     return 2 / (smoothness + smoothness * root)
 
@@ -203,6 +281,19 @@ def printed_bound(
         eta and L.
     A : array (M, M)
         Row-normalised adjacency.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence, problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> A = convergence.of_clusters(clusters)
+    >>> mu, L = problem.curvature
+    >>> step = 0.5 * convergence.step_limit(L, A)
+    >>> path = convergence.iterate(problem, A, step, rounds=5)
+    >>> bound = convergence.printed_bound(path, step, L, A)
+    >>> bound.shape, np.isnan(bound[0]).item()  # nothing is said of round 0
+    ((6,), True)
     """
     below = path.rounds * len(A) * denominator(step, smoothness, A)
     return (path.loss[1] - path.loss) / below
@@ -212,6 +303,19 @@ def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
     """(F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)).
 
     It holds for disjoint clusters, all clients starting alike, and a step below 2 / L.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence, problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> A = convergence.of_clusters(clusters)
+    >>> mu, L = problem.curvature
+    >>> step = 1 / L
+    >>> path = convergence.iterate(problem, A, step, rounds=5)
+    >>> bound = convergence.projection_bound(path, step, L)
+    >>> bool((path.mean_gap[1:] <= bound[1:]).all())
+    True
     """
     below = path.rounds * len(path.start) * (1 / step - smoothness / 2)
     return (path.loss[0] - path.loss) / below
@@ -235,6 +339,19 @@ def contraction_bound(
         mu and L.
     A : array (M, M)
         Row-normalised adjacency.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence, problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> A = convergence.of_clusters(clusters)
+    >>> mu, L = problem.curvature
+    >>> step = 1 / L
+    >>> path = convergence.iterate(problem, A, step, rounds=5)
+    >>> bound = convergence.contraction_bound(path, step, (mu, L), A)
+    >>> bool((path.mean_gap[1:] <= bound[1:]).all())
+    True
     """
     mu, smoothness = curvature
     shrink = max(abs(1 - step * mu), abs(1 - step * smoothness))
@@ -265,6 +382,20 @@ def local_epochs_bound(
         E.
     optimum : array (M, d)
         W*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import convergence, problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> A = convergence.of_clusters(clusters)
+    >>> mu, L = problem.curvature
+    >>> step = 0.5 * convergence.step_limit(L, A)
+    >>> path = convergence.iterate(problem, A, step, rounds=5, local_steps=2)
+    >>> optimum = problem.optimum(clusters)
+    >>> bound = convergence.local_epochs_bound(path, step, L, A, 2, optimum)
+    >>> bool((np.diff(bound[1:]) < 0).all())  # it falls with the rounds
+    True
     """
     at_start = ((path.start - optimum) ** 2).sum()
     at_end = ((path.end - optimum) ** 2).sum()

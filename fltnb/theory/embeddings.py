@@ -24,14 +24,31 @@ from ..errors import FltnbError
 
 
 class Sample(NamedTuple):
-    """Embeddings (n, d) and their labels (n,), 0 or 1."""
+    """Embeddings (n, d) and their labels (n,), 0 or 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> sample = embeddings.Sample(z=np.zeros((4, 2)), y=np.array([0, 1, 0, 1]))
+    >>> sample.z.shape
+    (4, 2)
+    """
 
     z: np.ndarray
     y: np.ndarray
 
 
 class Sides(NamedTuple):
-    """Both sides of an inequality, and its constant: L or M."""
+    """Both sides of an inequality, and its constant: L or M.
+
+    Examples
+    --------
+    >>> from fltnb.theory import embeddings
+    >>> lemma = embeddings.Sides(left=0.2, right=0.5, constant=1.0)
+    >>> lemma.left <= lemma.right
+    True
+    """
 
     left: float
     right: float
@@ -48,12 +65,30 @@ def earth_movers(x: np.ndarray, y: np.ndarray) -> float:
     ----------
     x, y : float arrays (n, d), (m, d)
         Samples of equal weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> x = np.array([[0.0], [1.0]])
+    >>> round(embeddings.earth_movers(x, x + 2), 6)
+    2.0
     """
     return uniform_cost(cdist(x, y), 10_000_000)
 
 
 def fitted(sample: Sample) -> np.ndarray:
-    """Return the weights (d + 1,) of a logistic regression, the last one its bias."""
+    """Return the weights (d + 1,) of a logistic regression, the last one its bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    >>> embeddings.fitted((z, y)).shape
+    (3,)
+    """
     model = LogisticRegression(max_iter=1000)
     model.fit(*sample)
     return np.append(model.coef_[0], model.intercept_)
@@ -68,6 +103,13 @@ def values(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
         Weights of :func:`fitted`.
     z : float array (n, d)
         Embeddings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> embeddings.values(np.zeros(3), np.ones((2, 2))).tolist()
+    [0.5, 0.5]
     """
     weights = theta[:-1]
     bias = theta[-1]
@@ -75,23 +117,60 @@ def values(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def lipschitz(*thetas: np.ndarray) -> float:
-    """Return a Lipschitz constant that hypotheses share."""
+    """Return a Lipschitz constant that hypotheses share.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> embeddings.lipschitz(np.zeros(3)) >= 0
+    np.True_
+    """
     return max(np.linalg.norm(theta[:-1]) / 4 for theta in thetas)
 
 
 def error(theta: np.ndarray, sample: Sample) -> float:
-    """Return the disagreement of a hypothesis with the labels."""
+    """Return the disagreement of a hypothesis with the labels.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    >>> 0 <= embeddings.error(embeddings.fitted((z, y)), (z, y)) <= 1
+    True
+    """
     z, y = sample
     return float(np.abs(values(theta, z) - y).mean())
 
 
 def disagreement(h: np.ndarray, g: np.ndarray, z: np.ndarray) -> float:
-    """Return the disagreement of two hypotheses on embeddings (n, d)."""
+    """Return the disagreement of two hypotheses on embeddings (n, d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> no, yes = np.array([0.0, -50.0]), np.array([0.0, 50.0])  # weight and bias
+    >>> round(float(embeddings.disagreement(no, yes, np.zeros((3, 1)))), 6)
+    1.0
+    """
     return np.abs(values(h, z) - values(g, z)).mean()
 
 
 def gradients(theta: np.ndarray, sample: Sample) -> np.ndarray:
-    """Return the gradient of the log loss of each sample (n, d + 1)."""
+    """Return the gradient of the log loss of each sample (n, d + 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    >>> embeddings.gradients(np.zeros(3), (z, y)).shape
+    (20, 3)
+    """
     z, y = sample
     residuals = values(theta, z) - y
     inputs = np.column_stack([z, np.ones(len(z))])
@@ -99,7 +178,16 @@ def gradients(theta: np.ndarray, sample: Sample) -> np.ndarray:
 
 
 def mean_gradient(theta: np.ndarray, sample: Sample) -> np.ndarray:
-    """Return the gradient of a sample's mean log loss (d + 1,)."""
+    """Return the gradient of a sample's mean log loss (d + 1,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> sample = embeddings.Sample(np.array([[1.0], [3.0]]), np.array([1, 1]))
+    >>> embeddings.mean_gradient(np.zeros(2), sample).tolist()
+    [-1.0, -0.5]
+    """
     return gradients(theta, sample).mean(axis=0)
 
 
@@ -108,6 +196,15 @@ def steepest(theta: np.ndarray, one: Sample, other: Sample) -> float:
 
     The least constant with which Theorem 2.4's premise holds on them. It grows without
     limit as samples of different labels come near.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    >>> embeddings.steepest(np.zeros(3), (z, y), (z + 1, y)) >= 0
+    True
     """
     apart = cdist(one[0], other[0])  # of embeddings
     changed = cdist(gradients(theta, one), gradients(theta, other))
@@ -129,6 +226,15 @@ def descended(theta: np.ndarray, sample: Sample, lr: float, steps: int) -> np.nd
     lr : float
         Step size.
     steps : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    >>> embeddings.descended(np.zeros(3), (z, y), lr=0.1, steps=3).shape
+    (3,)
     """
     for _ in range(steps):
         theta = theta - lr * mean_gradient(theta, sample)
@@ -162,6 +268,15 @@ def inequalities(
     ------
     FltnbError
         A client has one label only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> rng = np.random.default_rng(0)
+    >>> z, y = rng.normal(size=(20, 2)), np.arange(20) % 2
+    >>> embeddings.inequalities([(z, y), (z + 1, y)])["statement"].nunique()
+    6
     """
     clients = [Sample(*client) for client in clients]
     for number, client in enumerate(clients):
@@ -285,6 +400,14 @@ def projected(
         One row per share: ``share``, ``dimensions`` k, ``off`` (largest relative change
         of a squared distance, mean over the projections), ``needed``: the dimensions
         that the lemma asks for to keep them so near.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.theory import embeddings
+    >>> x = np.random.default_rng(0).normal(size=(10, 50))
+    >>> embeddings.projected(x, shares=[0.5, 0.9]).shape
+    (2, 4)
     """
     rng = np.random.default_rng(seed)
     squared = pdist(points, "sqeuclidean")
@@ -314,6 +437,12 @@ def dimensions_needed(n_points: int, epsilon: float) -> int:
     """Return the dimensions in which n points keep squared distances within epsilon.
 
     Dasgupta and Gupta's form of the Johnson-Lindenstrauss lemma.
+
+    Examples
+    --------
+    >>> from fltnb.theory import embeddings
+    >>> embeddings.dimensions_needed(100, 0.1) > embeddings.dimensions_needed(100, 0.2)
+    True
     """
     room = epsilon**2 / 2 - epsilon**3 / 3
     return int(np.ceil(4 * np.log(n_points) / room))

@@ -39,6 +39,13 @@ class Problem:
         Weight of half the squared norm of the model.
     truth : float64 array (M, d)
         The weights that generated each client's targets.
+
+    Examples
+    --------
+    >>> from fltnb.theory import problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> problem.kind, problem.features.shape[0]
+    ('least squares', 4)
     """
 
     kind: Kind
@@ -161,6 +168,13 @@ def draw(
     Returns
     -------
     (Problem, int array (M,))
+
+    Examples
+    --------
+    >>> from fltnb.theory import problems
+    >>> problem, clusters = problems.draw(n_clients=4, n_clusters=2)
+    >>> clusters.tolist()
+    [0, 0, 1, 1]
     """
     rng = stream(seed, "partition", n_clients, n_clusters, SAMPLES, DIMENSION)
     labels = np.sort(np.arange(n_clients) % n_clusters)

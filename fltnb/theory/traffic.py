@@ -50,6 +50,12 @@ class Cost(NamedTuple):
     """Scalars sent in a whole run, up and down together.
 
     Once before round 1, in all rounds, and both.
+
+    Examples
+    --------
+    >>> from fltnb.theory import traffic
+    >>> traffic.Cost(once=10, rounds=90, total=100).total
+    100
     """
 
     once: float
@@ -74,6 +80,12 @@ class Sizes:
         ignores.
     again : int
         R, clusterings of dynamic FLT after the first.
+
+    Examples
+    --------
+    >>> from fltnb.theory import traffic
+    >>> traffic.Sizes(M=100, rho=0.2, T=50, W_local=1000).C
+    1
     """
 
     M: int
@@ -102,6 +114,12 @@ def formula(method: str, **symbols: float) -> Cost:
     ------
     FltnbError
         There is no formula of the method.
+
+    Examples
+    --------
+    >>> from fltnb.theory import traffic
+    >>> traffic.formula("fedavg", M=100, rho=0.2, T=50, W_local=1000).total
+    2000000.0
     """
     choose(method, FORMULAS, "method with a formula")
     if method == "local":
@@ -126,6 +144,23 @@ class Scales:
     """An engine that counts the scalars that pass in a round.
 
     Down pass the models that a client has not received before; all trained ones return.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from fltnb.theory import traffic
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.shaped("mlp32", fed)
+    >>> with fl.training.make_engine(
+    ...     fed, net, fl.training.TrainSpec(), "serial"
+    ... ) as engine:
+    ...     scales = traffic.Scales(engine)
+    ...     trained = scales.train(net.init(seed=0)[None], [0, 0], [1, 4], 1)
+    >>> scales.moved == 2 * 2 * net.n_parameters  # two clients, down and up
+    True
     """
 
     def __init__(self, engine: Any):
@@ -179,6 +214,20 @@ def moved(
     training : dict
         Arguments of :func:`fltnb.run`; ``model``, ``rounds`` and ``participation`` must
         be among them.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from fltnb.theory import traffic
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> training = {"model": "mlp32", "rounds": 2, "participation": 1.0}
+    >>> traffic.moved(fed, fl.methods.FedAvg(), training)
+    (0, 57840)
+    >>> 2 * 2 * 6 * 2410  # rounds, down and up, clients, parameters
+    57840
     """
     from .. import rounds
     from ..training import make_engine

@@ -99,6 +99,21 @@ def make_engine(
         Worker processes cannot be had, or a network cannot be stacked on a GPU (the
         serial back end is returned instead); precision "bfloat16" changes nothing,
         since the model has no convolutions.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.make("mlp32", fed.input_shape, fed.n_classes)
+    >>> theta = net.init(seed=0)[None]
+    >>> spec = fl.training.TrainSpec(lr=0.1)
+    >>> with fl.training.make_engine(fed, net, spec, backend="serial") as engine:
+    ...     trained = engine.train(theta, rows=[0, 0], clients=[1, 4], round=1)
+    >>> trained.theta.shape
+    (2, 2410)
     """
     checked(make_engine, locals(), "an engine")
     chosen, place = _choice(model, backend, device)
@@ -147,6 +162,19 @@ def make_engines(
     """Return an engine for each of several runs, as :func:`make_engine` does.
 
     They share their stacks where they can (:func:`train_together`).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.shaped("mlp32", fed)
+    >>> specs = [fl.training.TrainSpec(lr=lr) for lr in (0.01, 0.1)]
+    >>> runs = [(fed, net, spec) for spec in specs]
+    >>> len(fl.training.make_engines(runs, "stacked", "cpu"))
+    2
     """
     _, model, spec = runs[0]
     place = stacking(model, spec, backend, device)

@@ -69,6 +69,12 @@ class TrainSpec:
     ------
     FltnbError
         A value is outside its range.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.training.TrainSpec(local_epochs=2, lr=0.1).batch_size
+    10
     """
 
     local_epochs: Count = 1
@@ -115,6 +121,15 @@ class Trained:
     loss : ndarray of float64, shape (n,)
         Mean training loss over the last local epoch, each sample under the model that
         it met. NaN or inf tells that training diverged.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> fl.training.Trained(
+    ...     theta=np.zeros((2, 5)), loss=np.array([0.3, 0.2])
+    ... ).loss.tolist()
+    [0.3, 0.2]
     """
 
     theta: np.ndarray
@@ -136,6 +151,13 @@ class Variation:
         Weight mu of the pull to ``anchors``, in place of ``proximal``.
     frozen : {"head", "body"}, optional
         Trained parameters that stay as they are: the last layer, or all others.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> longer = fl.training.Variation(epochs=3)
+    >>> longer.applied(fl.training.TrainSpec(local_epochs=1)).local_epochs
+    3
     """
 
     epochs: Count | None = None
@@ -231,7 +253,23 @@ def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
 
 
 class Engine(AbstractContextManager):
-    """Trains and tests models of a federation's clients, in a ``with`` statement."""
+    """Trains and tests models of a federation's clients, in a ``with`` statement.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.make("mlp32", fed.input_shape, fed.n_classes)
+    >>> theta = net.init(seed=0)[None]
+    >>> spec = fl.training.TrainSpec(lr=0.1)
+    >>> with fl.training.make_engine(fed, net, spec, backend="serial") as engine:
+    ...     tested = engine.evaluate(theta, rows=[0, 0, 0], clients=[0, 1, 2])
+    >>> tested.correct.shape
+    (3,)
+    """
 
     backend: str
 

@@ -67,7 +67,14 @@ def check_room(needed: float, device: torch.device, what: str, mend: str) -> Non
 
 
 def has_bfloat16(device: str) -> bool:
-    """Whether a processor ("cpu") or GPU ("cuda") has bfloat16 without emulation."""
+    """Whether a processor ("cpu") or GPU ("cuda") has bfloat16 without emulation.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> isinstance(fl.training.has_bfloat16("cpu"), bool)
+    True
+    """
     if device == "cuda":
         return torch.cuda.is_bf16_supported(False)
     if device != "cpu":

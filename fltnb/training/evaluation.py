@@ -30,6 +30,14 @@ class Evaluation:
         Mean loss, without class weights; NaN where there are no samples.
     squared : ndarray of float64, shape (L,), optional
         Summed squared error, of numbers to predict.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> import numpy as np
+    >>> tested = fl.training.Evaluation(np.array([8]), np.array([10]), np.array([0.3]))
+    >>> fl.metrics.micro_accuracy(tested.correct, tested.total)
+    80.0
     """
 
     correct: np.ndarray

@@ -120,6 +120,27 @@ def train_together(asked: Sequence[Asked]) -> list[Trained]:
     """Answer what several runs ask for: in one stack where engines share theirs.
 
     Others train one after the other.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.shaped("mlp32", fed)
+    >>> specs = [fl.training.TrainSpec(lr=lr) for lr in (0.01, 0.1)]
+    >>> runs = [(fed, net, spec) for spec in specs]
+    >>> engines = fl.training.make_engines(runs, "stacked", "cpu")
+    >>> given = (
+    ...     net.init(seed=0)[None],
+    ...     [0, 0],
+    ...     [1, 4],
+    ...     1,
+    ... )  # models, rows, clients, round
+    >>> slow, fast = fl.training.train_together([(one, given) for one in engines])
+    >>> bool(fast.loss.mean() < slow.loss.mean())
+    True
     """
     answers: dict[int, Trained] = {}
     stacked: dict[Training, dict[int, list[Job]]] = {}

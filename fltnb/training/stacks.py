@@ -57,6 +57,18 @@ def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
 
     That is the network and local training but for seed and learning rate, and how
     samples are stored and scaled.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> net = fl.models.shaped("mlp32", fed)
+    >>> slow, fast = fl.training.TrainSpec(lr=0.01), fl.training.TrainSpec(lr=0.1)
+    >>> fl.training.alike(fed, net, slow) == fl.training.alike(fed, net, fast)
+    True
     """
     network = model.name, tuple(model.input_shape), model.n_classes
     samples = fed.images.dtype.str, fed.images.shape[1:]

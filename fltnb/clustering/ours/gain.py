@@ -23,6 +23,16 @@ class Gain(NamedTuple):
     """Points of accuracy that a model per cluster gains, mean over clients.
 
     Each with the standard error of that mean.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> fl.clustering_gain(fed, fed.clusters).clients.shape
+    (6, 6)
     """
 
     points: float  # over one model for all

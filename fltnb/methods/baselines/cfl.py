@@ -98,6 +98,18 @@ class CFL(Recursive):
     min_size : int, only clusters with more members than this are cut
     weighting : {"plain", "samples"}
         Members of a mean count alike, as in the official code, or by samples.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.CFL(eps1=0.5, eps2=0.1, warmup=1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = CFLState

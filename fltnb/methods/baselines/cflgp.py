@@ -54,6 +54,18 @@ class CFLGP(HardMethod):
     ----------
     period : int, Q, rounds from one clustering to the next
     stop : int, labels are frozen after this round; 0 never
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.CFLGP(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = CFLGPState
@@ -188,6 +200,18 @@ class CFLGPAsRun(CFLGP):
     cluster, from whose model it came. Clients of different clusters thus have different
     blocks filled, which makes early labels stick. Its weight depends on the round
     alone.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.CFLGPAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

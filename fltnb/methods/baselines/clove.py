@@ -67,6 +67,18 @@ class CLoVE(HardMethod):
         Participations without a change after which labels freeze; None: they never do.
     split : {"train", "val"}
         What the losses are measured on.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.CLoVE(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = CLoVEState
@@ -139,6 +151,18 @@ class CLoVEAsRun(CLoVE):
     Freezing is on by default in their code, but an empty cell in their list of
     experiments turns it off. Where it is on, their test overwrites its own result and
     compares only the label of three participations ago with the last.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.CLoVEAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     first: Literal["losses", "random"] = field(default="random", kw_only=True)

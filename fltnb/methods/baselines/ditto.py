@@ -41,6 +41,18 @@ class Ditto(Method):
     lam : float, 1 in the authors' runs
     epochs : int, optional
         Passes for v; by default the run's ``local_epochs``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.Ditto()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     state_type = DittoState

@@ -42,6 +42,17 @@ class FedCE(Welcoming):
     delta : float, 0.5 in EMD-CFL's runs
     split : {"val", "train"}
         Samples to compare the models on, in batches of the run's ``batch_size``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.FedCE(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FedCEState
@@ -95,6 +106,17 @@ class FedCEAsRun(FedCE):
     """What printed EMD-CFL's tables.
 
     A 1 for each of the K models looked at, each time to the best so far.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.FedCEAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

@@ -46,6 +46,18 @@ class FedCluster(Recursive):
         Least separation of the halves; above 1 nothing is ever cut, which is FedAvg.
         0.13 in FeSEM's code.
     period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedCluster(period=1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FedClusterState

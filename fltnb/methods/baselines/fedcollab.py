@@ -25,6 +25,20 @@ class FedCollab(OneShot):
         outputs of a network with ImageNet weights in the authors' runs.)
     rule
         See :class:`fltnb.methods.graph.GraphMethod`.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedCollab(
+    ...     fl.FedCollab(c=1.0, rounds=20, hidden=8, n_orders=5)
+    ... )
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     name: str = field(default="fedcollab", kw_only=True)

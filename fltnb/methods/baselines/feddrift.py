@@ -64,6 +64,18 @@ class FedDrift(Method):
     max_models : int, optional
         Most models that are kept; by default as many as clients. Those unused for
         longest go first; where all are in use nobody can leave.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedDrift()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     state_type = FedDriftState
@@ -191,6 +203,18 @@ class FedDriftAsRun(FedDrift):
 
     A model's first accuracy is that before any training, so a change in the second
     phase is hardly ever noticed.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedDriftAsRun()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

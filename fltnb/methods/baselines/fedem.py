@@ -47,6 +47,18 @@ class FedEM(Welcoming):
     The weights of a sample sum to 1 over the components, so each trains as if with a
     part of the learning rate, 1 / K on average at the start: it wants a larger one than
     FedAvg. A client that never took part has equal shares.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedEM(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FedEMState
@@ -135,6 +147,18 @@ class FedEMAsRun(FedEM):
     """What printed EMD-CFL's tables.
 
     A client is tested with its *local copy of the last component* (by accident).
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedEMAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

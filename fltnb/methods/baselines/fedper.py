@@ -32,6 +32,18 @@ class FedPer(Method):
     The head is the last layer, the body everything below, with the statistics of batch
     normalisations. The mean is weighted by samples, as in FedAvg. A client that never
     took part, a newcomer too, is served the body with the initial head.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedPer()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     state_type = FedPerState

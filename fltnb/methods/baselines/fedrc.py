@@ -21,6 +21,18 @@ class FedRC(FedEM):
     then renewed every round from the sums of q. Thus label skew does not part the
     clients, and components follow another labelling of the same images. The prediction
     does not use the parts.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedRC(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     name = "fedrc"
@@ -69,6 +81,19 @@ class FedRC(FedEM):
 
 @dataclass(eq=False, repr=False)
 class FedRCAsRun(FedRC, FedEMAsRun):
-    """FedRC, tested as :class:`FedEMAsRun` is."""
+    """FedRC, tested as :class:`FedEMAsRun` is.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedRCAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     variant = "as_run"

@@ -28,6 +28,18 @@ class FedRep(FedPer):
     head_epochs : int, 10 in the authors' runs
     body_epochs : int
         1 or 5 in the authors' runs; 0 leaves the body at its initial value.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedRep()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "fedrep"
@@ -61,6 +73,18 @@ class FedRepAsRun(FedRep):
 
     Heads are averaged too, and tables of clients' own tensors share memory with that
     mean until the client takes part. So does a newcomer's.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedRepAsRun()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

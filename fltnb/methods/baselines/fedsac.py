@@ -27,6 +27,18 @@ class FedSaC(PFedGraph):
     the mean angle between matched pairs of the clients' three leading principal
     directions of features (what the last layer of their trained models sees of training
     samples), which they send as well.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSaC()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     name = "fedsac"
@@ -72,6 +84,18 @@ class FedSaCAsRun(FedSaC, PFedGraphAsRun):
     """What printed EMD-CFL's tables.
 
     But for the regulariser, which those runs had with mu = 1.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSaCAsRun()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

@@ -56,6 +56,18 @@ class FedSoft(Welcoming):
         Tested is the model that a client trained last, or its centre of largest
         importance.
     variant : "as_run" is :class:`FedSoftAsRun`, without ``lam`` and ``period``
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FedSoft(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FedSoftState
@@ -167,6 +179,17 @@ class FedSoftAsRun(FedSoft):
     """What printed EMD-CFL's tables.
 
     Whole *validation batches* count, in every round; there is no proximal term.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.FedSoftAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

@@ -40,6 +40,18 @@ class FlexCFL(ColdStart):
         Inter-group rate: after each average a group's model becomes the mean of itself,
         with weight 1, and of the other groups' models, with weights ``eta / norm``. 0
         is the official configuration.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FlexCFL(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FlexCFLState
@@ -79,6 +91,18 @@ class FlexCFLAsRun(FlexCFL):
     """What printed EMD-CFL's tables: a pull whose weights do not sum to 1.
 
     It adds ``eta * (K - 1)`` to lengths at most.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FlexCFLAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

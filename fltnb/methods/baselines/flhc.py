@@ -65,6 +65,18 @@ class FLHC(HardMethod):
     metric : {"L2", "L1", "cosine"}
     linkage : {"complete", "average", "single"}
         The original's is not known to us.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.FLHC(n_clusters=3, after=1)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FLHCState

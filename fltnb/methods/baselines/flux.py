@@ -81,6 +81,17 @@ class FLUX(HardMethod):
         The least rise of accuracy, a share, while training is under way.
     split : {"val", "train"}
         What the joint model is tested on.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.FLUX(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = FLUXState
@@ -277,6 +288,18 @@ def linked(points: np.ndarray) -> np.ndarray:
 
 @dataclass(eq=False, repr=False)
 class FLUXAsRun(FLUX):
-    """FLUX in its code: as many axes as there are classes."""
+    """FLUX in its code: as many axes as there are classes.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> base = {"kind": "label_clusters", "n_clients": 6}
+    >>> base |= {"n_clusters": 3, "classes_per_cluster": 3}
+    >>> fed = fl.federations.held_out(fl.load("digits"), base)
+    >>> method = fl.methods.FLUXAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     n_components: Count | None = field(default=None, kw_only=True)

@@ -8,7 +8,20 @@ from .ifca import IFCA
 
 @dataclass(eq=False, repr=False)
 class HypoCluster(IFCA):
-    """IFCA's alternation alone."""
+    """IFCA's alternation alone.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.HypoCluster(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
+    """
 
     name = "hypocluster"
 

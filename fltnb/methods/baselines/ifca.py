@@ -57,6 +57,18 @@ class IFCA(HardMethod):
         model is chosen by a tenth of them: from one draw, one model often gets
         everybody, and the run is FedAvg. What sending the draws costs, once, is not
         counted.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.IFCA(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = IFCAState

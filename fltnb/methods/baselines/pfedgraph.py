@@ -46,6 +46,18 @@ class PFedGraph(Method):
     The regulariser, mu = 0.01 times the cosine between the local model and a reference,
     is left out: its gradient is at most mu over the model's length. (The official code
     has the sign that pushes models apart.)
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.PFedGraph(alpha=0.8)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     state_type = PFedGraphState
@@ -111,7 +123,20 @@ class PFedGraph(Method):
 
 @dataclass(eq=False, repr=False)
 class PFedGraphAsRun(PFedGraph):
-    """What printed EMD-CFL's tables: this round's updates, and cosines as they are."""
+    """What printed EMD-CFL's tables: this round's updates, and cosines as they are.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.PFedGraphAsRun(alpha=0.8)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
+    """
 
     variant = "as_run"
 

@@ -56,6 +56,18 @@ class RobustTKM(HardMethod):
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim``
         farthest members. A cluster's model is, number by number, the mean of its
         participants' models without the ``trim`` lowest and the ``trim`` highest.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.RobustTKM(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.labels.shape, run.accuracy > 0
+    ((6,), True)
     """
 
     state_type = RobustTKMState
@@ -180,6 +192,18 @@ class RobustTKMAsRun(RobustTKM):
     """FeSEM's code: clusters every round, by the last layer's weights.
 
     Centres are medians, after 8 Lloyd steps, later one.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.RobustTKMAsRun(n_clusters=3)
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     variant = "as_run"

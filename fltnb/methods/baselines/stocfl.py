@@ -62,6 +62,18 @@ class StoCFL(Welcoming):
         0.05 and 0.1 in these runs.
     anchor_epochs : int
         Passes of the first training, 20 in these runs.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> digits = fl.load("digits")
+    >>> fed = fl.federations.label_clusters(
+    ...     digits, 6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> method = fl.methods.StoCFL()
+    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
+    >>> run.accuracy > 0
+    True
     """
 
     state_type = StoCFLState

@@ -69,6 +69,13 @@ def judge(
         tested); ``why`` it was not; ``seeds``; ``tested_on`` ("printed setting",
         "reduced setting", "stand-in data"; "" in print); ``departs``: phrases that say
         how the runs are not the paper's.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> tested = fl.papers.judge("01_scenario1", fl.results("01"))
+    >>> sorted(tested["outcome"].unique())
+    ['agrees', 'disagrees', 'not tested']
     """
     if ids is None:
         ids = claims_of(notebook)
@@ -301,6 +308,13 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
         which do not count); ``tested_on`` (the best there is, "" for none); ``alone``:
         the data sets that decided it, where others were tested in no such setting;
         ``printed`` and ``here`` (numbers as text), ``seeds``, ``why``.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> tested = fl.papers.judge("01_scenario1", fl.results("01"))
+    >>> len(fl.papers.outcomes(tested)) > 0
+    True
     """
     rows = [_outcome(own) for _, own in tested.groupby("id", sort=False)]
     columns = ["id", "claim", "outcome", "sign", "tested_on", "alone"]

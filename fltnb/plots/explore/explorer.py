@@ -84,6 +84,16 @@ class Explorer:
         The picture now, and what it shows in a line.
     widget : ipywidgets.VBox or None
         What a live notebook shows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fltnb.plots.explore import explore
+    >>> places = np.array([0.0, 1.0, 9.0, 10.0])  # of four clients, on a line
+    >>> distance = np.abs(np.subtract.outer(places, places))
+    >>> explorer = explore({"distance": distance}, threshold=2.0, live=False)
+    >>> explorer.move(threshold=0.5).at["threshold"]
+    0.5
     """
 
     widget = None
