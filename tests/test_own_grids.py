@@ -8,6 +8,7 @@ import pytest
 import torch
 from joblib.externals.loky import get_reusable_executor
 from torch import nn
+from toys import refused
 
 import fltnb as fl
 from fltnb.experiments import train as training
@@ -90,6 +91,34 @@ def test_another_weight_structure_code_or_value_is_another_key():
     # what a function draws depends on the seed
     assert training_of(drawn, seed=1).id != training_of(drawn).id
     assert training_of(Net()).shown["model"] == "Net"
+
+
+def smoothed(outputs, targets):
+    return torch.nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+
+def test_losses_and_class_weights_of_a_grid_are_those_of_a_run(own_store):
+    ways = {
+        "usual": {},
+        "weighted": {"class_weights": (1, 2) * 5},
+        "own loss": {"loss": smoothed},
+    }
+
+    def run(way):
+        given = {"rounds": 2, "participation": 1.0} | ways[way]
+        return fl.Training(CLIENTS, fl.methods.FedAvg(), "mlp_plain", **given)
+
+    found = fl.results(fl.grid(run, way=list(ways)), compute=True).runs
+    assert found["key"].nunique() == 3
+    assert run("usual").settings.keys() & {"loss", "class_weights"} == set()
+    for way, own in ways.items():
+        given = {"rounds": 2, "participation": 1.0, "progress": False} | own
+        alone = fl.run(fl.methods.FedAvg(), CLIENTS.build(), "mlp_plain", **given)
+        assert found.set_index("way")["accuracy"][way] == alone.clients["test"].mean()
+    few = fl.Training(CLIENTS, fl.methods.FedAvg(), "mlp", 2, class_weights=(1, 2))
+    refused("There are 2 class_weights", fl.compute, fl.grid(lambda: few))
+    odd = fl.Training(CLIENTS, fl.methods.FedAvg(), "mlp", 2, loss="hinge")
+    refused("Unknown loss 'hinge'", fl.compute, fl.grid(lambda: odd))
 
 
 def test_an_own_method_is_no_other_method_and_does_its_own_work(own_store):

@@ -72,8 +72,8 @@ class Training(Experiment):
 
     ``model``: a name, or a network of one's own as ``run`` takes it, whose structure,
     code and initial weights are then part of the settings, as is the code of a method
-    of one's own. ``keep``: "models" keeps the models and which client has which,
-    besides the labels that every training keeps.
+    or a loss of one's own. ``keep``: "models" keeps the models and which client has
+    which, besides the labels that every training keeps.
 
     Examples
     --------
@@ -100,6 +100,8 @@ class Training(Experiment):
     seed: int = 0
     eval_every: int = 1
     precision: str = "float32"
+    loss: Any = "cross_entropy"
+    class_weights: tuple[float, ...] | None = None
     keep: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -121,6 +123,15 @@ class Training(Experiment):
         return {"model": self.model} | numbers
 
     @functools.cached_property
+    def _local(self) -> Any:
+        """Loss and class weights, checked, or None where they are the usual ones."""
+        if self.loss == "cross_entropy" and self.class_weights is None:
+            return None
+        from ..training import TrainSpec  # and torch, which results do without
+
+        return TrainSpec(loss=self.loss, class_weights=self.class_weights)
+
+    @functools.cached_property
     def settings(self) -> Values:
         """All that decides the numbers, JSON-able, without what equals a default."""
         found = {
@@ -130,14 +141,21 @@ class Training(Experiment):
         if self.has_own_method:
             found["method"]["code"] = code_of(type(self.method))
         for name, value in self.arguments.items():
-            if name not in TRAINING or value != TRAINING[name]:
+            apart = name in ("loss", "class_weights")
+            if not apart and (name not in TRAINING or value != TRAINING[name]):
                 found[name] = value
+        if self._local is not None:
+            from ..training import losses
+
+            found |= losses.settings(self._local)
         if self.has_own_network:
             from ..models import shaped
+            from ..training.losses import n_outputs
 
             # only the clients' samples say how large an own network is
             clients = built(self.federation)
-            found["model"] = shaped(self.model, clients).settings(self.seed)
+            net = shaped(self.model, clients, n_outputs(clients, self.loss))
+            found["model"] = net.settings(self.seed)
         return plain(found)
 
     @property
