@@ -79,19 +79,10 @@ class Run:
     >>> images = fl.load("digits")
     >>> fed = fl.federations.dirichlet(images, n_clients=4, alpha=1.0)
     >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=1, progress=False)
+    >>> run.clients.columns[:2].tolist(), run.theta.shape[0]
+    (['client', 'cluster'], 1)
     >>> run.predict(images.images[:5], owner=3).shape
     (5,)
-
-    Examples
-    --------
-    >>> import fltnb as fl
-    >>> digits = fl.load("digits")
-    >>> fed = fl.federations.label_clusters(
-    ...     digits, 6, n_clusters=3, classes_per_cluster=3
-    ... )
-    >>> run = fl.run(fl.methods.Local(), fed, "mlp32", rounds=1, progress=False)
-    >>> run.clients.columns[:2].tolist(), run.theta.shape[0]
-    (['client', 'cluster'], 6)
     """
 
     history: pd.DataFrame

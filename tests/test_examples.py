@@ -68,6 +68,15 @@ def test_the_public_names_have_examples():
     assert lacking == []
 
 
+def test_no_docstring_has_a_section_twice():
+    """Numpydoc, which writes the API pages, refuses such a one."""
+    things = [thing for _, thing in documented() if inspect.isclass(thing)]
+    members = [one for thing in things for one in vars(thing).values()]
+    for thing in [*members, *(thing for _, thing in documented())]:
+        sections = re.findall(r"^(.+)\n-{3,}$", inspect.getdoc(thing) or "", flags=re.M)
+        assert len(sections) == len(set(sections)), (thing, sections)
+
+
 def test_every_method_and_clusterer_has_a_page_with_its_settings():
     folders = ("methods", "clusterers")
     pages = [

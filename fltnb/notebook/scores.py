@@ -200,14 +200,9 @@ def words(source: str) -> str:
 
     Examples
     --------
-    >>> words("as_run"), words("half_the_rounds")
-    ('code', 'half the rounds')
-
-    Examples
-    --------
     >>> import fltnb as fl
-    >>> fl.notebook.words("as_run")
-    'code'
+    >>> fl.notebook.words("as_run"), fl.notebook.words("half_the_rounds")
+    ('code', 'half the rounds')
     """
     return SHORT.get(source, source.replace("_", " ")) or "here"
 

@@ -104,23 +104,12 @@ def lines(
     Examples
     --------
     >>> import pandas as pd
-    >>> rows = pd.DataFrame({"k": [2, 3, 4], "ari": [0.5, 1.0, 0.9], "method": "flt"})
-    >>> fig, ax = lines(rows, "k", "ari", title="Three clusters are found")
-    >>> ax.get_ylabel()
-    'adjusted Rand index'
-
-    Examples
-    --------
     >>> import fltnb as fl
-    >>> import pandas as pd
-    >>> columns = {
-    ...     "round": [1, 2],
-    ...     "accuracy": [50.0, 60.0],
-    ...     "method": "fedavg",
-    ...     "seed": 0,
-    ... }
-    >>> frame = pd.DataFrame(columns)
-    >>> figure, axes = fl.plots.lines(frame, x="round")
+    >>> rows = pd.DataFrame({"k": [2, 3, 4], "ari": [0.5, 1.0, 0.9], "method": "flt"})
+    >>> title = "Three clusters are found"
+    >>> figure, axis = fl.plots.lines(rows, "k", "ari", title=title)
+    >>> axis.get_ylabel()
+    'adjusted Rand index'
     """
     how = Look(**look)
     keys = [column for column in (row, col, hue, style) if column]
@@ -241,18 +230,16 @@ def curves(
     Examples
     --------
     >>> import pandas as pd
+    >>> import fltnb as fl
     >>> rows = {"round": [1, 2], "split": "test", "accuracy": [60.0, 70.0]}
     >>> frame = pd.DataFrame(rows).assign(method="fedavg")
-    >>> fig, ax = curves(frame, split="test", ylabel="accuracy (%)")
+    >>> figure, axis = fl.plots.curves(frame, split="test", ylabel="accuracy (%)")
 
-    Examples
-    --------
-    >>> import fltnb as fl
-    >>> results = fl.results("01").where(
-    ...     kind="training", dataset="mnist", variant="as_run"
-    ... )
-    >>> curves = results.curves.query("method == 'local'")
-    >>> figure, axes = fl.plots.curves(curves, split="test")
+    Of stored results:
+
+    >>> found = fl.results("01").where(dataset="mnist", variant="as_run")
+    >>> local = found.curves.query("method == 'local'")
+    >>> figure, axis = fl.plots.curves(local, split="test")
     """
     need(frame, ("round", "split"), "curves")
     wanted = [split] if isinstance(split, str) else split

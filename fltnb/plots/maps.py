@@ -35,20 +35,14 @@ def client_map(
 
     Examples
     --------
-    >>> clusters = np.array([0, 0, 1])
-    >>> places = np.array([[[0.0, 0.0]], [[0.1, 0.0]], [[2.0, 1.0]]])
-    >>> fig, axes = client_map(places, clusters[:, None] == clusters, clusters)
-    >>> axes[1].get_title(loc="left")
-    'The links: 100% inside, 0 across clusters'
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import fltnb as fl
-    >>> u = np.random.default_rng(0).normal(size=(4, 3, 2))
-    >>> figure, axes = fl.plots.client_map(
-    ...     u, np.eye(4, dtype=bool), np.array([0, 0, 1, 1])
-    ... )
+    >>> clusters = np.array([0, 0, 1])
+    >>> places = np.array([[[0.0, 0.0]], [[0.1, 0.0]], [[2.0, 1.0]]])
+    >>> linked = clusters[:, None] == clusters
+    >>> figure, axes = fl.plots.client_map(places, linked, clusters)
+    >>> axes[1].get_title(loc="left")
+    'The links: 100% inside, 0 across clusters'
     """
     import matplotlib.pyplot as plt
 
@@ -142,17 +136,10 @@ def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
 
     Examples
     --------
-    >>> everybody = np.full((3, 3), 1 / 3)
-    >>> fig, axes = weight_maps({"FedAvg": everybody, "Local": np.eye(3)})
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import fltnb as fl
-    >>> W = {"FedAvg": np.full((4, 4), 0.25), "Local": np.eye(4)}
-    >>> figure, axes = fl.plots.weight_maps(W)
-    >>> len(axes) >= 2
-    True
+    >>> weights = {"FedAvg": np.full((4, 4), 0.25), "Local": np.eye(4)}
+    >>> figure, axes = fl.plots.weight_maps(weights)
     """
     import matplotlib.pyplot as plt
 

@@ -53,15 +53,6 @@ def sample_images(
 
     Examples
     --------
-    >>> from fltnb import federations
-    >>> settings = {"kind": "pseudo_writers", "dataset": "digits", "n_clients": 5}
-    >>> fed = federations.build(settings)
-    >>> fig, axes = sample_images(fed, per_row=4, clients=[0, 3])
-    >>> axes.shape
-    (2, 4)
-
-    Examples
-    --------
     >>> import fltnb as fl
     >>> digits = fl.load("digits")
     >>> fed = fl.federations.label_clusters(
@@ -129,16 +120,13 @@ def gallery(
 
     Examples
     --------
-    >>> black = np.zeros((2, 8, 8), dtype=np.uint8)
-    >>> fig, axes = gallery({"black": black, "white": 255 - black}, ["left", "right"])
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import fltnb as fl
-    >>> figure, axes = fl.plots.gallery({"noise": np.zeros((3, 8, 8), np.uint8)})
+    >>> black = np.zeros((2, 8, 8), dtype=np.uint8)
+    >>> rows = {"black": black, "white": 255 - black}
+    >>> figure, axes = fl.plots.gallery(rows, ["left", "right"])
     >>> axes.shape
-    (1, 3)
+    (2, 2)
     """
     widths = {len(row) for row in rows.values()}
     if len(columns):
@@ -190,15 +178,11 @@ def matrix_pair(
 
     Examples
     --------
-    >>> clusters = np.array([0, 1, 0, 1])
-    >>> linked = np.equal.outer(clusters, clusters)
-    >>> fig, axes = matrix_pair(linked, np.array([0, 2, 1, 3]), clusters)
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import fltnb as fl
-    >>> figure, axes = fl.plots.matrix_pair(np.eye(4), order=np.array([0, 2, 1, 3]))
+    >>> clusters = np.array([0, 1, 0, 1])
+    >>> linked = np.equal.outer(clusters, clusters)
+    >>> figure, axes = fl.plots.matrix_pair(linked, np.array([0, 2, 1, 3]), clusters)
     >>> len(axes)
     2
     """
@@ -253,16 +237,13 @@ def matrices(
 
     Examples
     --------
-    >>> true = np.array([0, 0, 1, 1])
-    >>> fig, axes = matrices({"flt_enc1": true, "pacfl": np.zeros(4)}, true)
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import fltnb as fl
-    >>> figure, axes = fl.plots.matrices({"found": np.eye(4)}, np.array([0, 0, 1, 1]))
+    >>> true = np.array([0, 0, 1, 1])
+    >>> found = {"flt_enc1": true, "pacfl": np.zeros(4)}
+    >>> figure, axes = fl.plots.matrices(found, true)
     >>> len(axes)
-    1
+    2
     """
     if not found:
         raise FltnbError(
@@ -326,17 +307,11 @@ def pair_distances(
 
     Examples
     --------
-    >>> far = np.array([[0.0, 0.1, 0.8], [0.2, 0.0, 0.9], [0.7, 0.8, 0.0]])
-    >>> found = {"own models": (far, np.array([0, 0, 1]))}
-    >>> fig, ax = pair_distances(found, {"tolerance": 0.3})
-
-    Examples
-    --------
     >>> import numpy as np
     >>> import fltnb as fl
-    >>> d = np.random.default_rng(0).random((4, 4))
-    >>> distances = {"EMD": (d + d.T, np.array([0, 0, 1, 1]))}
-    >>> figure, axis = fl.plots.pair_distances(distances, {"EMD": [0.3]})
+    >>> far = np.array([[0.0, 0.1, 0.8], [0.2, 0.0, 0.9], [0.7, 0.8, 0.0]])
+    >>> distances = {"own models": (far, np.array([0, 0, 1]))}
+    >>> figure, axis = fl.plots.pair_distances(distances, {"tolerance": 0.3})
     """
     count = len(distances)
     fig, (ax,) = panels(1, (7.2, 0.75 * count + 1.8))

@@ -73,16 +73,10 @@ def client_strip(
     Examples
     --------
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"method": "fedavg", "test": [70.0, 85.0, 90.0]})
-    >>> fig, ax = client_strip(frame, hue=None, title="One client is far behind")
-
-    Examples
-    --------
     >>> import fltnb as fl
-    >>> import pandas as pd
-    >>> columns = {"method": "fedavg", "client": [0, 1], "true_cluster": [0, 1]}
-    >>> frame = pd.DataFrame(columns | {"test": [80.0, 90.0]})
-    >>> figure, axis = fl.plots.client_strip(frame)
+    >>> frame = pd.DataFrame({"method": "fedavg", "test": [70.0, 85.0, 90.0]})
+    >>> title = "One client is far behind"
+    >>> figure, axis = fl.plots.client_strip(frame, hue=None, title=title)
     """
     columns = [x, "test"]
     if hue:
@@ -181,16 +175,9 @@ def dots(
     Examples
     --------
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"method": ["fedavg", "flt_enc1"], "accuracy": [70, 90]})
-    >>> fig, axes = dots(frame, style=None, title="FLT is ahead")
-
-    Examples
-    --------
     >>> import fltnb as fl
-    >>> import pandas as pd
-    >>> columns = {"method": ["fedavg", "local"], "accuracy": [80.0, 97.0], "seed": 0}
-    >>> frame = pd.DataFrame(columns | {"variant": "as_written"})
-    >>> figure, axes = fl.plots.dots(frame)
+    >>> frame = pd.DataFrame({"method": ["fedavg", "flt_enc1"], "accuracy": [70, 90]})
+    >>> figure, axes = fl.plots.dots(frame, style=None, title="FLT is ahead")
     """
     measures = [x] if isinstance(x, str) else list(x)
     needed = ["method", *measures, style, col]

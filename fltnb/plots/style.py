@@ -119,14 +119,9 @@ def style(method: str) -> Style:
 
     Examples
     --------
-    >>> style("fedavg")
-    Style(label='FedAvg', color='#000000', marker='o')
-
-    Examples
-    --------
     >>> import fltnb as fl
-    >>> fl.plots.style("flt_enc1").label
-    'FLT Enc1'
+    >>> fl.plots.style("fedavg")
+    Style(label='FedAvg', color='#000000', marker='o')
     """
     if method in METHODS:
         return METHODS[method]
@@ -257,16 +252,10 @@ def panels(
 
     Examples
     --------
-    >>> fig, axes = panels(4, (3.0, 2.0), sharey=True)
-    >>> len(axes), fig.get_size_inches().tolist()
-    (4, [6.0, 4.0])
-
-    Examples
-    --------
     >>> import fltnb as fl
-    >>> figure, axes = fl.plots.panels(2)
-    >>> len(axes)
-    2
+    >>> figure, axes = fl.plots.panels(4, (3.0, 2.0), sharey=True)
+    >>> len(axes), figure.get_size_inches().tolist()
+    (4, [6.0, 4.0])
     """
     if ax is not None:
         if count > 1:
