@@ -93,7 +93,7 @@ def as_float64(values: np.ndarray, what: str) -> np.ndarray:
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest > EXACT_TO:
             raise FltnbError(
-                f"{what} hold whole numbers up to {largest}, which lose their last "
-                "digits: take identifiers as text, or subtract the smallest."
+                f"{what}: whole numbers up to {largest} lose their last digits: take "
+                "identifiers as text, or subtract the smallest."
             )
     return values.astype(np.float64, copy=False)

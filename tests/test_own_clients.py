@@ -255,8 +255,27 @@ def test_preprocess_none_and_of_ones_own():
     refused("Column note has .* different texts", Federation.from_frame, free, **wrong)
     day = visits().assign(day=pd.Timestamp("2024-01-01"))
     refused("Column day holds dates", Federation.from_frame, day, **wrong)
-    big = table.assign(dose=2**60 + np.arange(60))
-    refused("lose their last digits", Federation.from_frame, big, **wrong)
+    columns = {
+        "lose their last digits": 2**60 + np.arange(60),
+        "up to 6e.301, which are too large to be scaled": 1e300 * np.arange(1, 61),
+        "Column dose holds numbers as text": [f"{i}.5" for i in range(60)],
+        "No training row has a value in dose": [None] * 60,
+        "Column dose holds several values in one cell": [[1, 2]] * 60,
+    }
+    for says, dose in columns.items():
+        refused(says, Federation.from_frame, table.assign(dose=dose), **wrong)
+
+
+def test_names_that_differ_by_case_alone_are_told():
+    owners, classes = ["Anna", "anna", "Bob"] * 20, ["ill", "Ill", "well", "ill"] * 15
+    table = pd.DataFrame({"owner": owners, "label": classes, "dose": np.arange(60.0)})
+    with pytest.warns(UserWarning) as told:
+        fed = Federation.from_frame(table, "owner", "label")
+    said = "though only by upper and lower case:"
+    wanted = [f"Different clients, {said} Anna / anna."]
+    wanted.append(f"Different classes, {said} Ill / ill.")
+    assert [str(one.message) for one in told] == wanted
+    assert list(fed.notes) == wanted and fed.n_clients == fed.n_classes == 3
 
 
 def test_values_to_predict():

@@ -1,6 +1,7 @@
 """Your own clients: samples, classes and owners from arrays, tables or pictures."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
@@ -391,7 +392,9 @@ class OwnSamples:
             # Where a class has no sample, labels exceed their count, and Federation
             # says so.
             n_classes = len(np.unique(y) if class_names is None else class_names)
-        for note in owners.notes:
+        alike = (*_alike(owners.names, "clients"), *_alike(class_names, "classes"))
+        notes = (*owners.notes, *alike)
+        for note in notes:
             warnings.warn(note, stacklevel=4)
         known = np.array([]) if owners.clusters is None else owners.clusters
         content = array_digest(x, y, owners.place, known)
@@ -416,7 +419,7 @@ class OwnSamples:
             origin=f"own arrays (sha256 {content})",
             owners=owners.names,
             targets=targets,
-            notes=owners.notes,
+            notes=notes,
             **parts,
             **pixel_scaling(x),
             **more,
@@ -529,6 +532,17 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
             f"{clusters.shape}."
         )
     return clusters
+
+
+def _alike(names: Sequence[str] | None, what: str) -> list[str]:
+    """Say which names differ in upper and lower case only, if any do."""
+    by_letters = defaultdict(list)
+    for name in dict.fromkeys(names or ()):
+        by_letters[str(name).casefold()].append(name)
+    alike = [" / ".join(same) for same in by_letters.values() if len(same) > 1]
+    if not alike:
+        return []
+    return [f"Different {what}, though only by upper and lower case: {some(alike)}."]
 
 
 def _with_enough(owners: Owners, least: int | None) -> Owners:

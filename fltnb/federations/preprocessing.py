@@ -295,7 +295,9 @@ def _standard(
         values = np.column_stack([_as_numbers(train[name]) for name in numbers])
         _check_numbers(numbers, values)
         imputer = SimpleImputer(strategy="median").fit(values)
-        scaler = StandardScaler().fit(imputer.transform(values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaler = StandardScaler().fit(imputer.transform(values))
+        _check_scales(numbers, values, scaler)
         fill = imputer.statistics_
         mean = scaler.mean_
         std = scaler.scale_
@@ -329,10 +331,34 @@ def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
         )
 
 
+def _check_scales(names: Sequence[str], values: np.ndarray, scaler: Any) -> None:
+    """Refuse numbers whose mean or deviation no float64 holds."""
+    finite = np.isfinite(scaler.mean_) & np.isfinite(scaler.scale_)
+    for place in np.flatnonzero(~finite):
+        largest = np.nanmax(np.abs(values[:, place]))
+        raise FltnbError(
+            f"Column {names[place]} holds numbers of up to {largest:.3g}, which are "
+            "too large to be scaled: divide them first."
+        )
+
+
 def _check_texts(name: str, column: np.ndarray) -> None:
     """Refuse a column of text that is no column of categories."""
-    n_texts = len(np.unique(column))
+    import pandas as pd
+
+    different = np.unique(column)
+    n_texts = len(different)
+    if different.tolist() == [MISSING]:
+        raise FltnbError(
+            f"No training row has a value in {name}: leave it out, features=[...]."
+        )
     many = n_texts > FEW_CATEGORIES and n_texts > len(column) / 2
+    texts = different[different != MISSING].tolist()
+    if many and pd.to_numeric(pd.Series(texts), errors="coerce").notna().all():
+        raise FltnbError(
+            f"Column {name} holds numbers as text: make numbers of them, "
+            f"table[{name!r}] = pd.to_numeric(table[{name!r}])."
+        )
     if many or n_texts > MOST_CATEGORIES:
         raise FltnbError(
             f"Column {name} has {n_texts} different texts in {len(column)} training "
@@ -355,12 +381,22 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
             )
         if types.is_complex_dtype(column):
             raise FltnbError(f"Column {name} holds complex numbers: take their parts.")
+        if types.is_object_dtype(column) and column.map(_is_several).any():
+            raise FltnbError(
+                f"Column {name} holds several values in one cell: give each a column "
+                "of its own."
+            )
         if types.is_numeric_dtype(column) or _are_numbers(column):
             numbers.append(name)
         else:
             _check_no_numbers(name, column)
             texts.append(name)
     return numbers, texts
+
+
+def _is_several(value: Any) -> bool:
+    """Whether a cell holds a list, an array or the like."""
+    return isinstance(value, (list, tuple, set, dict, np.ndarray))
 
 
 def _are_numbers(column: "pd.Series") -> bool:
