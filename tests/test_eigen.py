@@ -448,9 +448,14 @@ def test_tables_and_figures_of_notebook_09():
     ]
     assert cost.loc["comparing model weights", "a user sends"] == 2410
     assert cost.loc["EMD-CFL, models of all pairs", "all users"] == 2 * 10 * 9 * 2080
-    tables = study.figure4(ten)["tables"]
+    tables = study.figure4(ten, 2)["tables"]
     assert tables["curve"]["user"].unique().tolist() == [0, 3, 6, 9]
-    assert tables["separation"].set_index("eigenvectors").loc[5, "numbers"] == 5 * 64
+    five = tables["separation"].query("eigenvectors == 5").set_index("seed")
+    assert five["numbers"].to_dict() == {0: 5 * 64, 1: 5 * 64}
+    curve = tables["curve"].query("eigenvectors == 5").set_index("user")["relevance"]
+    z, _ = study.users(ten | {"seed": 0})
+    fitted = fl.EigenRelevance(n_clusters=3, n_eigenvectors=5).fit(z)
+    assert np.allclose(curve, fitted.relevance_[0, [0, 3, 6, 9]])
     assert study.mean_image(ten, 2)["numbers"] == {"exact": 2, "of": 2, "lowest": 1.0}
 
 

@@ -292,24 +292,33 @@ def margins(federation: Settings, seeds: int, most: int = 20) -> Study:
 # ---------------------------------------------------------------- ten users
 
 
-def figure4(federation: Settings) -> Study:
+def figure4(federation: Settings, seeds: int) -> Study:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
+
+    Parameters
+    ----------
+    federation : settings
+    seeds : int
+        Federations, seeds 0, 1, ...
 
     Returns
     -------
     dict
-        Table ``curve``: ``eigenvectors, user, task, relevance`` with user 0, and
-        ``eigenvalue`` of user 0 over its first. Table ``separation``: of all ten users
-        at growing numbers of eigenvectors, with the ``numbers`` that each sends.
+        Table ``curve``, of the first seed: ``eigenvectors, user, task, relevance`` with
+        user 0, and ``eigenvalue`` of user 0 over its first. Table ``separation``: of
+        all ten users at growing numbers of eigenvectors, for each ``seed``, with the
+        ``numbers`` that each sends.
     """
-    z, tasks = users(federation)
-    every = _all_eigenvectors(z)
-    whole = eigen.relevance_curve(z, every)
     rows = []
-    for p in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, every):
-        if p <= every:
-            row = {"eigenvectors": p} | separation(whole[p - 1], tasks)
-            rows.append(row | {"numbers": p * z[0].shape[1]})
+    for seed in reversed(range(seeds)):  # the curve is that of the last one, seed 0
+        z, tasks = users(federation | {"seed": seed})
+        every = _all_eigenvectors(z)
+        whole = eigen.relevance_curve(z, every)
+        for p in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, every):
+            if p <= every:
+                row = {"seed": seed, "eigenvectors": p}
+                row |= separation(whole[p - 1], tasks)
+                rows.append(row | {"numbers": p * z[0].shape[1]})
 
     values, _ = eigen.eigenpairs(z[0], every)
     curves = []
@@ -323,7 +332,7 @@ def figure4(federation: Settings) -> Study:
         }
         curves.append(pd.DataFrame(curve))
     curve = pd.concat(curves, ignore_index=True)
-    separations = pd.DataFrame(rows).drop_duplicates("eigenvectors")
+    separations = pd.DataFrame(rows).drop_duplicates(["seed", "eigenvectors"])
     return {"tables": {"curve": curve, "separation": separations}}
 
 

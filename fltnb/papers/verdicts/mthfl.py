@@ -146,13 +146,6 @@ def _in_every_seed(right: pd.Series, departs: tuple[str, ...]) -> Finding:
     )
 
 
-@claim("mthfl-fig4-1", **FASHION, **SHARE_OF_SEEDS)
-def five_eigenvectors_suffice(t: Numbers) -> Finding:
-    """Five eigenvectors per user tell the three tasks apart, in every seed."""
-    found = grouped(t, "no users of three tasks were grouped")
-    return _in_every_seed(found["right"], _images(t, found["key"].iloc[0]))
-
-
 @claim("mthfl-text-minority", **CIFAR, unit="share", show="{:.0%}")
 def a_minority_does_no_harm(t: Numbers) -> Finding:
     """With a tenth of the other task's labels the tasks are found in every seed.
@@ -191,46 +184,54 @@ def _images(t: Numbers, key: str) -> tuple[str, ...]:
     return (f"{joined(images, '{:,}')} images a user",)
 
 
-def _five_and_all(t: Numbers) -> tuple[pd.Series, pd.Series]:
-    """Return Figure 4's numbers with five eigenvectors, and with all of them."""
+def _five_and_all(t: Numbers) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return Figure 4's numbers with five eigenvectors, and with all, a row a seed."""
     found = needed(t.study("separation"), "the number of eigenvectors was not varied")
-    curve = found.sort_values("eigenvectors")
-    five = curve[curve["eigenvectors"] == 5]
-    return five.iloc[0], curve.iloc[-1]
+    count = found["eigenvectors"]
+    return found[count == 5], found[count == count.max()]
+
+
+@claim("mthfl-fig4-1", **FASHION, **SHARE_OF_SEEDS)
+def five_eigenvectors_suffice(t: Numbers) -> Finding:
+    """Five eigenvectors per user tell the three tasks apart, in every seed."""
+    five, _ = _five_and_all(t)
+    return _in_every_seed(five["ari"] == 1, _images(t, five["key"].iloc[0]))
 
 
 @claim("mthfl-fig4-2", **FASHION, unit="similarity", show="{:+.2f}")
 def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
     """With all directions similarity falls by 0.3 and the clusters are lost.
 
-    The number is by how much the similarity inside tasks changes.
+    Judged by the mean over seeds, and by the clusters of every seed. The number is by
+    how much the similarity inside tasks changes.
     """
     five, every = _five_and_all(t)
-    change = every["within"] - five["within"]
-    text = f"{five['within']:.2f} with 5, {every['within']:.2f} with "
-    text += f"{every['eigenvectors']:.0f}, ARI then {every['ari']:.2f}"
+    change = every["within"].mean() - five["within"].mean()
+    text = f"{five['within'].mean():.2f} with 5, {every['within'].mean():.2f} with "
+    text += f"{every['eigenvectors'].max():.0f}, ARI then {every['ari'].mean():.2f}"
     return Finding(
         number=change,
-        holds=[change <= -0.3, every["ari"] < 1],
+        holds=[change <= -0.3, (every["ari"] < 1).all()],
         text=text,
-        departs=_images(t, five["key"]),
+        departs=_images(t, five["key"].iloc[0]),
     )
 
 
 @claim("mthfl-fig4-3", **FASHION, unit="ARI", show="{:.2f}")
 def few_numbers_give_the_same_clusters(t: Numbers) -> Finding:
-    """Five eigenvectors give the right clusters, as all of them do.
+    """Five eigenvectors give the right clusters, as all of them do, in every seed.
 
-    The number is the ARI with five.
+    The number is the lowest ARI with five.
     """
     five, every = _five_and_all(t)
-    text = f"ARI {five['ari']:.2f} with {five['numbers']:,.0f} numbers, "
-    text += f"{every['ari']:.2f} with {every['numbers']:,.0f}"
+    lowest = five["ari"].min()
+    text = f"lowest ARI {lowest:.2f} with {five['numbers'].max():,.0f} numbers, "
+    text += f"{every['ari'].min():.2f} with {every['numbers'].max():,.0f}"
     return Finding(
-        number=five["ari"],
-        holds=five["ari"] == every["ari"] == 1,
+        number=lowest,
+        holds=lowest == every["ari"].min() == 1,
         text=text,
-        departs=_images(t, five["key"]),
+        departs=_images(t, five["key"].iloc[0]),
     )
 
 
