@@ -5,11 +5,13 @@ of hospitals whose patients fall ill for other reasons, which nobody is told. Ru
 ``python examples/hospitals.py [FOLDER]``; the models are written into FOLDER.
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 import fltnb as fl
 
@@ -60,6 +62,35 @@ def all_patients(seed: int = 0) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def place(table: pd.DataFrame, clusterer: fl.MergeGain, fed: fl.Federation) -> int:
+    """Return the cluster whose model would serve a newcomer best, by its own rows."""
+    rows = fed.preprocessing.transform(table)
+    classes = np.searchsorted(fed.class_names, table["outcome"].astype(str))
+    return int(clusterer.place([rows], [classes])[0])
+
+
+def save_networks(run: fl.Run, fed: fl.Federation, folder: Path) -> None:
+    """Write each cluster's network so that torch alone can use it."""
+    inputs = torch.from_numpy(fed.inputs(fed.test[0]))
+    any_number = ({0: torch.export.Dim("rows")},)
+    for cluster in np.unique(run.labels):
+        network = run.module(cluster=cluster)
+        exported = torch.export.export(network, (inputs,), dynamic_shapes=any_number)
+        torch.export.save(exported, folder / f"cluster_{cluster}.pt2")
+
+
+def without_fltnb(folder: Path, cluster: int, table: pd.DataFrame) -> list[str]:
+    """Ask another process, in which fltnb cannot be imported."""
+    table.drop(columns="outcome").to_csv(folder / "newcomer.csv", index=False)
+    blocked = "import sys, runpy; sys.modules['fltnb'] = None; "
+    serve = Path(__file__).with_name("serve.py")
+    code = f"{blocked}runpy.run_path({str(serve)!r}, run_name='__main__')"
+    asked = [str(folder), str(cluster), str(folder / "newcomer.csv")]
+    command = [sys.executable, "-c", code, *asked]
+    answers = subprocess.run(command, capture_output=True, text=True, check=True)
+    return answers.stdout.split()
+
+
 def main(folder: Path) -> None:
     """Advise, train with clusters and without, save, and serve a newcomer."""
     fed = fl.Federation.from_frame(
@@ -82,11 +113,19 @@ def main(folder: Path) -> None:
 
     run = runs["as advised"]
     run.save(folder)
-    again = fl.Run.load(folder)
+    save_networks(run, fed, folder)
     newcomer = patients(1, NEWCOMER_ROWS, np.random.default_rng(1))
-    said = again.predict(newcomer.drop(columns="outcome"), owner="Graz")
-    right = (said == newcomer["outcome"]).mean()
-    print(f"\nA newcomer's {NEWCOMER_ROWS} patients by the model of Graz: {right:.1%}")
+    cluster = place(newcomer, advice.clusterers["MergeGain"], fed)
+    members = run.clients.query("cluster == @cluster")
+    print(
+        f"\nA newcomer of {NEWCOMER_ROWS} patients fits {', '.join(members['name'])}, "
+        f"which have {members['test'].mean():.1f} %. Of its patients"
+    )
+    for way, said in {
+        "fltnb": fl.Run.load(folder).predict(newcomer, cluster=cluster),
+        "torch alone": without_fltnb(folder, cluster, newcomer),
+    }.items():
+        print(f"{(said == newcomer['outcome']).mean():.1%} are right by {way}")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from toys import refused
 
 import fltnb as fl
 
-SIZES = (60, 80, 90, 100, 120, 160, 60, 80, 90)
-GROUPS = [0, 1, 2] * 3
+SIZES = (80, 90, 100, 110, 120, 160)
+GROUPS = [0, 1, 2] * 2
 NAMES = [f"ward {i}" for i in range(len(SIZES))]
 
 
 def wards(rule, seed=0):
-    """Nine clients, whose label rule is a direction in the plane of their inputs."""
+    """Six clients, whose label rule is a direction in the plane of their inputs."""
     rng = np.random.default_rng(seed)
     directions = np.linalg.qr(rng.normal(size=(9, 9)))[0]
     held = []
@@ -30,15 +30,18 @@ def wards(rule, seed=0):
 
 @pytest.fixture(scope="module")
 def advised():
-    rules = ("labels", "inputs", "none", "alone")
-    return {rule: fl.advise(wards(rule), n_seeds=2, progress=False) for rule in rules}
+    seeds = {"labels": 2, "inputs": 2, "none": 1, "alone": 1}
+    return {
+        rule: fl.advise(wards(rule), n_seeds=n_seeds, progress=False)
+        for rule, n_seeds in seeds.items()
+    }
 
 
 def test_groups_that_differ_in_labels_are_found_by_who_looks_at_them(advised):
     found = advised["labels"]
     assert found.recommended == "MergeGain"
     assert found.labels["MergeGain"].tolist() == GROUPS
-    assert found.groups[0] == ["ward 0", "ward 3", "ward 6"]
+    assert found.groups[0] == ["ward 0", "ward 3"]
     assert "what the same inputs mean" in found.text and "ward 3" in found.text
     row = found.table.set_index("clusterer").loc["MergeGain"]
     assert row["gain"] > 5 + 2 * row["error"] and row["stability"] > 0.6
@@ -64,6 +67,7 @@ def test_where_clustering_does_not_pay_one_model_is_advised(advised):
     found = advised["none"]
     assert found.recommended == "one model for all"
     assert found.text.startswith("Train one model for all")
+    assert "One model gains an estimated" in found.text
     assert found.method.settings() == {"name": "fedavg"}
     assert found.groups == {0: NAMES}
     assert (found.table["gain"] < 3).all()
@@ -80,7 +84,7 @@ def test_the_picture_has_the_names(advised):
 
     fig, (left, right) = fl.plots.advice(advised["labels"])
     shown = [text.get_text() for text in left.get_yticklabels()]
-    assert shown[:3] == ["ward 0", "ward 3", "ward 6"] and len(shown) == 9
+    assert shown[:3] == ["ward 0", "ward 3", "ward 1"] and len(shown) == 6
     assert any(
         "MergeGain: 3 clusters" in one.get_text() for one in right.get_yticklabels()
     )
@@ -90,7 +94,7 @@ def test_the_picture_has_the_names(advised):
 
 def test_what_cannot_be_advised_is_said():
     fed = wards("none")
-    refused("embed must give one row", fl.advise, fed, [np.eye(3)] * 9, progress=False)
+    refused("embed must give one row", fl.advise, fed, [np.eye(3)] * 6, progress=False)
     two = fl.Federation.from_clients([(np.eye(9), [0, 1] * 4 + [0])] * 2)
     refused("2 clients form no groups", fl.advise, two)
     values = fl.Federation.from_arrays(
@@ -106,15 +110,15 @@ def test_what_cannot_be_advised_is_said():
 
 def test_gain_refuses_labels_that_are_none():
     fed = wards("none")
-    labels = np.array([0.0, 1, np.nan, 0, 1, 0, 1, 0, 1])
+    labels = np.array([0.0, 1, np.nan, 0, 1, 0])
     refused("NaN or missing for client 2", fl.clustering_gain, fed, labels)
-    refused("NaN or missing for client 8", fl.clustering_gain, fed, [*"aabbaabb", None])
-    named = fl.clustering_gain(fed, [*"aabbaabba"])
-    numbered = fl.clustering_gain(fed, [0, 0, 1, 1, 0, 0, 1, 1, 0])
+    refused("NaN or missing for client 5", fl.clustering_gain, fed, [*"aabba", None])
+    named = fl.clustering_gain(fed, [*"aabbaa"])
+    numbered = fl.clustering_gain(fed, [0, 0, 1, 1, 0, 0])
     assert named[:4] == numbered[:4]
     embedded = [fed.client(i)[0].reshape(n, -1) for i, n in enumerate(fed.sizes)]
-    same = fl.clustering_gain(fed, [*"aabbaabba"], embedded=embedded)
+    same = fl.clustering_gain(fed, [*"aabbaa"], embedded=embedded)
     assert same[:4] == named[:4]
     refused(
-        "one row for each", fl.clustering_gain, fed, [0] * 9, embedded=embedded[::-1]
+        "one row for each", fl.clustering_gain, fed, [0] * 6, embedded=embedded[::-1]
     )

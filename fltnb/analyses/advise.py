@@ -364,7 +364,11 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
         return best.name, _join(names, _on_others(best, done), few)
     if _loses_to_own(one):
         return ALONE, _join(_on_alone(one, "one model for all"), few)
-    return ONE_MODEL, _join(_on_none(dividing, stable), few)
+    over_own = (
+        f"One model gains an estimated {one.over_own:.1f} ± {one.over_own_error:.1f} "
+        "points over training alone."
+    )
+    return ONE_MODEL, _join(_on_none(dividing, stable), over_own, few)
 
 
 def _is_worth(gain: Gain) -> bool:

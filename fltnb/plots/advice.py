@@ -90,6 +90,8 @@ def _gains(ax: Any, found: Advice) -> None:
         plural = "" if clusters == 1 else "s"
         names.append(f"{row['clusterer']}: {clusters} cluster{plural}")
     ax.axvline(0, color="lightgrey", zorder=0)
+    low, high = ax.get_xlim()
+    ax.set_xlim(min(low, -1), max(high, 1))  # gains of nothing look like nothing
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set_xlabel("points over one model for all, estimated")
