@@ -71,7 +71,7 @@ CASES = {
     "mthfl-t2": (themes(0.6, 0.4), themes(0.6, 0.55)),
     "mthfl-fig4-1": (curve((0.9, 1, 1), (0.2, 0, 0)), curve((0.9, 1, 0.8), (0.2, 1))),
     "mthfl-fig4-2": (curve((0.99, 1), (0.2, 0.4)), curve((0.99, 1), (0.9, 1))),
-    "mthfl-fig4-3": (curve((0.9, 1, 1), (0.2, 1, 1)), curve((0.9, 1, 0.5), (0.2, 1, 1))),
+    "mthfl-fig4-3": (curve((0.9, 1, 1), (0.2, 1, 1)), curve((0.9, 1, 0.5), (0.2, 1))),
     "mthfl-text-exact": (found(1, 1), found(1, 0.8)),
     "mthfl-text-minority": (found(1, 1), found(1, 0.8)),
     "mthfl-text-numbers": (cost(10, 20), cost(30, 90)),
