@@ -116,6 +116,11 @@ def _check_own(path: Path) -> None:
     """Refuse a file that cannot be a checkpoint of ours, sound or damaged."""
     with path.open("rb") as file:
         start = file.read(len(ZIP))
+    if not start:
+        raise FltnbError(
+            f"{path} is empty and no checkpoint of a run: delete it, and the run "
+            "starts from round 1, or name another file."
+        )
     foreign = not ZIP.startswith(start)
     if not foreign and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:

@@ -206,11 +206,13 @@ def test_what_is_no_checkpoint_is_left_as_it_is(fed, tmp_path, monkeypatch):
     (tmp_path / "results").mkdir()
     (tmp_path / "notes.csv").write_text("a,b\n")
     np.savez(tmp_path / "mine.npz", x=np.eye(2))
+    (tmp_path / "new.npz").touch()
     before = sorted(tmp_path.rglob("*"))
     for place, says in (
         ("results", "results is a folder: name a file"),
         ("notes.csv", "notes.csv is no checkpoint of a run"),
         ("mine.npz", "mine.npz is no checkpoint of a run"),
+        ("new.npz", "new.npz is empty and no checkpoint of a run: delete it"),
     ):
         refused(says, run, fed, checkpoint=tmp_path / place)
     refused("checkpoint must be the path of a file", run, fed, checkpoint=True)

@@ -4,7 +4,10 @@ or left out without a word.
 
 import importlib.util
 import json
+import os
 import warnings
+from datetime import date
+from decimal import Decimal
 from types import SimpleNamespace
 
 import numpy as np
@@ -255,8 +258,13 @@ def test_preprocess_none_and_of_ones_own():
     refused("Column note has .* different texts", Federation.from_frame, free, **wrong)
     day = visits().assign(day=pd.Timestamp("2024-01-01"))
     refused("Column day holds dates", Federation.from_frame, day, **wrong)
+    digits = [Decimal(f"1.{i:030d}") for i in range(60)]
     columns = {
         "lose their last digits": 2**60 + np.arange(60),
+        "digits: take identifiers": pd.array([2**60, 2**60 + 1, None] * 20, "Int64"),
+        "different values become 1 as float64: take": digits,
+        "different values become 1 as float64": [2**70 + i for i in range(60)],
+        "Column dose holds dates": [date(2020, 1, 1 + i % 5) for i in range(60)],
         "up to 6e.301, which are too large to be scaled": 1e300 * np.arange(1, 61),
         "Column dose holds numbers as text": [f"{i}.5" for i in range(60)],
         "No training row has a value in dose": [None] * 60,
@@ -271,14 +279,28 @@ def test_names_that_differ_by_case_alone_are_told():
     table = pd.DataFrame({"owner": owners, "label": classes, "dose": np.arange(60.0)})
     with pytest.warns(UserWarning) as told:
         fed = Federation.from_frame(table, "owner", "label")
-    said = "though only by upper and lower case:"
+    said = "though only by upper and lower case or the form of letters:"
     wanted = [f"Different clients, {said} Anna / anna."]
     wanted.append(f"Different classes, {said} Ill / ill.")
     assert [str(one.message) for one in told] == wanted
     assert list(fed.notes) == wanted and fed.n_clients == fed.n_classes == 3
+    wide = table.replace({"owner": {"Anna": "7", "anna": "\uff17"}})  # full-width
+    with pytest.warns(UserWarning, match="clients, .*: 7 / \uff17."):
+        Federation.from_frame(wide.replace({"label": {"Ill": "ill"}}), "owner", "label")
+
+
+def test_names_of_a_parquet_file_may_be_bytes_and_no_name_hides_in_an_index():
+    table = visits().assign(hospital=[b"Graz", b"W\xc3\xb6rgl"] * 30)
+    fed = Federation.from_frame(table, "hospital", "outcome")
+    assert fed.names == ("Graz", "Wörgl")
+    grouped = visits().set_index("hospital")
+    refused("has hospital in its index", Federation.from_frame, grouped, "hospital")
 
 
 def test_values_to_predict():
+    day = visits().assign(days=pd.Timestamp("2024-01-01"))
+    of = {"owner": "hospital", "label": "days", "targets": "values"}
+    refused("days of The table holds dates", Federation.from_frame, day, **of)
     table = visits().assign(days=np.linspace(0, 10, 60))
     fed = Federation.from_frame(
         table, "hospital", "days", ["age", "dose"], targets="values"
@@ -551,6 +573,9 @@ def test_what_is_no_picture_of_a_client_is_left_out_in_words(photos):
         (photos.folder / place).parent.mkdir(parents=True, exist_ok=True)
         (photos.folder / place).write_bytes(b"?")
     (photos.folder / "dora").mkdir()
+    photos("#recycle/c0/1.png")
+    (photos.folder / "eva").symlink_to(photos.folder / "anna")
+    (photos.folder / "anna/c0/gone.png").symlink_to("nowhere.png")
     with pytest.warns(UserWarning) as said:
         fed = Federation.from_folder(photos.folder, 8)
     assert fed.class_names == ("c0", "c1") and fed.names == ("anna", "ben")
@@ -564,11 +589,25 @@ def test_what_is_no_picture_of_a_client_is_left_out_in_words(photos):
         ".heic (2)",
         ".txt (1)",
         "picture that can be read: carla",
-        "empty folder: dora",
+        "#recycle (1)",
+        "links to folders or to nothing: eva (1), gone.png (1)",
+        "empty folder: dora.",
     ):
         assert word in text
     assert {str(one.message) for one in said} == set(fed.notes)
     assert fed.summary().attrs["notes"] == list(fed.notes)
+
+
+def test_a_folder_that_cannot_be_read_is_named(photos, monkeypatch):
+    scan = os.scandir
+
+    def locked(place):
+        if place.endswith("c1"):
+            raise PermissionError(13, "Permission denied", place)
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", locked)
+    refused("c1 cannot be read .Permission", Federation.from_folder, photos.folder, 8)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

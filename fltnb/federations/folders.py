@@ -1,5 +1,6 @@
 """Pictures in folders, one per owner and class: which are taken, and which left out."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,8 +25,28 @@ PICTURES = (
     ".pgm",
     ".ppm",
 )
-SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information")
-SYSTEM += ("lost+found", "__pycache__", "thumbs.db", "desktop.ini")
+SYSTEM = (
+    "__macosx",
+    "__pycache__",
+    "#recycle",
+    "#snapshot",
+    "$recycle.bin",
+    "@eadir",
+    "@recently-snapshot",
+    "@recycle",
+    "@tmp",
+    "desktop.ini",
+    "ehthumbs.db",
+    "found.000",
+    "icon\r",
+    "lost+found",
+    "network trash folder",
+    "recycler",
+    "system volume information",
+    "temporary items",
+    "thumbs.db",
+    "~snapshot",
+)
 """Folders and files that systems make unasked, besides the hidden ones."""
 
 
@@ -49,7 +70,7 @@ def find(folder: Path) -> Found:
             f"There is no folder {folder}: give the one that holds a folder for each "
             "owner."
         )
-    hidden, files = _sorted_out(folder)
+    files, hidden, links = _contents(folder)
     pictures = [file for file in files if _is_picture(file)]
     others = [file for file in files if not _is_picture(file)]
     layout = f"{folder.name}/OWNER/CLASS/PICTURE"
@@ -71,6 +92,7 @@ def find(folder: Path) -> Found:
     notes = []
     notes += _on_hidden(hidden)
     notes += _on_others(folder, others, set(owners))
+    notes += _on_links(links)
     notes += _on_empty(folder, files)
     return Found(pictures, owners, classes, tuple(notes))
 
@@ -83,19 +105,34 @@ def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
     return np.stack(pictures)
 
 
-def _sorted_out(folder: Path) -> tuple[list[str], list[Path]]:
-    """Return hidden or system names with how often, and all other files, sorted."""
-    hidden = []
-    files = []
-    for file in sorted(folder.rglob("*")):
-        parts = file.relative_to(folder).parts
-        unseen = [part for part in parts if _is_hidden(part)]
-        if unseen:
-            if unseen[0] == parts[-1]:  # itself, not what lies in it
-                hidden.append(unseen[0])
-        elif file.is_file():
-            files.append(file)
-    return hidden, files
+class _Contents(NamedTuple):
+    """What lies in a folder, at any depth."""
+
+    files: list[Path]  # sorted
+    hidden: list[str]  # names, hidden or of the system
+    links: list[str]  # names of links to folders, or to nothing
+
+
+def _contents(folder: Path) -> _Contents:
+    """Sort out what lies in a folder; FltnbError: a part of it cannot be read."""
+    found = _Contents([], [], [])
+    for place, folders, names in os.walk(folder, onerror=_refuse):
+        inside = [Path(place) / name for name in (*folders, *names)]
+        seen = [one for one in inside if not _is_hidden(one.name)]
+        found.hidden.extend(one.name for one in inside if _is_hidden(one.name))
+        found.files.extend(one for one in seen if one.is_file())
+        links = [one for one in seen if one.is_symlink() and not one.is_file()]
+        found.links.extend(one.name for one in links)
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+    found.files.sort()
+    return found
+
+
+def _refuse(error: OSError) -> None:
+    raise FltnbError(
+        f"{error.filename} cannot be read ({error.strerror}): mend that, or leave it "
+        "out."
+    )
 
 
 def _is_hidden(name: str) -> bool:
@@ -112,6 +149,14 @@ def _on_hidden(hidden: list[str]) -> list[str]:
         return []
     names = some(_counted(hidden))
     return [f"Left out, hidden or of the system: {names}."]
+
+
+def _on_links(links: list[str]) -> list[str]:
+    """Say which links are not followed."""
+    if not links:
+        return []
+    names = some(_counted(links))
+    return [f"Left out, links to folders or to nothing: {names}."]
 
 
 def _on_others(folder: Path, others: list[Path], owners: set[str]) -> list[str]:
@@ -139,7 +184,7 @@ def _on_empty(folder: Path, files: list[Path]) -> list[str]:
     empty = []
     for place in sorted(folder.iterdir()):
         named = place.is_dir() and not _is_hidden(place.name)
-        if named and place.name not in with_files:
+        if named and not place.is_symlink() and place.name not in with_files:
             empty.append(place.name)
     return [f"Left out, an empty folder: {some(empty)}."] if empty else []
 

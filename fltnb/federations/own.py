@@ -1,5 +1,6 @@
 """Your own clients: samples, classes and owners from arrays, tables or pictures."""
 
+import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -535,14 +536,18 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
 
 
 def _alike(names: Sequence[str] | None, what: str) -> list[str]:
-    """Say which names differ in upper and lower case only, if any do."""
+    """Say which names differ only in case, or in the form of a letter or digit."""
     by_letters = defaultdict(list)
     for name in dict.fromkeys(names or ()):
-        by_letters[str(name).casefold()].append(name)
+        plain = unicodedata.normalize("NFKC", str(name))  # full-width 7 is 7
+        by_letters[plain.casefold()].append(name)
     alike = [" / ".join(same) for same in by_letters.values() if len(same) > 1]
     if not alike:
         return []
-    return [f"Different {what}, though only by upper and lower case: {some(alike)}."]
+    return [
+        f"Different {what}, though only by upper and lower case or the form of "
+        f"letters: {some(alike)}."
+    ]
 
 
 def _with_enough(owners: Owners, least: int | None) -> Owners:

@@ -374,7 +374,7 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
     texts = []
     for name in table:
         column = table[name]
-        if types.is_datetime64_any_dtype(column) or types.is_timedelta64_dtype(column):
+        if are_dates(column):
             raise FltnbError(
                 f"Column {name} holds dates: make numbers of them, such as days since "
                 "a first one."
@@ -392,6 +392,14 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
             _check_no_numbers(name, column)
             texts.append(name)
     return numbers, texts
+
+
+def are_dates(column: "pd.Series") -> bool:
+    """Whether a column holds dates, times or spans of time, of whatever type."""
+    from pandas.api.types import infer_dtype
+
+    kind = infer_dtype(column, skipna=True)
+    return kind.startswith(("date", "time", "period"))
 
 
 def _is_several(value: Any) -> bool:
@@ -433,6 +441,7 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
     import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
+    before = column
     if not is_numeric_dtype(column):
         try:
             column = pd.to_numeric(column)
@@ -440,9 +449,28 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
             raise FltnbError(
                 f"Column {column.name} must hold numbers ({error})."
             ) from error
-    if column.isna().any():
-        return column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return as_float64(column.to_numpy(), f"Column {column.name}")
+    known = column.notna().to_numpy()
+    given = column[known].to_numpy()
+    values = np.full(len(column), np.nan)
+    values[known] = as_float64(given, f"Column {column.name}")
+    _check_different(column.name, before[known].to_numpy(), values[known])
+    return values
+
+
+def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
+    """Refuse numbers of more digits than float64 has, where these tell them apart."""
+    if before.dtype.kind == "O":
+        n_before = len(set(before))
+    elif before.dtype.itemsize > values.dtype.itemsize:
+        n_before = len(np.unique(before))
+    else:
+        return
+    n_after = len(np.unique(values))
+    if n_after < n_before:
+        raise FltnbError(
+            f"Column {name}: {n_before} different values become {n_after} as float64: "
+            "take identifiers as text, or subtract the smallest."
+        )
 
 
 def _texts(column: "pd.Series") -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..settings import check
-from .preprocessing import check_once, named, some
+from .preprocessing import are_dates, check_once, named, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -338,6 +338,12 @@ def _check_columns(
 ) -> None:
     """Refuse columns that are not there, and a table without rows or features."""
     unknown = [name for name in keys + features if name not in table]
+    indexed = [name for name in unknown if name in table.index.names]
+    if indexed:
+        raise FltnbError(
+            f"{what} has {some(indexed)} in its index: make columns of it, "
+            "table.reset_index()."
+        )
     if unknown:
         raise FltnbError(
             f"{what} has no column {some(unknown)}; it has {some(list(table))}: "
@@ -392,6 +398,8 @@ def text_of(value: Any) -> str:
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if isinstance(value, bytes):  # as Parquet files may hold text
+        value = value.decode("utf-8", "backslashreplace")
     text = unicodedata.normalize("NFC", str(value))
     return " ".join(text.translate(WITHOUT_WIDTH).split())
 
@@ -400,6 +408,11 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
     """Return numbers to predict, float64 (N,), or refuse gaps and text."""
     import pandas as pd
 
+    if are_dates(column):
+        raise FltnbError(
+            f"{column.name} of {place.what} holds dates: make numbers of them, such as "
+            "days since a first one."
+        )
     numbers = pd.to_numeric(column, errors="coerce")
     missing = np.flatnonzero(numbers.isna())
     if len(missing):
