@@ -16,8 +16,13 @@ def bar(items: Iterable | None = None, shown: bool = True, **options: Any):
     """
     from tqdm import tqdm  # a GPU machine may lack it
 
-    pause = 1.0 if sys.stderr.isatty() else QUIET
     if not shown:
         # not given otherwise: even False overrides TQDM_DISABLE
         options["disable"] = True
-    return tqdm(items, leave=False, mininterval=pause, delay=pause, **options)
+    return tqdm(items, **settings(), **options)
+
+
+def settings() -> dict[str, Any]:
+    """Return how a bar behaves, for libraries that make one of their own."""
+    pause = 1.0 if sys.stderr.isatty() else QUIET
+    return {"leave": False, "mininterval": pause, "delay": pause}

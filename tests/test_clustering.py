@@ -365,3 +365,11 @@ def test_bad_input(clusterer, options, clients, message, monkeypatch):
         base.ClientClusterer, "_each", None
     )  # it is refused before any work
     refused(message, clusterer(**options).fit, clients)
+
+
+def test_distances_of_the_rows_are_those_of_scipy_to_the_bit():
+    adjacency = (np.random.default_rng(0).random((40, 40)) < 0.3).astype(np.uint8)
+    adjacency |= adjacency.T
+    tree = cuts.scipy_linkage(adjacency.astype(float), "ward")
+    tree[:, 2] = np.round(tree[:, 2], 9)
+    assert np.array_equal(cuts.rows_linkage(adjacency), tree)

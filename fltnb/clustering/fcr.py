@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from .. import progress
 from ..arrays import as_float32
 from ..errors import FltnbError
 from ..randomness import integer
@@ -197,6 +199,7 @@ def umap_layout(
 
     # the spectral start needs clearly more points than dimensions
     start = "spectral" if len(points) > n_components + 2 else "random"
+    silent = bool(os.environ.get("TQDM_DISABLE"))
     layout = umap_class()(
         n_neighbors=n_neighbors,
         n_components=n_components,
@@ -204,6 +207,7 @@ def umap_layout(
         random_state=seed,
         n_jobs=1,
         precomputed_knn=neighbours,
+        tqdm_kwds={"desc": "UMAP", "disable": silent, **progress.settings()},
     )
     with warnings.catch_warnings():
         for message in _HARMLESS:

@@ -13,6 +13,7 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from ...errors import FltnbError
+from ...progress import bar
 from ...randomness import stream
 from ...settings import Count, Natural, Positive, Rate, Whole
 from ..base import NONE_FITS, ClientClusterer, Sketch, check_finite
@@ -369,6 +370,7 @@ class Search:
     def merge_all(self) -> None:
         """Merge up to one cluster."""
         alive = np.flatnonzero(self.size)
+        shown = bar(total=len(alive) - 1, desc="Merges", unit="merge")
         while len(alive) > 1:
             every = len(alive) <= (LEFT if self.many else EXACT)
             a, b = self._unknown(alive, every)
@@ -378,7 +380,9 @@ class Search:
                 self.distance[b, a] = -gain
             for i, j in self._chosen(alive, every):
                 self._join(i, j)
+                shown.update()
             alive = np.flatnonzero(self.size)
+        shown.close()
 
     def n_merges(self) -> int:
         """Return how many merges to keep."""
@@ -466,7 +470,8 @@ class Search:
         starts = range(0, len(a), AT_ONCE)
         work = [delayed(part)(slice(at, at + AT_ONCE)) for at in starts]
         parallel = Parallel(n_jobs=self.n_jobs or None, prefer="threads")
-        return np.concatenate([np.empty(0), *parallel(work)])
+        shown = bar(work, desc="Gains", unit="batch")
+        return np.concatenate([np.empty(0), *parallel(shown)])
 
 
 def _count_classes(y: list[np.ndarray]) -> int:
