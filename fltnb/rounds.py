@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -32,7 +32,7 @@ from .federations import Federation
 from .federations.phases import phases
 from .methods import Context, Method
 from .record import DivergedError, Run, confusion
-from .settings import Count, Within, checked, plain
+from .settings import Count, Fraction, checked, plain
 
 if TYPE_CHECKING:
     from .models import Model
@@ -56,7 +56,7 @@ def run(  # noqa: PLR0913
     model: Any = "mlp",
     rounds: Count = 20,
     local_epochs: int = 1,
-    participation: Annotated[float, Within(high=1.0, above=True)] = 0.2,
+    participation: Fraction = 0.2,
     batch_size: int = 10,
     lr: float = 0.01,
     momentum: float = 0.0,

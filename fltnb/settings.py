@@ -2,11 +2,11 @@
 
 They are checked, listed and shown from the signatures. A parameter's annotation says
 what it may be: :data:`Count`, :data:`Natural`, :data:`Share` (:data:`Part` is below 1,
-:data:`Rate` also above 0), :data:`NonNegative`, :data:`Positive`, :data:`Real`, a
-``Literal`` of names, a plain ``bool``, each with ``| None`` where it may be left out,
-or ``Annotated`` with a rule of one's own. Other annotations are not checked here, and
-positional-only parameters are no options. Settings hold what differs from the default
-only, so a new option leaves the keys of old results alone.
+:data:`Fraction` above 0, :data:`Rate` both), :data:`NonNegative`, :data:`Positive`,
+:data:`Real`, a ``Literal`` of names, a plain ``bool``, each with ``| None`` where it
+may be left out, or ``Annotated`` with a rule of one's own. Other annotations are not
+checked here, and positional-only parameters are no options. Settings hold what differs
+from the default only, so a new option leaves the keys of old results alone.
 """
 
 import functools
@@ -48,6 +48,10 @@ class Within:
             raise FltnbError(f"{name} must be a {self._wanted()}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 
+    def __repr__(self) -> str:
+        # what help() shows of an option
+        return f"a {self._wanted()}"
+
     def _is_number(self, value: Any) -> bool:
         if isinstance(value, bool):
             return False
@@ -80,6 +84,7 @@ Count = Annotated[int, Whole(1)]
 NonNegative = Annotated[float, Within()]
 Positive = Annotated[float, Within(above=True)]
 Share = Annotated[float, Within(high=1.0)]
+Fraction = Annotated[float, Within(high=1.0, above=True)]
 Rate = Annotated[float, Within(high=1.0, above=True, below=True)]
 Real = Annotated[float, Within(-math.inf)]
 Part = Annotated[float, Within(high=1.0, below=True)]

@@ -4,7 +4,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import FltnbError
 from ..progress import bar
 from ..randomness import stream
-from ..settings import Count, Natural, Positive, Within
+from ..settings import Count, Fraction, Natural, Positive
 from .base import (
     NONE_FITS,
     ClientClusterer,
@@ -107,7 +107,7 @@ class EMDClustering(ClientClusterer):
     """
 
     tolerance: float | str = 0.025
-    projection: Annotated[float, Within(high=1.0, above=True)] | None = 0.9
+    projection: Fraction | None = 0.9
     reference: Literal["pair", "client"] = "pair"
     max_samples: Count = 512
     distance: Literal["exact", "sinkhorn", "sliced"] = "exact"
