@@ -98,9 +98,9 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
     """
     folder = Path(folder).expanduser()
     about = _about(folder)
-    net = _network(about["model"], model, folder)
     try:
-        return {
+        net = _network(about["model"], model, folder)
+        fields = {
             "history": _table(folder / HISTORY),
             "clients": _table(folder / CLIENTS),
             "labels": _array(about["labels"]),
@@ -117,10 +117,23 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
             "reader": Reader.from_dict(about["reader"]),
             "owners": tuple(about["owners"]),
         }
+        _check_clients(fields)
     except (OSError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, FltnbError):
             raise
         raise _damaged(folder, error) from error
+    return fields
+
+
+def _check_clients(fields: dict[str, Any]) -> None:
+    """Refuse (ValueError) parts that are not of the same clients and models."""
+    rows = fields["rows"]
+    if rows.size and not 0 <= rows.min() <= rows.max() < len(fields["theta"]):
+        raise ValueError(f"there are {len(fields['theta'])} models, not {rows.max()}")
+    for name in ("owners", "labels", "clients"):
+        part = fields[name]
+        if part is not None and len(part) not in (0, len(rows)):
+            raise ValueError(f"{name} are {len(part)}, not {len(rows)}")
 
 
 def _about(folder: Path) -> dict[str, Any]:

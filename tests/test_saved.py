@@ -14,6 +14,7 @@ from torch import nn
 from toys import refused
 
 import fltnb as fl
+from fltnb.federations import preprocessing
 
 ONE_ROUND = {"rounds": 1, "participation": 1.0, "progress": False, "n_workers": 1}
 
@@ -131,6 +132,11 @@ def test_what_is_no_saved_run_is_refused_with_the_remedy(clustered, tmp_path):
     about = json.loads(file.read_text())
     file.write_text(json.dumps(about | {"format": 99}))
     refused("has format 99, and this fltnb reads format 1", fl.Run.load, folder)
+    other = [{"model": {}}, {"rows": [9] * 6}, {"rows": [0]}, {"owners": ["a"]}]
+    other.append({"model": about["model"] | {"input_shape": "abc"}})
+    for part in other:
+        file.write_text(json.dumps(about | part))
+        refused("is damaged", fl.Run.load, folder)
     file.write_text("{")
     refused("is damaged", fl.Run.load, folder)
 
@@ -183,6 +189,10 @@ def test_a_table_is_read_by_its_own_preprocessing_and_answers_in_its_words(tmp_p
         refused("lacks the column.s. sex", one.predict, new[["age"]], "007")
         more = new.assign(height=1.0)
         refused("has the column.s. height", one.predict, more, "007")
+        day = new.assign(age=pd.Timestamp("2024-01-01"))
+        refused("age must hold numbers, not dates", one.predict, day, "007")
+    kept = fed.preprocessing.to_dict() | {"mean": [1.0, 2.0]}
+    refused("fill, mean and std are 1 and 2 long", preprocessing.from_dict, kept)
     assert again.owners == fed.names
     assert again.clients["name"].tolist() == list(fed.names)
 

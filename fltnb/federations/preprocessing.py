@@ -187,6 +187,12 @@ class TablePreprocessing(Preprocessing):
             )
         gaps_as_nan = np.array(content["fill"], dtype=np.float64)  # None is NaN
         categories = content["categories"].items()
+        lengths = {len(content[name]) for name in ("numbers", "fill", "mean", "std")}
+        if len(lengths) > 1:
+            raise FltnbError(
+                "This preprocessing is damaged: its numbers, fill, mean and std are "
+                f"{' and '.join(map(str, sorted(lengths)))} long; copy it again."
+            )
         return cls(
             columns=tuple(content["columns"]),
             numbers=tuple(content["numbers"]),
@@ -442,6 +448,8 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
     from pandas.api.types import is_numeric_dtype
 
     before = column
+    if are_dates(column):
+        raise FltnbError(f"Column {column.name} must hold numbers, not dates.")
     if not is_numeric_dtype(column):
         try:
             column = pd.to_numeric(column)
