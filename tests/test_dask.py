@@ -318,3 +318,22 @@ def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
         asked == {"jobs": 4, "specs": asked["specs"], "client": names["client"]}
         and asked["specs"] > 0
     )
+
+
+def test_the_blocks_of_the_page_ask_for_their_grids(monkeypatch):
+    """Both compute for long: what is asked for is counted, and a cluster is there."""
+    text = (paths.ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+    asked = []
+
+    def compute(rows):
+        asked.append((len(rows), machines.active() is not None))
+        return []
+
+    monkeypatch.setattr(fltnb, "compute", compute, raising=False)
+    for block in blocks:
+        if "SLURMCluster(" not in block:
+            exec(block, {"__name__": "__main__"})
+    assert len(asked) == 2
+    assert asked[0][0] > 6 and asked[0][1]
+    assert asked[1] == (6, False)

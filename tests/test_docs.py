@@ -5,6 +5,7 @@ true.
 import re
 
 import numpy as np
+import pytest
 from PIL import Image
 from toys import refused
 
@@ -55,6 +56,36 @@ def test_own_clients_are_read_advised_trained_and_used_as_the_page_says(
     assert 100 * names["hits"].mean() > own - 10
     assert names["small"].names == ("north", "south")
     assert "bytes from client 0" in capsys.readouterr().out
+
+
+# pages whose blocks are run elsewhere: test_own_methods, test_dask, test_flower
+ELSEWHERE = {"own_network.md", "cluster.md", "flower.md"}
+HERE = {"own_clients.md", "adding_a_method.md", "../README.md"}
+ALONE = {"architecture.md": 1, "explorer.md": 1, "guide.md": 2}
+"""Page -> blocks that run as they stand; explorer.md has one more, for a browser."""
+
+
+def test_every_page_with_code_is_run():
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    with_code = {page for page in [*pages, "../README.md"] if code(page)}
+    assert with_code == ELSEWHERE | HERE | set(ALONE)
+
+
+@pytest.mark.parametrize("page", ALONE)
+def test_a_page_runs_by_itself(page):
+    blocks = code(page)
+    assert len(blocks) == ALONE[page] + (page == "explorer.md")
+    names = run(page, blocks[: ALONE[page]])
+    if page == "architecture.md":
+        assert len(names["outs"]) == 2 and names["ev"].total.sum() > 0
+
+
+def test_readme_runs_on_a_table_like_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    visits = run("own_clients.md", code("own_clients.md")[:1])["visits"]
+    visits.head(3).to_csv("new.csv", index=False)
+    names = run("README.md", code("../README.md"))
+    assert names["run"].accuracy > 70 and (tmp_path / "visits-models").is_dir()
 
 
 def test_what_cannot_be_read_is_refused_by_name(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ what goes over the wire.
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -265,6 +266,15 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
             )
         )
         np.testing.assert_array_equal(one.get("about"), other.get("about"))
+
+
+@pytest.mark.skipif(not FLWR, reason="needs flwr")
+def test_the_blocks_of_the_page_run():
+    text = (paths.ROOT / "docs" / "flower.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "flower.md", "exec"), {})
 
 
 @pytest.mark.skipif(

@@ -5,6 +5,7 @@ No public code exists. The paper's Algorithm 2 multiplies the data of two users 
 matrix with the other's eigenvectors.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,6 +31,7 @@ from .privacy import Noise, clipped, gaussian_mechanism
 # Mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in
 # Data, 1990).
 REASONABLE = 0.5
+WEAK = 0.35  # from which one cluster is not sure, either: no groups have up to 0.32
 MANY = 1000  # clients, of which not every number of clusters is looked at
 MOST_CUTS = 100
 NOISE_ON_VECTORS = 1  # streams of noise
@@ -403,8 +405,24 @@ def keep_by_silhouette(clusterer: ClientClusterer, distance: np.ndarray) -> None
         most = clusterer.max_clusters
         clusterer.criterion_ = silhouettes(distance, tree, most)
         n_clusters = best_cut(clusterer.criterion_, REASONABLE, most)
+        if n_clusters == 1:
+            _warn_if_weak(clusterer.criterion_)
 
     clusterer._keep(distance, tree, cut(tree, n_clusters))
+
+
+def _warn_if_weak(criterion: np.ndarray) -> None:
+    """Say that one cluster was found where there may be several."""
+    divided = np.nan_to_num(criterion[2:])
+    if not divided.size or divided.max() < WEAK:
+        return
+    best = divided.argmax() + 2
+    warnings.warn(
+        f"One cluster, though {best} have a mean silhouette of {divided.max():.2f}, "
+        f"where {REASONABLE} counts as structure: there may be groups, and "
+        "n_clusters divides the clients into as many as you know.",
+        stacklevel=6,
+    )
 
 
 def silhouettes(
