@@ -478,10 +478,10 @@ def test_the_grids_of_notebook_09_are_complete(profile):
 def test_groups_that_are_not_sure_are_said():
     """Clients at the corners of two squares, one and two sides apart."""
     square = np.array([[0, 0], [0, 2], [2, 0], [2, 2]])
-    near = [np.array([at, at]) for at in (*square, *square + (4, 0))]
+    near = [np.array([at, at]) for at in np.vstack([square, np.add(square, (4, 0))])]
     with pytest.warns(UserWarning, match="though 2 have a mean silhouette of 0.44"):
         assert fl.MeanImage().fit(near).n_clusters_ == 1
-    far = [np.array([at, at]) for at in (*square, *square + (6, 0))]
+    far = [np.array([at, at]) for at in np.vstack([square, np.add(square, (6, 0))])]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fl.MeanImage().fit(far).n_clusters_ == 2

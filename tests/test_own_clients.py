@@ -2,6 +2,7 @@
 or left out without a word.
 """
 
+import gzip
 import importlib.util
 import json
 import os
@@ -138,6 +139,19 @@ def test_gaps_are_found_by_line_where_nothing_fills_them(tmp_path):
     assert np.isfinite(x).all()
 
 
+def test_a_compressed_table_that_is_cut_short_is_said(tmp_path):
+    packed = gzip.compress(b"owner,label,a\n" + b"anna,x,1.5\nben,y,2.5\n" * 200)
+    file = tmp_path / "t.csv.gz"
+    file.write_bytes(packed)
+    assert Federation.from_csv(file, "owner", "label").names == ("anna", "ben")
+    file.write_bytes(packed[:-9])
+    refused("t.csv.gz cannot be read as CSV", Federation.from_csv, file, "owner")
+    twice = "owner,label,\u00e9,e\u0301\n" + "anna,x,1,2\nben,y,2,3\n" * 8
+    (tmp_path / "t.csv").write_text(twice, encoding="utf-8")
+    says = "has the column.s. \u00e9 more than once"
+    refused(says, Federation.from_csv, tmp_path / "t.csv", "owner", "label")
+
+
 def test_options_of_pandas_pass_through(tmp_path, monkeypatch):
     text = "nr;owner;label;größe\n1;a;ja;1,5\n2;a;nein;2,5\n3;b;ja;-\n4;b;nein;0,5\n"
     file = csv(tmp_path, text, encoding="latin-1")
@@ -269,6 +283,8 @@ def test_preprocess_none_and_of_ones_own():
         "Column dose holds numbers as text": [f"{i}.5" for i in range(60)],
         "No training row has a value in dose": [None] * 60,
         "Column dose holds several values in one cell": [[1, 2]] * 60,
+        "number's, such as '3 %'": ["3 %", "4 %"] * 30,
+        "number's, such as .\u22121.5": ["\u22121.5", "2", "\u22123"] * 20,
     }
     for says, dose in columns.items():
         refused(says, Federation.from_frame, table.assign(dose=dose), **wrong)

@@ -4,6 +4,7 @@ All is fitted by scikit-learn on training rows alone and then kept as plain numb
 that it can be stored as JSON and applied to newcomers' rows, here or elsewhere.
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -432,6 +433,13 @@ def _check_no_numbers(name: str, column: "pd.Series") -> None:
             f"Column {name} holds numbers with a comma, such as {values.iloc[0]}: read "
             'them with decimal="," (and thousands=".").'
         )
+    signs = values.str.fullmatch(r"\s*[+\u2212-]?[\d.]+\s*%?\s*")
+    odd = values[signs & values.str.contains("[%\u2212]")]
+    if len(values) and len(odd) / len(values) > MIXED:
+        raise FltnbError(
+            f"Column {name} holds numbers with a sign that is none of a number's, such "
+            f"as {odd.iloc[0]!r}: take % away, and write minus as -."
+        )
     is_number = pd.to_numeric(values, errors="coerce").notna()
     share = is_number.mean() if len(values) else 0.0
     if MIXED <= share < 1:
@@ -496,7 +504,7 @@ def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
         raise FltnbError(
             f"{what} has column names of several levels: join them to one text each."
         )
-    names = [str(name).strip() for name in table.columns]
+    names = [unicodedata.normalize("NFC", str(name)).strip() for name in table.columns]
     check_once(names, what)
     return table.set_axis(names, axis="columns")
 

@@ -7,8 +7,11 @@ Here each of these is refused, or read as it stands.
 
 import csv
 import inspect
+import lzma
 import re
 import unicodedata
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,6 +54,8 @@ REFUSED = {
 MARK = "="  # before names while they are read
 # zero-width space, word joiner, byte order mark, soft hyphen
 WITHOUT_WIDTH = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD])
+# Of the disk, and of a compressed file that is damaged.
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -149,7 +154,7 @@ def read_csv(
         table = pd.read_csv(file, converters=converters, **options)
     except FltnbError:
         raise
-    except (OSError, ValueError, TypeError, csv.Error, LookupError) as error:
+    except (*UNREADABLE, ValueError, TypeError, csv.Error, LookupError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise FltnbError(
             f"{file} cannot be read as CSV ({reason}): save it as UTF-8 with commas, "
