@@ -144,6 +144,14 @@ def test_merge_gain_refuses_what_overflows():
         refused("divide everybody's", fl.MergeGain().fit, large, y)
 
 
+def test_a_network_of_fed_collab_that_diverged_tells_nobody_apart():
+    far = [1e12 * x for x in clients([0, 1, 0])]
+    classes = [np.arange(40) % 2] * 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refused("clients 0 and 1 apart diverged", fl.FedCollab().fit, far, classes)
+
+
 def test_centroids_that_float32_cannot_tell_apart_are_refused():
     x = [one + 1e9 for one in clients()]
     refused("The centroids: .* become .* subtract", fl.FCR(k=3).fit, x)

@@ -179,7 +179,14 @@ class FedCollab(ClientClusterer):
         for other in range(client + 1, len(parts)):
             rng = stream(self.random_state, "method", PAIR, client, other)
             network = Discriminator(width, n_classes, self.hidden, rng)
-            out[other] = self._divergence(network, own, parts[other], rng)
+            with np.errstate(over="ignore", invalid="ignore"):  # it is checked
+                out[other] = self._divergence(network, own, parts[other], rng)
+            if not (np.isfinite(network.W).all() and np.isfinite(network.w).all()):
+                raise FltnbError(
+                    f"The network that tells clients {client} and {other} apart "
+                    f"diverged: divide the samples so that they are near 1, or take an "
+                    f"lr below {self.lr:g}."
+                )
         return out
 
     def _divergence(
