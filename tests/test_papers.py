@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -778,10 +779,22 @@ def test_readme_says_what_to_use_as_notebook_15_does():
     assert [[text.split() for text in row[1:-1].split("|")] for row in rows] == wanted
 
 
-def test_squares_show_shares_of_outcomes_and_leave_none_out():
-    outcome = pd.Series(["not tested"] * 97 + ["agrees", "partly", "disagrees"])
-    assert papers.report._squares(outcome) == "🟩🟨🟥" + "⬜" * 7
-    assert papers.report._squares(pd.Series(["partly"])) == "🟨" * 10
+def test_bars_are_as_long_as_shares_of_claims_and_say_their_numbers():
+    outcome = ["not tested"] * 5 + ["agrees"] * 3 + ["partly", "disagrees"]
+    claims = pd.DataFrame({"paper": "flt", "outcome": outcome})
+    other = pd.DataFrame({"paper": ["mthfl"], "outcome": ["agrees"]})
+    svg, said = papers.claim_bars(pd.concat([other, claims]))
+    assert said == (
+        "Claims that agree, agree partly, disagree, are not tested: "
+        "FLT 3, 1, 1, 5; MT-HFL 1, 0, 0, 0"
+    )
+    widths = re.findall(r'width="([\d.]+)" height="26" fill="(.+?)"', svg)
+    fills = [papers.picture.FILLS[word] for word in papers.picture.OUTCOMES]
+    shares = [3, 1, 1, 5]
+    expected = [(53.0 * n, fill) for n, fill in zip(shares, fills, strict=True)]
+    expected.append((530.0, fills[0]))  # a paper of one outcome has one whole bar
+    assert [(float(width), fill) for width, fill in widths] == expected
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
 
 
 def test_tables_of_the_report_have_a_line_per_method():

@@ -2,6 +2,7 @@
 checked by eye.
 """
 
+import itertools
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -104,6 +105,52 @@ def test_every_method_has_its_own_colour_and_every_value_a_text():
         "10",
         "ours",
     ]
+
+
+# what eyes without one kind of cone see of linear RGB (Machado et al., 2009)
+EYES = {
+    "all cones": np.eye(3),
+    "no red cones": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "no green cones": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+}
+
+
+def seen(color, eyes):
+    """Return L, a, b of a colour, in which Euclidean distances are those of sight."""
+    rgb = np.array(mcolors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.array(EYES[eyes]) @ linear, 0, 1)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722]]
+    to_xyz.append([0.0193, 0.1192, 0.9505])
+    xyz = np.array(to_xyz) @ linear / [0.9505, 1, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def nearest(palette, eyes):
+    pairs = itertools.combinations([seen(color, eyes) for color in palette], 2)
+    return min(np.linalg.norm(one - other) for one, other in pairs)
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_colours_differ_for_readers_who_see_no_red_or_no_green(eyes):
+    picture = papers.picture
+    assert nearest(picture.FILLS.values(), eyes) > 25
+    assert nearest(picture.COLORS.values(), eyes) > 25
+    assert nearest(plots.CLUSTERS[:3], eyes) > 25  # most pictures have two or three
+    assert nearest(plots.CLUSTERS, eyes) > 7
+    table_1 = ["fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2"]
+    looks = [plots.style(name) for name in [*table_1, "oracle"]]
+    assert nearest([look.color for look in looks], eyes) > 8
+    assert len({look.marker for look in looks}) == len(looks)
 
 
 def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_cheap():

@@ -10,11 +10,11 @@ from .counts import all_measured, committed, counts, nearness, rank_agreement
 from .measured import measured
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
-from .picture import agreement, scores
+from .picture import agreement, claim_bars, scores
 from .settings import NOTEBOOKS, departures, in_order
 from .verdicts import judge, outcomes
 
 __all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "claims"]
 __all__ += ["committed", "compare", "counts", "departures", "in_order", "judge"]
 __all__ += ["inconsistencies", "label", "measured", "nearness", "numbers", "outcomes"]
-__all__ += ["agreement", "rank_agreement", "report", "scores"]
+__all__ += ["agreement", "claim_bars", "rank_agreement", "report", "scores"]

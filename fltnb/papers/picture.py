@@ -22,11 +22,25 @@ COLORS = {"as_written": "#0072B2", "as_run": "#D55E00"}
 OTHER = "0.75"
 """Colour of numbers that were not made in the printed setting."""
 FILLS = {
-    "agrees": "#59A14F",
-    "partly": "#EDC948",
-    "disagrees": "#E15759",
+    "agrees": "#4F9DC4",
+    "partly": "#F0C75E",
+    "disagrees": "#9E2A2B",
     "not tested": "#E4E4E4",
 }
+"""Outcome of a claim -> its colour, also for readers who see no red or no green."""
+PLURAL = {
+    "agrees": "agree",
+    "partly": "agree partly",
+    "disagrees": "disagree",
+    "not tested": "are not tested",
+}
+"""Outcome of a claim -> what is said of several claims."""
+INK = {"disagrees": "#fff"}
+"""Colour of the numbers on a bar, where it is not black."""
+WIDE, TALL = 640, 34
+"""Width of README's picture, and height of a row of it, in pixels."""
+NAMES, BAR = 96, 530
+"""Where its bars begin, and how long they are."""
 
 
 def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
@@ -93,6 +107,86 @@ def _handles() -> list[Line2D]:
     return handles
 
 
+def claim_bars(claims: pd.DataFrame) -> tuple[str, str]:
+    """Draw README's bars: the share of each paper's claims by outcome.
+
+    Parameters
+    ----------
+    claims : DataFrame
+        A row per claim with ``paper`` and ``outcome``.
+
+    Returns
+    -------
+    (str, str)
+        The picture as SVG, and in words what it shows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import fltnb as fl
+    >>> outcome = ["agrees", "agrees", "partly"]
+    >>> claims = pd.DataFrame({"paper": "flt", "outcome": outcome})
+    >>> svg, said = fl.papers.claim_bars(claims)
+    >>> said
+    'Claims that agree, agree partly, disagree, are not tested: FLT 2, 1, 0, 0'
+    """
+    table = _by_outcome(claims)
+    drawn, said = [], []
+    for row, (paper, numbers) in enumerate(table.iterrows()):
+        drawn += _bar(PAPERS[paper], numbers, row * TALL)
+        said.append(f"{PAPERS[paper]} {', '.join(map(str, numbers))}")
+
+    height = (len(table) + 1) * TALL
+    drawn += _key(len(table) * TALL)
+    told = f"Claims that {', '.join(PLURAL.values())}: {'; '.join(said)}"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {height}" '
+        f'width="{WIDE}" font-family="Helvetica, Arial, sans-serif" font-size="15" '
+        f'role="img" aria-label="{told}">'
+    )
+    ground = f'<rect width="{WIDE}" height="{height}" fill="#fff"/>'
+    return "\n".join([head, ground, *drawn, "</svg>", ""]), told
+
+
+def _by_outcome(claims: pd.DataFrame) -> pd.DataFrame:
+    """Count each paper's claims by outcome."""
+    table = pd.crosstab(claims["paper"], claims["outcome"])
+    papers = _in_order(claims["paper"])
+    return table.reindex(index=papers, columns=list(OUTCOMES), fill_value=0)
+
+
+def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
+    """Draw the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
+    at = float(NAMES)
+    middle = top + 22
+    drawn = [f'<text x="{NAMES - 10}" y="{middle}" text-anchor="end">{name}</text>']
+    for word, number in numbers.items():
+        if not number:
+            continue
+        width = BAR * number / numbers.sum()
+        drawn.append(
+            f'<rect x="{at:.1f}" y="{top + 4}" width="{width:.1f}" height="26" '
+            f'fill="{FILLS[word]}" stroke="#fff"/>'
+        )
+        drawn.append(
+            f'<text x="{at + width / 2:.1f}" y="{middle}" text-anchor="middle" '
+            f'fill="{INK.get(word, "#111")}">{number}</text>'
+        )
+        at += width
+    return drawn
+
+
+def _key(top: int) -> list[str]:
+    """Draw what the colours mean."""
+    drawn = []
+    for place, (word, said) in enumerate(PLURAL.items()):
+        at = NAMES + 132 * place
+        drawn.append(f'<rect x="{at}" y="{top + 9}" width="15" height="15" ')
+        drawn[-1] += f'fill="{FILLS[word]}"/>'
+        drawn.append(f'<text x="{at + 21}" y="{top + 22}">{said}</text>')
+    return drawn
+
+
 def scores(found: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of test accuracies and F1 scores that were run, each once.
 
@@ -156,9 +250,8 @@ def _points(ax: Axes, points: pd.DataFrame) -> None:
 
 def _bars(ax: Axes, claims: pd.DataFrame) -> None:
     """Draw the shares of each paper's claims by outcome, with their numbers."""
-    papers = _in_order(claims["paper"])
-    table = pd.crosstab(claims["paper"], claims["outcome"])
-    table = table.reindex(index=papers, columns=list(OUTCOMES), fill_value=0)
+    table = _by_outcome(claims)
+    papers = list(table.index)
     shares = table.div(table.sum(axis=1), axis=0)
 
     begins = pd.Series(0.0, index=papers)
@@ -167,7 +260,8 @@ def _bars(ax: Axes, claims: pd.DataFrame) -> None:
         bars = ax.barh(papers, share, left=begins, color=color)
         begins = begins + share
         numbers = [number or "" for number in table[outcome]]
-        ax.bar_label(bars, numbers, label_type="center", fontsize=8)
+        ink = INK.get(outcome, "#111")
+        ax.bar_label(bars, numbers, label_type="center", fontsize=8, color=ink)
 
     names = [PAPERS[paper] for paper in papers]
     ax.set_yticks(range(len(papers)), names)

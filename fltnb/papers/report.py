@@ -20,14 +20,13 @@ from .counts import all_measured, committed, counts, nearness
 from .measured import VARIANTS, measured
 from .names import PAPERS, SHORT, label
 from .numbers import claims, read
-from .picture import agreement
+from .picture import agreement, claim_bars
 from .settings import NOTEBOOKS, TESTED_ON, Row, in_order
 from .verdicts import OUTCOMES, judge_all, outcomes
 
 PICTURE = "figures/stored/99_agreement.png"
 KINDS = ("printed", "text", "code")
-SQUARES = {"agrees": "🟩", "partly": "🟨", "disagrees": "🟥", "not tested": "⬜"}
-"""Outcome of a claim -> its square in README."""
+BARS = "docs/pictures/claims.svg"
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +46,9 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
 
 
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
-    """Return file -> Markdown: ``docs/report/`` and, if it is there, ``README.md``.
+    """Return file -> text: ``docs/report/``, ``README.md`` and its picture of claims.
+
+    Without a README there are only the pages of the report.
 
     Parameters
     ----------
@@ -93,10 +94,12 @@ def _pages(
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        short = pipes(_short(summary, judged))
+        made[BARS], said = claim_bars(judged)
+        short = pipes(summary.drop(columns=["printed numbers", "claims", "hours"]))
         from_root = short.replace("](", "](docs/report/")
+        cards = f"{from_root}\n\n![{said}]({BARS})"
         first_table = _first_table(held.get("01_scenario1"))
-        text = _replaced(readme.read_text(encoding="utf-8"), "cards", from_root)
+        text = _replaced(readme.read_text(encoding="utf-8"), "cards", cards)
         made["README.md"] = _replaced(text, "table", first_table)
     return made
 
@@ -165,32 +168,6 @@ def _summary(
         }
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _short(summary: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
-    """Return a summary for README: claims as squares, and nothing on costs."""
-    bars = [_squares(_of(judged, paper)["outcome"]) for paper in NOTEBOOKS]
-    kept = summary.drop(columns=["printed numbers", "hours"])
-    return kept.assign(claims=bars)
-
-
-def _squares(outcome: pd.Series) -> str:
-    """Draw outcomes as ten squares; each outcome that occurs has one at least.
-
-    Examples
-    --------
-    >>> _squares(pd.Series(["agrees"] * 3 + ["not tested"]))
-    '🟩🟩🟩🟩🟩🟩🟩🟩⬜⬜'
-    """
-    number = outcome.value_counts()
-    squares = {}
-    for word in SQUARES:
-        if word in number:
-            share = number[word] / len(outcome)
-            squares[word] = max(1, round(10 * share))
-    most = max(squares, key=squares.get)
-    squares[most] += 10 - sum(squares.values())
-    return "".join(SQUARES[word] * n for word, n in squares.items())
 
 
 def _in_the_setting(own: pd.DataFrame) -> str:
