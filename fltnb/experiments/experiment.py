@@ -122,14 +122,14 @@ class Training(Experiment):
         numbers = plain({name: getattr(self, name) for name in names})
         return {"model": self.model} | numbers
 
-    @functools.cached_property
-    def _local(self) -> Any:
-        """Loss and class weights, checked, or None where they are the usual ones."""
+    def _loss(self) -> Values:
+        """Return settings of loss and class weights, none where they are the usual."""
         if self.loss == "cross_entropy" and self.class_weights is None:
-            return None
-        from ..training import TrainSpec  # and torch, which results do without
+            return {}
+        from ..training import TrainSpec, losses  # and torch, which results do without
 
-        return TrainSpec(loss=self.loss, class_weights=self.class_weights)
+        spec = TrainSpec(loss=self.loss, class_weights=self.class_weights)
+        return losses.settings(spec)
 
     @functools.cached_property
     def settings(self) -> Values:
@@ -144,10 +144,7 @@ class Training(Experiment):
             apart = name in ("loss", "class_weights")
             if not apart and (name not in TRAINING or value != TRAINING[name]):
                 found[name] = value
-        if self._local is not None:
-            from ..training import losses
-
-            found |= losses.settings(self._local)
+        found |= self._loss()
         if self.has_own_network:
             from ..models import shaped
             from ..training.losses import n_outputs
