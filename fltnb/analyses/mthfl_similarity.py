@@ -310,7 +310,7 @@ def figure4(federation: Settings, seeds: int) -> Study:
         ``numbers`` that each sends.
     """
     rows = []
-    for seed in reversed(range(seeds)):  # the curve is that of the last one, seed 0
+    for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})
         every = _all_eigenvectors(z)
         whole = eigen.relevance_curve(z, every)
@@ -319,7 +319,20 @@ def figure4(federation: Settings, seeds: int) -> Study:
                 row = {"seed": seed, "eigenvectors": p}
                 row |= separation(whole[p - 1], tasks)
                 rows.append(row | {"numbers": p * z[0].shape[1]})
+        if seed == 0:
+            curve = _curve_of_first_user(z, tasks, whole)
+    separations = pd.DataFrame(rows).drop_duplicates(["seed", "eigenvectors"])
+    return {"tables": {"curve": curve, "separation": separations}}
 
+
+def _curve_of_first_user(
+    z: list[np.ndarray], tasks: np.ndarray, whole: np.ndarray
+) -> pd.DataFrame:
+    """Return relevance of some users for user 0, by the number of eigenvectors.
+
+    ``whole`` (p, M, M): R for 1 to p eigenvectors.
+    """
+    every = len(whole)
     values, _ = eigen.eigenpairs(z[0], every)
     curves = []
     for user in (0, 3, 6, 9):
@@ -331,9 +344,7 @@ def figure4(federation: Settings, seeds: int) -> Study:
             "eigenvalue": values[:every] / values[0],
         }
         curves.append(pd.DataFrame(curve))
-    curve = pd.concat(curves, ignore_index=True)
-    separations = pd.DataFrame(rows).drop_duplicates(["seed", "eigenvectors"])
-    return {"tables": {"curve": curve, "separation": separations}}
+    return pd.concat(curves, ignore_index=True)
 
 
 def cost(
