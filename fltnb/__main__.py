@@ -119,7 +119,10 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_arena(sub: argparse.ArgumentParser) -> None:
-    text = "my_method.py:MyMethod, or a method of this package, such as FedAvg"
+    text = (
+        "my_method.py:MyMethod; a method of this package, such as FedAvg; or all of "
+        "them, for the table in results/arena"
+    )
     sub.add_argument("method", nargs="?", help=text)
     sub.add_argument("--track", help="one track only, such as told-K")
     text = "stop in time and go on another time: 10m, 2.5h"
@@ -316,6 +319,13 @@ def _arena(options: argparse.Namespace) -> int:
     budget = None
     if options.budget is not None:
         budget = 60 * minutes(options.budget)
+    if options.method == "all":
+        played = [options.track] if options.track else None
+        rest = {"demo": options.demo, "jobs": options.jobs, "budget": budget}
+        table = arena.everybody(None, played, compute=True, **rest)
+        print(page.markdown(table.rows()))
+        print(table)
+        return 0
     rules = arena.Rules(options.track, options.demo, options.tuned)
     card = arena.compete(options.method, rules, budget, options.jobs)
     page.save(card, options.out)

@@ -4,11 +4,13 @@ Who takes part is a class in a file of a stranger's, or a method of this package
 (:mod:`~fltnb.arena.entry`); it plays on cells (:mod:`~fltnb.arena.tracks`) and sees
 what it says that it looks at (:mod:`~fltnb.arena.guard`). Every run is kept
 (:mod:`~fltnb.arena.play`); all go on a card (:mod:`~fltnb.arena.card`), which can be
-computed again (:mod:`~fltnb.arena.verify`).
+computed again (:mod:`~fltnb.arena.verify`). The methods of this package stand in one
+table (:mod:`~fltnb.arena.everybody`).
 """
 
 from .card import Rules, compete, read, write
 from .entry import entry
+from .everybody import everybody
 from .tracks import TRACKS, cells
 from .verify import verify
 
@@ -18,6 +20,7 @@ __all__ = [
     "cells",
     "compete",
     "entry",
+    "everybody",
     "read",
     "verify",
     "write",

@@ -1,0 +1,254 @@
+"""All methods of this package on the same cells and seeds: one table of runs.
+
+A stranger's card has seeds of its own, drawn from its source. The methods here share
+five seeds, so that every method is paired with every other one. Their runs stand in
+``results/arena/runs.csv``, a line a run, and what computed them in ``machines.json``
+beside it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from .. import paths
+from ..errors import FltnbError, choose
+from ..experiments.key import digest, versions
+from ..methods import METHODS
+from ..provenance import environment
+from . import statistics, tracks
+from .entry import BESIDE, Entry, entry
+from .play import PLAYED, Task, play
+
+SEEDS = (0, 1, 2, 3, 4)
+"""Fixed before the first run of the table. Nobody submits these methods, so that a
+draw from their source would protect nobody, and cost the pairs."""
+NAMED = ("track", "family", "level", "method", "seed")
+"""What names a run."""
+COLUMNS = (*NAMED, *PLAYED, "failed", "version", "machine")
+"""Of the CSV: ``version`` is the hash of the method's and the engine's versions,
+``machine`` the number of a line of ``machines.json``."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Everybody:
+    """Runs of methods of this package.
+
+    Attributes
+    ----------
+    runs : DataFrame
+        A row a run, as :func:`fltnb.arena.statistics.table_of` makes it, with
+        ``machine`` (the number of one of ``machines``).
+    asked : int
+        How many runs were asked for; the others are not computed.
+    machines : list of dict
+        What computed them: commit, hardware, versions.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> print(arena.everybody(["FedAvg"], ["drift"], seeds=[0]))
+    6 of 6 runs, 1 method, 6 cells, seeds 0.
+    """
+
+    runs: pd.DataFrame
+    asked: int
+    machines: list[dict[str, Any]]
+
+    def __str__(self) -> str:
+        n_methods = self.runs["method"].nunique()
+        seeds = ", ".join(map(str, sorted(self.runs["seed"].unique())))
+        methods = "method" if n_methods == 1 else "methods"
+        return (
+            f"{len(self.runs):,} of {self.asked:,} runs, {n_methods} {methods}, "
+            f"{self.runs['cell'].nunique()} cells, seeds {seeds}."
+        )
+
+    def ranks(self) -> pd.Series:
+        """Return mean ranks over all cells by method, the best first."""
+        ranks, _ = statistics.mean_ranks(self.runs)
+        return pd.Series(ranks).sort_values(kind="stable")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the table: a row for each method, the best mean rank first."""
+        means = statistics.means(self.runs)
+        played = set(means)
+        rows = []
+        for name, rank in self.ranks().items():
+            others = [one for one in BESIDE if one in played and one != name]
+            better = []
+            for one in statistics.compared(self.runs, str(name), others):
+                if one["verdict"] == "better":
+                    better.append(one["other"])
+            row = {"method": name, **means[str(name)], "rank": round(rank, 4)}
+            row["better than"] = ", ".join(better) or "nobody"
+            rows.append(row)
+        return rows
+
+
+def everybody(
+    methods: Sequence[str] | None = None,
+    played: Sequence[str] | None = None,
+    seeds: Sequence[int] = SEEDS,
+    *,
+    demo: bool = False,
+    compute: bool = False,
+    jobs: int = 1,
+    budget: float | None = None,
+    tell: Tell = print,
+) -> Everybody:
+    """Return the runs of this package's methods; compute those that are missing.
+
+    Parameters
+    ----------
+    methods : sequence of str, optional
+        Names of classes; by default all.
+    played : sequence of str, optional
+        Tracks; by default all.
+    seeds : sequence of int
+        All methods are played with one seed before the next begins, so that a stopped
+        table is whole for those it has.
+    demo : bool
+        Small federations of the digits.
+    compute : bool
+        Play what is missing, and add it to the table. Runs are kept as they end.
+    jobs : int
+        Runs at a time.
+    budget : float, optional
+        Seconds.
+    tell : callable
+        What is told sentences.
+
+    Raises
+    ------
+    FltnbError
+        There is no such method or track; or no run is there.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> table = arena.everybody(["FedAvg", "Local"], ["few-samples"], seeds=[0])
+    >>> sorted(table.ranks().index)
+    ['FedAvg', 'Local']
+    """
+    chosen = [choose(name, METHODS, "method") for name in methods or METHODS]
+    on = [choose(track, tracks.TRACKS, "track") for track in played or tracks.TRACKS]
+    who = {name: entry(name) for name in chosen}
+    asked = _asked(who, on, seeds, demo)
+    stored, machines = _read(demo, who)
+    if compute:
+        fresh = _computed(asked, stored, demo, jobs, budget, tell)
+        if fresh:
+            machines = [*machines, environment()]
+            for one in fresh:
+                one["machine"] = len(machines) - 1
+                stored[_name(one)] = one
+            _write(demo, stored, machines)
+    there = [stored[name] for name in asked if name in stored]
+    if not there:
+        raise FltnbError(
+            "No run of these methods on these tracks is stored: give compute=True, "
+            "which plays them."
+        )
+    return Everybody(statistics.table_of(there), len(asked), machines)
+
+
+def _asked(
+    who: dict[str, Entry], on: Sequence[str], seeds: Sequence[int], demo: bool
+) -> dict[tuple, Task]:
+    """Return the runs that are asked for, by name, in the order they are played in."""
+    asked = {}
+    for seed in seeds:
+        for track in on:
+            for cell in tracks.cells(seed, track, demo):
+                for name, one in who.items():
+                    where = (cell.track, cell.family, cell.level, name, seed)
+                    asked[where] = Task(one.where, cell, seed, {})
+    return asked
+
+
+def _computed(
+    asked: dict[tuple, Task],
+    stored: dict[tuple, dict],
+    demo: bool,
+    jobs: int,
+    budget: float | None,
+    tell: Tell,
+) -> list[dict[str, Any]]:
+    """Play what is not stored; return these runs, as lines of the table."""
+    lacking = tracks.lacking(demo)
+    for family, why in lacking.items():
+        tell(f"{family} is left out: {why}")
+    missing = []
+    for name, task in asked.items():
+        if name not in stored and task.cell.family not in lacking:
+            missing.append(task)
+    lines = []
+    for run in play(missing, budget, jobs, tell):
+        line = {column: run.get(column) for column in COLUMNS}
+        line["version"] = version(entry(run["method"]))
+        lines.append(line)
+    return lines
+
+
+def version(who: Entry) -> str:
+    """Return what a run's numbers depend on besides cell and seed, as a short hash."""
+    return digest({"method": who.digest, "core": versions(["core"])})[:12]
+
+
+def _name(line: dict[str, Any]) -> tuple:
+    """Return what names a run."""
+    return tuple(line[column] for column in NAMED)
+
+
+def folder(demo: bool) -> Path:
+    """Return where the table stands."""
+    return paths.ROOT / "results" / ("demo" if demo else "") / "arena"
+
+
+def _read(
+    demo: bool, who: dict[str, Entry]
+) -> tuple[dict[tuple, dict], list[dict[str, Any]]]:
+    """Return the stored lines by name, and the machines that computed them.
+
+    A line of another version of its method or of the engine is no result of today's.
+    """
+    file = folder(demo) / "runs.csv"
+    if not file.is_file():
+        return {}, []
+    types = {"failed": str, "version": str}
+    table = pd.read_csv(file, dtype=types, keep_default_na=False, na_values={"": ""})
+    table["failed"] = table["failed"].fillna("")
+    machines = json.loads((folder(demo) / "machines.json").read_text(encoding="utf-8"))
+    today = {name: version(one) for name, one in who.items()}
+    stored = {}
+    for line in table.astype(object).where(table.notna(), None).to_dict("records"):
+        if today.get(line["method"], line["version"]) == line["version"]:
+            stored[_name(line)] = line
+    return stored, machines
+
+
+def _write(
+    demo: bool, stored: dict[tuple, dict], machines: Sequence[dict[str, Any]]
+) -> None:
+    """Write the table and what computed it, in the order of tracks and methods."""
+    table = pd.DataFrame(list(stored.values()), columns=list(COLUMNS))
+    places = {
+        "track": list(tracks.TRACKS),
+        "family": list(tracks.FAMILIES),
+        "level": list(tracks.LEVELS),
+        "method": list(METHODS),
+    }
+    for column, order in places.items():
+        table[column] = pd.Categorical(table[column], order)
+    table = table.sort_values(list(NAMED), kind="stable")
+    whole = {"n_clusters": "Int64", "bytes": "Int64", "machine": "Int64"}
+    text = table.astype(whole).to_csv(index=False, lineterminator="\n")
+    paths.write_text(folder(demo) / "runs.csv", text)
+    lines = json.dumps(list(machines), indent=1) + "\n"
+    paths.write_text(folder(demo) / "machines.json", lines)
