@@ -12,8 +12,10 @@ from fltnb import arena, methods, models, training
 from fltnb.__main__ import main
 from fltnb.arena import card as cards
 from fltnb.arena import guard, page, play, statistics, tracks, tuning
+from fltnb.arena import table as tables
 from fltnb.arena.entry import SPACES, entry
 from fltnb.arena.verify import at_sight
+from fltnb.experiments.key import NUMERICS
 
 TOY = '''
 from dataclasses import dataclass, replace
@@ -165,6 +167,68 @@ def one(where, seed=0, limit=play.LIMIT, **changes):
     place = {"track": "told-K", "family": "labels", "level": 0} | changes
     cell = tracks.cell(**place, seed=seed, demo=True)
     return play.played(play.Task(where, cell, seed, {}, limit=limit), entry(where))
+
+
+# ---- the methods of this package
+
+
+@pytest.fixture
+def own_table(tmp_path, own_store, monkeypatch):
+    """Keep the table in a folder of the test's own, and play one level only."""
+    monkeypatch.setattr(tables, "folder", lambda demo: tmp_path / "arena")
+    monkeypatch.setattr(tracks, "LEVELS", ("easy",))
+    return tmp_path / "arena" / "runs.csv"
+
+
+def table(methods, seeds, **options):
+    return arena.everybody(methods, ["few-samples"], seeds, demo=True, **options)
+
+
+def test_methods_of_the_package_share_seeds_and_are_found_again(own_table, capsys):
+    both = ["FedAvg", "Local"]
+    first = table(both, [0], compute=True)
+    assert str(first) == "4 of 4 runs, 2 methods, 2 cells, seeds 0."
+    assert first.runs["machine"].tolist() == [0] * 4 and len(first.machines) == 1
+    text = own_table.read_text(encoding="utf-8")
+    # what is there is read, what is not is counted and nothing else happens
+    again = table(both, [0, 1])
+    assert str(again) == "4 of 8 runs, 2 methods, 2 cells, seeds 0."
+    for name in ("accuracy", "worst", "seconds"):
+        assert again.runs[name].tolist() == first.runs[name].tolist()
+    assert own_table.read_text(encoding="utf-8") == text
+    # more runs join those that are there, and everybody is paired with everybody
+    more = table(both, [0, 1], compute=True)
+    assert len(more.runs) == 8 and len(own_table.read_text().splitlines()) == 9
+    pairs = statistics.scores(more.runs)
+    assert pairs.notna().all(axis=None) and pairs.shape == (4, 2)
+    # alone is better than one model for all where classes differ
+    ranks = more.ranks()
+    rows = more.rows()
+    assert [row["method"] for row in rows] == list(ranks.index)
+    assert rows[0]["rank"] == ranks.iloc[0] and rows[0]["runs"] == 4
+
+
+def test_runs_of_an_earlier_version_of_a_method_are_no_results(own_table, monkeypatch):
+    table(["FedAvg", "Local"], [0], compute=True)
+    monkeypatch.setitem(NUMERICS, "fedavg", 99)
+    left = table(["FedAvg", "Local"], [0])
+    assert set(left.runs["method"]) == {"Local"} and left.asked == 4
+    monkeypatch.setitem(NUMERICS, "core", 99)
+    refused("No run of these methods", table, ["FedAvg", "Local"], [0])
+
+
+def test_an_unknown_method_or_track_is_refused(own_table):
+    refused("Unknown method 'Nobody'", table, ["Nobody"], [0])
+    refused("Unknown track 'wrong'", arena.everybody, ["FedAvg"], ["wrong"])
+
+
+def test_arena_all_plays_the_methods_of_the_package(own_table, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "METHODS", {"FedAvg": methods.FedAvg})
+    asked = ["arena", "all", "--demo", "--track", "drift"]
+    assert main(asked) == 0
+    assert "10 of 10 runs, 1 method, 2 cells, seeds 0, 1, 2, 3, 4." in (
+        capsys.readouterr().out
+    )
 
 
 # ---- the whole way

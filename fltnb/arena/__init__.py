@@ -5,12 +5,12 @@ Who takes part is a class in a file of a stranger's, or a method of this package
 what it says that it looks at (:mod:`~fltnb.arena.guard`). Every run is kept
 (:mod:`~fltnb.arena.play`); all go on a card (:mod:`~fltnb.arena.card`), which can be
 computed again (:mod:`~fltnb.arena.verify`). The methods of this package stand in one
-table (:mod:`~fltnb.arena.everybody`).
+table (:mod:`~fltnb.arena.table`).
 """
 
 from .card import Rules, compete, read, write
 from .entry import entry
-from .everybody import everybody
+from .table import everybody
 from .tracks import TRACKS, cells
 from .verify import verify
 

@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Everybody:
+class Table:
     """Runs of methods of this package.
 
     Attributes
@@ -101,7 +101,7 @@ def everybody(
     jobs: int = 1,
     budget: float | None = None,
     tell: Tell = print,
-) -> Everybody:
+) -> Table:
     """Return the runs of this package's methods; compute those that are missing.
 
     Parameters
@@ -155,7 +155,7 @@ def everybody(
             "No run of these methods on these tracks is stored: give compute=True, "
             "which plays them."
         )
-    return Everybody(statistics.table_of(there), len(asked), machines)
+    return Table(statistics.table_of(there), len(asked), machines)
 
 
 def _asked(
@@ -222,7 +222,7 @@ def _read(
     if not file.is_file():
         return {}, []
     types = {"failed": str, "version": str}
-    table = pd.read_csv(file, dtype=types, keep_default_na=False, na_values={"": ""})
+    table = pd.read_csv(file, dtype=types)
     table["failed"] = table["failed"].fillna("")
     machines = json.loads((folder(demo) / "machines.json").read_text(encoding="utf-8"))
     today = {name: version(one) for name, one in who.items()}
