@@ -13,7 +13,7 @@ from fltnb.__main__ import main
 from fltnb.arena import card as cards
 from fltnb.arena import guard, page, play, statistics, tracks, tuning
 from fltnb.arena import table as tables
-from fltnb.arena.entry import SPACES, entry
+from fltnb.arena.entry import PLAYERS, SPACES, entry
 from fltnb.arena.verify import at_sight
 from fltnb.experiments.key import NUMERICS
 
@@ -223,7 +223,7 @@ def test_an_unknown_method_or_track_is_refused(own_table):
 
 
 def test_arena_all_plays_the_methods_of_the_package(own_table, monkeypatch, capsys):
-    monkeypatch.setattr(tables, "METHODS", {"FedAvg": methods.FedAvg})
+    monkeypatch.setattr(tables, "PLAYERS", ("FedAvg",))
     asked = ["arena", "all", "--demo", "--track", "drift"]
     assert main(asked) == 0
     assert "10 of 10 runs, 1 method, 2 cells, seeds 0, 1, 2, 3, 4." in (
@@ -423,13 +423,16 @@ def test_clustered_methods_take_in_newcomers(name, family):
 
 def test_every_method_of_the_package_can_be_made_for_a_cell_and_tuned():
     assert set(SPACES) <= set(methods.METHODS)
-    for name in methods.METHODS:
+    for name in PLAYERS:
         who = entry(name)
         tuning.check_space(who.space, who.kind, name)
         for options in [{}, *tuning.trials(who.space)]:
-            who.kind(**who.options(4, options))
-    assert entry("FLHC").options(4, {"after": 3}) == {"n_clusters": 4, "after": 3}
-    assert entry("DynamicFLT").options(4, {}) == {"newcomers": "nearest"}
+            who.kind(**who.options(4, "mnist", options))
+    assert entry("FLHC").options(4, "mnist", {"after": 3}) == {
+        "n_clusters": 4,
+        "after": 3,
+    }
+    assert entry("CLoVE").options(4, "mnist", {}) == {}
 
 
 def test_samples_that_are_only_for_testing_are_black(toy):

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..clustering.ours import MergeGain, TransportSignatures
+from ..encoders import unseen
 from ..errors import FltnbError, choose
 from ..experiments.key import versions
-from ..methods import METHODS, Method
+from ..methods import FLT, METHODS, Method
 from .tuning import check_space
 
 WORDS = ("n_clusters", "validation", "true clusters")
@@ -28,6 +30,13 @@ TRUE_CLUSTERS = ("Oracle", "MTHFL")
 """Methods of this package that are told the true clusters."""
 TOLD = ("FedClust", "FLHC")
 """Methods of this package that are told K, as else they need a threshold."""
+OURS = {"TransportSignatures": TransportSignatures, "MergeGain": MergeGain}
+"""Our own clusterers, which play as FLT's."""
+ENCODED = ("FLT", "SoftFLT", "DynamicFLT", *OURS)
+"""Methods of this package that look at embeddings: by an encoder that has seen none of
+the clients' images (:func:`fltnb.encoders.unseen`)."""
+PLAYERS = (*METHODS, *OURS)
+"""Names of all who play for this package."""
 PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
 """Options of this package's methods that have to be given: which way is played."""
 SPACES = {
@@ -101,14 +110,33 @@ class Entry:
         """Hash of the source; of this package's methods, name and version."""
         text = self.source
         if self.trusted:
-            text = f"{self.name} {versions([self.kind.name])}"
+            parts = versions([self.kind.name, self.name])
+            text = f"{self.name} {parts}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def options(self, told: int, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of the class, with K ``told`` where it must know it."""
-        given = PLAYED_WITH.get(self.name, {}) if self.trusted else {}
+    def options(
+        self, told: int, dataset: str, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the options of the class.
+
+        Parameters
+        ----------
+        told : int
+            K, given to a class that must know it.
+        dataset : str
+            What the clients hold: it decides the encoder.
+        options : dict
+            Those of the run.
+        """
+        given: dict[str, Any] = {}
+        if self.trusted:
+            given |= PLAYED_WITH.get(self.name, {})
+            if self.name in ENCODED:
+                given["encoder"] = unseen(dataset)
+            if self.name in OURS:
+                given["clusterer"] = OURS[self.name]()
         if "n_clusters" in self.needs:
-            given = given | {"n_clusters": told}
+            given["n_clusters"] = told
         return given | options
 
 
@@ -127,7 +155,8 @@ def entry(where: str) -> Entry:
     """
     file, colon, name = where.rpartition(":")
     if not colon:
-        kind = METHODS[choose(where, METHODS, "method")]
+        choose(where, PLAYERS, "method")
+        kind = FLT if where in OURS else METHODS[where]
         needs = _needs_of_ours(kind)
         return Entry(where, kind, needs, SPACES.get(where, {}), "", where)
 

@@ -197,7 +197,7 @@ def _run(task: Task, who: Entry, fed: Federation) -> Run:
     cell = task.cell
     hidden = task.counted(fed) if cell.unlabelled else None
     kind = guarded(who, hidden)
-    options = who.options(cell.told, task.options)
+    options = who.options(cell.told, cell.federation.dataset, task.options)
     numbers = cell.training | {"seed": task.seed}
     with within(task.limit), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the method: its numbers tell

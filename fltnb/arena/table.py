@@ -17,10 +17,9 @@ import pandas as pd
 from .. import paths
 from ..errors import FltnbError, choose
 from ..experiments.key import digest, versions
-from ..methods import METHODS
 from ..provenance import environment
 from . import statistics, tracks
-from .entry import BESIDE, Entry, entry
+from .entry import BESIDE, PLAYERS, Entry, entry
 from .play import PLAYED, Task, play
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -107,7 +106,7 @@ def everybody(
     Parameters
     ----------
     methods : sequence of str, optional
-        Names of classes; by default all.
+        Of :data:`fltnb.arena.entry.PLAYERS`; by default all.
     played : sequence of str, optional
         Tracks; by default all.
     seeds : sequence of int
@@ -136,7 +135,7 @@ def everybody(
     >>> sorted(table.ranks().index)
     ['FedAvg', 'Local']
     """
-    chosen = [choose(name, METHODS, "method") for name in methods or METHODS]
+    chosen = [choose(name, PLAYERS, "method") for name in methods or PLAYERS]
     on = [choose(track, tracks.TRACKS, "track") for track in played or tracks.TRACKS]
     who = {name: entry(name) for name in chosen}
     asked = _asked(who, on, seeds, demo)
@@ -242,7 +241,7 @@ def _write(
         "track": list(tracks.TRACKS),
         "family": list(tracks.FAMILIES),
         "level": list(tracks.LEVELS),
-        "method": list(METHODS),
+        "method": list(PLAYERS),
     }
     for column, order in places.items():
         table[column] = pd.Categorical(table[column], order)
