@@ -15,11 +15,12 @@ from typing import Any
 import pandas as pd
 
 from .. import paths
+from ..encoders import pretrain, unseen
 from ..errors import FltnbError, choose
 from ..experiments.key import digest, versions
 from ..provenance import environment
 from . import statistics, tracks
-from .entry import BESIDE, PLAYERS, Entry, entry
+from .entry import BESIDE, ENCODED, PLAYERS, Entry, entry
 from .play import PLAYED, Task, play
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -187,12 +188,25 @@ def _computed(
     for name, task in asked.items():
         if name not in stored and task.cell.family not in lacking:
             missing.append(task)
+    _pretrain(missing)
     lines = []
     for run in play(missing, budget, jobs, tell):
         line = {column: run.get(column) for column in COLUMNS}
         line["version"] = version(entry(run["method"]))
         lines.append(line)
     return lines
+
+
+def _pretrain(missing: Sequence[Task]) -> None:
+    """Train the encoders that runs need, which no run's time limit should hold."""
+    needed = {
+        unseen(task.cell.federation.dataset)
+        for task in missing
+        if task.where in ENCODED
+    }
+    for spec in needed:
+        if spec.kind != "pixels":
+            pretrain(spec, progress=True)
 
 
 def version(who: Entry) -> str:
