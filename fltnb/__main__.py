@@ -75,12 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Show which notebooks are done, stale or failed, and how long they took."
     sub = command(_status, "status", text)
-    sub.add_argument(
-        "names",
-        nargs="*",
-        metavar="NAME",
-        help="these notebooks only",
-    )
+    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
     _add_profile(sub)
     text = "exit with 1 unless every notebook shown is done"
     sub.add_argument("--check", action="store_true", help=text)
@@ -114,13 +109,7 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
     text = "best value a minute first, and stop in time: 150m, 2.5h"
     parser.add_argument("--budget", metavar="TIME", help=text)
     text = "experiments at a time (default: 1)"
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help=text,
-    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     _add_running(parser)
 
 
@@ -136,20 +125,9 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
     text = "stop in time and go on another time: 10m, 2.5h"
     sub.add_argument("--budget", metavar="TIME", help=text)
     text = "runs at a time (default: 1)"
-    sub.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help=text,
-    )
+    sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     text = "the card (default: card.json); its page is beside it"
-    sub.add_argument(
-        "--out",
-        default="card.json",
-        metavar="FILE",
-        help=text,
-    )
+    sub.add_argument("--out", default="card.json", metavar="FILE", help=text)
     text = "choose among five trials from the space that the class declares"
     sub.add_argument("--tuned", action="store_true", help=text)
     text = "small federations of the digits"

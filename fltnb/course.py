@@ -243,13 +243,7 @@ class Course:
         counts = None
         if self.method.tests_served and not self.values:
             device = str(self.engine.device)
-            counts = confusion(
-                self.net,
-                theta,
-                rows,
-                self.fed,
-                device=device,
-            )
+            counts = confusion(self.net, theta, rows, self.fed, device=device)
         served = theta[np.unique(rows)]
         if not stopped and not np.isfinite(served).all():
             stopped = (

@@ -117,9 +117,7 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
         remove_left_over(path)
         writer = f".{path.name}.{platform.node()}.{os.getpid()}."
         with tempfile.NamedTemporaryFile(
-            dir=path.parent,
-            prefix=writer,
-            delete=False,
+            dir=path.parent, prefix=writer, delete=False
         ) as file:
             temporary = Path(file.name)
             write(file)

@@ -150,14 +150,7 @@ def run(  # noqa: PLR0913
 
         def make_engine(fed: Federation) -> Engine:
             open_engine.close()  # of the phase before
-            engine = training.make_engine(
-                fed,
-                net,
-                spec,
-                backend,
-                device,
-                n_workers,
-            )
+            engine = training.make_engine(fed, net, spec, backend, device, n_workers)
             return open_engine.enter_context(engine)
 
         loop = _begun(given, net, settings, make_engine)
@@ -327,25 +320,10 @@ def _begun(
     method, shown = given["method"], given["progress"]
     cache, n_jobs = given["cache"], given["n_jobs"]
     place = training.place_of(net, given["backend"], given["device"])
-    context = Context(
-        settings["seed"],
-        cache,
-        shown,
-        n_jobs,
-        net,
-        str(place),
-    )
+    context = Context(settings["seed"], cache, shown, n_jobs, net, str(place))
     saved = Checkpoint(given["checkpoint"], settings)
     done = saved.load(method)
-    course = Course(
-        method,
-        given["fed"],
-        net,
-        settings,
-        context,
-        make_engine,
-        done,
-    )
+    course = Course(method, given["fed"], net, settings, context, make_engine, done)
     return (yield from _loop(course, saved, shown, given["watch"]))
 
 
@@ -361,11 +339,7 @@ def _loop(
     name = course.method.name
     done = course.done
     bar = bars.bar(
-        total=rounds,
-        initial=done.round,
-        desc=name,
-        unit="round",
-        shown=shown,
+        total=rounds, initial=done.round, desc=name, unit="round", shown=shown
     )
 
     if done.round == 0:

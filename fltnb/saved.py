@@ -245,12 +245,7 @@ def _network(saved: dict[str, Any], given: Any, folder: Path) -> Model:
 
 def _table(file: Path) -> pd.DataFrame:
     # an owner may be called NA
-    return pd.read_csv(
-        file,
-        dtype={"name": str},
-        keep_default_na=False,
-        na_values=[""],
-    )
+    return pd.read_csv(file, dtype={"name": str}, keep_default_na=False, na_values=[""])
 
 
 def _listed(array: np.ndarray | None) -> list | None:

@@ -185,12 +185,7 @@ def advise(
     embedded = _embedded(fed, embed)
     trials = []
     candidates = _candidates([len(x) for x in embedded], embedded[0].shape[1], seed)
-    shown = bar(
-        candidates,
-        shown=progress,
-        desc="Clusterers",
-        unit="clusterer",
-    )
+    shown = bar(candidates, shown=progress, desc="Clusterers", unit="clusterer")
     for sees, clusterer in shown:
         trials.append(_tried(fed, embedded, clusterer, sees, n_seeds, seed))
     return _judged(fed, embedded, trials)
@@ -284,28 +279,12 @@ def _tried(
             labels.append(one.labels_)
             fitted = one if number == 0 else fitted
     except FltnbError as error:
-        return _Trial(
-            name,
-            sees,
-            clusterer,
-            [],
-            np.nan,
-            0.0,
-            fault=str(error),
-        )
+        return _Trial(name, sees, clusterer, [], np.nan, 0.0, fault=str(error))
     pairs = [adjusted_rand_index(a, b) for a, b in combinations(labels, 2)]
     stability = float(np.mean(pairs)) if pairs else np.nan
     gain = clustering_gain(fed, labels[0], seed=seed, embedded=embedded)
     seconds = perf_counter() - begun
-    return _Trial(
-        name,
-        sees,
-        fitted,
-        labels,
-        stability,
-        seconds,
-        gain,
-    )
+    return _Trial(name, sees, fitted, labels, stability, seconds, gain)
 
 
 def _rows(sizes: np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:

@@ -62,13 +62,7 @@ def _row(
     sizes = _sizes(fed, settings, family, training)
     warmup = settings.get("warmup", 0)
     again = _clusterings(settings, training["rounds"]) if "tau" in settings else 0
-    cost = formula(
-        family,
-        T=training["rounds"],
-        warmup=warmup,
-        again=again,
-        **sizes,
-    )
+    cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
     written, source = FORMULAS[family]
     row = {
         "method": settings["name"],

@@ -50,14 +50,7 @@ def inequalities(
         the first client.
     """
     fed = federations.build(federation)
-    trained = run(
-        FedAvg(),
-        fed,
-        model,
-        seed=seed,
-        progress=False,
-        **training,
-    )
+    trained = run(FedAvg(), fed, model, seed=seed, progress=False, **training)
     net = models.make(model, fed.input_shape, fed.n_classes)
     clients = []
     for number in range(fed.n_clients):

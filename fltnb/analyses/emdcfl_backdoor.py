@@ -64,13 +64,7 @@ def _confusions(
     Of clean images, then of triggered ones.
     """
     made = methods.build(settings)
-    done = rounds.run(
-        made,
-        fed,
-        model,
-        **training,
-        progress=False,
-    )
+    done = rounds.run(made, fed, model, **training, progress=False)
     net = models.make(model, fed.input_shape, fed.n_classes)
     targets = fed.clusters == TARGET
     found = []

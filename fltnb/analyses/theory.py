@@ -155,13 +155,7 @@ class Case:
 
     def run(self, rounds: int, **how: Any) -> t2.Path:
         """Run FLT; ``how``: options of :func:`fltnb.theory.convergence.iterate`."""
-        return t2.iterate(
-            self.problem,
-            self.A,
-            self.step,
-            rounds,
-            **how,
-        )
+        return t2.iterate(self.problem, self.A, self.step, rounds, **how)
 
     def printed_bound(self, path: t2.Path) -> np.ndarray:
         """Right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0."""
@@ -170,14 +164,7 @@ class Case:
     def local_epochs_bound(self, path: t2.Path, E: int, own: np.ndarray) -> np.ndarray:
         """Equation 38 with E local steps; ``own``: W* (M, d)."""
         step = self.step
-        return t2.local_epochs_bound(
-            path,
-            step,
-            self.smoothness,
-            self.A,
-            E,
-            own,
-        )
+        return t2.local_epochs_bound(path, step, self.smoothness, self.A, E, own)
 
 
 def at_edge(problem: problems.Problem, A: np.ndarray) -> Case:

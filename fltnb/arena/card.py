@@ -111,13 +111,7 @@ def compete(
     best = {}
     if rules.tuned:
         trial_cells = _cells(rules, tuning.SEED, lacking)
-        best = tuned(
-            everybody,
-            trial_cells,
-            budget=budget,
-            jobs=jobs,
-            tell=tell,
-        )
+        best = tuned(everybody, trial_cells, budget=budget, jobs=jobs, tell=tell)
     tasks = []
     for one in everybody:
         for seed in seeds_of(who):

@@ -129,14 +129,7 @@ def entry(where: str) -> Entry:
     if not colon:
         kind = METHODS[choose(where, METHODS, "method")]
         needs = _needs_of_ours(kind)
-        return Entry(
-            where,
-            kind,
-            needs,
-            SPACES.get(where, {}),
-            "",
-            where,
-        )
+        return Entry(where, kind, needs, SPACES.get(where, {}), "", where)
 
     path = Path(file)
     if not path.is_file():

@@ -62,13 +62,7 @@ def veiled(fed: Federation, entry: Entry) -> Federation:
     images[~shown] = 0
     labels = fed.labels.copy()
     labels[~shown] = 0
-    seen = replace(
-        fed,
-        images=images,
-        labels=labels,
-        probe=None,
-        settings={},
-    )
+    seen = replace(fed, images=images, labels=labels, probe=None, settings={})
 
     # not through replace, which would read what is hidden
     hidden = {}

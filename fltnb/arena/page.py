@@ -137,11 +137,7 @@ def _comparisons(card: Card) -> str:
     apart = said["critical_difference"]
     if apart is not None:
         ranks = _ranks(said["ranks"])
-        line = RANKS.format(
-            cells=said["cells"],
-            ranks=ranks,
-            apart=apart,
-        )
+        line = RANKS.format(cells=said["cells"], ranks=ranks, apart=apart)
         lines.append(line)
     return "\n".join(lines)
 
@@ -184,12 +180,7 @@ def _failures(card: Card) -> str:
     counts = failed.groupby(by, sort=False).size()
     lines = []
     for (track, family, why), count in counts.items():
-        line = FAILURE.format(
-            count=count,
-            track=track,
-            family=family,
-            why=why,
-        )
+        line = FAILURE.format(count=count, track=track, family=family, why=why)
         lines.append(line)
     return "".join(lines)
 

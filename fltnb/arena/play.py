@@ -202,14 +202,7 @@ def _run(task: Task, who: Entry, fed: Federation) -> Run:
     with within(task.limit), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the method: its numbers tell
         method = kind(**options)
-        return run(
-            method,
-            fed,
-            cell.model,
-            n_workers=1,
-            progress=False,
-            **numbers,
-        )
+        return run(method, fed, cell.model, n_workers=1, progress=False, **numbers)
 
 
 def _measured(done: Run, fed: Federation, counted: np.ndarray) -> dict[str, Any]:
@@ -355,13 +348,7 @@ def tuned(
     for who in entries:
         for cell in cells:
             for one in tuning.trials(who.space):
-                task = Task(
-                    who.where,
-                    cell,
-                    tuning.SEED,
-                    one,
-                    validated=True,
-                )
+                task = Task(who.where, cell, tuning.SEED, one, validated=True)
                 tasks.append(task)
     results = play(tasks, **options)
     if len(results) < len(tasks):

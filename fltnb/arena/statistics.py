@@ -65,11 +65,7 @@ def wilcoxon(differences: np.ndarray) -> float:
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
     """Return accuracies: a row for each cell and seed, a column for each method."""
-    return runs.pivot(
-        index=["cell", "seed"],
-        columns="method",
-        values="accuracy",
-    )
+    return runs.pivot(index=["cell", "seed"], columns="method", values="accuracy")
 
 
 def compared(

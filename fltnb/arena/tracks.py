@@ -190,18 +190,8 @@ def _power_law(size: Size, seed: int, level: int, samples: int) -> Recipe:
 def _writers(size: Size, seed: int, level: int, samples: int) -> Recipe:
     """Return people who wrote MNIST's digits, with fewer and fewer for training."""
     share = (0.8, 0.4, 0.2)[level]
-    people = recipe(
-        "writers",
-        n_clients=size.n_clients,
-        seed=seed,
-        min_images=100,
-    )
-    divided = recipe(
-        "divided",
-        base=people,
-        train_fraction=share,
-        seed=seed,
-    )
+    people = recipe("writers", n_clients=size.n_clients, seed=seed, min_images=100)
+    divided = recipe("divided", base=people, train_fraction=share, seed=seed)
     return recipe("held_out", "mnist_writers", divided, seed=seed)
 
 
@@ -253,13 +243,7 @@ def _changing(base: Recipe, seed: int, event: dict) -> Recipe:
     settings = dict(base.settings)
     dataset = settings.pop("dataset")
     below = Recipe(settings)
-    return recipe(
-        "changing",
-        dataset,
-        below,
-        events=[event],
-        seed=seed,
-    )
+    return recipe("changing", dataset, below, events=[event], seed=seed)
 
 
 def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> Cell:

@@ -327,12 +327,7 @@ class EMDClustering(ClientClusterer):
         """
         parallel = Parallel(n_jobs=self.n_jobs or None, return_as="generator")
         rows = parallel(self._work(tasks))
-        rows = bar(
-            rows,
-            total=len(distance),
-            desc="Distances",
-            unit="client",
-        )
+        rows = bar(rows, total=len(distance), desc="Distances", unit="client")
         for i, found, own in rows:
             distance[i, list(found)] = list(found.values())
             reference[i] = own

@@ -95,12 +95,7 @@ def _fetched(source: Source, folder: Path) -> list:
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as root:
             return [
-                make(
-                    root,
-                    train=train,
-                    download=True,
-                    **source.options,
-                )
+                make(root, train=train, download=True, **source.options)
                 for train in (True, False)
             ]
     finally:

@@ -115,12 +115,7 @@ def shown(x: torch.Tensor, size: int) -> torch.Tensor:
 
     They get ``size`` pixels on a side.
     """
-    x = functional.interpolate(
-        x,
-        size=(size, size),
-        mode="bilinear",
-        antialias=True,
-    )
+    x = functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
     return ((x - MEAN) / STD).contiguous(memory_format=torch.channels_last)
 
 

@@ -63,12 +63,7 @@ def read(path: Path) -> ImageSet:
         arrays = {key: content.get(key) for key in ARRAYS}
         class_names = tuple(map(str, content["class_names"]))
         origin = str(content.get("origin", ""))
-        images = ImageSet(
-            path.stem,
-            class_names=class_names,
-            origin=origin,
-            **arrays,
-        )
+        images = ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
     except MemoryError:  # the file may be sound
         raise
     except OSError as error:  # and so it may be where the disk is at fault

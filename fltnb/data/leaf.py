@@ -74,11 +74,7 @@ def read_leaf(folder: Path | str) -> ImageSet:
     )
     pixels = np.concatenate(images)
     return ImageSet(
-        FEMNIST.name,
-        pixels,
-        class_names=CLASS_NAMES,
-        origin=origin,
-        **arrays,
+        FEMNIST.name, pixels, class_names=CLASS_NAMES, origin=origin, **arrays
     )
 
 
@@ -106,13 +102,7 @@ def read_celeba(folder: Path | str) -> ImageSet:
         f"{SIZE} pixels (bilinear)"
     )
     classes = ("not smiling", "smiling")
-    return ImageSet(
-        CELEBA.name,
-        images,
-        class_names=classes,
-        origin=origin,
-        **arrays,
-    )
+    return ImageSet(CELEBA.name, images, class_names=classes, origin=origin, **arrays)
 
 
 def _check_pictures(folder: Path, names: list[str]) -> None:

@@ -179,10 +179,4 @@ def _in_threads(
 def _shown(done: Iterable, n_clients: int, progress: bool) -> Iterable:
     from ..progress import bar
 
-    return bar(
-        done,
-        progress,
-        total=n_clients,
-        desc="Embedding clients",
-        unit="client",
-    )
+    return bar(done, progress, total=n_clients, desc="Embedding clients", unit="client")

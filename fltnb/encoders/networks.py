@@ -294,13 +294,7 @@ class ResidualConvAE(nn.Module):
             nn.ReLU(),
             nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1),
             nn.ReLU(),
-            nn.ConvTranspose2d(
-                64,
-                channels,
-                4,
-                stride=2,
-                padding=1,
-            ),
+            nn.ConvTranspose2d(64, channels, 4, stride=2, padding=1),
         )
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:

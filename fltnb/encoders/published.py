@@ -36,13 +36,7 @@ def enc1(
         # the code's relay of 30 epochs left Enc1 as it was after a few clients
         made = EncoderSpec("residual", "cifar20", epochs, latent=64)
     elif variant == "as_run":
-        made = EncoderSpec(
-            "convae",
-            "emnist_balanced",
-            8,
-            2,
-            tuning="relay",
-        )
+        made = EncoderSpec("convae", "emnist_balanced", 8, 2, tuning="relay")
     else:
         made = EncoderSpec("convae", "emnist_balanced", 8)
     return replace(made, **other)
@@ -75,21 +69,11 @@ def enc2(dataset: str, variant: str = "as_written", **other: str) -> EncoderSpec
         norm = "image" if as_run else "running"
         source = {"kind": "residual", "pretrain": "cifar100_disjoint", "latent": 64}
         made = EncoderSpec(
-            **source,
-            epochs=10,
-            finetune_epochs=epochs,
-            tuning=tuning,
-            batch_norm=norm,
+            **source, epochs=10, finetune_epochs=epochs, tuning=tuning, batch_norm=norm
         )
     else:
         epochs = 2 if as_run else 5
-        made = EncoderSpec(
-            "convae",
-            "fashion_mnist",
-            5,
-            epochs,
-            tuning=tuning,
-        )
+        made = EncoderSpec("convae", "fashion_mnist", 5, epochs, tuning=tuning)
     return replace(made, **other)
 
 

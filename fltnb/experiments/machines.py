@@ -176,11 +176,7 @@ def gather(
         for name, arguments in tasks.items():
             contents = {file: sent[file] for file in needs[name]}
             future = client.submit(
-                work,
-                *arguments,
-                contents,
-                key=f"run-{name}-{call}",
-                pure=False,
+                work, *arguments, contents, key=f"run-{name}-{call}", pure=False
             )
             futures[future] = name
     left = set(futures)

@@ -212,11 +212,7 @@ def distances(
     first: Distances = group[0].experiment
     trained, training_seconds = timed(
         lambda: ownmodels.local_models(
-            fed,
-            first.model,
-            dict(first.training),
-            first.seed,
-            device=device,
+            fed, first.model, dict(first.training), first.seed, device=device
         )
     )
 

@@ -183,11 +183,7 @@ def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
     method = experiment.method
     settings = experiment.settings
     context = Context(
-        experiment.seed,
-        cache,
-        how.progress,
-        how.n_workers,
-        device=how.device,
+        experiment.seed, cache, how.progress, how.n_workers, device=how.device
     )
     graph = None
     # an own method may do more than average on a graph

@@ -195,14 +195,7 @@ def backdoor_patches(
     groups = in_turn(n_clients, len(GROUPS))
     each = (samples_per_client, test_per_client)
     classes = [range(half), range(half), range(half, K)]
-    dealt = deal_copies(
-        images,
-        groups,
-        each,
-        val_fraction,
-        (seed, 4),
-        classes,
-    )
+    dealt = deal_copies(images, groups, each, val_fraction, (seed, 4), classes)
     return Federation.of(
         images,
         name=f"backdoor {images.name} (patches)",

@@ -34,12 +34,7 @@ SPLITS = ("train", "val", "test", "probe")
 Targets = Literal["classes", "values"]
 
 
-@dataclass(
-    frozen=True,
-    eq=False,
-    repr=False,
-    kw_only=True,
-)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Federation(OwnSamples):
     """Clients, their samples and, where known, their true clusters.
 

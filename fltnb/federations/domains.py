@@ -94,12 +94,7 @@ def rotated(
     add("train", images.train_index, samples_per_client, 1)
     add("test", images.test_index, test_per_client, 2)
     name = f"rotated {images.name}"
-    return Federation.of(
-        images,
-        name=name,
-        clusters=clusters,
-        **pooled(parts),
-    )
+    return Federation.of(images, name=name, clusters=clusters, **pooled(parts))
 
 
 @kind
@@ -171,14 +166,7 @@ def turn(images: np.ndarray, angle: float) -> np.ndarray:
         return np.ascontiguousarray(np.rot90(images, int(angle // 90), axes=(1, 2)))
     from scipy.ndimage import rotate
 
-    return rotate(
-        images,
-        angle,
-        axes=(2, 1),
-        reshape=False,
-        order=1,
-        prefilter=False,
-    )
+    return rotate(images, angle, axes=(2, 1), reshape=False, order=1, prefilter=False)
 
 
 @kind
@@ -240,26 +228,14 @@ def domains(
         clusters += [cluster] * n_clients
         rng = stream(seed, "partition", 5, cluster)
         what = f"domain {domain}"
-        for own in deal(
-            held,
-            images.labels,
-            n_clients,
-            samples_per_client,
-            rng,
-            what,
-        ):
+        for own in deal(held, images.labels, n_clients, samples_per_client, rng, what):
             rest, test = hold_out(own, test_fraction)
             train, val = hold_out(rest, val_fraction / (1 - test_fraction))
             parts["train"].append(np.sort(train))
             parts["val"].append(np.sort(val))
             parts["test"].append(np.sort(test))
     name = f"domains of {images.name}"
-    return Federation.of(
-        images,
-        name=name,
-        clusters=np.array(clusters),
-        **parts,
-    )
+    return Federation.of(images, name=name, clusters=np.array(clusters), **parts)
 
 
 @kind
@@ -302,12 +278,7 @@ def renderings(
         domains=style,
     )
     fed = domains(
-        styled,
-        min_samples,
-        samples_per_client,
-        val_fraction,
-        test_fraction,
-        seed,
+        styled, min_samples, samples_per_client, val_fraction, test_fraction, seed
     )
     return replace(fed, name=styled.name)
 

@@ -127,13 +127,7 @@ def label_clusters(
             _check_size(target, size, [by_class[c] for c in np.unique(lists)])
         train = _drawn_apart(by_class, lists[clusters], size, seed)
     elif variant == "as_run":
-        train = _blocks(
-            by_class,
-            lists,
-            clusters,
-            size,
-            filler=index[-1],
-        )
+        train = _blocks(by_class, lists, clusters, size, filler=index[-1])
     else:
         wanted = _wanted(by_class, lists, clusters, target, exact)
         (held,) = hand_out(seed, (by_class, wanted))
@@ -143,12 +137,7 @@ def label_clusters(
         ]
     tests = [of_classes(images, images.test_index, classes) for classes in lists]
     test = [tests[cluster] for cluster in clusters]
-    return Federation.of(
-        images,
-        train=train,
-        test=test,
-        clusters=clusters,
-    )
+    return Federation.of(images, train=train, test=test, clusters=clusters)
 
 
 def _class_lists(
@@ -345,12 +334,7 @@ def structured(
             test_classes.add(0)
         tests.append(np.sort(np.concatenate([tested[c] for c in test_classes])))
     test = [tests[cluster] for cluster in clusters]
-    return Federation.of(
-        images,
-        train=train,
-        test=test,
-        clusters=clusters,
-    )
+    return Federation.of(images, train=train, test=test, clusters=clusters)
 
 
 def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:

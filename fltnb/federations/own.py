@@ -115,25 +115,10 @@ class OwnSamples:
                 f"{x.shape}, {y.shape}, {ids.shape}."
             )
         options = _checked(
-            Options(
-                test_fraction,
-                val_fraction,
-                clusters,
-                seed,
-                name,
-                min_samples,
-            )
+            Options(test_fraction, val_fraction, clusters, seed, name, min_samples)
         )
         owners = _owners(client_ids, clusters)
-        return cls._divided(
-            x,
-            y,
-            owners,
-            options,
-            class_names,
-            targets,
-            layout,
-        )
+        return cls._divided(x, y, owners, options, class_names, targets, layout)
 
     @classmethod
     def from_clients(
@@ -188,15 +173,7 @@ class OwnSamples:
         if targets == "classes" and labels.dtype.kind not in "iu":
             class_names, labels = tables.classes_of(labels)
         x = as_samples(given.x, layout)
-        return cls._divided(
-            x,
-            labels,
-            owners,
-            options,
-            class_names,
-            targets,
-            layout,
-        )
+        return cls._divided(x, labels, owners, options, class_names, targets, layout)
 
     @classmethod
     def from_frame(
@@ -345,14 +322,7 @@ class OwnSamples:
         names = names.tolist()
         clusters = clusters_of(options.clusters, names)
         owners = Owners(names, place, clusters, found.notes)
-        return cls._divided(
-            x,
-            y,
-            owners,
-            options,
-            class_names.tolist(),
-            "classes",
-        )
+        return cls._divided(x, y, owners, options, class_names.tolist(), "classes")
 
     @classmethod
     def _of_rows(
@@ -381,14 +351,7 @@ class OwnSamples:
         x = as_samples(as_float32(x, "The table"))
         targets = "values" if asked.values else "classes"
         return cls._made(
-            x,
-            y,
-            owners,
-            parts,
-            options,
-            class_names,
-            targets,
-            preprocessing=fitted,
+            x, y, owners, parts, options, class_names, targets, preprocessing=fitted
         )
 
     @classmethod
@@ -409,14 +372,7 @@ class OwnSamples:
         owners = _with_enough(owners, options.min_samples)
         parts = divide(y, owners, options, stratify=not values)
         return cls._made(
-            x,
-            y,
-            owners,
-            parts,
-            options,
-            class_names,
-            targets,
-            layout=layout,
+            x, y, owners, parts, options, class_names, targets, layout=layout
         )
 
     @classmethod

@@ -51,12 +51,7 @@ def phases(fed: Federation) -> tuple[Phase, ...]:
     return (Phase(1, fed, np.zeros(fed.n_clients, dtype=bool)),)
 
 
-@dataclass(
-    frozen=True,
-    eq=False,
-    repr=False,
-    kw_only=True,
-)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ChangingFederation(Federation):
     """A federation with phases, two at least.
 
@@ -214,13 +209,7 @@ def _clients(
     owners = fed.owners
     if owners is not None:
         owners = [owners[i] for i in members]
-    return replace(
-        fed,
-        **parts,
-        clusters=clusters,
-        owners=owners,
-        settings=settings,
-    )
+    return replace(fed, **parts, clusters=clusters, owners=owners, settings=settings)
 
 
 def _event(

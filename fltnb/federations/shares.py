@@ -253,26 +253,12 @@ def deal_copies(
             test = of_classes(images, test, classes[group])
 
         rng = stream(seed, "partition", key, group, 0)
-        for own in deal(
-            train,
-            images.labels,
-            n_clients,
-            each[0],
-            rng,
-            "training",
-        ):
+        for own in deal(train, images.labels, n_clients, each[0], rng, "training"):
             kept, held = hold_out(own, val_fraction)
             parts.append(Dealt("train", group, kept))
             parts.append(Dealt("val", group, held))
 
         rng = stream(seed, "partition", key, group, 1)
-        for own in deal(
-            test,
-            images.labels,
-            n_clients,
-            each[1],
-            rng,
-            "test",
-        ):
+        for own in deal(test, images.labels, n_clients, each[1], rng, "test"):
             parts.append(Dealt("test", group, own))
     return parts

@@ -189,12 +189,7 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
     line = 0 if line == "infer" else line
     kept = {name: options[name] for name in HEADER_OPTIONS if name in options}
     top = pd.read_csv(
-        file,
-        header=None,
-        nrows=line + 1,
-        dtype=str,
-        keep_default_na=False,
-        **kept,
+        file, header=None, nrows=line + 1, dtype=str, keep_default_na=False, **kept
     )
     return [str(name) for name in top.iloc[line]]
 

@@ -70,16 +70,10 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
         seed=seed,
     )
     power_law = recipe(
-        "structured",
-        n_clients=30,
-        max_per_class=120 * samples // 150,
-        seed=seed,
+        "structured", n_clients=30, max_per_class=120 * samples // 150, seed=seed
     )
     hands = recipe(
-        "pseudo_writers",
-        n_clients=n_clients,
-        mean_samples=samples,
-        seed=seed,
+        "pseudo_writers", n_clients=n_clients, mean_samples=samples, seed=seed
     )
     clothes = recipe(
         "tasks",
@@ -91,10 +85,7 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     )
     two_labels = recipe("label_clusters", classes_per_cluster=2, **labels)
     one_shared = recipe(
-        "label_clusters",
-        classes_per_cluster=3,
-        shared_classes=1,
-        **labels,
+        "label_clusters", classes_per_cluster=3, shared_classes=1, **labels
     )
 
     def held_out(dataset: str, base: Recipe) -> Recipe:
@@ -102,20 +93,8 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
 
     rotated = recipe("rotated_copies", "mnist", **turned)
     one_cluster = recipe("rotated_copies", "mnist", angles=[[0]], **turned)
-    colours = recipe(
-        "backdoor_colours",
-        "mnist",
-        n_clients=15,
-        seed=seed,
-        **tested,
-    )
-    patches = recipe(
-        "backdoor_patches",
-        "cifar10",
-        n_clients=9,
-        seed=seed,
-        **tested,
-    )
+    colours = recipe("backdoor_colours", "mnist", n_clients=15, seed=seed, **tested)
+    patches = recipe("backdoor_patches", "cifar10", n_clients=9, seed=seed, **tested)
     # With the others' learning rate of 0.05 networks die on colours: equal outputs for
     # all images.
     return {
@@ -248,12 +227,7 @@ def eleven_more(seed: int = 0) -> dict[str, Recipe]:
     cifar10 = {"dataset": "cifar10", "n_clients": 100}
     found = {
         "scenario 1": recipe("label_clusters", **cifar10, **two),
-        "scenario 2": recipe(
-            "label_clusters",
-            **cifar10,
-            **shared,
-            seed=seed,
-        ),
+        "scenario 2": recipe("label_clusters", **cifar10, **shared, seed=seed),
         "quantity skew": recipe("tasks", "fashion_mnist", **tasks, **skew),
         "one odd client": recipe("tasks", "fashion_mnist", **tasks, **odd),
         "5 samples a client, two classes": recipe(

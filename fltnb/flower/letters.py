@@ -129,11 +129,7 @@ class Post:
         messages = []
         for node, letter in letters.items():
             message = self.app.Message(
-                packed(letter),
-                node,
-                kind,
-                ttl=timeout,
-                group_id=group,
+                packed(letter), node, kind, ttl=timeout, group_id=group
             )
             messages.append(message)
         # an id is None where Flower refuses to send

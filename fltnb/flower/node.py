@@ -82,13 +82,7 @@ def _sketch(clusterer: Any, given: tuple, number: int, asked: Letter) -> dict:
         return sketch
 
     place = asked.notes["place"]
-    return clusterer.compare(
-        *given,
-        sketch,
-        asked.arrays,
-        client=number,
-        place=place,
-    )
+    return clusterer.compare(*given, sketch, asked.arrays, client=number, place=place)
 
 
 def _with_secret_draws(clusterer: Any, context: Any) -> Any:

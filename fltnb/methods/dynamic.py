@@ -496,12 +496,7 @@ def _remembering(context: Context) -> Context:
 def _unchanged(state: DynamicState) -> DynamicState:
     """Return the state without flags: nobody has changed."""
     nobody = np.zeros(len(state.row), dtype=bool)
-    return replace(
-        state,
-        pending=nobody,
-        flags=nobody,
-        alone=nobody,
-    )
+    return replace(state, pending=nobody, flags=nobody, alone=nobody)
 
 
 def _anchors(fitted: FCR, sizes: np.ndarray) -> np.ndarray:

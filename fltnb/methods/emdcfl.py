@@ -198,22 +198,13 @@ class EMDCFL(Method):
 
         tasks = _embedded(net, fed, state.local, others, context.device)
         shown = bar(
-            tasks,
-            context.progress,
-            total=len(others),
-            desc="emdcfl",
-            unit="client",
+            tasks, context.progress, total=len(others), desc="emdcfl", unit="client"
         )
         distance = state.distance.copy()
         reference = state.reference.copy()
         clusterer.measure(shown, distance, reference)
         sent = state.sent + exchanged(clusterer, fed, net, others)
-        return replace(
-            state,
-            distance=distance,
-            reference=reference,
-            sent=sent,
-        )
+        return replace(state, distance=distance, reference=reference, sent=sent)
 
     def clustering(
         self, fed, model: str, training: Mapping[str, Any]

@@ -118,15 +118,7 @@ class FeSEM(HardMethod):
         for row, client in zip(rows, clients, strict=True):
             how = Variation(anchors=theta[[row]], pull=float(pull[client]))
             one = np.array([client])
-            parts.append(
-                engine.train(
-                    theta,
-                    np.array([row]),
-                    one,
-                    round,
-                    how=how,
-                )
-            )
+            parts.append(engine.train(theta, np.array([row]), one, round, how=how))
         models = np.concatenate([part.theta for part in parts])
         loss = np.concatenate([part.loss for part in parts])
         return state, Trained(models, loss)
@@ -142,14 +134,7 @@ class FeSEM(HardMethod):
         """
         n_models = 1 if self.grouping == "em" else self.n_clusters
         memory = np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0)
-        state = unclustered(
-            FeSEMState,
-            fed,
-            model,
-            context,
-            n_models,
-            memory=memory,
-        )
+        state = unclustered(FeSEMState, fed, model, context, n_models, memory=memory)
         if self.grouping == "random":
             drawn = stream(context.seed, "method").permutation(fed.n_clients)
             row = drawn % self.n_clusters
@@ -380,14 +365,7 @@ class FedSEM(HardMethod):
         if self.rule != "last_aggregate":
             memory = np.repeat(theta[None], fed.n_clients, axis=0)
         more = {"centers": centers, "memory": memory}
-        state = unclustered(
-            FedSEMState,
-            fed,
-            model,
-            context,
-            K,
-            **more,
-        )
+        state = unclustered(FedSEMState, fed, model, context, K, **more)
         return replace(state, labels=None)  # there are none yet
 
     def collect(

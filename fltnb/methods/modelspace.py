@@ -92,13 +92,7 @@ def best_start(
 ) -> np.ndarray:
     """Labels (D,) of the best of 20 k-means starts: least distance inside clusters."""
     repeated = np.repeat(coordinates(points, origin), weights, axis=0)
-    labels = kmeans(
-        repeated,
-        n_clusters,
-        seed,
-        n_init=20,
-        max_iter=300,
-    )
+    labels = kmeans(repeated, n_clusters, seed, n_init=20, max_iter=300)
     last = np.cumsum(weights) - 1  # equal points have equal labels
     return labels[last].astype(np.int64)
 
@@ -120,12 +114,7 @@ def kmeans(
 
     By default as many and as long as in FlexCFL and CFLGP.
     """
-    made = KMeans(
-        n_clusters,
-        n_init=n_init,
-        max_iter=max_iter,
-        random_state=seed,
-    )
+    made = KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed)
     with warnings.catch_warnings():
         # there may be fewer distinct points than groups
         warnings.simplefilter("ignore", ConvergenceWarning)

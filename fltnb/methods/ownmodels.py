@@ -65,13 +65,7 @@ def local_models(
     start = net.init(seed)
     clients = np.arange(fed.n_clients)
     rows = np.zeros_like(clients)
-    with make_engine(
-        fed,
-        net,
-        spec,
-        device=device,
-        n_workers=n_workers,
-    ) as engine:
+    with make_engine(fed, net, spec, device=device, n_workers=n_workers) as engine:
         trained = engine.train(start[None], rows, clients, 1)
 
     lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
@@ -207,11 +201,7 @@ def measure(
     name = how["name"]
     if name == "EMDClustering":
         options = {key: value for key, value in how.items() if key != "name"}
-        clusterer = EMDClustering(
-            **options,
-            random_state=seed,
-            n_jobs=n_jobs,
-        )
+        clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs)
         clusterer.fit(*(seen or embedded(fed, net, theta)))
         return clusterer.distance_, clusterer.reference_
 

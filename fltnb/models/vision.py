@@ -342,9 +342,7 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             # tensors only, never arbitrary pickles, with the published checksum
             weights = published.get_state_dict(
-                progress=False,
-                check_hash=True,
-                weights_only=True,
+                progress=False, check_hash=True, weights_only=True
             )
         return dict(weights)
     except (OSError, RuntimeError) as error:

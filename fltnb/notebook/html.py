@@ -71,13 +71,7 @@ def html(
         cells = [_cell("th", str(name), "left") for name in _new_names(index, row)]
         for at, texts in enumerate(columns):
             tint = "" if tints is None else tints.iloc[row, at]
-            cell = _cell(
-                "td",
-                texts[row],
-                sides[at],
-                tint,
-                unbroken=unbroken,
-            )
+            cell = _cell("td", texts[row], sides[at], tint, unbroken=unbroken)
             cells.append(cell)
         lines.append(_row(cells, ROW))
     lines.append("</table>")

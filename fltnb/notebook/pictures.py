@@ -125,12 +125,7 @@ def dots(
         own = lines[lines["group"] == head]
         for place, name in enumerate(names):
             _row(ax, own[own["method"] == name], place, looks)
-        ax.set_title(
-            head,
-            fontsize=10,
-            loc="left",
-            color="0.3",
-        )
+        ax.set_title(head, fontsize=10, loc="left", color="0.3")
         ax.set_xlabel(xlabel, fontsize=9)
         ax.tick_params(labelsize=9, length=0)
         ax.grid(False, axis="y")
@@ -138,13 +133,7 @@ def dots(
     axes[0].set_ylim(len(names) - 0.4, -0.6)
 
     wrapped = textwrap.fill(title, TITLE)
-    fig.suptitle(
-        wrapped,
-        fontsize=11.5,
-        fontweight="bold",
-        x=0.01,
-        ha="left",
-    )
+    fig.suptitle(wrapped, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
     fig.legend(
         handles=_handles(looks),
         loc="outside lower center",
@@ -173,15 +162,7 @@ def _handles(looks: dict[str, Look]) -> list[Any]:
     handles = []
     for look in looks.values():
         edge = 2.2 if look.marker == "|" else 0
-        handles.append(
-            handle(
-                look.words,
-                look.color,
-                look.marker,
-                ms=7,
-                mew=edge,
-            )
-        )
+        handles.append(handle(look.words, look.color, look.marker, ms=7, mew=edge))
     return handles
 
 
@@ -201,13 +182,7 @@ def _row(ax: Any, own: pd.DataFrame, place: int, looks: dict[str, Look]) -> None
     if own.empty:
         return
     ends = [own["value"].min(), own["value"].max()]
-    ax.plot(
-        ends,
-        [place, place],
-        color="0.85",
-        lw=2.5,
-        zorder=1,
-    )
+    ax.plot(ends, [place, place], color="0.85", lw=2.5, zorder=1)
     for source, look in looks.items():
         values = own.loc[own["source"] == source, "value"]
         size, edge = (150, 2.4) if look.marker == "|" else (44, 0)

@@ -219,11 +219,7 @@ def _orders(results: Any, paper: str, table: str) -> pd.DataFrame:
     found = measured(results, paper, table)
     found = found[found["metric"].isin(SCORES)]
     index = [*_PLACE, "method", "number"]
-    wide = found.pivot(
-        index=index,
-        columns="variant",
-        values="mean",
-    )
+    wide = found.pivot(index=index, columns="variant", values="mean")
     wide = wide.astype(float).reset_index("number")
     mixed = wide["as_run"].fillna(wide["as_written"])
     return wide.assign(mixed=mixed)

@@ -88,13 +88,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
         frameon=False,
     )
     finding = title(found, claims)
-    fig.suptitle(
-        finding,
-        fontsize=11.5,
-        fontweight="bold",
-        x=0.01,
-        ha="left",
-    )
+    fig.suptitle(finding, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
     return fig, finding
 
 
@@ -158,11 +152,7 @@ def _by_outcome(claims: pd.DataFrame) -> pd.DataFrame:
     """Count each paper's claims by outcome."""
     table = pd.crosstab(claims["paper"], claims["outcome"])
     papers = _in_order(claims["paper"])
-    return table.reindex(
-        index=papers,
-        columns=list(OUTCOMES),
-        fill_value=0,
-    )
+    return table.reindex(index=papers, columns=list(OUTCOMES), fill_value=0)
 
 
 def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
@@ -250,29 +240,12 @@ def _points(ax: Axes, points: pd.DataFrame) -> None:
     """Draw the scores of a paper: on the line, ours equals the printed one."""
     in_print = points["status"] == "printed setting"
     other = points[~in_print]
-    ax.scatter(
-        other["number"],
-        other["mean"],
-        marker="X",
-        s=16,
-        c=OTHER,
-        lw=0,
-    )
+    ax.scatter(other["number"], other["mean"], marker="X", s=16, c=OTHER, lw=0)
     for variant, part in points[in_print].groupby("variant", sort=False):
         color = COLORS[variant]
-        ax.scatter(
-            part["number"],
-            part["mean"],
-            s=18,
-            c=color,
-            lw=0,
-        )
+        ax.scatter(part["number"], part["mean"], s=18, c=color, lw=0)
     ax.axline((0, 0), slope=1, color="0.4", lw=0.8)
-    ax.set(
-        xlabel="printed (%)",
-        xlim=(0, 102),
-        ylim=(0, 102),
-    )
+    ax.set(xlabel="printed (%)", xlim=(0, 102), ylim=(0, 102))
 
 
 def _bars(ax: Axes, claims: pd.DataFrame) -> None:
@@ -288,13 +261,7 @@ def _bars(ax: Axes, claims: pd.DataFrame) -> None:
         begins = begins + share
         numbers = [number or "" for number in table[outcome]]
         ink = INK.get(outcome, "#111")
-        ax.bar_label(
-            bars,
-            numbers,
-            label_type="center",
-            fontsize=8,
-            color=ink,
-        )
+        ax.bar_label(bars, numbers, label_type="center", fontsize=8, color=ink)
 
     names = [PAPERS[paper] for paper in papers]
     ax.set_yticks(range(len(papers)), names)

@@ -65,12 +65,7 @@ def _together(ax: Any, found: Advice) -> None:
     chosen = found.recommended
     who = chosen if chosen in found.together else "all clusterers"
     shares = found.together.get(chosen, np.mean([*found.together.values()], axis=0))
-    ax.imshow(
-        shares[np.ix_(order, order)],
-        cmap="Greys",
-        vmin=0,
-        vmax=1,
-    )
+    ax.imshow(shares[np.ix_(order, order)], cmap="Greys", vmin=0, vmax=1)
     ax.grid(False)
     ax.set_title(f"put into one cluster by {who}, share of seeds", fontsize="medium")
     ax.set_xticks([])
@@ -90,13 +85,7 @@ def _gains(ax: Any, found: Advice) -> None:
     names = []
     for place, (_, row) in enumerate(table.iterrows()):
         color = "black" if row["clusterer"] == found.recommended else "grey"
-        ax.errorbar(
-            row["gain"],
-            place,
-            xerr=row["error"],
-            fmt="o",
-            color=color,
-        )
+        ax.errorbar(row["gain"], place, xerr=row["error"], fmt="o", color=color)
         clusters = int(row["n_clusters"])
         plural = "" if clusters == 1 else "s"
         names.append(f"{row['clusterer']}: {clusters} cluster{plural}")

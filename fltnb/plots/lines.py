@@ -407,14 +407,7 @@ def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
     drawn : _Drawn
     """
     if part.empty:
-        ax.text(
-            0.5,
-            0.5,
-            "not run",
-            ha="center",
-            color="0.4",
-            transform=ax.transAxes,
-        )
+        ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
         ax.set_xticks([])
         return
 
@@ -478,12 +471,7 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
     ax.plot(over.index, over["mean"], **options)
     if over["size"].max() > 1:
         ax.fill_between(
-            over.index,
-            over["min"],
-            over["max"],
-            color=look.color,
-            alpha=0.15,
-            lw=0,
+            over.index, over["min"], over["max"], color=look.color, alpha=0.15, lw=0
         )
 
 
@@ -509,15 +497,7 @@ def _handles(drawn: _Drawn, names: Names) -> list:
     """Legend entries of colours and dashes; printed numbers are hollow markers."""
     found = []
     for look in drawn.colors.values():
-        found.append(
-            handle(
-                look.label,
-                look.color,
-                look.marker,
-                ls="-",
-                ms=4.5,
-            )
-        )
+        found.append(handle(look.label, look.color, look.marker, ls="-", ms=4.5))
     for value, dash in drawn.dashes.items():
         hollow = {} if dash else HOLLOW
         found.append(handle(label(value, names), "0.4", ls=dash, **hollow))

@@ -56,29 +56,9 @@ def client_map(
     for points, cluster in zip(u, clusters, strict=True):
         color = cluster_color(cluster)
         x, y = points.T
-        plane.plot(
-            x,
-            y,
-            color=color,
-            lw=0.6,
-            alpha=0.35,
-            zorder=1,
-        )
-        plane.scatter(
-            x,
-            y,
-            color=color,
-            s=42,
-            lw=0.5,
-            edgecolor="w",
-            zorder=2,
-        )
-    matrix.imshow(
-        links,
-        cmap="Greys",
-        interpolation="nearest",
-        vmax=1.6,
-    )
+        plane.plot(x, y, color=color, lw=0.6, alpha=0.35, zorder=1)
+        plane.scatter(x, y, color=color, s=42, lw=0.5, edgecolor="w", zorder=2)
+    matrix.imshow(links, cmap="Greys", interpolation="nearest", vmax=1.6)
     for cluster in np.unique(clusters):
         color = cluster_color(cluster)
         own = np.flatnonzero(clusters == cluster)
@@ -98,12 +78,7 @@ def client_map(
     across = np.triu(links & ~same).sum()
     title = f"The links: {inside:.0%} inside, {across} across clusters"
     matrix.set_title(title, fontsize=10, loc="left")
-    matrix.set(
-        xticks=[],
-        yticks=[],
-        xlabel="client j",
-        ylabel="client i",
-    )
+    matrix.set(xticks=[], yticks=[], xlabel="client j", ylabel="client i")
     return fig, [plane, matrix]
 
 
@@ -145,14 +120,7 @@ def _frame(ax: Axes, own: np.ndarray, color: Any) -> None:
     corner = own[0] - 0.5
     width = len(own)
     ax.add_patch(
-        Rectangle(
-            (corner, corner),
-            width,
-            width,
-            fill=False,
-            ec=color,
-            lw=2.2,
-        )
+        Rectangle((corner, corner), width, width, fill=False, ec=color, lw=2.2)
     )
 
 
@@ -177,20 +145,12 @@ def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
 
     size = (2.3 * len(W), 2.55)
     fig, axes = plt.subplots(
-        1,
-        len(W),
-        figsize=size,
-        squeeze=False,
-        layout="constrained",
+        1, len(W), figsize=size, squeeze=False, layout="constrained"
     )
     axes = list(axes[0])
     for ax, (name, weights) in zip(axes, W.items(), strict=True):
         drawn = ax.imshow(
-            np.sqrt(weights),
-            cmap="viridis",
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
+            np.sqrt(weights), cmap="viridis", vmin=0, vmax=1, interpolation="nearest"
         )
         ax.set(xticks=[], yticks=[])
         ax.set_title(name, fontsize=10)
@@ -198,11 +158,6 @@ def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
     axes[0].set_xlabel("model of client j", fontsize=9)
 
     shown = [0, 0.04, 0.2, 0.5, 1]
-    bar = fig.colorbar(
-        drawn,
-        ax=axes,
-        shrink=0.8,
-        ticks=np.sqrt(shown),
-    )
+    bar = fig.colorbar(drawn, ax=axes, shrink=0.8, ticks=np.sqrt(shown))
     bar.ax.set_yticklabels([f"{weight:g}" for weight in shown], fontsize=8)
     return fig, axes

@@ -144,21 +144,10 @@ def gallery(
         row = np.asarray(row)
         brightest = 255 if row.dtype == np.uint8 else row.max()
         for ax, image in zip(line, row, strict=True):
-            ax.imshow(
-                image,
-                "gray",
-                vmin=0,
-                vmax=brightest,
-                interpolation="nearest",
-            )
+            ax.imshow(image, "gray", vmin=0, vmax=brightest, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
-        line[0].set_ylabel(
-            name,
-            rotation=0,
-            ha="right",
-            va="center",
-        )
+        line[0].set_ylabel(name, rotation=0, ha="right", va="center")
     for ax, text in zip(axes[0], columns, strict=False):
         ax.set_title(text, fontsize="medium")
     headline(fig, every, title)
@@ -331,14 +320,7 @@ def pair_distances(
     for (text, value), dash in zip(tolerances.items(), ("-", "--", ":"), strict=False):
         for line, one in enumerate(np.broadcast_to(value, count)):
             ends = [line - 0.4, line + 0.4]
-            ax.plot(
-                [one, one],
-                ends,
-                dash,
-                color="black",
-                lw=1.4,
-                label=text,
-            )
+            ax.plot([one, one], ends, dash, color="black", lw=1.4, label=text)
 
     ax.set_yticks(range(count), list(distances))
     ax.set_ylim(count - 0.5, -0.5)
@@ -382,15 +364,7 @@ def _pairs(ax: Axes, values: np.ndarray, line: float, color: str, text: str) -> 
     order = np.argsort(values)
     rank = np.argsort(order)
     height = line + 0.18 * (rank % 9 / 8 - 0.5)
-    ax.plot(
-        values,
-        height,
-        ".",
-        ms=4,
-        color=color,
-        alpha=0.6,
-        label=text,
-    )
+    ax.plot(values, height, ".", ms=4, color=color, alpha=0.6, label=text)
 
 
 def _matrix(
@@ -460,13 +434,7 @@ def _strip(ax: Axes, clusters: np.ndarray) -> None:
     borders = np.flatnonzero(np.diff(clusters)) + 1
     for start, end in pairwise([0, *borders, count]):
         color = cluster_color(clusters[start])
-        piece = Rectangle(
-            (left, start),
-            width,
-            end - start,
-            color=color,
-            lw=0,
-        )
+        piece = Rectangle((left, start), width, end - start, color=color, lw=0)
         ax.add_patch(piece)
     ax.set_xlim(-1.6 * width, count)
 

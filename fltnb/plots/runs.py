@@ -101,15 +101,7 @@ def client_strip(
         if by_cluster:
             colors = [cluster_color(cluster) for cluster in own[hue]]
         beside = spread(np.full(len(own), place), 0.55)
-        ax.scatter(
-            beside,
-            own["test"],
-            s=9,
-            c=colors,
-            alpha=0.7,
-            lw=0,
-            zorder=2,
-        )
+        ax.scatter(beside, own["test"], s=9, c=colors, alpha=0.7, lw=0, zorder=2)
         _box(ax, own["test"].to_numpy(dtype=float), place)
 
     names = [look.label for look in groups.values()]
@@ -261,33 +253,12 @@ def _dots_panel(
             height = place + 0.24 * (at - (len(sources) - 1) / 2)
             heights = np.full(len(runs), height)
             marker = SOURCES.get(source, "o")
-            ax.plot(
-                runs,
-                heights,
-                marker,
-                color=look.color,
-                ms=5,
-                alpha=0.6,
-                mew=0,
-            )
-            ax.plot(
-                runs.mean(),
-                height,
-                "|",
-                color=look.color,
-                ms=13,
-                mew=2,
-            )
+            ax.plot(runs, heights, marker, color=look.color, ms=5, alpha=0.6, mew=0)
+            ax.plot(runs.mean(), height, "|", color=look.color, ms=13, mew=2)
         if style:
             printed = own.loc[own[style] == "paper", measure]
             heights = np.full(len(printed), place)
-            ax.plot(
-                printed,
-                heights,
-                mec=look.color,
-                zorder=3,
-                **PAPER,
-            )
+            ax.plot(printed, heights, mec=look.color, zorder=3, **PAPER)
     ax.grid(False, axis="y")
 
 

@@ -272,12 +272,7 @@ def panels(
     columns = -(-count // rows)  # four in rows of three: two and two
     figsize = (size[0] * columns, size[1] * rows)
     fig, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=figsize,
-        squeeze=False,
-        layout="constrained",
-        **subplots,
+        rows, columns, figsize=figsize, squeeze=False, layout="constrained", **subplots
     )
     sns.despine(fig)
     for panel in axes.flat:
@@ -372,15 +367,7 @@ def handle(
     """
     from matplotlib.lines import Line2D
 
-    return Line2D(
-        [],
-        [],
-        color=color,
-        marker=marker,
-        ls=ls,
-        label=text,
-        **look,
-    )
+    return Line2D([], [], color=color, marker=marker, ls=ls, label=text, **look)
 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
@@ -398,19 +385,10 @@ def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> 
     """
     options = {"handles": handles, "title": title, "frameon": False}
     if ax is None:
-        fig.legend(
-            loc="outside right upper",
-            fontsize="small",
-            **options,
-        )
+        fig.legend(loc="outside right upper", fontsize="small", **options)
     else:
         beside = (1.01, 1)
-        ax.legend(
-            loc="upper left",
-            bbox_to_anchor=beside,
-            fontsize="small",
-            **options,
-        )
+        ax.legend(loc="upper left", bbox_to_anchor=beside, fontsize="small", **options)
 
 
 def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:

@@ -318,14 +318,7 @@ class Engine(AbstractContextManager):
         FltnbError
             An argument does not fit, or a client has no training samples.
         """
-        work = self.checked(
-            theta,
-            rows,
-            clients,
-            round,
-            sample_weights,
-            how,
-        )
+        work = self.checked(theta, rows, clients, round, sample_weights, how)
         n = len(work[1])
         models = np.empty((n, self.model.n_parameters), dtype=self.spec.dtype)
         done = Trained(models, np.empty(n))

@@ -137,15 +137,7 @@ class FunctionalEngine(SerialEngine):
         self, theta, rows, clients, round, weights, how: Variation, done: Trained
     ) -> None:
         if how.frozen:  # a stack's parameters are one matrix, which moves as a whole
-            super()._train(
-                theta,
-                rows,
-                clients,
-                round,
-                weights,
-                how,
-                done,
-            )
+            super()._train(theta, rows, clients, round, weights, how, done)
             return
 
         spec = how.applied(self.spec)

@@ -125,16 +125,7 @@ def pool_backward(
     padding = [0, 0]
     dilation = [1, 1]
     ceil_mode = False
-    return _pool_backward(
-        d,
-        raw,
-        window,
-        stride,
-        padding,
-        dilation,
-        ceil_mode,
-        winners,
-    )
+    return _pool_backward(d, raw, window, stride, padding, dilation, ceil_mode, winners)
 
 
 def convolution_gradients(

@@ -179,15 +179,7 @@ class Dense:
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
             target = target.numpy()[:, : self.outputs]
             mean = alpha / len(x)
-            dense.backward(
-                self.array,
-                target,
-                x,
-                d,
-                beta,
-                mean,
-                below,
-            )
+            dense.backward(self.array, target, x, d, beta, mean, below)
 
         self.parameter.descend(accumulate)
 
@@ -322,11 +314,7 @@ class Conv:
     def step(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         """Do the same from the gradient ``d`` of the outputs before pooling."""
         below, d_weight, d_bias = convolution_gradients(
-            self.conv,
-            d,
-            self.x,
-            self.kernel,
-            inputs=not first,
+            self.conv, d, self.x, self.kernel, inputs=not first
         )
         self.descend((d_weight, d_bias), b)
         return below
@@ -487,12 +475,7 @@ class WideConv(Conv):
         conv = self.conv
         _, height, width = self.shape
         self.kernels = wide.make(
-            conv.inputs,
-            conv.outputs,
-            height,
-            width,
-            conv.kernel,
-            conv.padding,
+            conv.inputs, conv.outputs, height, width, conv.kernel, conv.padding
         )
         weight, _ = super().allocate()
         shape = (conv.outputs, conv.kernel, conv.kernel, conv.inputs)
@@ -509,13 +492,7 @@ class WideConv(Conv):
         winners = np.empty((b, h, w, outputs), dtype=np.uint8)
         if self.raw.dtype == self.dtype:
             channels, height, width = self.shape
-            back = torch.empty(
-                b,
-                height,
-                width,
-                channels,
-                dtype=self.dtype,
-            )
+            back = torch.empty(b, height, width, channels, dtype=self.dtype)
         else:
             back = torch.zeros_like(self.raw)
         return WideRoom(out, winners, back)

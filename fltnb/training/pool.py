@@ -238,14 +238,7 @@ class _Worker:
         how: Variation,
     ) -> float:
         """Train a client from ``theta`` (P,) into ``out`` (P,); return its loss."""
-        return self.trainer.train(
-            theta,
-            client,
-            round,
-            sample_weights,
-            out,
-            how,
-        )
+        return self.trainer.train(theta, client, round, sample_weights, out, how)
 
     @torch.inference_mode()
     def score(
@@ -307,9 +300,7 @@ class _Crew:
         if _forks(context):
             inherited = list(self.connections)
         process = context.Process(
-            target=_work,
-            args=(number, theirs, inherited, setup),
-            daemon=True,
+            target=_work, args=(number, theirs, inherited, setup), daemon=True
         )
         with warnings.catch_warnings():
             # Python 3.12 warns of fork with threads around, as in a notebook kernel.

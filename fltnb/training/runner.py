@@ -361,12 +361,7 @@ def compiled(take: Take) -> Take:
         take.__defaults__,
         take.__closure__,
     )
-    return torch.compile(
-        own,
-        backend=COMPILER,
-        fullgraph=True,
-        dynamic=False,
-    )
+    return torch.compile(own, backend=COMPILER, fullgraph=True, dynamic=False)
 
 
 class Graphs:

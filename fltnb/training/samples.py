@@ -31,14 +31,7 @@ class Samples:
         """Take what is needed from a federation, without copying."""
         splits = {split: tuple(getattr(fed, split)) for split in SPLITS}
         shape = tuple(fed.input_shape)
-        return cls(
-            fed.images,
-            fed.labels,
-            splits,
-            shape,
-            fed.mean,
-            fed.std,
-        )
+        return cls(fed.images, fed.labels, splits, shape, fed.mean, fed.std)
 
     def __post_init__(self) -> None:
         # features in the order H, W, C

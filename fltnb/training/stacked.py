@@ -133,13 +133,7 @@ def sharing(
     engines: list[Engine] = []
     for run, first in zip(runs, stacks.first, strict=True):
         fed, model, spec = run
-        engine = StackedEngine(
-            fed,
-            model,
-            spec,
-            device,
-            place=(stacks, first),
-        )
+        engine = StackedEngine(fed, model, spec, device, place=(stacks, first))
         engines.append(engine)
     return engines
 

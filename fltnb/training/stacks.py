@@ -351,14 +351,7 @@ class Training:
         own = np.ones(n)
         if job.weights is not None:
             own = job.weights[sequence]
-        masks = keep_masks(
-            job.spec,
-            self.model,
-            job.round,
-            job.client,
-            epoch,
-            n,
-        )
+        masks = keep_masks(job.spec, self.model, job.round, job.client, epoch, n)
         return job.samples[sequence], own, masks
 
 

@@ -158,14 +158,7 @@ def _meaning(samples: Samples) -> torch.Tensor:
     values = np.arange(256, dtype=np.uint8)
     images = np.repeat(values[:, None], c, axis=1)  # of one pixel: (256, C)
     labels = np.zeros(256, np.int64)
-    pixels = Samples(
-        images,
-        labels,
-        {},
-        (c, 1, 1),
-        samples.mean,
-        samples.std,
-    )
+    pixels = Samples(images, labels, {}, (c, 1, 1), samples.mean, samples.std)
     inputs = torch.empty(256, c, 1, 1)
     pixels.fill(np.arange(256), inputs)
     return inputs.flatten()

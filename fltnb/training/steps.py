@@ -154,14 +154,7 @@ class LeanTrainer:
 
     def _masks(self, round: int, client: int, epoch: int, n: int) -> list[torch.Tensor]:
         """Return dropout's factors, 0 or 1 / (1 - p), (n, ...) of each dropout."""
-        keep = keep_masks(
-            self.spec,
-            self.model,
-            round,
-            client,
-            epoch,
-            n,
-        )
+        keep = keep_masks(self.spec, self.model, round, client, epoch, n)
         factors = []
         for mask, (_, p) in zip(keep, self.model.dropout, strict=True):
             kept = torch.from_numpy(mask).to(self.dtype)

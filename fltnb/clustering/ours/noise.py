@@ -19,15 +19,7 @@ def _transport(clusterer, level, seed, X, y=None, first=0):
     for i, x in enumerate(X, first):
 
         def rough(points, split, half, i=i):
-            return roughened(
-                points,
-                length,
-                seed,
-                i,
-                SPLITS,
-                split,
-                half,
-            )
+            return roughened(points, length, seed, i, SPLITS, split, half)
 
         sketches.append(clusterer.sketch(x, i, rough))
     return sketches

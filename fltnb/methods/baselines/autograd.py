@@ -24,14 +24,7 @@ class CorrectedTrainer(ModuleTrainer):
                 hook = param.register_hook(lambda grad, part=part: grad + part)
                 hooks.append(hook)
 
-        loss = super().train(
-            theta,
-            client,
-            round,
-            sample_weights,
-            out,
-            *how,
-        )
+        loss = super().train(theta, client, round, sample_weights, out, *how)
         for hook in hooks:
             hook.remove()
         return loss

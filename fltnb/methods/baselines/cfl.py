@@ -124,13 +124,7 @@ class CFL(Recursive):
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         updates = np.zeros((fed.n_clients, model.n_trainable), dtype=np.float32)
-        return unclustered(
-            CFLState,
-            fed,
-            model,
-            context,
-            updates=updates,
-        )
+        return unclustered(CFLState, fed, model, context, updates=updates)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
@@ -166,13 +160,7 @@ class CFL(Recursive):
         # All members started from the cluster's model: its mean update added to it is
         # the mean of their models.
         models = cluster_means(row[clients], weights[clients], theta, models)
-        return replace(
-            state,
-            models=models,
-            row=row,
-            labels=row,
-            heard=heard,
-        )
+        return replace(state, models=models, row=row, labels=row, heard=heard)
 
     def _is_torn(
         self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray
@@ -189,9 +177,7 @@ class CFL(Recursive):
 def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
     """Cut in two by similarity (m, m): True for the half without the first member."""
     clusterer = AgglomerativeClustering(
-        n_clusters=2,
-        metric="precomputed",
-        linkage=linkage,
+        n_clusters=2, metric="precomputed", linkage=linkage
     )
     half = clusterer.fit_predict(1.0 - similarity)
     return half != half[0]

@@ -149,13 +149,7 @@ class CFLGP(HardMethod):
         if not self.by_samples:
             weights = np.ones(len(clients))
         models = cluster_means(row[clients], weights, theta, state.models)
-        return replace(
-            state,
-            models=models,
-            row=row,
-            labels=row,
-            heard=heard,
-        )
+        return replace(state, models=models, row=row, labels=row, heard=heard)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
         """Let newcomers train all K models; the largest cosine of profiles decides.

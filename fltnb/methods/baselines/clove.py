@@ -125,13 +125,7 @@ class CLoVE(HardMethod):
         kept = np.where(unchanged, state.kept[clients] + 1, 0)
         row = with_rows(state.row, clients, found)
         kept = with_rows(state.kept, clients, kept)
-        state = replace(
-            state,
-            row=row,
-            labels=row,
-            kept=kept,
-            centers=centers,
-        )
+        state = replace(state, row=row, labels=row, kept=kept, centers=centers)
         return super().observe(state, clients, round, engine)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:

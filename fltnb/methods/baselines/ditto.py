@@ -86,18 +86,8 @@ class Ditto(Method):
 
         _, trained = super().train(state, clients, round, engine)
         received = np.repeat(state.models, len(clients), axis=0)
-        how = Variation(
-            epochs=self.epochs,
-            anchors=received,
-            pull=self.lam,
-        )
-        own = engine.train(
-            state.own,
-            clients,
-            clients,
-            round,
-            how=how,
-        )
+        how = Variation(epochs=self.epochs, anchors=received, pull=self.lam)
+        own = engine.train(state.own, clients, clients, round, how=how)
         # a run stops where any loss is not finite
         trained = replace(trained, loss=np.where(_finite(own), trained.loss, np.nan))
         state = replace(

@@ -79,12 +79,7 @@ class FedCE(Welcoming):
             batches = batch_means(mine, engine.spec.batch_size)
             row[client] = batches.mean(axis=1).argmin()
             associations[client] += growth(batches, self.delta, self.once)
-        return replace(
-            state,
-            row=row,
-            labels=row,
-            associations=associations,
-        )
+        return replace(state, row=row, labels=row, associations=associations)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
         """Let newcomers take the model that is best for them."""

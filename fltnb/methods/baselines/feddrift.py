@@ -109,13 +109,7 @@ class FedDrift(Method):
         }
         if self.first == "one":
             return one_cluster(FedDriftState, fed, theta, **more)
-        return alone(
-            FedDriftState,
-            fed,
-            theta,
-            labels=np.arange(K),
-            **more,
-        )
+        return alone(FedDriftState, fed, theta, labels=np.arange(K), **more)
 
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context

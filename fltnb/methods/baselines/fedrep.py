@@ -56,13 +56,7 @@ class FedRep(FedPer):
         trained = engine.train(theta, rows, clients, round, how=how)
         if self.body_epochs:
             how = Variation(epochs=self.body_epochs, frozen="head")
-            trained = engine.train(
-                trained.theta,
-                rows,
-                clients,
-                round,
-                how=how,
-            )
+            trained = engine.train(trained.theta, rows, clients, round, how=how)
         return state, trained
 
 

@@ -113,12 +113,7 @@ class IFCA(HardMethod):
         if self.n_clusters > 1:
             models[:] = models[0]
             models[:, slice(*state.own)] = heads
-        return replace(
-            state,
-            models=models,
-            heads=heads,
-            warm=np.array(False),
-        )
+        return replace(state, models=models, heads=heads, warm=np.array(False))
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants pick the model with the least mean loss; ties: the first."""

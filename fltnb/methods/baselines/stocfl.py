@@ -120,13 +120,7 @@ class StoCFL(Welcoming):
         global_model = state.models[:1]
         received = np.repeat(global_model, len(clients), axis=0)
         how = Variation(anchors=received, pull=self.mu)
-        own = engine.train(
-            state.models,
-            rows,
-            clients,
-            round,
-            how=how,
-        )
+        own = engine.train(state.models, rows, clients, round, how=how)
         from_global = np.zeros_like(clients)  # all from row 0
         common = engine.train(state.models, from_global, clients, round)
         # both go to `collect`, one behind the other; a run stops where either diverged
@@ -209,12 +203,7 @@ class StoCFL(Welcoming):
                 owned[stays] = True
             cluster[cluster == goes] = stays
             now[now == goes] = stays
-        return replace(
-            state,
-            models=models,
-            cluster=cluster,
-            owned=owned,
-        )
+        return replace(state, models=models, cluster=cluster, owned=owned)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int

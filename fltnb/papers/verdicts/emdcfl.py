@@ -226,12 +226,7 @@ def accurate_from_the_first_round(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-t1-3",
-    data=BOTH,
-    tables=("T1",),
-    show="{:+.2f}",
-)
+@claim("emdcfl-t1-3", data=BOTH, tables=("T1",), show="{:+.2f}")
 def as_accurate_as_the_oracle(t: Numbers) -> Finding:
     """EMD-CFL is within 0.1 of the oracle, on average and at the worst client.
 
@@ -293,12 +288,7 @@ def parameters_find_nothing(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-t6-1",
-    data=("rotated_mnist",),
-    tables=("T6",),
-    show="{:+.2f}",
-)
+@claim("emdcfl-t6-1", data=("rotated_mnist",), tables=("T6",), show="{:+.2f}")
 def few_participants(t: Numbers) -> Finding:
     """With 10, 20, 30 of 40 clients EMD-CFL equals the oracle (0.5, clients drawn).
 
@@ -347,34 +337,19 @@ ONE_ON_MNIST = ("rotated_mnist_min", "rotated_mnist_base")
 ONE_ON_CIFAR = ("rotated_cifar10_min", "rotated_cifar10_base")
 
 
-@claim(
-    "emdcfl-t10-1",
-    data=VERSIONS_OF_MNIST,
-    tables=("T10",),
-    **ARI,
-)
+@claim("emdcfl-t10-1", data=VERSIONS_OF_MNIST, tables=("T10",), **ARI)
 def versions_of_mnist(t: Numbers) -> Finding:
     """EMD-CFL finds the clusters of Min, Two and Base on MNIST, in every seed."""
     return find_clusters(t, ("emdcfl",))
 
 
-@claim(
-    "emdcfl-t11-1",
-    data=VERSIONS_OF_CIFAR,
-    tables=("T11",),
-    **ARI,
-)
+@claim("emdcfl-t11-1", data=VERSIONS_OF_CIFAR, tables=("T11",), **ARI)
 def versions_of_cifar(t: Numbers) -> Finding:
     """EMD-CFL finds the clusters of Min, Two and Base on CIFAR-10, in every seed."""
     return find_clusters(t, ("emdcfl",))
 
 
-@claim(
-    "emdcfl-t11-2",
-    data=("rotated_cifar10_two",),
-    tables=("T11",),
-    **ARI,
-)
+@claim("emdcfl-t11-2", data=("rotated_cifar10_two",), tables=("T11",), **ARI)
 def alone_on_two(t: Numbers) -> Finding:
     """Nobody but EMD-CFL finds the two clusters of Two on CIFAR-10 in every run.
 
@@ -400,34 +375,19 @@ def _split(t: Numbers, expected: bool) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-t10-2",
-    data=ONE_ON_MNIST,
-    tables=("T10",),
-    **ARI,
-)
+@claim("emdcfl-t10-2", data=ONE_ON_MNIST, tables=("T10",), **ARI)
 def told_two_they_split(t: Numbers) -> Finding:
     """On MNIST IFCA and FeSEM, told K = 2, split the single cluster."""
     return _split(t, expected=True)
 
 
-@claim(
-    "emdcfl-t11-3",
-    data=ONE_ON_CIFAR,
-    tables=("T11",),
-    **ARI,
-)
+@claim("emdcfl-t11-3", data=ONE_ON_CIFAR, tables=("T11",), **ARI)
 def told_two_they_do_not_split(t: Numbers) -> Finding:
     """On CIFAR-10 IFCA and FeSEM, told K = 2, do not split the single cluster."""
     return _split(t, expected=False)
 
 
-@claim(
-    "emdcfl-t10-3",
-    data=ONE_ON_MNIST,
-    tables=("T10",),
-    show="{:+.2f}",
-)
+@claim("emdcfl-t10-3", data=ONE_ON_MNIST, tables=("T10",), show="{:+.2f}")
 def splitting_costs_little(t: Numbers) -> Finding:
     """On MNIST splitting the single cluster costs less than 2 points.
 
@@ -471,12 +431,7 @@ def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-t2-3",
-    **PACS,
-    variants=("as_written",),
-    unit="of the oracle's",
-)
+@claim("emdcfl-t2-3", **PACS, variants=("as_written",), unit="of the oracle's")
 def pacfl_mixes_domains(t: Numbers) -> Finding:
     """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy.
 

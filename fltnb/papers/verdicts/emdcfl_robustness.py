@@ -118,12 +118,7 @@ def every_network_has_a_tolerance(t: Numbers) -> Finding:
     return has_tolerance(networks(t), departs=NETWORKS)
 
 
-@claim(
-    "emdcfl-fig10-2",
-    whole=True,
-    unit="tolerance",
-    show="{:+.4f}",
-)
+@claim("emdcfl-fig10-2", whole=True, unit="tolerance", show="{:+.4f}")
 def tolerances_lie_apart(t: Numbers) -> Finding:
     """The epsilons that work lie at different places for different architectures.
 
@@ -147,12 +142,7 @@ def tolerances_lie_apart(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-fig11-1",
-    whole=True,
-    unit="ARI",
-    show="{:.2f}",
-)
+@claim("emdcfl-fig11-1", whole=True, unit="ARI", show="{:.2f}")
 def every_network_shows_blocks(t: Numbers) -> Finding:
     """The distances under every architecture show the four blocks.
 
@@ -168,12 +158,7 @@ def every_network_shows_blocks(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-fig11-2",
-    whole=True,
-    unit="times",
-    show="{:.2f}",
-)
+@claim("emdcfl-fig11-2", whole=True, unit="times", show="{:.2f}")
 def upright_clients_find_others_far(t: Numbers) -> Finding:
     """Upright clients find others farther than these find them, under every network.
 
@@ -265,12 +250,7 @@ def movers_show(t: Numbers) -> Finding:
 # ---------------------------------------------------------------- tables
 
 
-@claim(
-    "emdcfl-t4",
-    whole=True,
-    unit="times the oracle's time",
-    show="{:.2f}",
-)
+@claim("emdcfl-t4", whole=True, unit="times the oracle's time", show="{:.2f}")
 def clustering_adds_a_tenth(t: Numbers) -> Finding:
     """Clustering once adds less than 15 % to the oracle's wall time.
 
@@ -299,12 +279,7 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-t5",
-    whole=True,
-    unit="networks",
-    show="{:.0f}",
-)
+@claim("emdcfl-t5", whole=True, unit="networks", show="{:.0f}")
 def embedding_dimensions(t: Numbers) -> Finding:
     """The networks embed into as many dimensions as Table 5 lists."""
     found = needed(t.study("printed", table="T5"), "the networks were not built")
@@ -340,12 +315,7 @@ def _nearer(t: Numbers) -> pd.DataFrame:
     return wide.assign(ratio=ratio).reset_index()
 
 
-@claim(
-    "emdcfl-t9-1",
-    tables=("T9",),
-    unit="of the distance overall",
-    show="{:.2f}",
-)
+@claim("emdcfl-t9-1", tables=("T9",), unit="of the distance overall", show="{:.2f}")
 def parameters_are_nearer_inside(t: Numbers) -> Finding:
     """Parameters lie nearer inside the clusters found than overall.
 
@@ -359,12 +329,7 @@ def parameters_are_nearer_inside(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-t9-2",
-    data=("rotated_cifar10",),
-    tables=("T9",),
-    show="{:.2f}",
-)
+@claim("emdcfl-t9-2", data=("rotated_cifar10",), tables=("T9",), show="{:.2f}")
 def whole_resnet_is_hardly_nearer(t: Numbers) -> Finding:
     """The whole network on Rotated CIFAR-10 is hardly nearer (ratio above 0.95)."""
     found = _nearer(t)

@@ -74,12 +74,7 @@ def parameters_are_near(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "emdcfl-text-jl",
-    whole=True,
-    unit="relative change",
-    show="{:.0%}",
-)
+@claim("emdcfl-text-jl", whole=True, unit="relative change", show="{:.0%}")
 def projections_keep_distances(t: Numbers) -> Finding:
     """Nine tenths of the dimensions keep every distance within a tenth.
 

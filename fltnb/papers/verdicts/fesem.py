@@ -45,12 +45,7 @@ SIZES = {
 """What Table 1 prints."""
 
 
-@claim(
-    "fesem-t1",
-    tables=("T1",),
-    unit="samples",
-    show="{:,.0f}",
-)
+@claim("fesem-t1", tables=("T1",), unit="samples", show="{:,.0f}")
 def sizes_of_the_data(t: Numbers) -> Finding:
     """FEMNIST and FedCelebA have the printed samples, devices and classes.
 
@@ -165,12 +160,7 @@ def matching_raises_macro_f1(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "fesem-text-best",
-    **ANYWHERE,
-    unit="of 4 measures",
-    show="{:.0f}",
-)
+@claim("fesem-text-best", **ANYWHERE, unit="of 4 measures", show="{:.0f}")
 def best_in_most_cases(t: Numbers) -> Finding:
     """A row of FeSEM is the best in most of the four measures.
 
@@ -266,13 +256,7 @@ def four_centres_end_highest(t: Numbers) -> Finding:
 # ---------------------------------------------------------------- Figures 4 and 5
 
 
-@claim(
-    "fesem-fig4-1",
-    **FEMNIST,
-    variants=TEXT,
-    unit="silhouette",
-    show="{:.2f}",
-)
+@claim("fesem-fig4-1", **FEMNIST, variants=TEXT, unit="silhouette", show="{:.2f}")
 def four_groups_of_models(t: Numbers) -> Finding:
     """Models of FeSEM(4) form four groups, farther apart than random ones.
 
@@ -305,13 +289,7 @@ def four_groups_of_models(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "fesem-fig4-2",
-    **FEMNIST,
-    variants=TEXT,
-    unit="of the clients",
-    show="{:.0%}",
-)
+@claim("fesem-fig4-2", **FEMNIST, variants=TEXT, unit="of the clients", show="{:.0%}")
 def clusters_settle(t: Numbers) -> Finding:
     """After round 10 at most 5 % of the clients change cluster in any round.
 
@@ -330,13 +308,7 @@ def clusters_settle(t: Numbers) -> Finding:
     return Finding(most, most <= 0.05)
 
 
-@claim(
-    "fesem-fig5-1",
-    **FEMNIST,
-    variants=TEXT,
-    unit="of the seeds",
-    show="{:.0%}",
-)
+@claim("fesem-fig5-1", **FEMNIST, variants=TEXT, unit="of the seeds", show="{:.0%}")
 def clusters_are_hands(t: Numbers) -> Finding:
     """FeSEM(2)'s clusters differ in stroke width or size, in most seeds.
 
@@ -404,13 +376,7 @@ def clusters_are_ages(t: Numbers) -> Finding:
 # ---------------------------------------------------------------- choosing K
 
 
-@claim(
-    "fesem-text-choosing",
-    **FEMNIST,
-    variants=TEXT,
-    unit="tau",
-    show="{:.2f}",
-)
+@claim("fesem-text-choosing", **FEMNIST, variants=TEXT, unit="tau", show="{:.2f}")
 def short_runs_rank_centres(t: Numbers) -> Finding:
     """A short run of few clients ranks K as the long run does (tau 0.7).
 

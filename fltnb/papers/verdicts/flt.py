@@ -200,13 +200,7 @@ def least_variance(t: Numbers) -> Finding:
 
 def _below_most(t: Numbers) -> Finding:
     """Judge that two of three methods vary more than FLT."""
-    variance = t.means(
-        "flt",
-        "fedavg",
-        "pca_km_hc",
-        "fedsem",
-        measure="variance",
-    )
+    variance = t.means("flt", "fedavg", "pca_km_hc", "fedsem", measure="variance")
     if variance.isna().any():
         raise NotTestedError("not all methods were run")
     more = variance > variance["flt"]

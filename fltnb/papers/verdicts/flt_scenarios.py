@@ -23,12 +23,7 @@ BOTH_SPLITS = {"tables": ("T9", "T10")}
 # ---------------------------------------------------------------- scenario 3
 
 
-@claim(
-    "flt-fig3",
-    **SCENARIO_3,
-    unit="groups",
-    show="{:.0f}",
-)
+@claim("flt-fig3", **SCENARIO_3, unit="groups", show="{:.0f}")
 def two_groups_without_blocks(t: Numbers) -> Finding:
     """FEMNIST's graph has no sharp blocks, yet its dendrogram shows two groups.
 
@@ -169,12 +164,7 @@ def ifca_needs_ten_times_the_rounds(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "flt-fig10-1",
-    **BOTH_SPLITS,
-    unit="rank correlation",
-    show="{:.2f}",
-)
+@claim("flt-fig10-1", **BOTH_SPLITS, unit="rank correlation", show="{:.2f}")
 def same_order_in_training(t: Numbers) -> Finding:
     """The methods have the same order on training as on test data.
 
@@ -225,12 +215,7 @@ def leads_in_scenario_4(t: Numbers) -> Finding:
     return Finding(lead, abs(lead - said) <= 3)
 
 
-@claim(
-    "flt-fig5-1",
-    **SCENARIO_4,
-    unit="rounds",
-    show="{:.0f}",
-)
+@claim("flt-fig5-1", **SCENARIO_4, unit="rounds", show="{:.0f}")
 def converged_by_round_20(t: Numbers) -> Finding:
     """FLT has 98 % of its best accuracy by round 20 of 100.
 
@@ -294,25 +279,14 @@ WITH_FEW = {"n_clients": pd.notna}
 """The axis that tells runs with few clients."""
 
 
-@claim(
-    "flt-fig6",
-    **FIGURES_6_AND_7,
-    unit="ARI",
-    show="{:.2f}",
-)
+@claim("flt-fig6", **FIGURES_6_AND_7, unit="ARI", show="{:.2f}")
 def ten_blocks(t: Numbers) -> Finding:
     """FLT's clusters are ten almost perfect blocks (ARI 0.9), the others' are not.
 
     The text's FLT has to find ten clusters in every seed; of the code, which has none
     here, the links of the graph are looked at.
     """
-    ari = t.means(
-        "flt",
-        "fedsem",
-        "pca_km_hc",
-        measure="ari",
-        **WITH_FEW,
-    )
+    ari = t.means("flt", "fedsem", "pca_km_hc", measure="ari", **WITH_FEW)
     flt = ari["flt"]
     others = np.max(ari[["fedsem", "pca_km_hc"]].to_numpy())
     if np.isnan(others):
@@ -342,12 +316,7 @@ def _linked_blocks(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "flt-fig7",
-    **FIGURES_6_AND_7,
-    unit="ARI",
-    show="{:+.2f}",
-)
+@claim("flt-fig7", **FIGURES_6_AND_7, unit="ARI", show="{:+.2f}")
 def fedsem_stops_improving(t: Numbers) -> Finding:
     """FedSEM's clusters stop improving by round 15 and end slightly worse.
 
@@ -432,12 +401,7 @@ def _own_cuts(t: Numbers) -> pd.DataFrame:
     return found[own_variant & ~told]
 
 
-@claim(
-    "flt-text-smallest",
-    whole=True,
-    unit="images",
-    show="{:.0f}",
-)
+@claim("flt-text-smallest", whole=True, unit="images", show="{:.0f}")
 def smallest_clients(t: Numbers) -> Finding:
     """Some clients hold about 20 images (15 to 25), and none holds fewer.
 

@@ -115,12 +115,7 @@ def above_fedsem_everywhere(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "flt-text-2to8",
-    **ABLATION,
-    unit="share of lines",
-    show="{:.0%}",
-)
+@claim("flt-text-2to8", **ABLATION, unit="share of lines", show="{:.0%}")
 def two_to_eight_points(t: Numbers) -> Finding:
     """FLT is 2 to 8 points above FedSEM without exception, in whole points.
 
@@ -214,12 +209,7 @@ def _weighed(t: Numbers) -> pd.DataFrame:
     return needed(without_warmup.dropna(subset="weighed_moved"), why)
 
 
-@claim(
-    "flt-t6-1",
-    whole=True,
-    unit="times the formula",
-    show="{:.4f}",
-)
+@claim("flt-t6-1", whole=True, unit="times the formula", show="{:.4f}")
 def traffic_is_what_the_formulas_say(t: Numbers) -> Finding:
     """Four rounds of FLT, FedSEM and IFCA send what the formulas say.
 
@@ -231,12 +221,7 @@ def traffic_is_what_the_formulas_say(t: Numbers) -> Finding:
     return Finding(times[farthest], (times == 1).all())
 
 
-@claim(
-    "flt-t6-2",
-    whole=True,
-    unit="%",
-    show="{:.2f} %",
-)
+@claim("flt-t6-2", whole=True, unit="%", show="{:.2f} %")
 def once_can_be_neglected(t: Numbers) -> Finding:
     """FLT's one-off traffic is below 1 % of a run's (scenario 3, and here)."""
     shares = [_once_in_scenario_3()]
@@ -263,12 +248,7 @@ def _once_in_scenario_3() -> float:
     return 100 * cost.once / cost.total
 
 
-@claim(
-    "flt-t6-3",
-    whole=True,
-    unit="times",
-    show="{:.2f}",
-)
+@claim("flt-t6-3", whole=True, unit="times", show="{:.2f}")
 def ifca_sends_more(t: Numbers) -> Finding:
     """IFCA with C = 5 models sends (C + 1) / 2 = 3 times as much as FedSEM."""
     moved = _weighed(t).set_index("method")["weighed_moved"]
@@ -277,12 +257,7 @@ def ifca_sends_more(t: Numbers) -> Finding:
     return Finding(times, times == 3)
 
 
-@claim(
-    "flt-t11",
-    whole=True,
-    unit="networks",
-    show="{:.0f}",
-)
+@claim("flt-t11", whole=True, unit="networks", show="{:.0f}")
 def networks_have_printed_sizes(t: Numbers) -> Finding:
     """The networks as described have the printed numbers of parameters."""
     image = (1, 28, 28)
@@ -315,12 +290,7 @@ def same_sizes(ours: dict[str, int]) -> Finding:
 # ---------------------------------------------------------------- Theorem 1
 
 
-@claim(
-    "flt-thm1",
-    whole=True,
-    unit="settings",
-    show="{:.0f}",
-)
+@claim("flt-thm1", whole=True, unit="settings", show="{:.0f}")
 def theorem_1_bounds_the_error(t: Numbers) -> Finding:
     """Theorem 1 as printed bounds the error of clients that hold every label.
 
@@ -349,12 +319,7 @@ def bounded(pairs: dict[tuple, tuple[float, float]]) -> Finding:
     )
 
 
-@claim(
-    "flt-thm1-samples",
-    whole=True,
-    unit="images",
-    show="{:.0f}",
-)
+@claim("flt-thm1-samples", whole=True, unit="images", show="{:.0f}")
 def error_vanishes_with_samples(t: Numbers) -> Finding:
     """FCR's clusters become right, and stay so, as clients hold more images.
 
@@ -391,12 +356,7 @@ def error_vanishes_with_samples(t: Numbers) -> Finding:
 # ---------------------------------------------------------------- Theorem 2
 
 
-@claim(
-    "flt-thm2",
-    whole=True,
-    unit="share of cases",
-    show="{:.0%}",
-)
+@claim("flt-thm2", whole=True, unit="share of cases", show="{:.0%}")
 def theorem_2_bounds_the_step(t: Numbers) -> Finding:
     """Theorem 2's bound holds for every T above 1, also in cases built against it.
 
@@ -421,12 +381,7 @@ def theorem_2_bounds_the_step(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "flt-thm2-step",
-    whole=True,
-    unit="share of steps",
-    show="{:.0%}",
-)
+@claim("flt-thm2-step", whole=True, unit="share of steps", show="{:.0%}")
 def bound_needs_a_small_step(t: Numbers) -> Finding:
     """The printed bound is positive below the printed step limit only.
 
@@ -439,12 +394,7 @@ def bound_needs_a_small_step(t: Numbers) -> Finding:
     return Finding(right.mean(), right.all())
 
 
-@claim(
-    "flt-thm2-epochs",
-    whole=True,
-    unit="share of draws",
-    show="{:.0%}",
-)
+@claim("flt-thm2-epochs", whole=True, unit="share of draws", show="{:.0%}")
 def more_epochs_tighten_the_bound(t: Numbers) -> Finding:
     """Equation 38, which falls with the local epochs E, bounds the step (least)."""
     epochs = _studied(t, "epochs", "no local epochs were tried")

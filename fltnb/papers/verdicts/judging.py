@@ -245,24 +245,11 @@ def _cases(
         if is_printed and (name, network) not in told:
             told.add((name, network))
             printed = Print(claim.paper, table)
-            given = Numbers(
-                printed,
-                name,
-                network,
-                table=table,
-                beside=prints,
-            )
+            given = Numbers(printed, name, network, table=table, beside=prints)
             yield dataset, model if network else "", given
 
         for variant in claim.variants or _variants(runs, dataset, model):
-            given = Numbers(
-                results,
-                dataset,
-                model,
-                variant,
-                table,
-                beside,
-            )
+            given = Numbers(results, dataset, model, variant, table, beside)
             yield dataset, model, given
 
 

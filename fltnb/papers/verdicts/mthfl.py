@@ -27,12 +27,7 @@ ACROSS = 0.31
 """Similarities inside a task and of two tasks, as the text has them."""
 
 
-@claim(
-    "mthfl-t1-1",
-    **TABLE_1,
-    unit="similarity",
-    show="{:.2f}",
-)
+@claim("mthfl-t1-1", **TABLE_1, unit="similarity", show="{:.2f}")
 def similarity_by_task(t: Numbers) -> Finding:
     """Users of one task are 0.97 similar, of two tasks 0.31 (partly: within 0.1).
 
@@ -77,12 +72,7 @@ def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
     )
 
 
-@claim(
-    "mthfl-t1-2",
-    **TABLE_1,
-    unit="ARI",
-    show="{:.2f}",
-)
+@claim("mthfl-t1-2", **TABLE_1, unit="ARI", show="{:.2f}")
 def two_groups_are_the_tasks(t: Numbers) -> Finding:
     """Clustering the five users into two finds their tasks (worst features).
 
@@ -101,23 +91,14 @@ def two_groups_are_the_tasks(t: Numbers) -> Finding:
 
 def _ari_of_print(pairs: pd.DataFrame) -> float:
     """Return the ARI of average linkage on the printed similarities, told two."""
-    wide = pairs.pivot(
-        index="user_i",
-        columns="user_j",
-        values="similarity",
-    )
+    wide = pairs.pivot(index="user_i", columns="user_j", values="similarity")
     distance = squareform(1 - wide.to_numpy(), checks=False)
     groups = fcluster(linkage(distance, "average"), 2, "maxclust")
     users = pairs.drop_duplicates("user_i").sort_values("user_i")
     return metrics.adjusted_rand_index(users["task_i"], groups)
 
 
-@claim(
-    "mthfl-t2",
-    tables=("TII",),
-    unit="similarity",
-    show="{:+.2f}",
-)
+@claim("mthfl-t2", tables=("TII",), unit="similarity", show="{:+.2f}")
 def theme_counts_more(t: Numbers) -> Finding:
     """The theme counts for more than the data set, by 0.1 (best features).
 
@@ -173,12 +154,7 @@ def _in_every_seed(right: pd.Series, departs: tuple[str, ...]) -> Finding:
     )
 
 
-@claim(
-    "mthfl-text-minority",
-    **CIFAR,
-    unit="share",
-    show="{:.0%}",
-)
+@claim("mthfl-text-minority", **CIFAR, unit="share", show="{:.0%}")
 def a_minority_does_no_harm(t: Numbers) -> Finding:
     """With a tenth of the other task's labels the tasks are found in every seed.
 
@@ -188,13 +164,7 @@ def a_minority_does_no_harm(t: Numbers) -> Finding:
     return _in_every_seed(found["right"], FEATURES)
 
 
-@claim(
-    "mthfl-text-exact",
-    whole=True,
-    any_data=True,
-    unit="share",
-    show="{:.0%}",
-)
+@claim("mthfl-text-exact", whole=True, any_data=True, unit="share", show="{:.0%}")
 def grouping_is_always_exact(t: Numbers) -> Finding:
     """The clustering always gives the true groups, on all data and in every seed.
 
@@ -240,12 +210,7 @@ def five_eigenvectors_suffice(t: Numbers) -> Finding:
     return _in_every_seed(five["ari"] == 1, _images(t, five["key"].iloc[0]))
 
 
-@claim(
-    "mthfl-fig4-2",
-    **FASHION,
-    unit="similarity",
-    show="{:+.2f}",
-)
+@claim("mthfl-fig4-2", **FASHION, unit="similarity", show="{:+.2f}")
 def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
     """With all directions similarity falls by 0.3 and the clusters are lost.
 
@@ -264,12 +229,7 @@ def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
     )
 
 
-@claim(
-    "mthfl-fig4-3",
-    **FASHION,
-    unit="ARI",
-    show="{:.2f}",
-)
+@claim("mthfl-fig4-3", **FASHION, unit="ARI", show="{:.2f}")
 def few_numbers_give_the_same_clusters(t: Numbers) -> Finding:
     """Five eigenvectors give the right clusters, as all of them do, in every seed.
 

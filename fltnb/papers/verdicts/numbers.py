@@ -179,11 +179,7 @@ class Numbers:
         found = self._trainings(methods, axes)
         if measure not in found:
             found = found.assign(**{measure: self._of_targets(found, measure)})
-        wide = found.pivot(
-            index="seed",
-            columns="method",
-            values=measure,
-        )
+        wide = found.pivot(index="seed", columns="method", values=measure)
         return wide.reindex(columns=methods).astype(float).dropna()
 
     def means(self, *methods: str, measure="accuracy", **axes: Any) -> pd.Series:
@@ -230,11 +226,7 @@ class Numbers:
         curves = curves[curves["key"].isin(found["key"])]
         # a run stands there once for every set of axes under which it was asked for
         curves = curves.drop_duplicates(["key", "method", "round"])
-        wide = curves.pivot(
-            index=["round", "seed"],
-            columns="method",
-            values=measure,
-        )
+        wide = curves.pivot(index=["round", "seed"], columns="method", values=measure)
         wide = wide.reindex(columns=methods).astype(float)
 
         has_rounds = wide.notna().groupby(level="seed").any()
@@ -246,12 +238,7 @@ class Numbers:
         self, *methods: str, split="test", measure="accuracy", **axes: Any
     ) -> pd.DataFrame:
         """Return the means of :meth:`curves_by_seed` by round: round x method."""
-        found = self.curves_by_seed(
-            *methods,
-            split=split,
-            measure=measure,
-            **axes,
-        )
+        found = self.curves_by_seed(*methods, split=split, measure=measure, **axes)
         return found if found.empty else found.groupby(level="round").mean()
 
     def curve(
@@ -270,13 +257,7 @@ class Numbers:
         if self.printed:
             column = f"train_{measure}" if split == "train" else measure
             return self.means(method, *others, measure=column, **axes)
-        found = self.curves(
-            method,
-            *others,
-            split=split,
-            measure=measure,
-            **axes,
-        )
+        found = self.curves(method, *others, split=split, measure=measure, **axes)
         if found.empty:
             return pd.Series(np.nan, index=[method, *others])
         last = found[method].last_valid_index()

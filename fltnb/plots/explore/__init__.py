@@ -80,14 +80,7 @@ def explore(
         explorer: Explorer = RunsExplorer(source)
     elif is_mapping or hasattr(source, "linkage_"):
         threshold = float(start.get("threshold", 0.0))
-        explorer = ClientsExplorer(
-            source,
-            X,
-            samples,
-            truth,
-            accuracy,
-            threshold,
-        )
+        explorer = ClientsExplorer(source, X, samples, truth, accuracy, threshold)
     else:
         raise FltnbError(
             "Give explore a clusterer after fit, arrays with the clients' distance, "

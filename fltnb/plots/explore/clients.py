@@ -66,13 +66,7 @@ class ClientsExplorer(Explorer):
             truth = source.get("clusters")
         options = {} if is_mapping else source.get_params(deep=False)
         fit = taken(source)
-        _check(
-            fit,
-            X=X,
-            samples=samples,
-            truth=truth,
-            accuracy=accuracy,
-        )
+        _check(fit, X=X, samples=samples, truth=truth, accuracy=accuracy)
 
         # what was given
         self._source = source

@@ -210,10 +210,7 @@ class Explorer:
             # a round number: the browser rounds to steps
             step = 10.0 ** np.floor(np.log10(high / 50))
             return widgets.FloatSlider(
-                max=high,
-                step=step,
-                readout_format=".3g",
-                **look,
+                max=high, step=step, readout_format=".3g", **look
             )
         return widgets.IntSlider(min=low, max=high, **look)
 

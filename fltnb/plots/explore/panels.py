@@ -109,14 +109,7 @@ def dots(ax: Axes, points: Array, labels: Array) -> Array:
     each = len(flat) // count
     colors = np.repeat(colors_of(labels), each, axis=0)
     size = np.clip(2500 / count, 2.0, 30.0)
-    ax.scatter(
-        flat[:, 0],
-        flat[:, 1],
-        s=size,
-        c=colors,
-        lw=0,
-        zorder=3,
-    )
+    ax.scatter(flat[:, 0], flat[:, 1], s=size, c=colors, lw=0, zorder=3)
     return _spots(ax, flat, each)
 
 
@@ -146,14 +139,7 @@ def links(
     count = len(labels)
     shown, size = _coarse(linked[np.ix_(order, order)])
     look = {"interpolation": "nearest", "aspect": "auto"}
-    ax.imshow(
-        shown,
-        cmap="Greys",
-        vmin=0,
-        vmax=1,
-        extent=(0, size, size, 0),
-        **look,
-    )
+    ax.imshow(shown, cmap="Greys", vmin=0, vmax=1, extent=(0, size, size, 0), **look)
 
     width = 0.04 * count
     strips = [(-1.5 * width, labels)]
@@ -289,12 +275,7 @@ def accuracies(ax: Axes, accuracy: Array, labels: Array) -> Array:
     points = np.stack([spread(labels), accuracy], axis=1)
     spots = dots(ax, points, labels)
     ax.yaxis.set_major_locator(MaxNLocator(5))
-    ax.tick_params(
-        "y",
-        direction="in",
-        pad=-22,
-        labelsize=8,
-    )
+    ax.tick_params("y", direction="in", pad=-22, labelsize=8)
     return spots
 
 
@@ -312,13 +293,7 @@ def scale(ax: Axes, merges: Array, threshold: float, highest: float) -> None:
     """
     cleaned(ax)
     ax.set_xlim(0, highest)
-    ax.vlines(
-        merges[merges <= highest],
-        0,
-        1,
-        color="black",
-        lw=0.8,
-    )
+    ax.vlines(merges[merges <= highest], 0, 1, color="black", lw=0.8)
     ax.axvline(threshold, color=CLUSTERS[4], lw=2)
 
 

@@ -157,21 +157,8 @@ class RunsExplorer(Explorer):
         for place, name in enumerate(methods):
             own = clients.loc[clients["method"] == name, "test"].astype(float)
             beside = spread(np.full(len(own), place))
-            ax.plot(
-                own,
-                beside,
-                ".",
-                ms=3,
-                color=style(name).color,
-                alpha=0.5,
-            )
-            ax.plot(
-                own.median(),
-                place,
-                "|",
-                ms=200 / (count + 1),
-                color="black",
-            )
+            ax.plot(own, beside, ".", ms=3, color=style(name).color, alpha=0.5)
+            ax.plot(own.median(), place, "|", ms=200 / (count + 1), color="black")
 
         # names on the left, in the colours of the curves
         names = [label(name) for name in methods]
