@@ -39,7 +39,7 @@ Asked = tuple["Engine", tuple[Any, ...]]
 def participants(
     n_clients: int, participation: float, seed: int, round: int
 ) -> np.ndarray:
-    """Clients of one round, ascending.
+    """Return the clients of one round, ascending.
 
     ``max(int(participation * M), 1)`` of them, drawn without replacement.
 
@@ -49,7 +49,8 @@ def participants(
     >>> len(fl.rounds.participants(n_clients=100, participation=0.2, seed=0, round=1))
     20
     """
-    n = max(int(participation * n_clients + 1e-9), 1)
+    wanted = participation * n_clients + 1e-9  # 0.29 * 100 is 28.999999999999996
+    n = max(int(wanted), 1)
     rng = stream(seed, "participation", round)
     return np.sort(rng.choice(n_clients, size=n, replace=False))
 
@@ -58,10 +59,11 @@ def draws(
     fed: Federation, rounds: int, participation: float, seed: int
 ) -> list[np.ndarray]:
     """Return the participants of every round, of the clients that are there then."""
-    parts = phases(fed)
+    n_clients_from = {phase.round: phase.fed.n_clients for phase in phases(fed)}
+    n_clients = fed.n_clients
     drawn = []
     for round in range(1, rounds + 1):
-        n_clients = [part.fed.n_clients for part in parts if part.round <= round][-1]
+        n_clients = n_clients_from.get(round, n_clients)
         drawn.append(participants(n_clients, participation, seed, round))
     return drawn
 
@@ -103,8 +105,9 @@ class Course:
     def __post_init__(self):
         self.phases = {phase.round: phase for phase in phases(self.federation)}
         now = max(1, self.done.round)
-        begun = [phase for phase in self.phases.values() if phase.round <= now]
-        self.fed = begun[-1].fed
+        for round, phase in self.phases.items():
+            if round <= now:
+                self.fed = phase.fed  # the last one stays
         self.engine = self.make_engine(self.fed)
         self.begun = time.monotonic() - self.done.seconds
         if self.done.round == 0:
@@ -132,10 +135,10 @@ class Course:
         """Let the federation change, if it does before this round."""
         if round == 1 or round not in self.phases:
             return
-        _, self.fed, changed = self.phases[round]
-        state = self.done.state
+        phase = self.phases[round]
+        self.fed = phase.fed
         self.done.state = self.method.changed(
-            state, self.fed, self.net, changed, self.context
+            self.done.state, self.fed, self.net, phase.changed, self.context
         )
         self.engine = self.make_engine(self.fed)
 
@@ -149,10 +152,22 @@ class Course:
     def train(
         self, round: int
     ) -> Generator[Asked, Trained, tuple[State, np.ndarray, Trained]]:
-        """Ask for a round's training; return state, participants (n,) and models.
+        """Ask for a round's training.
 
-        What is to be trained is yielded, and what was trained is sent back. A method
-        that trains in a way of its own asks the engine itself.
+        A method that trains in a way of its own asks the engine itself, and nothing is
+        asked for here.
+
+        Yields
+        ------
+        Asked
+            What is to be trained; what was trained is sent back.
+
+        Returns
+        -------
+        state : State
+        clients : ndarray of int, shape (n,)
+            Who took part.
+        trained : Trained
         """
         share = self.settings["participation"]
         seed = self.settings["seed"]
@@ -172,13 +187,15 @@ class Course:
         method = self.method
         state = method.collect(state, clients, theta, round)
         state = method.revise(state, self.fed, round, self.context)
+        # numbers that each participant receives and sends; they travel as float32
         received, sent = method.traffic(state, self.net.n_parameters)
+        n = len(clients)
 
         done = self.done
         done.state = state
         done.round = round
-        done.up += len(clients) * sent * 4  # numbers travel as float32
-        done.down += len(clients) * received * 4
+        done.up += n * sent * 4
+        done.down += n * received * 4
 
     def evaluate(self, final: bool = False) -> None:
         """Test all clients and record it, in place of an earlier record of the round.
@@ -201,7 +218,8 @@ class Course:
             result = self.method.evaluate(done.state, self.engine, split)
             self.accuracy[split] = scores_of(self.fed, split, result)
             row = history_row(self.federation, self.fed, done.round, split, result)
-            done.history.append(row | spent)
+            row.update(spent)
+            done.history.append(row)
         labels = self.method.labels(done.state)
         if labels is not None:
             what = f"The labels of {self.method.name}"
@@ -209,7 +227,15 @@ class Course:
             done.labels_at[done.round] = labels.copy()
 
     def result(self, stopped: str) -> Run:
-        """Return the run, or raise DivergedError with it, where it ``stopped``."""
+        """Return the run.
+
+        ``stopped``: why it ended before its last round, or "".
+
+        Raises
+        ------
+        DivergedError
+            It was stopped, or models that are served are not finite; it holds the run.
+        """
         done = self.done
         done.seconds = time.monotonic() - self.begun
         theta, rows = self.method.serve(done.state)
@@ -218,7 +244,8 @@ class Course:
         if self.method.tests_served and not self.values:
             device = str(self.engine.device)
             counts = confusion(self.net, theta, rows, self.fed, device=device)
-        if not stopped and not np.isfinite(theta[np.unique(rows)]).all():
+        served = theta[np.unique(rows)]
+        if not stopped and not np.isfinite(served).all():
             stopped = (
                 f"The models that {self.method.name} serves in the end are not finite: "
                 "look at its `collect` and `serve`."
@@ -244,4 +271,7 @@ class Course:
 
 
 def _as_float64(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64) if array.dtype == np.float32 else array
+    """Return numbers of float32 as float64, anything else as it is."""
+    if array.dtype == np.float32:
+        return array.astype(np.float64)
+    return array

@@ -464,6 +464,11 @@ def test_tokens_beyond_any_kind_of_vocabulary_are_said(layer):
     fed = fl.Federation.from_arrays(tokens, [0, 1] * 4, list("ab") * 4)
     refused("beyond the vocabulary of Words .its embeddings have 20", shape, Words, fed)
 
+    def unmade():
+        raise ValueError("no file of weights")
+
+    refused("ValueError: no file of weights", shape, unmade, fed)
+
 
 def shape(network, fed):
     return models.shaped(network, fed)

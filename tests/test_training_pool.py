@@ -19,7 +19,7 @@ from test_training import RAGGED, make_fed, start
 
 from fltnb import models
 from fltnb.training import TrainSpec, make_engine
-from fltnb.training.pool import PoolEngine, PoolUnavailableError, WorkerError
+from fltnb.training.pool import Job, PoolEngine, PoolUnavailableError, WorkerError
 
 posix = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -153,7 +153,7 @@ def test_an_error_in_a_worker_comes_back(fed, model):
         with pytest.raises(WorkerError, match="KeyError: 'elsewhere'"):
             engine._run(
                 start(model, dtype="float32"),
-                [(0, "score", ("elsewhere", 0, 0, 1))],
+                [Job(0, "score", ("elsewhere", 0, 0, 1))],
                 lambda *result: None,
             )
         assert engine.evaluate(start(model, dtype="float32"), [0], [0]).total[0] > 0

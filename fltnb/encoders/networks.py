@@ -63,10 +63,13 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
 
 
 def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Weights of an autoencoder that embedding alone needs."""
+    """Return the weights of an autoencoder that embedding alone needs, by name."""
     parts = ("conv", "embed", "encoder")
-    state = network.state_dict()
-    return {name: value for name, value in state.items() if name.startswith(parts)}
+    state = {}
+    for name, value in network.state_dict().items():
+        if name.startswith(parts):
+            state[name] = value
+    return state
 
 
 def load(
@@ -100,10 +103,21 @@ def train(
     One core does all the sums, so that weights do not depend on how many there are;
     more would not pay. A last batch of a single image is left out where the network has
     BatchNorm, which cannot normalise it.
+
+    Parameters
+    ----------
+    inputs : tensor, shape (n, C, H, W)
+    orders : iterable of int64 arrays (n,)
+        The positions of all inputs in the order of an epoch.
+    batch_size : int
+    optimiser : torch.optim.Adam
+        As :func:`adam` returns it; it may have taken steps before.
     """
     network.train()
-    normed = any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
-    least = 2 if normed else 1
+    least = 1
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            least = 2
     with threads(1):
         for order in orders:
             for batch in torch.from_numpy(order).split(batch_size):
@@ -133,8 +147,10 @@ class ConvAE(nn.Module):
 
     def __init__(self, channels: int, height: int, width: int, latent: int):
         super().__init__()
-        self.grid = (height // 4, width // 4)
-        cells = 4 * self.grid[0] * self.grid[1]
+        rows = height // 4  # what two poolings leave
+        columns = width // 4
+        self.grid = (rows, columns)
+        cells = 4 * rows * columns
         self.conv1 = nn.Conv2d(channels, 16, 3, padding=1)
         self.conv2 = nn.Conv2d(16, 4, 3, padding=1)
         self.embed = nn.Linear(cells, latent)
@@ -145,6 +161,10 @@ class ConvAE(nn.Module):
         self._keep("order", _decoded_order(channels, height, width))
 
     def _keep(self, name: str, index: np.ndarray) -> None:
+        """Keep an index as a flat buffer that is no part of the weights.
+
+        On the CPU, also where the network is built on "meta" without memory.
+        """
         index = torch.tensor(index.reshape(-1), device="cpu")
         self.register_buffer(name, index, persistent=False)
 
@@ -155,35 +175,50 @@ class ConvAE(nn.Module):
         # pooling first leaves a quarter of the work.
         n, _, height, width = x.shape
         framed = F.pad(x, (1, 1, 1, 1)).flatten(1)
-        patches = framed.index_select(1, self.patch).view(n * height * width, -1)
-        x = torch.addmm(self.conv1.bias, patches, self.conv1.weight.flatten(1).t())
-        x = x.view(n, height, width, -1).permute(0, 3, 1, 2)
+        patches = framed.index_select(1, self.patch)
+        patches = patches.view(n * height * width, -1)  # (n * H * W, C * 9)
+        kernels = self.conv1.weight.flatten(1)  # (16, C * 9)
+        x = torch.addmm(self.conv1.bias, patches, kernels.t())
+        x = x.view(n, height, width, -1).permute(0, 3, 1, 2)  # (n, 16, H, W)
         x = F.relu(F.max_pool2d(x, 2))
-        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        x = self.conv2(x)
+        x = F.relu(F.max_pool2d(x, 2))  # (n, 4, H / 4, W / 4)
         return self.embed(x.flatten(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) -> reconstruction of the same shape, in (0, 1)."""
         pixels = self._decode(self.encode(x))
-        return pixels.index_select(1, torch.argsort(self.order)).view_as(x)
+        column = torch.argsort(self.order)  # of each pixel of the image
+        return pixels.index_select(1, column).view_as(x)
 
     def loss(self, x: torch.Tensor) -> torch.Tensor:
         """Mean squared error of the reconstruction."""
         pixels = self._decode(self.encode(x))
-        return F.mse_loss(pixels, x.flatten(1).index_select(1, self.order))
+        wanted = x.flatten(1).index_select(1, self.order)
+        return F.mse_loss(pixels, wanted)
 
     def _decode(self, z: torch.Tensor) -> torch.Tensor:
         """(n, latent) -> (n, H * W * C), in column j the pixel ``order[j]``."""
         # A transposed convolution whose stride equals its kernel is a matrix product
         # per pixel; the 2 x 2 outputs of every pixel stay together, which spares the
         # library's slow path and every transposition of a gradient.
-        h = self.expand(z).view(len(z), 4, *self.grid).permute(0, 2, 3, 1)
-        h = F.relu(_double(h, self.up1))
-        return torch.sigmoid(_double(h, self.up2)).flatten(1)
+        h = self.expand(z).view(len(z), 4, *self.grid)
+        h = h.permute(0, 2, 3, 1)  # (n, H / 4, W / 4, 4)
+        h = F.relu(_double(h, self.up1))  # (n, H / 4, W / 4, 2, 2, 16)
+        pixels = torch.sigmoid(_double(h, self.up2))  # and 2, 2, C at its end
+        return pixels.flatten(1)
 
 
 def _patches(channels: int, height: int, width: int) -> np.ndarray:
-    """Return where each pixel's 3 x 3 patch is in the image with a frame of a pixel."""
+    """Return where each pixel's 3 x 3 patch is in the image with a frame of a pixel.
+
+    Of one channel with 2 x 2 pixels, framed as 4 x 4 with the positions 0 to 15, the
+    first pixel's patch is [[0, 1, 2], [4, 5, 6], [8, 9, 10]].
+
+    Returns
+    -------
+    ndarray of int, shape (height, width, channels, 3, 3)
+    """
     framed = (channels, height + 2, width + 2)
     position = np.arange(np.prod(framed)).reshape(framed)
     view = np.lib.stride_tricks.sliding_window_view(position, (3, 3), axis=(1, 2))
@@ -191,7 +226,19 @@ def _patches(channels: int, height: int, width: int) -> np.ndarray:
 
 
 def _decoded_order(channels: int, height: int, width: int) -> np.ndarray:
-    """Return the image's pixels in the order in which the decoder makes them."""
+    """Return the image's pixels in the order in which the decoder makes them.
+
+    It makes 4 x 4 pixels of each cell of the small grid: a cell gives 2 x 2, and each
+    of these 2 x 2 again. So a pixel's row is (cell, half, quarter), its column as well,
+    and the decoder goes by cells (row, column), by halves, by quarters, and then by
+    channels. One cell of one channel comes as 0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10,
+    11, 14, 15.
+
+    Returns
+    -------
+    ndarray of int, shape (height / 4, width / 4, 2, 2, 2, 2, channels)
+        Positions in the flat image (C, H, W).
+    """
     shape = (channels, height // 4, 2, 2, width // 4, 2, 2)
     position = np.arange(channels * height * width).reshape(shape)
     return position.transpose(1, 4, 2, 5, 3, 6, 0)
@@ -199,9 +246,10 @@ def _decoded_order(channels: int, height: int, width: int) -> np.ndarray:
 
 def _double(h: torch.Tensor, layer: nn.ConvTranspose2d) -> torch.Tensor:
     """Map (..., c_in) to (..., 2, 2, c_out): what the layer makes of each pixel."""
-    weight = layer.weight.permute(0, 2, 3, 1)
-    out = h.reshape(-1, weight.shape[0]) @ weight.flatten(1)
-    return out.view(*h.shape[:-1], *weight.shape[1:]) + layer.bias
+    weight = layer.weight.permute(0, 2, 3, 1)  # (c_in, 2, 2, c_out)
+    c_in, *of_pixel = weight.shape
+    out = h.reshape(-1, c_in) @ weight.flatten(1)
+    return out.view(*h.shape[:-1], *of_pixel) + layer.bias
 
 
 class ResidualConvAE(nn.Module):
@@ -217,8 +265,9 @@ class ResidualConvAE(nn.Module):
 
     def __init__(self, channels: int, height: int, width: int, latent: int):
         super().__init__()
-        grid = (8, height // 4, width // 4)
-        cells = grid[0] * grid[1] * grid[2]
+        rows = height // 4  # what two strides of 2 leave
+        columns = width // 4
+        cells = 8 * rows * columns
         self.encoder = nn.Sequential(
             *_normed(nn.Conv2d(channels, 64, 4, stride=2, padding=1)),
             *_normed(nn.Conv2d(64, 128, 4, stride=2, padding=1)),
@@ -234,7 +283,7 @@ class ResidualConvAE(nn.Module):
         )
         self.decoder = nn.Sequential(
             nn.Linear(latent, cells),
-            nn.Unflatten(1, grid),
+            nn.Unflatten(1, (8, rows, columns)),
             nn.ConvTranspose2d(8, 64, 1),
             nn.ReLU(),
             nn.ConvTranspose2d(64, 128, 1),
@@ -262,10 +311,13 @@ class ResidualConvAE(nn.Module):
 
 
 def _normed(layer: nn.Conv2d) -> tuple[nn.Module, ...]:
+    """Return a convolution, ReLU and BatchNorm, in the order of the public code."""
     return layer, nn.ReLU(), nn.BatchNorm2d(layer.out_channels)
 
 
 class _Residual(nn.Module):
+    """What is added to its input: 3 x 3 to few channels, 1 x 1 back, ReLU before."""
+
     def __init__(self, channels: int = 128, narrow: int = 32):
         super().__init__()
         self.path = nn.Sequential(
@@ -297,10 +349,12 @@ class ResNet18(ResNet):
 
         Grey images are shown to it as colour ones.
         """
-        mean = torch.tensor(MEAN)[:, None, None]
+        mean = torch.tensor(MEAN)[:, None, None]  # of each channel, (3, 1, 1)
         std = torch.tensor(STD)[:, None, None]
-        x = (x.expand(-1, 3, -1, -1) - mean) / std
-        return torch.cat([self(part) for part in x.split(IMAGES_AT_ONCE)])
+        colour = x.expand(-1, 3, -1, -1)
+        scaled = (colour - mean) / std
+        parts = scaled.split(IMAGES_AT_ONCE)
+        return torch.cat([self(part) for part in parts])
 
 
 class EfficientNet(nn.Module):
@@ -318,7 +372,8 @@ class EfficientNet(nn.Module):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 1 or 3, H, W) in [0, 1], enlarged up to four times -> (n, 1280)."""
-        parts = x.expand(-1, 3, -1, -1).split(IMAGES_AT_ONCE)
+        colour = x.expand(-1, 3, -1, -1)
+        parts = colour.split(IMAGES_AT_ONCE)
         return torch.cat([features.see(self.net, part) for part in parts])
 
 
@@ -331,10 +386,27 @@ NETWORKS = {
 
 
 def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
-    """Weights of an autoencoder, trained on images of that name."""
+    """Train an autoencoder and return its weights.
+
+    Parameters
+    ----------
+    spec
+        The encoder's settings.
+    images : ndarray of uint8, shape (n, H, W) or (n, H, W, C)
+    name : str
+        What the bar calls them.
+    progress : bool
+        Whether a bar is shown.
+
+    Raises
+    ------
+    FltnbError
+        It diverged.
+    """
+    one_input = to_inputs(images[:1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(spec.seed, "encoder"))
-        network = make(spec.kind, to_inputs(images[:1]).shape[1:], spec.latent)
+        network = make(spec.kind, one_input.shape[1:], spec.latent)
     inputs = torch.from_numpy(to_inputs(images, network.mean, network.std))
     epochs = bar(
         range(spec.epochs),
@@ -342,14 +414,18 @@ def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
         desc=f"Pretraining {spec.kind} on {name}",
         unit="epoch",
     )
-    orders = (
-        stream(spec.seed, "encoder", epoch).permutation(len(images)) for epoch in epochs
-    )
-    train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
+
+    def orders() -> Iterator[np.ndarray]:
+        for epoch in epochs:
+            draws = stream(spec.seed, "encoder", epoch)
+            yield draws.permutation(len(images))
+
+    train(network, inputs, orders(), spec.batch_size, adam(network, spec.lr))
 
     weights = _arrays(network)
-    if not all(np.isfinite(value).all() for value in weights.values()):
-        raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
+    for value in weights.values():
+        if not np.isfinite(value).all():
+            raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
     return weights
 
 
@@ -364,19 +440,20 @@ def published(spec) -> Weights:
             return _arrays(ResNet18())
     otherwise = "choose kind='convae' or kind='pixels'"
     state = download(ResNet18_Weights.IMAGENET1K_V1, otherwise)
-    return {
-        name: value.numpy()
-        for name, value in state.items()
-        if not name.startswith("fc.")
-    }
+    weights = {}
+    for name, value in state.items():
+        if not name.startswith("fc."):  # the classifier
+            weights[name] = value.numpy()
+    return weights
 
 
 def _arrays(network: nn.Module) -> Weights:
+    """Return a network's weights by name."""
     return {name: value.numpy() for name, value in network.state_dict().items()}
 
 
 def tuned(fed, spec, weights: Weights, client: int) -> np.ndarray:
-    """Embeddings of a client, which tunes a network by itself."""
+    """Return the embeddings (n_i, e) of a client, which tunes a network by itself."""
     embedded, _ = tuned_on(fed, spec, weights, client)
     return embedded
 
@@ -384,7 +461,7 @@ def tuned(fed, spec, weights: Weights, client: int) -> np.ndarray:
 def tuned_on(
     fed, spec, weights: Weights, client: int, latest: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of a client, and its network as it is after tuning.
+    """Return the embeddings of a client, and its network as it is after tuning.
 
     Parameters
     ----------
@@ -408,36 +485,38 @@ def tuned_on(
         weights = _from_row(weights, latest)
     network = load(spec.kind, fed.input_shape, spec.latent, weights)
     inputs = _inputs(fed, client, network)
-    orders = (
-        stream(spec.seed, "finetune", client, epoch).permutation(len(inputs))
-        for epoch in range(spec.finetune_epochs)
-    )
+    orders = []
+    for epoch in range(spec.finetune_epochs):
+        draws = stream(spec.seed, "finetune", client, epoch)
+        orders.append(draws.permutation(len(inputs)))
     train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
     row = _as_row(network)
     return _embedded(network, inputs, spec, client), row
 
 
 def _as_row(network: nn.Module) -> np.ndarray:
-    """All numbers of a network's state (E,), one entry after the other."""
+    """Return all numbers of a network's state (E,), one entry after the other."""
     state = network.state_dict().values()
     flat = [value.detach().numpy().ravel() for value in state]
     return np.concatenate(flat).astype(np.float32)
 
 
 def _from_row(weights: Weights, row: np.ndarray) -> Weights:
-    """Undo :func:`_as_row`; ``weights`` give names, shapes and types."""
-    ends = np.cumsum([value.size for value in weights.values()])
-    parts = np.split(row, ends[:-1])
-    return {
-        name: part.reshape(value.shape).astype(value.dtype)
-        for (name, value), part in zip(weights.items(), parts, strict=True)
-    }
+    """Undo :func:`_as_row` of a row (E,); ``weights`` give names, shapes and types."""
+    found = {}
+    begin = 0
+    for name, like in weights.items():
+        end = begin + like.size
+        part = row[begin:end]
+        found[name] = part.reshape(like.shape).astype(like.dtype)
+        begin = end
+    return found
 
 
 def relayed(fed, spec, weights: Weights, order: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield embeddings of clients in an order in which one network goes round.
+    """Yield embeddings (n_i, e) of clients in an order in which one network goes round.
 
-    It goes from each client, who tunes it, to the next.
+    It goes from each client, who tunes it, to the next. ``order``: their numbers (M,).
     """
     # Sums must not depend on the cores; what called this sets the number back.
     torch.set_num_threads(1)
@@ -455,14 +534,20 @@ def relayed(fed, spec, weights: Weights, order: np.ndarray) -> Iterator[np.ndarr
 
 
 def _inputs(fed, client: int, network) -> torch.Tensor:
+    """Return a client's training images (n_i, C, H, W), scaled for a network."""
     images = fed.images[fed.train[client]]
     return torch.from_numpy(to_inputs(images, network.mean, network.std))
 
 
 def _embedded(network, inputs: torch.Tensor, spec, client: int) -> np.ndarray:
-    """Embed a client's inputs.
+    """Embed a client's inputs (n, C, H, W) as (n, e).
 
     With ``batch_norm="image"`` the network cannot be trained afterwards.
+
+    Raises
+    ------
+    FltnbError
+        The network has diverged.
     """
     if spec.batch_norm == "image" and spec.kind == "residual":
         _normalise_alone(network)
@@ -484,5 +569,9 @@ def _normalise_alone(network: nn.Module) -> None:
     """
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            own = {"weight": layer.weight, "bias": layer.bias, "eps": layer.eps}
-            layer.forward = partial(F.instance_norm, **own)
+            layer.forward = partial(
+                F.instance_norm,
+                weight=layer.weight,
+                bias=layer.bias,
+                eps=layer.eps,
+            )

@@ -2,6 +2,7 @@
 
 import json
 import numbers
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -109,25 +110,27 @@ class Federation(OwnSamples):
     def __post_init__(self) -> None:
         images = as_samples(self.images, self.layout)
         choose(self.targets, get_args(Targets), "kind of targets")
+        size = len(images)
+        n_classes = check("n_classes", self.n_classes, Count)
         values = {
             "images": images,
             "layout": layout_of(images, self.layout),
-            "n_classes": check("n_classes", self.n_classes, Count),
+            "n_classes": n_classes,
             "owners": self._checked_owners(),
             "notes": tuple(self.notes),
         }
         if self.targets == "classes":
-            values |= self._checked_classes(len(images), values["n_classes"])
+            values.update(self._checked_classes(size, n_classes))
         else:
-            values |= self._checked_values(len(images), values["n_classes"])
-        values |= self._checked_scaling(images)
+            values.update(self._checked_values(size, n_classes))
+        values.update(self._checked_scaling(images))
         try:
             json.dumps(self.settings)
         except TypeError as error:
             raise FltnbError(
                 f"The settings of a federation must be plain JSON values ({error})."
             ) from error
-        values |= self._checked_splits(len(images))
+        values.update(self._checked_splits(size))
         if self.clusters is not None:
             clusters = integers("clusters", self.clusters, len(self.train), "client")
             values["clusters"] = clusters
@@ -147,8 +150,10 @@ class Federation(OwnSamples):
                 "number them with np.unique(labels, return_inverse=True)[1], or name "
                 "all classes by class_names."
             )
-        names = range(n_classes) if self.class_names is None else self.class_names
-        names = tuple(map(str, names))
+        names = self.class_names
+        if names is None:
+            names = range(n_classes)
+        names = tuple(str(name) for name in names)
         if len(names) != n_classes:
             raise FltnbError(
                 f"There are {len(names)} class names for {n_classes} classes: give one "
@@ -181,37 +186,42 @@ class Federation(OwnSamples):
         """Return the clients' names as text, or refuse them."""
         if self.owners is None:
             return None
-        names = tuple(map(str, self.owners))
+        names = tuple(str(name) for name in self.owners)
         if len(names) != len(self.train):
             raise FltnbError(
                 f"There are {len(names)} names for {len(self.train)} clients: give one "
                 "per client."
             )
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise FltnbError(
-                f"Two clients are called {twice!r}: give each a name of its own."
-            )
+        counts = Counter(names)
+        for name in names:
+            if counts[name] > 1:
+                raise FltnbError(
+                    f"Two clients are called {name!r}: give each a name of its own."
+                )
         return names
 
     def _checked_scaling(self, images: np.ndarray) -> dict[str, Scale]:
         """Return mean and std, a number or one for each channel, or refuse them."""
-        scaling = {
-            name: tuple(np.ravel(getattr(self, name)).tolist())
-            for name in ("mean", "std")
-        }
-        if not min(scaling["std"]) > 0:
+        scaling = {}
+        for name in ("mean", "std"):
+            given = getattr(self, name)
+            scaling[name] = tuple(np.ravel(given).tolist())
+        if not min(scaling["std"]) > 0:  # nor NaN
             raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
-        n_channels = images.shape[3] if images.ndim == 4 else 1
-        if not {len(values) for values in scaling.values()} <= {1, n_channels}:
-            raise FltnbError(
-                f"The pixel scaling needs one number, or one for each of {n_channels} "
-                f"channel(s): {scaling}."
-            )
-        return {
-            name: values if len(values) > 1 else values[0]
-            for name, values in scaling.items()
-        }
+
+        n_channels = 1
+        if images.ndim == 4:
+            n_channels = images.shape[3]
+        for values in scaling.values():
+            if len(values) not in (1, n_channels):
+                raise FltnbError(
+                    "The pixel scaling needs one number, or one for each of "
+                    f"{n_channels} channel(s): {scaling}."
+                )
+        for name, values in scaling.items():
+            if len(values) == 1:
+                scaling[name] = values[0]
+        return scaling
 
     def _checked_splits(self, size: int) -> dict[str, tuple[np.ndarray, ...]]:
         """Return positions per split and client in a pool of ``size``, or refuse them.
@@ -222,29 +232,32 @@ class Federation(OwnSamples):
         given = {}
         for split in SPLITS:
             parts = getattr(self, split)
-            # dataclasses.replace may have changed the number of clients: a probe
-            # without samples is made anew.
-            if parts is None or (split == "probe" and not any(map(len, parts))):
-                parts = nothing
             # A list keeps its arrays alive: rows of an array are made anew each time,
             # and two of them may then have one id.
-            given[split] = list(parts)
+            parts = nothing if parts is None else list(parts)
+            # dataclasses.replace may have changed the number of clients: a probe
+            # without samples is made anew.
+            if split == "probe" and not any(len(part) for part in parts):
+                parts = nothing
+            given[split] = parts
         n_parts = {split: len(parts) for split, parts in given.items()}
-        if not n_parts["train"] or len(set(n_parts.values())) > 1:
+        alike = len(set(n_parts.values())) == 1
+        if not n_parts["train"] or not alike:
             raise FltnbError(
                 "A federation needs at least one client, each with its part of every "
                 f"split, not {n_parts}."
             )
 
-        seen = {}
+        seen = {}  # what was checked, by the identity of what was given
+        checked = {}
         for split, parts in given.items():
+            positions = []
             for client, part in enumerate(parts):
                 if id(part) not in seen:
                     seen[id(part)] = _positions(split, client, part, size)
-        return {
-            split: tuple(seen[id(part)] for part in parts)
-            for split, parts in given.items()
-        }
+                positions.append(seen[id(part)])
+            checked[split] = tuple(positions)
+        return checked
 
     @classmethod
     def of(cls, images: ImageSet, /, **fields: Any) -> Self:
@@ -252,9 +265,17 @@ class Federation(OwnSamples):
 
         ``fields`` say who holds what, and what else differs from the image set.
         """
-        names = ("images", "labels", "n_classes", "class_names", "name", "origin")
-        fields = {name: getattr(images, name) for name in names} | fields
-        return cls(**fields, **pixel_scaling(fields["images"]))
+        values = {
+            "images": images.images,
+            "labels": images.labels,
+            "n_classes": images.n_classes,
+            "class_names": images.class_names,
+            "name": images.name,
+            "origin": images.origin,
+        }
+        values.update(fields)
+        scaling = pixel_scaling(values["images"])
+        return cls(**values, **scaling)
 
     @property
     def n_clients(self) -> int:
@@ -265,7 +286,7 @@ class Federation(OwnSamples):
     def names(self) -> tuple[str, ...]:
         """Names of the clients, "0", "1", ... where they have none."""
         if self.owners is None:
-            return tuple(map(str, range(self.n_clients)))
+            return tuple(str(number) for number in range(self.n_clients))
         return self.owners
 
     def place(self, client: str | int) -> int:
@@ -287,7 +308,9 @@ class Federation(OwnSamples):
     @property
     def n_clusters(self) -> int | None:
         """Number of true clusters, or None where they are not known."""
-        return None if self.clusters is None else len(np.unique(self.clusters))
+        if self.clusters is None:
+            return None
+        return len(np.unique(self.clusters))
 
     @property
     def probed(self) -> bool:
@@ -352,10 +375,10 @@ class Federation(OwnSamples):
                 f"{self.name} has numbers to predict, not classes: there is nothing to "
                 "count."
             )
-        counts = [
-            np.bincount(self.labels[index], minlength=self.n_classes)
-            for index in getattr(self, split)
-        ]
+        counts = []
+        for index in getattr(self, split):
+            held = self.labels[index]
+            counts.append(np.bincount(held, minlength=self.n_classes))
         return np.array(counts)
 
     def summary(self) -> "pd.DataFrame":
@@ -392,10 +415,12 @@ class Federation(OwnSamples):
 
     def _most_frequent(self, counts: np.ndarray) -> str:
         """Return the names of the five most frequent classes, for a sentence."""
-        order = np.argsort(-counts, kind="stable")
-        held = [self.class_names[c] for c in order if counts[c]]
+        most_first = np.argsort(-counts, kind="stable")
+        held = [self.class_names[c] for c in most_first if counts[c]]
         text = ", ".join(held[:5])
-        return f"{text}, ..." if len(held) > 5 else text
+        if len(held) > 5:
+            return f"{text}, ..."
+        return text
 
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the federation.
@@ -406,10 +431,16 @@ class Federation(OwnSamples):
 
     @cached_property
     def _fingerprint(self) -> str:
-        splits = SPLITS if self.probed else SPLITS[:3]
-        parts = [index for split in splits for index in getattr(self, split)]
+        splits = ["train", "val", "test"]
+        if self.probed:
+            splits.append("probe")
+        parts = []  # of every split and client
+        for split in splits:
+            parts.extend(getattr(self, split))
+        # Of arrays that clients share one is enough to know which samples are in use.
         different = {id(index): index for index in parts}
         used = np.unique(np.concatenate(list(different.values())))
+        # Positions among these samples: other samples of the pool do not matter.
         place = np.zeros(len(self.images), dtype=np.int64)
         place[used] = np.arange(len(used))
 
@@ -419,20 +450,26 @@ class Federation(OwnSamples):
         if self.clusters is not None:
             clusters = self.clusters
         scaling = [*np.ravel(self.mean), *np.ravel(self.std), self.n_classes]
-        scaling = np.array(scaling, dtype=np.float64)
-        labels = self.labels[used]
         return array_digest(
-            self.images, labels, sizes, held, clusters, scaling, rows=used
+            self.images,
+            self.labels[used],
+            sizes,
+            held,
+            clusters,
+            np.array(scaling, dtype=np.float64),
+            rows=used,
         )
 
     def __repr__(self) -> str:
         fewest = self.sizes.min()
         most = self.sizes.max()
-        each = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        each = f"{fewest:,} to {most:,}"
+        if fewest == most:
+            each = f"{most:,}"
         clusters = "clusters unknown"
         if self.clusters is not None:
             clusters = f"{self.n_clusters} true clusters"
-        inputs = "x".join(map(str, self.input_shape))
+        inputs = "x".join(str(size) for size in self.input_shape)
         predicted = f"{self.n_classes} classes"
         if self.targets == "values":
             predicted = "values to predict"
@@ -450,8 +487,8 @@ def _positions(split: str, client: int, part: Any, size: int) -> np.ndarray:
         raise FltnbError(
             f"Client {client} has no {split} samples: leave it out or give it some."
         )
-    whole = index.size == 0 or np.issubdtype(index.dtype, np.integer)
-    if index.ndim != 1 or not whole:
+    are_whole = np.issubdtype(index.dtype, np.integer)
+    if index.ndim != 1 or (index.size and not are_whole):
         raise FltnbError(
             f"The {split} part of client {client} must be a flat array of integer "
             "positions."

@@ -12,12 +12,23 @@ from .tables import text_of
 
 
 class Clients(NamedTuple):
-    """Samples of all clients, one after the other."""
+    """Samples of all clients, one after the other.
 
-    names: list[str]  # M
-    sizes: list[int]  # M
-    x: np.ndarray  # (N, ...)
-    y: np.ndarray  # (N,)
+    Attributes
+    ----------
+    names : list of M str
+    sizes : list of M int
+        How many samples each client has.
+    x : ndarray, shape (N, ...)
+    y : ndarray, shape (N,)
+    class_names : list of str, or None
+        Where the data say them.
+    """
+
+    names: list[str]
+    sizes: list[int]
+    x: np.ndarray
+    y: np.ndarray
     class_names: list[str] | None
 
 
@@ -47,7 +58,8 @@ def read(
     """
     class_names = None
     if hasattr(clients, "load_partition"):
-        n_clients = n_clients or _n_partitions(clients)
+        if not n_clients:
+            n_clients = _n_partitions(clients)
         parts = [clients.load_partition(i) for i in range(n_clients)]
         class_names = _class_names(parts[0], y)
         # where clients are the values of a column, such as writers
@@ -88,6 +100,7 @@ def _names(names: Sequence[str] | None, n_clients: int) -> list[str]:
 
 
 def _as_list(clients: Any) -> list:
+    """Return the data of each client, of a list or a dict, or refuse what is none."""
     if isinstance(clients, (str, bytes)) or not isinstance(clients, Iterable):
         raise FltnbError(
             "Clients must be a list or dict with one data set each, or have "
@@ -117,10 +130,25 @@ def _n_partitions(clients: Any) -> int:
 def _of_client(
     part: Any, i: int, x: str | Sequence[str] | None, y: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples and labels of whatever one client has."""
+    """Return samples and labels of whatever one client has.
+
+    Parameters
+    ----------
+    part : pair (x, y), table with ``features``, or data set of pairs
+    i : int
+        The client's number, for sentences.
+    x, y : str
+        Columns of a table.
+
+    Returns
+    -------
+    samples : ndarray, shape (n, ...)
+    labels : ndarray, shape (n,)
+    """
     if isinstance(part, (tuple, list)) and len(part) == 2:
-        samples, labels = part
-        return as_array(samples, f"Samples of client {i}"), _labels(labels, i)
+        x_of_pair, y_of_pair = part
+        samples = as_array(x_of_pair, f"Samples of client {i}")
+        return samples, _labels(y_of_pair, i)
     if hasattr(part, "features"):
         return _of_columns(part, i, x, y)
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
@@ -132,8 +160,11 @@ def _of_client(
 
 
 def _labels(values: Any, i: int) -> np.ndarray:
+    """Return labels as an array; a single column (n, 1) as (n,)."""
     labels = as_array(values, f"Labels of client {i}")
-    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        return labels[:, 0]
+    return labels
 
 
 def _of_items(part: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -147,23 +178,32 @@ def _of_items(part: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
                 f"Item {number} of client {i} is no pair (x, y): give a data set of "
                 "pairs."
             )
-        samples.append(_sample(item[0], i))
-        labels.append(as_array(item[1], f"Labels of client {i}").item())
+        sample, label = item
+        samples.append(_sample(sample, i))
+        label = as_array(label, f"Labels of client {i}")
+        labels.append(label.item())
     if not samples:
         raise FltnbError(f"Client {i} has no samples: leave it out.")
     return as_array(samples, f"Samples of client {i}"), np.array(labels)
 
 
 def _sample(value: Any, i: int) -> np.ndarray:
+    """Return a sample of a data set; a tensor (C, H, W) as (H, W, C)."""
     sample = as_array(value, f"Samples of client {i}")
-    channels_first = hasattr(value, "detach") and sample.ndim == 3
-    return np.moveaxis(sample, 0, -1) if channels_first else sample
+    is_tensor = hasattr(value, "detach")
+    if is_tensor and sample.ndim == 3:
+        return np.moveaxis(sample, 0, -1)
+    return sample
 
 
 def _of_columns(
     part: Any, i: int, x: str | Sequence[str] | None, y: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read a table of columns, as partitions of Flower Datasets are."""
+    """Read a table of columns, as partitions of Flower Datasets are.
+
+    Several columns of single numbers are samples (n, columns), in the order of their
+    names; one column of arrays is taken as it is. Parameters as in :func:`_of_client`.
+    """
     known = list(part.features)
     columns = _chosen(known, x, y, i)
     what = f"Column {some(columns)} of partition {i}"
@@ -171,7 +211,7 @@ def _of_columns(
     for name in columns:
         values = [_plain(value) for value in part[name]]
         found.append(as_array(values, what))
-    labels = _labels([*part[y]], i)
+    labels = _labels(list(part[y]), i)
     if len(found) == 1 and found[0].ndim > 1:
         return found[0], labels
     for values in found:
@@ -189,9 +229,12 @@ def _chosen(
     """Return the columns to learn from, by default all but ``y``, or refuse them."""
     if x is None:
         columns = [name for name in known if name != y]
+    elif isinstance(x, str):
+        columns = [x]
     else:
-        columns = [x] if isinstance(x, str) else list(x)
-    missing = [name for name in [y, *columns] if name not in known]
+        columns = list(x)
+    needed = [y, *columns]
+    missing = [name for name in needed if name not in known]
     if missing:
         raise FltnbError(
             f"Partition {i} has no column {some(missing)}; it has {some(known)}: name "
@@ -202,22 +245,32 @@ def _chosen(
 
 def _plain(value: Any) -> Any:
     """Return a value of a column; a picture as its pixels."""
-    return value if isinstance(value, (int, float, str, list)) else np.asarray(value)
+    if isinstance(value, (int, float, str, list)):
+        return value
+    return np.asarray(value)
 
 
 def _class_names(part: Any, y: str) -> list[str] | None:
-    names = getattr(part.features.get(y), "names", None)
-    return None if names is None else list(map(str, names))
+    """Return the names of classes that a column of Flower Datasets has, if any."""
+    column = part.features.get(y)
+    names = getattr(column, "names", None)
+    if names is None:
+        return None
+    return [str(name) for name in names]
 
 
 def _check_alike(
     names: Sequence[str], samples: Sequence[np.ndarray], labels: Sequence[np.ndarray]
 ) -> None:
-    """Refuse clients whose samples do not go into one array."""
+    """Refuse clients whose samples do not go into one array.
+
+    ``samples``: of each client, (n_i, ...); ``labels``: (n_i,).
+    """
     shape = samples[0].shape[1:]
     text = _is_text(labels[0])
     for name, x, y in zip(names, samples, labels, strict=True):
-        if not len(x) or y.shape != (len(x),):
+        n = len(x)
+        if not n or y.shape != (n,):
             raise FltnbError(
                 f"Client {name} has samples {x.shape} and labels {y.shape}: "
                 "give one label for each sample, and at least one."
@@ -235,4 +288,5 @@ def _check_alike(
 
 
 def _is_text(labels: np.ndarray) -> bool:
+    """Whether labels are text, or objects, which text with gaps is."""
     return labels.dtype.kind in "UO"

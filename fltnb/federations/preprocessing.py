@@ -28,9 +28,11 @@ FORMAT = 1  # of what to_dict returns
 
 def some(names: Sequence) -> str:
     """Return the first names, and how many more there are, for a sentence."""
-    text = ", ".join(map(str, names[:SHOWN]))
+    text = ", ".join(str(name) for name in names[:SHOWN])
     more = len(names) - SHOWN
-    return f"{text} and {more} more" if more > 0 else text
+    if more > 0:
+        return f"{text} and {more} more"
+    return text
 
 
 class Preprocessing:
@@ -59,8 +61,9 @@ class Preprocessing:
     def values(self, table: "pd.DataFrame") -> np.ndarray:
         """Return the finite numbers (n, D) of a :meth:`table`, before they are cut."""
         samples = self._transformed(table)
-        if not np.isfinite(samples).all():
-            rows = np.flatnonzero(~np.isfinite(samples).all(axis=1))
+        finite = np.isfinite(samples).all(axis=1)  # (n,)
+        if not finite.all():
+            rows = np.flatnonzero(~finite)
             raise FltnbError(
                 f"Rows {some(rows)}, counted from 0, hold NaN or infinite values: "
                 "remove or replace them first."
@@ -68,6 +71,7 @@ class Preprocessing:
         return samples
 
     def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
+        """Return the numbers (n, D) of a :meth:`table`, finite or not."""
         raise NotImplementedError
 
     def table(self, rows: "pd.DataFrame | np.ndarray") -> "pd.DataFrame":
@@ -85,6 +89,7 @@ class Preprocessing:
         return pd.DataFrame(array, columns=list(self.columns)).infer_objects()
 
     def _by_name(self, rows: "pd.DataFrame") -> "pd.DataFrame":
+        """Return the columns that are needed, or refuse a table that has others."""
         table = named(rows, "The table")
         missing = [name for name in self.columns if name not in table]
         if missing:
@@ -132,23 +137,26 @@ class TablePreprocessing(Preprocessing):
         """Names of the D features; a category is ``column=category``."""
         found = list(self.numbers)
         for column, categories in self.categories.items():
-            found += [f"{column}={category}" for category in categories]
+            for category in categories:
+                found.append(f"{column}={category}")
         return tuple(found)
 
     def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
         parts = [self._numbers(table)]
         for column, categories in self.categories.items():
             texts = _texts(table[column])
-            parts.append(texts[:, None] == np.array(categories, dtype=object))
+            known = np.array(categories, dtype=object)
+            parts.append(texts[:, None] == known)  # (n, categories)
         return np.hstack(parts).astype(np.float64)
 
     def _numbers(self, table: "pd.DataFrame") -> np.ndarray:
-        """Columns of numbers (rows, n), gaps filled, scaled."""
+        """Return the columns of numbers (rows, n), gaps filled, scaled."""
         values = np.empty((len(table), len(self.numbers)))
         for place, column in enumerate(self.numbers):
             values[:, place] = _as_numbers(table[column])
         gaps = np.isnan(values)
-        refused = gaps.any(axis=0) & np.isnan(self.fill)
+        not_filled = np.isnan(self.fill)
+        refused = gaps.any(axis=0) & not_filled  # (n,)
         if refused.any():
             columns = [self.numbers[i] for i in np.flatnonzero(refused)]
             rows = np.flatnonzero(gaps[:, refused].any(axis=1))
@@ -163,7 +171,10 @@ class TablePreprocessing(Preprocessing):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it in plain JSON; :func:`from_dict` makes it again."""
-        fill = [None if np.isnan(value) else value for value in self.fill.tolist()]
+        fill = []
+        for value in self.fill.tolist():
+            fill.append(None if np.isnan(value) else value)  # JSON has no NaN
+        categories = {name: list(kept) for name, kept in self.categories.items()}
         return {
             "format": FORMAT,
             "columns": list(self.columns),
@@ -172,7 +183,7 @@ class TablePreprocessing(Preprocessing):
             "fill": fill,
             "mean": self.mean.tolist(),
             "std": self.std.tolist(),
-            "categories": {name: list(kept) for name, kept in self.categories.items()},
+            "categories": categories,
         }
 
     @classmethod
@@ -186,21 +197,23 @@ class TablePreprocessing(Preprocessing):
                 f"lacks {some(missing) or 'nothing'}: it needs format {FORMAT}, of "
                 "this version."
             )
-        gaps_as_nan = np.array(content["fill"], dtype=np.float64)  # None is NaN
-        categories = content["categories"].items()
         lengths = {len(content[name]) for name in ("numbers", "fill", "mean", "std")}
         if len(lengths) > 1:
+            found = " and ".join(str(length) for length in sorted(lengths))
             raise FltnbError(
                 "This preprocessing is damaged: its numbers, fill, mean and std are "
-                f"{' and '.join(map(str, sorted(lengths)))} long; copy it again."
+                f"{found} long; copy it again."
             )
+        categories = {}
+        for name, kept in content["categories"].items():
+            categories[name] = tuple(kept)
         return cls(
             columns=tuple(content["columns"]),
             numbers=tuple(content["numbers"]),
-            fill=gaps_as_nan,
+            fill=np.array(content["fill"], dtype=np.float64),  # None becomes NaN
             mean=np.array(content["mean"], dtype=np.float64),
             std=np.array(content["std"], dtype=np.float64),
-            categories={name: tuple(kept) for name, kept in categories},
+            categories=categories,
             beside=tuple(content["beside"]),
         )
 
@@ -267,7 +280,10 @@ def fit(
 
 
 def _unchanged(table: "pd.DataFrame", beside: tuple[str, ...]) -> TablePreprocessing:
-    """Numbers as they are; FltnbError: there is text."""
+    """Return what leaves numbers as they are; FltnbError: there is text.
+
+    ``beside``: columns that may stand in a table and are not looked at.
+    """
     numbers, texts = _kinds(table)
     if texts:
         raise FltnbError(
@@ -289,7 +305,17 @@ def _unchanged(table: "pd.DataFrame", beside: tuple[str, ...]) -> TablePreproces
 def _standard(
     table: "pd.DataFrame", rows: np.ndarray, beside: tuple[str, ...]
 ) -> TablePreprocessing:
-    """Medians for gaps, standardised numbers, categories, of training rows alone."""
+    """Fit medians for gaps, mean and deviation of numbers, and categories.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Features of all rows.
+    rows : ndarray of int, shape (n,)
+        Positions of the training rows: what is fitted is fitted on these alone.
+    beside : tuple of str
+        Columns that may stand in a table and are not looked at.
+    """
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -316,7 +342,13 @@ def _standard(
         encoder = OneHotEncoder(handle_unknown="ignore").fit(column[:, None])
         categories[name] = tuple(encoder.categories_[0].tolist())
     return TablePreprocessing(
-        tuple(table.columns), tuple(numbers), fill, mean, std, categories, beside
+        columns=tuple(table.columns),
+        numbers=tuple(numbers),
+        fill=fill,
+        mean=mean,
+        std=std,
+        categories=categories,
+        beside=beside,
     )
 
 
@@ -360,8 +392,8 @@ def _check_texts(name: str, column: np.ndarray) -> None:
             f"No training row has a value in {name}: leave it out, features=[...]."
         )
     many = n_texts > FEW_CATEGORIES and n_texts > len(column) / 2
-    texts = different[different != MISSING].tolist()
-    if many and pd.to_numeric(pd.Series(texts), errors="coerce").notna().all():
+    texts = pd.Series(different[different != MISSING].tolist())
+    if many and pd.to_numeric(texts, errors="coerce").notna().all():
         raise FltnbError(
             f"Column {name} holds numbers as text: make numbers of them, "
             f"table[{name!r}] = pd.to_numeric(table[{name!r}])."
@@ -427,22 +459,24 @@ def _check_no_numbers(name: str, column: "pd.Series") -> None:
     import pandas as pd
 
     values = column.dropna().astype(str)
-    commas = values.str.fullmatch(r"\s*[+-]?[\d.]*,\d+\s*")
-    if len(values) and commas.mean() > MIXED:
+    if not len(values):
+        return
+    commas = values.str.fullmatch(r"\s*[+-]?[\d.]*,\d+\s*")  # such as "1.234,5"
+    if commas.mean() > MIXED:
         raise FltnbError(
             f"Column {name} holds numbers with a comma, such as {values.iloc[0]}: read "
             'them with decimal="," (and thousands=".").'
         )
-    signs = values.str.fullmatch(r"\s*[+\u2212-]?[\d.]+\s*%?\s*")
-    odd = values[signs & values.str.contains("[%\u2212]")]
-    if len(values) and len(odd) / len(values) > MIXED:
+    # with a percent sign, or the long minus of typesetters (U+2212)
+    signed = values.str.fullmatch(r"\s*[+\u2212-]?[\d.]+\s*%?\s*")
+    odd = values[signed & values.str.contains("[%\u2212]")]
+    if len(odd) / len(values) > MIXED:
         raise FltnbError(
             f"Column {name} holds numbers with a sign that is none of a number's, such "
             f"as {odd.iloc[0]!r}: take % away, and write minus as -."
         )
     is_number = pd.to_numeric(values, errors="coerce").notna()
-    share = is_number.mean() if len(values) else 0.0
-    if MIXED <= share < 1:
+    if MIXED <= is_number.mean() < 1:
         odd = values[~is_number].iloc[0]
         raise FltnbError(
             f"Column {name} holds text among numbers, such as {odd!r}: mend it, or "
@@ -474,7 +508,10 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
 
 
 def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
-    """Refuse numbers of more digits than float64 has, where these tell them apart."""
+    """Refuse numbers of more digits than float64 has, where these tell them apart.
+
+    ``before``: the values of a column as they were given; ``values``: as float64.
+    """
     if before.dtype.kind == "O":
         n_before = len(set(before))
     elif before.dtype.itemsize > values.dtype.itemsize:

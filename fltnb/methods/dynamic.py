@@ -127,8 +127,9 @@ class DynamicFLT(FLT):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._latest: np.ndarray | None = None  # see _from_latest
-        alone = self.encoder.finetune_epochs > 0 and self.encoder.tuning == "alone"
-        self._tunes_on = alone and self.tuned_from == "latest"
+        tunes = self.encoder.finetune_epochs > 0
+        tunes_alone = tunes and self.encoder.tuning == "alone"
+        self._tunes_on = tunes_alone and self.tuned_from == "latest"
         self.nearest = "nearest" in (self.newcomers, self.drifted)
         if not self._reclusters() and not self.nearest:
             raise FltnbError(
@@ -147,6 +148,7 @@ class DynamicFLT(FLT):
             )
 
     def _reclusters(self) -> bool:
+        """Whether the server repeats the clustering for any reason."""
         return self.lam is not None or self.tau is not None
 
     def prepare(self, fed: Federation, context: Context) -> None:
@@ -182,10 +184,21 @@ class DynamicFLT(FLT):
     def schedule(
         self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]
     ) -> tuple[dict[int, str], int]:
-        """When the server will re-cluster, and the most flags that ever stand.
+        """Foretell when the server will re-cluster.
 
-        ``drawn[t - 1]`` are the clients that take part in round t. Returned first is
-        round -> "lambda" or "tau".
+        Parameters
+        ----------
+        phases : sequence of Phase
+            The federation as it is at first, and its changes.
+        drawn : sequence of int arrays
+            ``drawn[t - 1]`` are the clients that take part in round t.
+
+        Returns
+        -------
+        fired : dict
+            Round -> "lambda" or "tau".
+        most : int
+            The most flags that ever stand.
         """
         coming = {phase.round: phase for phase in phases[1:]}
         n_clients = phases[0].fed.n_clients
@@ -195,12 +208,15 @@ class DynamicFLT(FLT):
         most = 0
         for round, clients in enumerate(drawn, start=1):
             if round in coming:
-                changed = np.flatnonzero(coming[round].changed)
+                phase = coming[round]
+                changed = np.flatnonzero(phase.changed)
+                new = changed[changed >= n_clients]
+                drifted = changed[changed < n_clients]
                 if self.newcomers == "recluster":
-                    flags.update(changed[changed >= n_clients].tolist())
+                    flags.update(new.tolist())
                 if self.drifted == "recluster":
-                    pending.update(changed[changed < n_clients].tolist())
-                n_clients = coming[round].fed.n_clients
+                    pending.update(drifted.tolist())
+                n_clients = phase.fed.n_clients
 
             raised = pending.intersection(clients.tolist())
             flags |= raised
@@ -214,13 +230,21 @@ class DynamicFLT(FLT):
         return fired, most
 
     def _fires(self, flags: int, round: int) -> str:
-        """Why the server re-clusters after this round (line 23), or ""."""
+        """Return why the server re-clusters after this round (line 23), or "".
+
+        ``flags``: how many stand; ``round``: from 1. With tau = 3 it fires after rounds
+        1, 4, 7, ..., or with ``first="round tau"`` after 3, 6, 9, ....
+        """
         if self.lam is not None and flags > self.lam:
             return "lambda"
         if self.tau is None:
             return ""
-        counted = round - 1 if self.first == "round 1" else round
-        return "tau" if counted % self.tau == 0 else ""
+        counted = round
+        if self.first == "round 1":
+            counted = round - 1
+        if counted % self.tau == 0:
+            return "tau"
+        return ""
 
     def about(self) -> dict[str, Any]:
         """Return the settings that decide the fit, and the encoders to start from."""
@@ -243,11 +267,26 @@ class DynamicFLT(FLT):
     def _embed(
         self, fed: Federation, context: Context
     ) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """Embeddings of the clients, and their encoders if these are tuned on."""
-        shown = {"progress": context.progress, "n_jobs": context.n_jobs}
+        """Embed the clients' samples.
+
+        Returns
+        -------
+        embedded : list of M arrays (n_i, e)
+        latest : ndarray (M, E), or None
+            The encoders that they have tuned, if these are tuned on.
+        """
         if self._tunes_on:
-            return embed_from_latest(fed, self.encoder, self._latest, **shown)
-        return embed_clients(fed, self.encoder, **shown), None
+            return embed_from_latest(
+                fed,
+                self.encoder,
+                self._latest,
+                progress=context.progress,
+                n_jobs=context.n_jobs,
+            )
+        embedded = embed_clients(
+            fed, self.encoder, progress=context.progress, n_jobs=context.n_jobs
+        )
+        return embedded, None
 
     def _from_latest(self, latest: np.ndarray | None) -> Self:
         """Return this method with encoders (M, E) from which clients tune on."""
@@ -258,7 +297,8 @@ class DynamicFLT(FLT):
     def start(self, fed: Federation, model, context: Context) -> DynamicState:
         """Cluster the clients for the first time; nobody has changed."""
         context = _remembering(context)
-        state = self._clustered(super().start(fed, model, context), fed, context)
+        state = super().start(fed, model, context)
+        state = self._clustered(state, fed, context)
         return _unchanged(state)
 
     def _clustered(
@@ -273,9 +313,10 @@ class DynamicFLT(FLT):
             state = replace(state, latest=fitted.latest_)
         if not self.nearest:
             return state
-        shares = np.array([np.count_nonzero(fitted.weights_), 0])
+        n_shares = np.count_nonzero(fitted.weights_)
+        sent = state.sent + np.array([n_shares, 0])  # up and down
         anchors = _anchors(fitted, fed.sizes)
-        return replace(state, anchors=anchors, sent=state.sent + shares)
+        return replace(state, anchors=anchors, sent=sent)
 
     def changed(
         self,
@@ -287,21 +328,25 @@ class DynamicFLT(FLT):
     ) -> DynamicState:
         """Note who has new data, and take in newcomers.
 
-        Alone at first, or at their nearest cluster.
+        Alone at first, or at their nearest cluster. ``changed``: bool (M,), of all
+        clients that are there now.
         """
         new = np.arange(fed.n_clients) >= len(state.row)
+        n_new = new.sum()
         before = state
         state = super().changed(state, fed, model, changed, context)
-        nobody = np.zeros(new.sum(), dtype=bool)
+        nobody = np.zeros(n_new, dtype=bool)
+        drifted = changed & ~new
         state = replace(
             state,
-            pending=np.append(before.pending, nobody) | (changed & ~new),
+            pending=np.append(before.pending, nobody) | drifted,
             flags=np.append(before.flags, nobody),
             alone=np.append(before.alone, nobody),
         )
         if before.latest is not None:
-            pretrained = np.full((new.sum(), before.latest.shape[1]), np.nan)
-            latest = np.vstack([before.latest, pretrained.astype(np.float32)])
+            numbers = before.latest.shape[1]
+            pretrained = np.full((n_new, numbers), np.nan, dtype=np.float32)
+            latest = np.vstack([before.latest, pretrained])
             state = replace(state, latest=latest)
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
@@ -337,32 +382,39 @@ class DynamicFLT(FLT):
             # without lambda no flags are sent, so the server knows of newcomers only
             unfit = unfit | state.flags
         again = rewire(state, graph.adjacency, graph.labels, fed.sizes, ~unfit)
-        # who has the encoder keeps it
+        # A first clustering sends everybody the encoder; who has it keeps it.
         encoder = sent_parameters(self.encoder, fed.input_shape)
-        kept = np.array([0, encoder * int(state.with_encoder)])
-        again = replace(again, sent=state.sent + np.array(graph.sent) - kept)
-        return _unchanged(again_from._clustered(again, fed, context))
+        kept = np.array([0, encoder * int(state.with_encoder)])  # up and down
+        sent = state.sent + np.array(graph.sent) - kept
+        again = replace(again, sent=sent)
+        again = again_from._clustered(again, fed, context)
+        return _unchanged(again)
 
     def _place(
         self, state: State, who: np.ndarray, fed: Federation, context: Context
     ) -> State:
-        """Give clients to the cluster whose mean embedding is nearest to theirs."""
+        """Give clients to the cluster whose mean embedding is nearest to theirs.
+
+        ``who``: their numbers, int (n,).
+        """
         z, state = self._means(state, who, fed, context)
-        distance = np.linalg.norm(z[:, None] - state.anchors, axis=2)
+        distance = np.linalg.norm(z[:, None] - state.anchors, axis=2)  # (n, C)
+        nearest = distance.argmin(axis=1)
         adjacency = state.relation[state.row].copy()
         labels = state.labels.copy()
-        for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
+        for client, cluster in zip(who, nearest, strict=True):
             labels[client] = cluster
+            # a neighbour of all in its cluster, and they are its own
             adjacency[client] = labels == cluster
             adjacency[:, client] = adjacency[client]
 
         trusted = ~np.isin(np.arange(fed.n_clients), who)
         placed = rewire(state, adjacency, labels, fed.sizes, trusted)
-        receive = (who >= state.with_encoder).sum()
+        receive = (who >= state.with_encoder).sum()  # clients without the encoder
         encoder = sent_parameters(self.encoder, fed.input_shape)
         return replace(
             placed,
-            sent=state.sent + np.array([z.size, receive * encoder]),
+            sent=state.sent + np.array([z.size, receive * encoder]),  # up and down
             with_encoder=np.maximum(state.with_encoder, who.max() + 1),
             pending=state.pending & trusted,
             flags=state.flags & trusted,
@@ -372,17 +424,33 @@ class DynamicFLT(FLT):
     def _means(
         self, state: State, who: np.ndarray, fed: Federation, context: Context
     ) -> tuple[np.ndarray, State]:
-        """Mean embeddings (n, e) of some clients, and the state with their encoders."""
-        parts = {name: [getattr(fed, name)[i] for i in who] for name in SPLITS}
+        """Return mean embeddings of some clients, and the state with their encoders.
+
+        Parameters
+        ----------
+        who : ndarray of int, shape (n,)
+            Their numbers.
+
+        Returns
+        -------
+        means : ndarray, shape (n, e)
+        state : State
+        """
+        parts = {}
+        for split in SPLITS:
+            of_all = getattr(fed, split)
+            parts[split] = [of_all[i] for i in who]
         some = replace(fed, clusters=None, **parts)
         known = state.latest
-        own = None if known is None else known[who]
+        own = None
+        if known is not None:
+            own = known[who]
         embedded, tuned = self._from_latest(own)._embed(some, context)
         if tuned is not None:
             latest = known.copy()
             latest[who] = tuned
             state = replace(state, latest=latest)
-        means = [own.mean(axis=0, dtype=np.float64) for own in embedded]
+        means = [z.mean(axis=0, dtype=np.float64) for z in embedded]
         return np.array(means), state
 
 
@@ -426,17 +494,20 @@ def _remembering(context: Context) -> Context:
 
 
 def _unchanged(state: DynamicState) -> DynamicState:
-    """Clear all flags."""
+    """Return the state without flags: nobody has changed."""
     nobody = np.zeros(len(state.row), dtype=bool)
     return replace(state, pending=nobody, flags=nobody, alone=nobody)
 
 
 def _anchors(fitted: FCR, sizes: np.ndarray) -> np.ndarray:
-    """Mean embedding (C, e) of each cluster's samples.
+    """Return the mean embedding (C, e) of each cluster's samples.
 
-    A client's centroids, by their shares, hold its own mean.
+    A client's centroids, by their shares, hold its own mean. ``sizes``: samples of each
+    client, (M,).
     """
-    own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
+    shares = fitted.weights_[..., None]  # (M, k, 1)
+    own = np.nansum(fitted.centroids_ * shares, axis=1)  # (M, e)
     clusters = np.arange(fitted.n_clusters_)[:, None]
-    share = (fitted.labels_ == clusters) * np.asarray(sizes, dtype=np.float64)
-    return share @ own / share.sum(axis=1, keepdims=True)
+    member = fitted.labels_ == clusters  # (C, M)
+    samples = member * np.asarray(sizes, dtype=np.float64)
+    return samples @ own / samples.sum(axis=1, keepdims=True)

@@ -38,6 +38,12 @@ Shape = tuple[int, ...]
 class Own:
     """What :func:`own` returns: a network that has not met its data yet.
 
+    Attributes
+    ----------
+    given : nn.Module, or a function that makes one
+    head : str or None
+        Name of the last layer.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -58,11 +64,25 @@ class Own:
         return getattr(self.given, "__name__", type(self.given).__name__)
 
     def module(self, shape: Shape, n_outputs: int, seed: int) -> nn.Module:
-        """Return a new module on the CPU in float32, drawn under ``seed`` if drawn."""
+        """Return a new module on the CPU in float32.
+
+        Parameters
+        ----------
+        shape : tuple
+            Of a sample as the module gets it.
+        n_outputs : int
+        seed : int
+            A function draws its weights under it.
+
+        Raises
+        ------
+        FltnbError
+            It cannot be made, or its layers do not know their sizes.
+        """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             made = self._made(shape, n_outputs)
-        if any(map(is_lazy, made.parameters())):
+        if any(is_lazy(parameter) for parameter in made.parameters()):
             raise FltnbError(
                 f"{self.name} has lazy layers, whose sizes are not known yet: pass a "
                 "batch through it, and give that module."
@@ -70,6 +90,7 @@ class Own:
         return made.to("cpu", torch.float32)
 
     def _made(self, shape: Shape, n_outputs: int) -> nn.Module:
+        """Return a copy of the module, or what the function makes."""
         if isinstance(self.given, nn.Module):
             return copy.deepcopy(self.given)
         made = self._called(shape, n_outputs)
@@ -81,10 +102,13 @@ class Own:
         return made
 
     def _called(self, shape: Shape, n_outputs: int) -> Any:
+        """Call the function with as many arguments as it needs."""
         loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = 0
         for one in inspect.signature(self.given).parameters.values():
-            needed += one.default is one.empty and one.kind not in loose
+            has_default = one.default is not one.empty
+            if not has_default and one.kind not in loose:
+                needed += 1
         if needed == 0:
             return self.given()
         if needed == 2:
@@ -181,35 +205,57 @@ class OwnModel(Model):
         x = torch.from_numpy(fed.inputs(index))
         faults = []
         for shape in _shapes(fed):
+            made = None
             try:
-                module = network.module(shape, n_outputs, MODULE_SEED).eval()
-                made = cls(network.name, shape, n_outputs, (), network, module, tokens)
-                out = made.applied(module, x)
+                made = cls.again(network, shape, n_outputs, tokens)
+                out = made.applied(made.module, x)
             except FltnbError:
                 raise
             except Exception as error:  # an own network may fail in any way
                 faults.append(_cannot(network, shape, error))
-                if tokens:
-                    faults += _vocabulary(network.name, module, fed.images[index])
+                if tokens and made is not None:
+                    beyond = _vocabulary(network.name, made.module, fed.images[index])
+                    faults.extend(beyond)
                 continue
             fault = _fault_of(network.name, out, len(x), n_outputs)
             if not fault:
                 made._check_tensors(x)
                 return made
             faults.append(fault)
+        # The last shape is the one that is meant where several were tried.
         raise FltnbError(faults[-1])
 
     @classmethod
     def again(
         cls, given: Any, shape: Shape, n_outputs: int, tokens: bool
     ) -> "OwnModel":
-        """Return a network whose fit to its data was seen before.
+        """Return a network without trying whether it fits its data.
 
-        FltnbError: it cannot be made.
+        Parameters
+        ----------
+        given
+            As for :func:`own`, or what it returns.
+        shape : tuple
+            Of a sample as the module gets it.
+        n_outputs : int
+        tokens : bool
+            Whether samples are tokens.
+
+        Raises
+        ------
+        FltnbError
+            It cannot be made.
         """
         network = network_of(given)
-        module = network.module(shape, n_outputs, MODULE_SEED).eval()
-        return cls(network.name, shape, n_outputs, (), network, module, tokens)
+        module = network.module(shape, n_outputs, MODULE_SEED)
+        return cls(
+            name=network.name,
+            input_shape=shape,
+            n_classes=n_outputs,
+            own=network,
+            module=module.eval(),
+            tokens=tokens,
+        )
 
     def _check_tensors(self, x: torch.Tensor) -> None:
         """Refuse weights that get no gradient, and numbers that are not finite."""
@@ -226,8 +272,8 @@ class OwnModel(Model):
                 f"{', '.join(sorted(unused))}: take them out, or freeze them "
                 "(requires_grad=False)."
             )
-        values = zip(self.shapes, self.tensors(self.module), strict=True)
-        for (name, _), value in values:
+        values = self.tensors(self.module)
+        for (name, _), value in zip(self.shapes, values, strict=True):
             if not value.isfinite().all():
                 raise FltnbError(
                     f"{name} of {self.name} holds numbers that are not finite: if it "
@@ -235,32 +281,43 @@ class OwnModel(Model):
                 )
 
     def _unused(self, module: nn.Module, x: torch.Tensor) -> set[str]:
-        """Return names of trained weights without a gradient."""
-        trained = {
-            name: one for name, one in module.named_parameters() if one.requires_grad
-        }
+        """Return names of trained weights without a gradient for samples ``x``."""
+        trained = {}
+        for name, one in module.named_parameters():
+            if one.requires_grad:
+                trained[name] = one
         with torch.random.fork_rng(devices=[]):
             out = self.applied(module, x)
         if not out.requires_grad:
             return set(trained)
-        gradients = torch.autograd.grad(
-            out.sum(), list(trained.values()), allow_unused=True
-        )
-        found = zip(trained, gradients, strict=True)
-        return {name for name, gradient in found if gradient is None}
+        weights = list(trained.values())
+        gradients = torch.autograd.grad(out.sum(), weights, allow_unused=True)
+        unused = set()
+        for name, gradient in zip(trained, gradients, strict=True):
+            if gradient is None:
+                unused.add(name)
+        return unused
 
     @cached_property
     def _trained(self) -> list[str]:
+        """Names of the trained parameters, in the order of a row."""
         parameters = self.module.named_parameters()
         return [name for name, one in parameters if one.requires_grad]
 
     @cached_property
     def _statistics(self) -> list[str]:
+        """Names of the buffers that stand in a row, behind the parameters."""
         kept = self.module.state_dict()
-        buffers = self.module.named_buffers()
-        return [
-            name for name, one in buffers if one.is_floating_point() and name in kept
-        ]
+        names = []
+        for name, one in self.module.named_buffers():
+            if one.is_floating_point() and name in kept:
+                names.append(name)
+        return names
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of all tensors in a row, in its order."""
+        return self._trained + self._statistics
 
     @property
     def n_statistics(self) -> int:
@@ -269,28 +326,29 @@ class OwnModel(Model):
 
     def tensors(self, module: nn.Module) -> list[torch.Tensor]:
         """Return a module's tensors in the order of a row."""
-        named = dict(module.named_parameters()) | dict(module.named_buffers())
-        return [named[name] for name in (*self._trained, *self._statistics)]
+        named = _named(module)
+        return [named[name] for name in self._names]
 
     @cached_property
     def shapes(self) -> list[tuple[str, Shape]]:
         """Name and shape of every trained parameter, then of the buffers."""
-        names = (*self._trained, *self._statistics)
-        tensors = self.tensors(self.module)
-        return [
-            (name, tuple(one.shape)) for name, one in zip(names, tensors, strict=True)
-        ]
+        named = _named(self.module)
+        return [(name, tuple(named[name].shape)) for name in self._names]
 
     @property
     def layer_names(self) -> list[str]:
-        """Name of the layer that each tensor belongs to."""
+        """Name of the layer that each tensor belongs to.
+
+        A tensor's name begins with it: "body.0.weight" belongs to "body.0".
+        """
         return [name.rpartition(".")[0] for name, _ in self.shapes]
 
     def applied(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
         """Return a module's outputs (b, n_outputs) for samples of any layout."""
         x = x.reshape(len(x), *self.input_shape)
-        out = module(x.long() if self.tokens else x)
-        return _column(out)
+        if self.tokens:
+            x = x.long()
+        return _column(module(x))
 
     def build(self) -> nn.Module:
         """Return a module of its own on the CPU, ready for training."""
@@ -303,38 +361,48 @@ class OwnModel(Model):
         (``index``) of a given module have another last layer, drawn as torch draws a
         dense one.
         """
-        module = self.module
         if not isinstance(self.own.given, nn.Module):
             drawn = integer(seed, "init", index)
             module = self.own.module(self.input_shape, self.n_classes, drawn)
             self._check_same(module)
-        tensors = self.tensors(module)
-        flat = torch.cat([one.detach().flatten().float() for one in tensors]).numpy()
-        if index and isinstance(self.own.given, nn.Module):
-            size = self.head.stop - self.head.start
+            return self._row(module)
+
+        row = self._row(self.module)
+        if index:
+            # torch's dense layers are uniform within 1 / sqrt(inputs).
+            head = self.head
+            size = head.stop - head.start
             draws = stream(seed, "init", index).random(size, dtype=np.float32)
-            flat[self.head] = (2 * draws - 1) / np.float32(np.sqrt(self.n_features))
-        return flat
+            row[head] = (2 * draws - 1) / np.float32(np.sqrt(self.n_features))
+        return row
+
+    def _row(self, module: nn.Module) -> np.ndarray:
+        """Return a module's tensors as a row (P,) float32."""
+        flat = [one.detach().flatten().float() for one in self.tensors(module)]
+        return torch.cat(flat).numpy()
 
     def _check_same(self, module: nn.Module) -> None:
         """Refuse a function that makes another network each time."""
-        made = {name: one.shape for name, one in module.state_dict().items()}
-        if any(made.get(name) != shape for name, shape in self.shapes):
-            raise FltnbError(
-                f"{self.name} makes networks of different shapes: it must make the "
-                "same one each time, with other weights."
-            )
+        made = module.state_dict()
+        for name, shape in self.shapes:
+            if name not in made or made[name].shape != shape:
+                raise FltnbError(
+                    f"{self.name} makes networks of different shapes: it must make the "
+                    "same one each time, with other weights."
+                )
 
     def _last(self) -> tuple[str, nn.Linear]:
-        """Return name and layer of the head, or say why there is none."""
+        """Return name and layer of the head, or say why there is none (FltnbError)."""
         named = dict(self.module.named_modules())
         name = self.own.head
+        what = f"its {name!r} is none"
         if name is None:
-            dense = [key for key, one in named.items() if isinstance(one, nn.Linear)]
-            name = dense[-1] if dense else ""
+            what = "it has none"
+            for key, one in named.items():
+                if isinstance(one, nn.Linear):
+                    name = key  # the last one stays
         layer = named.get(name)
         if not isinstance(layer, nn.Linear):
-            what = f"its {name!r} is none" if name else "it has none"
             raise FltnbError(
                 f"The last layer of {self.name} must be an nn.Linear, and {what}: name "
                 "it with fl.models.own(module, head=...), or choose another method."
@@ -351,16 +419,25 @@ class OwnModel(Model):
     def head(self) -> slice:
         """Columns of a row that hold the last layer."""
         name, layer = self._last()
-        wanted = [f"{name}.{part}" for part, _ in layer.named_parameters()]
-        wanted = [part.removeprefix(".") for part in wanted]
-        places = [self._trained.index(one) for one in wanted if one in self._trained]
-        if len(places) < len(wanted) or np.any(np.diff(places) != 1):
+        places = []  # of its parameters, among those of a row
+        missing = False
+        for part, _ in layer.named_parameters():
+            # A module that is one layer has the name "", and no dot before its parts.
+            full = f"{name}.{part}".removeprefix(".")
+            if full in self._trained:
+                places.append(self._trained.index(full))
+            else:
+                missing = True
+        if missing or np.any(np.diff(places) != 1):
             raise FltnbError(
                 f"The last layer {name!r} of {self.name} is frozen, shared or "
                 "parametrised: methods that look at it need weights of its own."
             )
-        start = sum(self.sizes[: places[0]])
-        return slice(start, sum(self.sizes[: places[-1] + 1]))
+        first = places[0]
+        last = places[-1]
+        start = sum(self.sizes[:first])
+        stop = sum(self.sizes[: last + 1])
+        return slice(start, stop)
 
     @property
     def head_weight(self) -> slice:
@@ -371,10 +448,12 @@ class OwnModel(Model):
     @property
     def n_features(self) -> int:
         """Inputs of the last layer."""
-        return self._last()[1].in_features
+        _, layer = self._last()
+        return layer.in_features
 
     @cached_property
     def _placed(self) -> dict[tuple[torch.device, torch.dtype], nn.Module]:
+        """Copies of the module in evaluation mode, by where they are."""
         return {}
 
     def _still(self, like: torch.Tensor) -> nn.Module:
@@ -391,20 +470,26 @@ class OwnModel(Model):
 
         ``params``: as :meth:`unflatten` gives them.
         """
-        names = (*self._trained, *self._statistics)
-        named = dict(zip(names, params, strict=True))
+        named = dict(zip(self._names, params, strict=True))
         module = self._still(params[0])
 
         def answer(x: torch.Tensor) -> torch.Tensor:
             return functional_call(module, named, (x,))
 
-        return torch.cat([self.applied(answer, part) for part in x.split(SLICED)])
+        # in slices, as memory is bounded
+        outputs = [self.applied(answer, part) for part in x.split(SLICED)]
+        return torch.cat(outputs)
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Embed a batch: what the last layer sees of it in evaluation, (b, e)."""
-        seen: list[torch.Tensor] = []
-        last = self._still(params[0]).get_submodule(self._last()[0])
-        with last.register_forward_pre_hook(lambda _, given: seen.append(given[0])):
+        seen: list[torch.Tensor] = []  # by each slice of predict
+
+        def keep(_: nn.Module, given: tuple) -> None:
+            seen.append(given[0])
+
+        name, _ = self._last()
+        last = self._still(params[0]).get_submodule(name)
+        with last.register_forward_pre_hook(keep):
             self.predict(params, x)
         features = torch.cat(seen)
         if features.shape != (len(x), self.n_features):
@@ -417,11 +502,16 @@ class OwnModel(Model):
 
     def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse a batch of one where batch normalisation needs two (FltnbError)."""
-        sizes = np.asarray(fed.sizes)
-        lonely = np.flatnonzero((sizes % batch_size == 1) | (batch_size == 1))
-        if not len(lonely) or not self.n_statistics:
+        if not self.n_statistics:
             return
-        x = torch.from_numpy(fed.inputs(fed.train[lonely[0]][:1]))
+        sizes = np.asarray(fed.sizes)
+        # 21 samples in batches of 10 leave one alone; in batches of 1 all are.
+        alone = (sizes % batch_size == 1) | (batch_size == 1)
+        lonely = np.flatnonzero(alone)  # these clients
+        if not len(lonely):
+            return
+        one_sample = fed.train[lonely[0]][:1]
+        x = torch.from_numpy(fed.inputs(one_sample))
         try:
             with torch.inference_mode(), torch.random.fork_rng(devices=[]):
                 self.applied(self.build(), x)
@@ -438,14 +528,15 @@ class OwnModel(Model):
         Its structure as torch prints it, a hash of its own code and plain attributes,
         names and shapes of a row's tensors, and a hash of all initial values.
         """
-        rest = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        rest = _named(self.module)
         for name, _ in self.shapes:
             rest.pop(name)
         constants = [one.detach().numpy() for one in rest.values()]
+        without_addresses = re.sub(r" at 0x\w+", "", str(self.module))
         return {
             "kind": "own",
             "name": self.name,
-            "structure": re.sub(r" at 0x\w+", "", str(self.module)),
+            "structure": without_addresses,
             "code": _own_code(self.module),
             "head": self.own.head,
             "input_shape": list(self.input_shape),
@@ -465,8 +556,15 @@ def network_of(given: Any) -> Own:
     return network
 
 
+def _named(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Return a module's parameters and buffers by name."""
+    named = dict(module.named_parameters())
+    named.update(module.named_buffers())
+    return named
+
+
 def _shapes(fed: Federation) -> list[Shape]:
-    """Return the shapes in which a network may want a sample."""
+    """Return the shapes in which a network may want a sample, in order of trial."""
     stored = fed.images.shape[1:]
     if len(stored) == 1 or fed.layout != "pictures":
         return [stored]
@@ -478,12 +576,16 @@ def _shapes(fed: Federation) -> list[Shape]:
 def _telling(fed: Federation) -> np.ndarray:
     """Return two samples to try a network on, the smallest and largest of tokens."""
     if fed.layout != "tokens":
-        first = fed.train[0]
-        return first[[0, -1]]
-    parts = [part for split in SPLITS for part in getattr(fed, split)]
+        of_first = fed.train[0]
+        return of_first[[0, -1]]
+    parts = []
+    for split in SPLITS:
+        parts.extend(getattr(fed, split))
     used = np.unique(np.concatenate(parts))
-    flat = fed.images[used].reshape(len(used), -1)
-    return used[[flat.min(axis=1).argmin(), flat.max(axis=1).argmax()]]
+    tokens = fed.images[used].reshape(len(used), -1)
+    smallest = tokens.min(axis=1).argmin()
+    largest = tokens.max(axis=1).argmax()
+    return used[[smallest, largest]]
 
 
 def _fault_of(name: str, out: Any, n: int, n_outputs: int) -> str:
@@ -504,20 +606,24 @@ def _fault_of(name: str, out: Any, n: int, n_outputs: int) -> str:
 
 
 def _cannot(network: Own, shape: Shape, error: Exception) -> str:
+    """Say that a network failed on samples of a shape."""
+    sizes = ", ".join(str(size) for size in shape)
     return (
         f"{network.name} cannot take a batch of samples of shape {shape} "
-        f"({type(error).__name__}: {_line(error)}): it gets (b, "
-        f"{', '.join(map(str, shape))})."
+        f"({type(error).__name__}: {_line(error)}): it gets (b, {sizes})."
     )
 
 
 def _vocabulary(name: str, module: nn.Module, tokens: np.ndarray) -> list[str]:
-    """Say that tokens are beyond a vocabulary, if they are."""
-    kinds = (nn.Embedding, nn.EmbeddingBag)
-    sizes = [one.num_embeddings for one in module.modules() if isinstance(one, kinds)]
-    if tokens.min() >= 0 and tokens.max() < min(sizes, default=0):
+    """Say that tokens are beyond a vocabulary, if they are: a list of one sentence."""
+    sizes = []
+    for one in module.modules():
+        if isinstance(one, (nn.Embedding, nn.EmbeddingBag)):
+            sizes.append(one.num_embeddings)
+    smallest = min(sizes, default=0)
+    if tokens.min() >= 0 and tokens.max() < smallest:
         return []
-    have = ", ".join(map(str, sizes)) or "none"
+    have = ", ".join(str(size) for size in sizes) or "none"
     return [
         f"The tokens run from {tokens.min()} to {tokens.max()}, beyond the vocabulary "
         f"of {name} (its embeddings have {have}): enlarge it, or number the tokens "
@@ -527,7 +633,8 @@ def _vocabulary(name: str, module: nn.Module, tokens: np.ndarray) -> list[str]:
 
 def _line(error: Exception) -> str:
     """Return an error's first line, without its final full stop."""
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    line, _, _ = str(error).strip().partition("\n")
+    return line.rstrip(".")
 
 
 def _column(out: Any) -> Any:

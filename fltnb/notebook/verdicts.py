@@ -1,4 +1,4 @@
-"""The table of verdicts: claim, printed, here, tested on, outcome."""
+"""The table of verdicts: claim, outcome, tested on, printed, here."""
 
 import re
 from typing import Any
@@ -58,7 +58,10 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     shown = _placed(tested[tested["text"] != ""])
     heads = pairs_of(shown, "above", "head")
 
+    # The outcome stands beside the claim: what a narrow window cuts off is detail.
     table = pd.DataFrame({("", "claim"): told["claim"]})
+    table["", "outcome"] = told["outcome"] + " " + told["sign"]
+    table["", "tested on"] = [_tested_on(one) for one in told.to_dict("records")]
     colors = pd.DataFrame("", table.index, table.columns)
     if len(heads) <= columns:
         cells = shown.set_index(["id", "above", "head"])
@@ -69,8 +72,6 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     else:
         table["", "printed"] = told["printed"]
         table["", "here"] = told["here"]
-    table["", "tested on"] = [_tested_on(one) for one in told.to_dict("records")]
-    table["", "outcome"] = told["outcome"] + " " + told["sign"]
 
     # What is not printed, or not here, leaves its cell and its colour empty.
     colors = colors.reindex(columns=table.columns)

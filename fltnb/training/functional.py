@@ -9,7 +9,6 @@ Not every network can be stacked: recurrent layers, layers that draw (dropout) a
 control flow by values cannot, and train one after the other.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,16 +31,32 @@ class NotStackableError(UnavailableError):
     """``torch.func`` cannot run this network for several clients at a time."""
 
 
-class _Step(NamedTuple):
-    """The batches of the first ``len(index)`` clients of a stack."""
+class _Batch(NamedTuple):
+    """A batch of one client.
 
-    index: list[np.ndarray]  # positions in the pool of samples
-    weights: list[np.ndarray] | None
-    last: np.ndarray  # whether this is a client's last local epoch
+    ``index``: positions (B,) in the pool of samples; ``weights``: factors (B,) on their
+    losses, or None; ``last``: whether it is of the last local epoch.
+    """
+
+    index: np.ndarray
+    weights: np.ndarray | None
+    last: bool
 
 
 class FunctionalEngine(SerialEngine):
     """Stacked training of networks that are known as modules only.
+
+    Attributes
+    ----------
+    trained, statistics : lists of (name, shape)
+        The module's tensors that a row of models holds, in the row's order: what is
+        trained, and then what batch normalisations measure.
+    moving : dict of tensors by name
+        What a step changes beside a row, such as counters, as it is at the start.
+    activations : int
+        Numbers that all layers give for a sample, for the memory that they take.
+    pool : tensor (n, ...), targets : tensor (n, ...)
+        All samples of the federation, on the device.
 
     Raises
     ------
@@ -53,60 +68,64 @@ class FunctionalEngine(SerialEngine):
 
     def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
         super().__init__(fed, model, spec, device)
-        module = self.trainer.module.train()
-        names = {id(one): name for name, one in module.named_parameters()}
-        names |= {id(one): name for name, one in module.named_buffers()}
+        self.module = self.trainer.module.train()
+        names = _names(self.module)
         shapes = [(names[id(one)], one.shape) for one in self.trainer.tensors]
-        n = len(self.trainer.parameters)
-        self.trained = shapes[:n]
-        self.statistics = shapes[n:]
-        self.module = module
-        every = np.arange(len(fed.images))
+        n_parameters = len(self.trainer.parameters)
+        self.trained = shapes[:n_parameters]
+        self.statistics = shapes[n_parameters:]
+
         needed = fed.images.size * self.dtype.itemsize
         what = "The federation's samples take"
         check_room(needed, self.device, what, "device 'cpu', or backend 'serial'")
+        every = np.arange(len(fed.images))
         self.pool, self.targets = self.trainer.batch(every)
+
         self.moving = self._moving()
         self._probe()
 
     def _moving(self) -> dict[str, torch.Tensor]:
-        """Return buffers outside a row that a step changes, such as counters."""
-        constants = {id(one): value for one, value in self.trainer.constants}
-        x = self.pool[: max(PROBED, 2)]
-        with torch.no_grad(), torch.random.fork_rng(self._devices()):
-            self.activations = _activations(self.module, lambda: self._forward(x))
+        """Return buffers outside a row that a step changes, such as counters.
+
+        They are found by a forward pass, which counts activations on the way.
+        """
+        x = self.pool[:PROBED]
+        devices = []
+        if self.device.type == "cuda":
+            devices.append(self.device)
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            self.activations = _activations(self.module, self.trainer.forward, x)
+
+        at_start = {id(one): value for one, value in self.trainer.constants}
         moving = {}
         for name, one in self.module.named_buffers():
-            before = constants.get(id(one))
+            before = at_start.get(id(one))
             if before is not None and not torch.equal(one, before):
                 moving[name] = before
         return moving
 
-    def _devices(self) -> list[torch.device]:
-        return [self.device] if self.device.type == "cuda" else []
-
-    def _forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.trainer.forward(x)
-
     def _probe(self) -> None:
-        """Try a step of two clients, and compare the statistics with a single one's."""
+        """Try a step of two clients, and compare the statistics with a single one's.
+
+        Both start from the same model with the same batch.
+        """
         row = self.trainer.stored()
         index = np.arange(PROBED) % len(self.pool)
-        step = _Step([index] * PROBED, None, np.ones(PROBED, dtype=bool))
+        batch = _Batch(index, None, True)
         try:
             with self._kernels():
                 stack = _Stack(self, np.repeat(row[None], PROBED, axis=0))
-                stack.take(step)
+                stack.take([batch] * PROBED)
         except Exception as error:  # an own network may fail in any way
-            line = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
-            raise self._refusal(line) from error
+            raise self._refusal(_first_sentence(error)) from error
 
         self.trainer.load(row)
         with torch.no_grad():
             self.trainer.forward(self.pool[index])
         n = self.model.n_trainable
+        together = stack.models()[:, n:]
         alone = self.trainer.stored()[n:]
-        if not np.allclose(stack.models()[:, n:], alone, rtol=1e-3, atol=1e-5):
+        if not np.allclose(together, alone, rtol=1e-3, atol=1e-5):
             raise self._refusal("its statistics come out otherwise")
 
     def _refusal(self, why: str) -> NotStackableError:
@@ -120,71 +139,90 @@ class FunctionalEngine(SerialEngine):
         if how.frozen:  # a stack's parameters are one matrix, which moves as a whole
             super()._train(theta, rows, clients, round, weights, how, done)
             return
+
         spec = how.applied(self.spec)
         longest = self.longest_first(clients)
-        copies = 4 + bool(spec.momentum) + bool(spec.proximal)
-        numbers = copies * self.model.n_parameters
-        numbers += 3 * self.spec.batch_size * self.activations
-        size = clients_at_a_time(numbers, self.spec, self.device)
+        size = self._clients_at_a_time(spec)
         with self._kernels():
             for begin in range(0, len(rows), size):
                 chosen = longest[begin : begin + size]
                 stack = _Stack(self, theta[[rows[j] for j in chosen]])
                 stack.vary(spec.proximal, how.of(chosen).anchors)
-                mine = [clients[j] for j in chosen]
-                factors = [weights[j] for j in chosen]
-                for step in self._steps(mine, round, factors, spec.local_epochs):
-                    stack.take(step)
-                sizes = [len(self.fed.train[client]) for client in mine]
+
+                batches = []
+                for j in chosen:
+                    own = self._batches(
+                        clients[j], round, weights[j], spec.local_epochs
+                    )
+                    batches.append(own)
+                for step in range(len(batches[0])):
+                    # Who has fewer batches has finished: the first ones are at work.
+                    now = [own[step] for own in batches if len(own) > step]
+                    stack.take(now)
+
+                sizes = [len(self.fed.train[clients[j]]) for j in chosen]
                 done.theta[chosen] = stack.models()
                 done.loss[chosen] = stack.loss.cpu().numpy() / sizes
 
-    def _steps(
-        self,
-        clients: list[int],
-        round: int,
-        weights: Sequence[np.ndarray | None],
-        epochs: int,
-    ) -> Iterator[_Step]:
-        """Give the steps of clients, those with most samples first."""
-        batches = []
-        for client, own in zip(clients, weights, strict=True):
-            batches.append(list(self._batches(client, round, own, epochs)))
-        for step in range(len(batches[0])):
-            now = [mine[step] for mine in batches if len(mine) > step]
-            index, factors, last = zip(*now, strict=True)
-            given = None if factors[0] is None else list(factors)
-            yield _Step(list(index), given, np.array(last))
+    def _clients_at_a_time(self, spec: TrainSpec) -> int:
+        """Return how many clients train together, by the memory that they take."""
+        copies = 4  # weights and gradients, both also gathered by size of batch
+        if spec.momentum:
+            copies += 1
+        if spec.proximal:
+            copies += 1
+        numbers = copies * self.model.n_parameters
+        numbers += 3 * self.spec.batch_size * self.activations
+        return clients_at_a_time(numbers, self.spec, self.device)
 
     def _batches(
         self, client: int, round: int, weights: np.ndarray | None, epochs: int
-    ):
-        """Give a client's batches: samples, weights, whether of the last epoch."""
+    ) -> list[_Batch]:
+        """Return the batches of a client's local epochs, in order.
+
+        ``weights``: factors (n,) on the losses of its training samples, or None.
+        """
         mine = self.fed.train[client]
         size = self.spec.batch_size
+        batches = []
         for epoch in range(epochs):
             sequence = order(self.spec, round, client, epoch, len(mine))
             last = epoch == epochs - 1
             for begin in range(0, len(mine), size):
                 part = sequence[begin : begin + size]
-                yield mine[part], None if weights is None else weights[part], last
+                factors = None
+                if weights is not None:
+                    factors = weights[part]
+                batches.append(_Batch(mine[part], factors, last))
+        return batches
 
 
 class _Stack:
-    """Models of some clients in training, a row each."""
+    """Models of some clients in training, a row each.
+
+    Attributes
+    ----------
+    trained : Parameter, (a, n_trainable)
+    statistics : tensor (a, P - n_trainable)
+    moving : dict of tensors (a, ...) by name
+        What a step changes beside them.
+    loss : float64 tensor (a,)
+        Summed losses of the samples of the last local epoch.
+    """
 
     def __init__(self, engine: FunctionalEngine, theta: np.ndarray) -> None:
+        """Begin from models ``theta`` (a, P)."""
         self.engine = engine
         self.spec = engine.spec
+        a = len(theta)
         n = engine.model.n_trainable
         rows = torch.tensor(theta, device=engine.device)
         self.trained = Parameter(rows[:, :n].clone(), engine.spec)
         self.statistics = rows[:, n:].clone()
-        self.moving = {
-            name: value.expand(len(rows), *value.shape).clone()
-            for name, value in engine.moving.items()
-        }
-        self.loss = torch.zeros(len(rows), dtype=torch.float64, device=engine.device)
+        self.moving = {}
+        for name, value in engine.moving.items():
+            self.moving[name] = value.expand(a, *value.shape).clone()
+        self.loss = torch.zeros(a, dtype=torch.float64, device=engine.device)
 
     def vary(self, proximal: float, anchors: np.ndarray | None) -> None:
         """Pull to other models (a, P) than the start, or with another weight."""
@@ -195,37 +233,65 @@ class _Stack:
 
     def models(self) -> np.ndarray:
         """Return the rows (a, P) as they are now."""
-        return torch.cat([self.trained.value, self.statistics], dim=1).cpu().numpy()
+        rows = torch.cat([self.trained.value, self.statistics], dim=1)
+        return rows.cpu().numpy()
 
-    def take(self, step: _Step) -> None:
-        """Take a step of the first clients, and add up the losses of last epochs."""
-        a = len(step.index)
-        sizes = np.array([len(index) for index in step.index])
+    def take(self, batches: list[_Batch]) -> None:
+        """Take a step of the first clients, and add up the losses of last epochs.
+
+        Those whose batches have one size are computed together.
+        """
+        device = self.engine.device
+        a = len(batches)
+        sizes = np.array([len(batch.index) for batch in batches])
+        last = np.array([batch.last for batch in batches])
         gradients = torch.empty_like(self.trained.value[:a])
         for size in np.unique(sizes):
             members = np.flatnonzero(sizes == size)
-            who = torch.from_numpy(members).to(self.engine.device)
-            found = self._gradients(step, members, who)
-            gradients[who], summed, self.statistics[who], moving = found
+            who = torch.from_numpy(members).to(device)
+            found = self._gradients([batches[j] for j in members], who)
+            gradient, summed, statistics, moving = found
+            gradients[who] = gradient
+            self.statistics[who] = statistics
             for name, value in moving.items():
                 self.moving[name][who] = value
-            last = torch.from_numpy(step.last[members]).to(self.engine.device)
-            self.loss[who] += torch.where(last, summed.double(), 0.0)
+            counts = torch.from_numpy(last[members]).to(device)
+            self.loss[who] += torch.where(counts, summed.double(), 0.0)
         self.trained.descend(add(gradients), a)
 
-    def _gradients(self, step: _Step, members: np.ndarray, who: torch.Tensor):
-        """Return gradients, summed losses, statistics and counters after the step."""
+    def _gradients(
+        self, batches: list[_Batch], who: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+        """Compute gradients of m clients, whose batches have one size.
+
+        Parameters
+        ----------
+        who : int64 tensor (m,)
+            The rows of these clients.
+
+        Returns
+        -------
+        gradients : tensor (m, n_trainable)
+        summed : tensor (m,)
+            Losses, summed over a batch.
+        statistics : tensor (m, P - n_trainable)
+            After the step, as all that follows.
+        moving : dict of tensors (m, ...) by name
+        """
         engine = self.engine
-        index = torch.from_numpy(np.stack([step.index[j] for j in members]))
-        index = index.to(engine.device)
+        index = torch.from_numpy(np.stack([batch.index for batch in batches]))
+        index = index.to(engine.device)  # (m, B)
         weights = None
-        if step.weights is not None:
-            own = np.stack([step.weights[j] for j in members])
+        along_weights = None  # vmap's word for an argument that all clients share
+        if batches[0].weights is not None:
+            own = np.stack([batch.weights for batch in batches])
             weights = torch.from_numpy(own).to(engine.device)
+            along_weights = 0
         moving = {name: value[who] for name, value in self.moving.items()}
-        one = grad_and_value(self._objective, has_aux=True)
-        dims = (0, 0, 0, 0, 0, None if weights is None else 0)
-        gradients, (_, after) = vmap(one, in_dims=dims)(
+
+        of_one = grad_and_value(self._objective, has_aux=True)
+        of_all = vmap(of_one, in_dims=(0, 0, 0, 0, 0, along_weights))
+        gradients, (_, after) = of_all(
             self.trained.value[who],
             self.statistics[who],
             moving,
@@ -233,17 +299,36 @@ class _Stack:
             engine.targets[index],
             weights,
         )
-        return gradients, *after
+        summed, statistics, moving = after
+        return gradients, summed, statistics, moving
 
     def _objective(self, trained, statistics, moving, x, y, weights):
-        """Return the mean loss of a client's batch, and what comes with it."""
+        """Apply the network of one client, as a function that torch.func derives.
+
+        Parameters
+        ----------
+        trained : tensor (n_trainable,)
+        statistics : tensor (P - n_trainable,)
+        moving : dict of tensors by name
+        x, y : inputs and targets of a batch, (B, ...)
+        weights : factors (B,) on the losses, or None
+
+        Returns
+        -------
+        mean : tensor, no dimension
+            The mean loss, whose gradient by ``trained`` is wanted.
+        beside : tuple
+            Summed losses, statistics and what moves, after the step.
+        """
         engine = self.engine
-        named = _parts(trained, engine.trained)
-        # These are changed in place, which works where each has memory of its own.
-        held = _parts(statistics, engine.statistics)
-        buffers = {name: value.clone() for name, value in held.items()}
+        everything = _parts(trained, engine.trained)
+        # Modules change these in place, which works where each has memory of its own.
+        buffers = {}
+        for name, value in _parts(statistics, engine.statistics).items():
+            buffers[name] = value.clone()
         counters = {name: value.clone() for name, value in moving.items()}
-        everything = named | buffers | counters
+        everything.update(buffers)
+        everything.update(counters)
 
         def module(x: torch.Tensor) -> torch.Tensor:
             return functional_call(engine.module, everything, (x,))
@@ -254,31 +339,56 @@ class _Stack:
         found = losses(self.spec.loss, outputs, y)
         if weights is not None:
             found = found * weights
+        # An own loss may return the batch's mean, a number without a dimension.
         summed = found.sum() if found.ndim else found * len(y)
-        after = [value.flatten() for value in buffers.values()]
-        after = torch.cat(after) if after else statistics
-        return found.mean(), (summed, after, counters)
+        if buffers:
+            flat = [value.flatten() for value in buffers.values()]
+            statistics = torch.cat(flat)
+        return found.mean(), (summed, statistics, counters)
+
+
+def _names(module: nn.Module) -> dict[int, str]:
+    """Return the names of a module's parameters and buffers, by their ``id``."""
+    names = {}
+    for name, one in module.named_parameters():
+        names[id(one)] = name
+    for name, one in module.named_buffers():
+        names[id(one)] = name
+    return names
 
 
 def _parts(
     numbers: torch.Tensor, shapes: list[tuple[str, torch.Size]]
 ) -> dict[str, torch.Tensor]:
-    """Return a part of a row as tensors by name."""
-    parts = numbers.split([shape.numel() for _, shape in shapes])
-    named = zip(shapes, parts, strict=True)
-    return {name: part.view(shape) for (name, shape), part in named}
+    """Return a part of a row (n,) as tensors by name, views of it.
+
+    ``shapes``: their names and shapes in the row's order; sizes add up to n.
+    """
+    sizes = [shape.numel() for _, shape in shapes]
+    named = {}
+    for (name, shape), part in zip(shapes, numbers.split(sizes), strict=True):
+        named[name] = part.view(shape)
+    return named
 
 
-def _activations(module: nn.Module, forward) -> int:
-    """Return how many numbers the layers give for each sample, in all."""
+def _activations(module: nn.Module, forward, x: torch.Tensor) -> int:
+    """Return how many numbers the layers give for each sample of ``x``, in all."""
     seen = []
 
     def count(_, given, out) -> None:
         if isinstance(out, torch.Tensor):
-            seen.append(out.numel() // max(1, len(out)))
+            samples = max(1, len(out))
+            seen.append(out.numel() // samples)
 
     handles = [one.register_forward_hook(count) for one in module.modules()]
-    forward()
+    forward(x)
     for handle in handles:
         handle.remove()
     return sum(seen)
+
+
+def _first_sentence(error: Exception) -> str:
+    """Return the first sentence of an error's first line, without its full stop."""
+    line, _, _ = str(error).strip().partition("\n")
+    sentence, _, _ = line.partition(". ")
+    return sentence.rstrip(".")

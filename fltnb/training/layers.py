@@ -37,7 +37,9 @@ def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
 
     The kernels work in whole blocks of columns; what is shown is (rows, columns).
     """
-    return torch.zeros(rows, vectors.padded(columns), dtype=dtype)[:, :columns]
+    whole_blocks = vectors.padded(columns)
+    memory = torch.zeros(rows, whole_blocks, dtype=dtype)
+    return memory[:, :columns]
 
 
 class Rooms:
@@ -57,6 +59,7 @@ class Rooms:
         self.kept: dict[int, Any] = {}
 
     def __getitem__(self, b: int):
+        """Return the memory for a batch of b samples."""
         if b in self.kept:
             return self.kept[b]
         if len(self.kept) == 2:
@@ -67,12 +70,24 @@ class Rooms:
 
 
 class DenseRoom(NamedTuple):
-    """Memory for a dense layer's outputs and their gradient; arrays share it."""
+    """Memory for a dense layer's outputs and their gradient; arrays share it.
 
-    # (b, outputs + 1), with the constant 1 that the next layer meets
+    Attributes
+    ----------
+    whole : ndarray, shape (b, outputs + 1)
+        The outputs, and a column that nobody writes to, for the 1 that the next layer
+        meets.
+    out : tensor, shape (b, outputs)
+        The outputs alone.
+    d : tensor, shape (b, outputs)
+        Their gradient.
+    d_array : ndarray, shape (b, outputs)
+        The same memory.
+    """
+
     whole: np.ndarray
-    out: torch.Tensor  # (b, outputs)
-    d: torch.Tensor  # (b, outputs)
+    out: torch.Tensor
+    d: torch.Tensor
     d_array: np.ndarray
 
 
@@ -97,21 +112,23 @@ class Dense:
         self.inputs = stage.linear.inputs
         self.outputs = stage.linear.outputs
         rows = self.inputs + 1
-        memory = torch.zeros(rows, vectors.padded(self.outputs), dtype=dtype)
+        filled_up = vectors.padded(self.outputs)
+        memory = torch.zeros(rows, filled_up, dtype=dtype)
         self.parameter = Parameter(memory, spec)
         self.weight = memory[:, : self.outputs]
         self.array = self.weight.numpy()
-        self.turned = self.weight[:-1].t()
+        without_bias = self.weight[:-1]
+        self.turned = without_bias.t()
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Begin local training with these weights, (outputs, inputs) as torch has them.
 
         ``bias`` has shape (outputs,).
         """
-        own = self.turned.split(TURNED)
+        targets = self.turned.split(TURNED)
         given = weight.split(TURNED)
-        for to, part in zip(own, given, strict=True):
-            to.copy_(part)
+        for target, part in zip(targets, given, strict=True):
+            target.copy_(part)
         self.weight[-1].copy_(bias)
         self.parameter.restart()
 
@@ -120,15 +137,18 @@ class Dense:
         self.parameter.vary(proximal, frozen)
 
     def pull_to(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Let the proximal term pull to these weights, if there is one."""
+        """Let the proximal term pull to these weights, if there is one.
+
+        Shapes are those of :meth:`load`.
+        """
         if self.parameter.start is None:
             return
-        start = self.parameter.start[:, : self.outputs]
+        start = self.parameter.start[:, : self.outputs]  # (inputs + 1, outputs)
         start[:-1].copy_(weight.t())
         start[-1].copy_(bias)
 
     def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Write the trained weights where they belong."""
+        """Write the trained weights where they belong, shaped as :meth:`load` says."""
         weight.copy_(self.turned)
         bias.copy_(self.weight[-1])
 
@@ -155,6 +175,7 @@ class Dense:
             Filled with the inputs' gradient, if it has rows.
         """
 
+        # One call makes the gradient and adds it where SGD's rule wants it.
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
             target = target.numpy()[:, : self.outputs]
             mean = alpha / len(x)
@@ -175,13 +196,30 @@ class Conv:
 
     Attributes
     ----------
+    shape : tuple
+        (C, H, W) of the inputs.
     memory : tensor
         The weights, as the layer's kernels have them.
     weight : tensor, shape (outputs, inputs, k, k)
         The same memory as torch has it.
     bias : tensor, shape (outputs,)
+    parameters : list of Parameter
+        Those of ``memory`` and of ``bias``.
     rooms : Rooms
         Memory for batches, where the layer needs some.
+
+    A forward pass leaves what the way back needs:
+
+    x, kernel : tensors
+        Inputs and weights in the type that the convolution computed in.
+    raw : tensor, shape (b, outputs, H', W')
+        Outputs before the pooling.
+    winners : tensor
+        Where the pooling's maxima are, as torch says it.
+    mask : tensor or None
+        Dropout's.
+    out : tensor, shape (b, outputs, h, w)
+        Activations.
     """
 
     def __init__(
@@ -191,7 +229,7 @@ class Conv:
         self.conv = stage.linear
         self.spec = spec
         self.dtype = dtype
-        self.shape = shape  # (C, H, W) of the inputs
+        self.shape = shape
         self.rooms = Rooms(self.room)
         self.bias = torch.empty(self.conv.outputs, dtype=dtype)
         self.memory, self.weight = self.allocate()
@@ -199,16 +237,19 @@ class Conv:
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ``memory`` and ``weight``."""
-        k = self.conv.kernel
-        shape = (self.conv.outputs, self.conv.inputs, k, k)
-        weight = torch.empty(shape, dtype=self.dtype, memory_format=torch.channels_last)
+        conv = self.conv
+        weight = torch.empty(
+            (conv.outputs, conv.inputs, conv.kernel, conv.kernel),
+            dtype=self.dtype,
+            memory_format=torch.channels_last,
+        )
         return weight, weight
 
     def room(self, b: int) -> Any:
         """Return memory for a batch of b images, where a layer needs it."""
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Begin local training with these weights."""
+        """Begin local training with these weights, of the layer's shapes."""
         self.weight.copy_(weight)
         self.bias.copy_(bias)
         for parameter in self.parameters:
@@ -236,7 +277,10 @@ class Conv:
         bias.copy_(self.bias)
 
     def convolved(self, x: torch.Tensor) -> torch.Tensor:
-        """Return outputs before pooling; keep inputs and weights as they were used."""
+        """Return outputs before pooling, (b, outputs, H', W').
+
+        Inputs and weights are kept as they were used.
+        """
         kernels = self.spec.kernels
         self.x = x.to(kernels, memory_format=torch.channels_last)
         self.kernel = self.weight.to(kernels)
@@ -246,7 +290,8 @@ class Conv:
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (b, C, H, W) to activations, pooled first: that leaves less to do."""
         self.mask = mask
-        self.raw = out = self.convolved(x)
+        self.raw = self.convolved(x)
+        out = self.raw
         if self.stage.pool:
             out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
         if mask is not None:  # never negative, so it may come before ReLU
@@ -267,15 +312,15 @@ class Conv:
         return self.step(d, b, first)
 
     def step(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        """Do the same from the gradient of the outputs before pooling."""
-        below, *own = convolution_gradients(
+        """Do the same from the gradient ``d`` of the outputs before pooling."""
+        below, d_weight, d_bias = convolution_gradients(
             self.conv, d, self.x, self.kernel, inputs=not first
         )
-        self.descend(own, b)
+        self.descend((d_weight, d_bias), b)
         return below
 
-    def descend(self, gradients, b: int) -> None:
-        """Take the step; the gradients are sums over b images."""
+    def descend(self, gradients: tuple[torch.Tensor, torch.Tensor], b: int) -> None:
+        """Take the step; gradients of weights and bias are sums over b images."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             mean = gradient.to(self.dtype).div_(b)
             parameter.descend(add(mean))
@@ -295,6 +340,16 @@ class NarrowConv(Conv):
     """The same by the kernels for few channels.
 
     They work on flat memory, of which they read a little beyond the end.
+
+    Attributes
+    ----------
+    kernels : narrow.Kernels
+    planes, sums : ndarrays
+        Working memory for one image, as the kernels describe it.
+    gradients : pair of tensors
+        Of ``memory`` (outputs, k, row) and of ``bias``, filled by each step.
+    used : NarrowRoom
+        What the last forward pass has filled.
     """
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -304,43 +359,53 @@ class NarrowConv(Conv):
         made = narrow.make(conv.inputs, conv.outputs, height, width, conv.kernel)
         self.kernels = made
 
-        # working memory for one image, as the kernels describe it
         plane = made.sweep + narrow.TAPS * width
         self.planes = torch.zeros(conv.inputs, plane, dtype=self.dtype).numpy()
         self.sums = torch.empty(2, made.sweep, dtype=self.dtype).numpy()
 
         rows = torch.zeros(conv.outputs, conv.kernel, made.row, dtype=self.dtype)
-        self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
+        d_rows = torch.empty_like(rows)
+        d_bias = torch.empty_like(self.bias)
+        self.gradients = (d_rows, d_bias)
         return rows, self.shown(rows)
 
     def shown(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return rows of a kernel as (outputs, inputs, k, k)."""
+        """Return rows of a kernel (outputs, k, row) as (outputs, inputs, k, k).
+
+        A row has k pixels with channels last, and then what fills it up.
+        """
         conv = self.conv
         used = memory[..., : conv.kernel * conv.inputs]
-        return used.unflatten(2, (conv.kernel, conv.inputs)).permute(0, 3, 1, 2)
+        pixels = used.unflatten(2, (conv.kernel, conv.inputs))
+        return pixels.permute(0, 3, 1, 2)
 
     def room(self, b: int) -> NarrowRoom:
         """Return memory for a batch of b images."""
-        c, h, w = self.shape
-        out, _ = self._images(
-            b, self.kernels.height, self.kernels.width, self.conv.outputs
-        )
+        c, height, width = self.shape
+        h = self.kernels.height
+        w = self.kernels.width
+        out, _ = self._images(b, h, w, self.conv.outputs)
         out_array = _array(out)
         winners = np.empty(out_array.shape, dtype=np.int32)
-        below, below_flat = self._images(b, h, w, c)
+        below, below_flat = self._images(b, height, width, c)
         return NarrowRoom(out, out_array, winners, below, below_flat)
 
     def _images(
         self, b: int, h: int, w: int, c: int
     ) -> tuple[torch.Tensor, np.ndarray]:
-        """Return b images, channels last, and their flat memory with room behind."""
+        """Return b images (b, c, h, w), channels last in memory, and that memory flat.
+
+        It has room behind the last image.
+        """
         n = b * h * w * c
         flat = torch.zeros(n + SPARE * c, dtype=self.dtype)
-        return flat[:n].view(b, h, w, c).permute(0, 3, 1, 2), flat.numpy()
+        images = flat[:n].view(b, h, w, c)
+        return images.permute(0, 3, 1, 2), flat.numpy()
 
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
-        """Map (b, C, H, W) to pooled activations."""
-        self.used = room = self.rooms[x.shape[0]]
+        """Map (b, C, H, W) to pooled activations (b, outputs, h, w)."""
+        room = self.rooms[x.shape[0]]
+        self.used = room
         self.x = _flat(x)
         self.kernels.forward(
             self.x,
@@ -357,6 +422,9 @@ class NarrowConv(Conv):
         """Take the step; return the gradient of the inputs, unless first."""
         room = self.used
         d_rows, d_bias = self.gradients
+        below_flat = room.below_flat
+        if first:
+            below_flat = below_flat[:0]  # the kernel leaves out what is empty
         self.kernels.backward(
             _array(d),
             self.x,
@@ -365,19 +433,26 @@ class NarrowConv(Conv):
             self.memory.flatten().numpy(),
             d_rows.flatten().numpy(),
             d_bias.numpy(),
-            room.below_flat[: 0 if first else None],
+            below_flat,
         )
         self.descend(self.gradients, b)
         return room.below
 
 
 class WideRoom(NamedTuple):
-    """Memory for a batch."""
+    """Memory for a batch.
 
-    out: torch.Tensor  # (b, C, h, w)
-    winners: np.ndarray  # (b, h, w, C)
-    # gradient of the inputs (b, H, W, C), or in bfloat16 that of the outputs before
-    # pooling (b, C, H, W), channels last in memory
+    Attributes
+    ----------
+    out : tensor, shape (b, outputs, h, w)
+    winners : ndarray of uint8, shape (b, h, w, outputs)
+    back : tensor
+        Gradient of the inputs, (b, H, W, C). In bfloat16 that of the outputs before
+        the pooling, (b, outputs, H', W') with channels last in memory.
+    """
+
+    out: torch.Tensor
+    winners: np.ndarray
     back: torch.Tensor
 
 
@@ -386,6 +461,13 @@ class WideConv(Conv):
 
     The convolution is torch's, pooling and the way back are our own. In bfloat16 it is
     torch's way back that pays.
+
+    Attributes
+    ----------
+    kernels : wide.Kernels
+    d_weight : tensor, shape (outputs, k, k, inputs)
+        Gradient of the weights, filled by each step.
+    d_bias : tensor, shape (outputs,)
     """
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -403,9 +485,11 @@ class WideConv(Conv):
 
     def room(self, b: int) -> WideRoom:
         """Return memory for a batch of b images."""
-        h, w = self.kernels.height, self.kernels.width
-        out = torch.empty(b, self.conv.outputs, h, w, dtype=self.dtype)
-        winners = np.empty((b, h, w, self.conv.outputs), dtype=np.uint8)
+        h = self.kernels.height
+        w = self.kernels.width
+        outputs = self.conv.outputs
+        out = torch.empty(b, outputs, h, w, dtype=self.dtype)
+        winners = np.empty((b, h, w, outputs), dtype=np.uint8)
         if self.raw.dtype == self.dtype:
             channels, height, width = self.shape
             back = torch.empty(b, height, width, channels, dtype=self.dtype)
@@ -414,16 +498,18 @@ class WideConv(Conv):
         return WideRoom(out, winners, back)
 
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
-        """Map (b, C, H, W) to pooled activations."""
+        """Map (b, C, H, W) to pooled activations (b, outputs, h, w)."""
         self.raw = self.convolved(x)
-        out, winners, _ = self.rooms[x.shape[0]]
-        self.kernels.pool(_flat(self.raw), out.numpy(), winners)
-        return out
+        room = self.rooms[x.shape[0]]
+        self.kernels.pool(_flat(self.raw), room.out.numpy(), room.winners)
+        return room.out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
         """Take the step; return the gradient of the inputs, unless first."""
-        _, winners, back = self.rooms[b]
-        if self.raw.dtype != self.dtype:
+        room = self.rooms[b]
+        winners = room.winners
+        back = room.back
+        if self.raw.dtype != self.dtype:  # bfloat16
             d = d.to(self.raw.dtype)
             self.kernels.spread(_array(d), winners, _array(back))
             return self.step(back, b, first)
@@ -437,7 +523,8 @@ class WideConv(Conv):
             self.d_bias.numpy(),
         )
         if not first:
-            taps = self.weight.permute(2, 3, 0, 1).flatten().numpy()
+            taps = self.weight.permute(2, 3, 0, 1)  # (k, k, outputs, inputs)
+            taps = taps.flatten().numpy()
             self.kernels.input_gradients(d, winners, taps, back.flatten().numpy())
         d_weight = self.d_weight.permute(0, 3, 1, 2)  # (outputs, inputs, k, k)
         self.descend((d_weight, self.d_bias), b)
@@ -457,22 +544,26 @@ def _array(x: torch.Tensor) -> np.ndarray:
 
 
 def _flat(x: torch.Tensor) -> np.ndarray:
-    """Return the same as flat memory."""
+    """Return images (b, C, H, W) as flat memory (b * H * W * C,)."""
     return _array(x).reshape(-1)
 
 
 def convolution(
     stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> Conv:
-    """Return the fastest kind of layer for a convolution."""
+    """Return the fastest kind of layer for a convolution.
+
+    ``dtype``: that of the weights; ``shape``: (C, H, W) of the inputs.
+    """
     conv = stage.linear
     pooled = stage.pool and stage.relu and stage.dropout is None
+    if not pooled:  # which the kernels of our own do in the same sweep
+        return Conv(stage, spec, dtype, shape)
+
     few = conv.outputs <= NARROW and conv.outputs % 2 == 0
     fits = conv.kernel <= narrow.TAPS and not conv.padding
-
-    kind = Conv
-    if pooled and few and fits and spec.kernels == dtype:
-        kind = NarrowConv
-    elif pooled and conv.inputs % vectors.LANES == 0:
-        kind = WideConv
-    return kind(stage, spec, dtype, shape)
+    if few and fits and spec.kernels == dtype:
+        return NarrowConv(stage, spec, dtype, shape)
+    if conv.inputs % vectors.LANES == 0:
+        return WideConv(stage, spec, dtype, shape)
+    return Conv(stage, spec, dtype, shape)

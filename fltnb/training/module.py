@@ -7,6 +7,7 @@ client after client, and the pool's workers train own networks so.
 
 import math
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,11 +22,24 @@ from .samples import Samples, tensor
 TOGETHER = 2**20  # numbers of the samples that are read together
 
 
+class _Batch(NamedTuple):
+    """Inputs (B, ...), targets (B, ...) and factors (B,) on the losses, if any."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+    factors: torch.Tensor | None
+
+
 class SGD:
     """``torch.optim.SGD`` to the bit, in plain steps.
 
     That class loads torch's compiler when it is first used, which takes seconds in
     every process.
+
+    Attributes
+    ----------
+    velocities : list
+        Momentum's buffer of each parameter, None before its first step.
     """
 
     def __init__(self, parameters: list[torch.Tensor], spec: TrainSpec) -> None:
@@ -44,14 +58,19 @@ class SGD:
             if spec.weight_decay:
                 gradient = gradient.add(parameter, alpha=spec.weight_decay)
             if spec.momentum:
-                velocity = self.velocities[place]
-                if velocity is None:
-                    velocity = gradient.clone()
-                else:
-                    velocity.mul_(spec.momentum).add_(gradient)
-                self.velocities[place] = velocity
-                gradient = velocity
+                gradient = self._accumulated(place, gradient)
             parameter.add_(gradient, alpha=-spec.lr)
+
+    def _accumulated(self, place: int, gradient: torch.Tensor) -> torch.Tensor:
+        """Return a parameter's velocity after this gradient."""
+        velocity = self.velocities[place]
+        if velocity is None:  # torch begins with the gradient, whatever the momentum
+            velocity = gradient.clone()
+            self.velocities[place] = velocity
+            return velocity
+        velocity.mul_(self.spec.momentum)
+        velocity.add_(gradient)
+        return velocity
 
 
 class ModuleTrainer:
@@ -61,6 +80,19 @@ class ModuleTrainer:
     ----------
     model, spec, samples
     device : torch.device
+
+    Attributes
+    ----------
+    tensors : list of tensors
+        The module's parameters, then its statistics: what a row of models holds, in
+        its order.
+    parameters : list of tensors
+        The first ones of these, which are trained.
+    constants : list of (tensor, value)
+        Buffers that a row does not hold, such as counters of batches, and what they
+        are at the start.
+    dropouts : list of KeyedDropout
+        Those layers of the package's own networks.
     """
 
     def __init__(
@@ -74,17 +106,18 @@ class ModuleTrainer:
         self.module = model.build().to(self.device, self.dtype)
         self.dropouts = []
         if model.layers:
-            layers = self.module.modules()
-            self.dropouts = [one for one in layers if isinstance(one, KeyedDropout)]
+            for layer in self.module.modules():
+                if isinstance(layer, KeyedDropout):
+                    self.dropouts.append(layer)
 
-        # what a row of theta holds
         self.tensors = model.tensors(self.module)
-        self.parameters = self.tensors[: len(self.tensors) - model.n_statistics]
-        # and what it does not: counters of batches, constants
+        n_parameters = len(self.tensors) - model.n_statistics
+        self.parameters = self.tensors[:n_parameters]
         held = {id(one) for one in self.tensors}
-        self.constants = [
-            (one, one.clone()) for one in self.module.buffers() if id(one) not in held
-        ]
+        self.constants = []
+        for one in self.module.buffers():
+            if id(one) not in held:
+                self.constants.append((one, one.clone()))
 
     def load(self, theta: np.ndarray) -> None:
         """Take a model (P,)."""
@@ -101,14 +134,20 @@ class ModuleTrainer:
         return torch.cat(flat).cpu().numpy()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the module's outputs for a batch."""
+        """Return the module's outputs for a batch.
+
+        In bfloat16 the package's networks have convolutions reduced and nothing else;
+        in other networks torch's autocast decides.
+        """
         if not self.model.layers:
             return self._applied(self._whole, x, reduced=True)
         for layer in self.module:
-            x = self._applied(layer, x, reduced=isinstance(layer, torch.nn.Conv2d))
+            is_convolution = isinstance(layer, torch.nn.Conv2d)
+            x = self._applied(layer, x, reduced=is_convolution)
         return x
 
     def _whole(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply an own network to samples in the form that it wants."""
         return self.model.applied(self.module, x)
 
     def _applied(self, layer: Callable, x: torch.Tensor, reduced: bool) -> torch.Tensor:
@@ -138,13 +177,26 @@ class ModuleTrainer:
         out: np.ndarray,
         how: Variation = USUAL,
     ) -> float:
-        """Train one client from ``theta`` (P,) into ``out`` (P,).
+        """Train one client.
 
-        ``how``: its anchors are those of this client, (P,).
+        Layers that draw for themselves, as own networks and torchvision's may, do so
+        from torch's generator, seeded for the client and round.
 
-        Returns the mean loss of the last local epoch. Layers that draw for themselves,
-        as own networks and torchvision's may, do so from torch's generator, seeded for
-        the client and round.
+        Parameters
+        ----------
+        theta : ndarray, shape (P,)
+            The model that it starts from.
+        sample_weights : ndarray, shape (n,), optional
+            Factors on the losses of its samples.
+        out : ndarray, shape (P,)
+            Filled with the trained model.
+        how : Variation
+            Its anchors are those of this client, (P,).
+
+        Returns
+        -------
+        float
+            Mean loss of the last local epoch.
         """
         self.load(theta)
         draws = not self.model.layers
@@ -171,13 +223,13 @@ class ModuleTrainer:
     def _client(
         self, client: int, round: int, weights: np.ndarray | None, how: Variation
     ) -> float:
+        """Train the model that was loaded; return the mean loss of the last epoch."""
         spec = how.applied(self.spec)
-        start = [value.detach().clone() for value in self.parameters]
+        pulled_to = [value.detach().clone() for value in self.parameters]
         if how.anchors is not None:
             anchors = self.model.unflatten(tensor(how.anchors))
-            start = [value.to(self.device) for value in anchors]
-        moving = self._moving(how.frozen)
-        sgd = SGD(moving, spec)
+            pulled_to = [value.to(self.device) for value in anchors]
+        sgd = SGD(self._moving(how.frozen), spec)
 
         self.module.train()
         n = len(self.samples.splits["train"][client])
@@ -186,50 +238,62 @@ class ModuleTrainer:
             masks = keep_masks(spec, self.model, round, client, epoch, n)
             begin = 0
             for x, y, factors in self._batches(client, round, epoch, weights):
-                batch = slice(begin, begin + len(x))
-                begin = batch.stop
+                end = begin + len(x)
                 for dropout, mask in zip(self.dropouts, masks, strict=True):
-                    dropout.keep = torch.from_numpy(mask[batch]).to(self.device)
+                    keep = torch.from_numpy(mask[begin:end])
+                    dropout.keep = keep.to(self.device)
+                begin = end
                 found = self._losses(x, y, factors)
-                now = found.detach().cpu().double()
-                total += float(now.sum() if now.ndim else now * len(x))
+                total += _summed(found, len(x))
 
                 self.module.zero_grad()
-                self._objective(found, start, spec.proximal).backward()
+                self._objective(found, pulled_to, spec.proximal).backward()
                 sgd.step()
         return total / n
 
     def _batches(
         self, client: int, round: int, epoch: int, weights: np.ndarray | None
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]]:
-        """Give inputs, targets and weights of an epoch's batches.
+    ) -> Iterator[_Batch]:
+        """Give an epoch's batches.
 
-        Several are read at a time.
+        Several are read at a time: as many as have TOGETHER numbers, one at least.
         """
         mine = self.samples.splits["train"][client]
         size = self.spec.batch_size
         sequence = order(self.spec, round, client, epoch, len(mine))
-        numbers = math.prod(self.samples.images.shape[1:])
-        together = size * max(1, TOGETHER // (size * numbers))
+        numbers_of_one = math.prod(self.samples.images.shape[1:])
+        batches_together = max(1, TOGETHER // (size * numbers_of_one))
+        together = size * batches_together  # samples
         for begin in range(0, len(mine), together):
             part = sequence[begin : begin + together]
-            x, y = self.batch(mine[part])
-            factors = [None] * -(-len(part) // size)
+            inputs, targets = self.batch(mine[part])
+            xs = inputs.split(size)
+            ys = targets.split(size)
+            factors = [None] * len(xs)
             if weights is not None:
                 own = torch.from_numpy(weights[part]).to(self.device)
                 factors = own.split(size)
-            yield from zip(x.split(size), y.split(size), factors, strict=True)
+            for x, y, of_batch in zip(xs, ys, factors, strict=True):
+                yield _Batch(x, y, of_batch)
 
     def _moving(self, frozen: str | None) -> list[torch.Tensor]:
-        """Return the parameters that are not frozen."""
+        """Return the parameters that are not frozen.
+
+        The head is a slice of a row's columns: a parameter belongs to it if its first
+        number does.
+        """
         if frozen is None:
             return self.parameters
         head = self.model.head
-        begins = np.cumsum([0] + [value.numel() for value in self.parameters])[:-1]
-        of_head = (begins >= head.start) & (begins < head.stop)
-        stays = of_head if frozen == "head" else ~of_head
-        pairs = zip(self.parameters, stays, strict=True)
-        return [value for value, fixed in pairs if not fixed]
+        moving = []
+        begin = 0  # its first number's column in a row
+        for value in self.parameters:
+            of_head = head.start <= begin < head.stop
+            stays = of_head if frozen == "head" else not of_head
+            if not stays:
+                moving.append(value)
+            begin += value.numel()
+        return moving
 
     def _losses(
         self, x: torch.Tensor, y: torch.Tensor, factors: torch.Tensor | None
@@ -245,11 +309,26 @@ class ModuleTrainer:
             )
         return found * factors
 
-    def _objective(self, found: torch.Tensor, start, proximal: float) -> torch.Tensor:
-        """Return the mean loss of a batch, with FedProx's term if there is one."""
+    def _objective(
+        self, found: torch.Tensor, pulled_to: list[torch.Tensor], proximal: float
+    ) -> torch.Tensor:
+        """Return the mean loss of a batch, with FedProx's term if there is one.
+
+        That is ``proximal / 2`` times the squared distance of all parameters from
+        ``pulled_to``, which may have statistics behind them.
+        """
         loss = found.mean()
         if not proximal:
             return loss
-        gaps = zip(self.parameters, start, strict=False)  # start may have statistics
-        distance = sum(((now - before) ** 2).sum() for now, before in gaps)
+        distance = 0
+        for now, before in zip(self.parameters, pulled_to, strict=False):
+            distance = distance + ((now - before) ** 2).sum()
         return loss + proximal / 2 * distance
+
+
+def _summed(found: torch.Tensor, n: int) -> float:
+    """Return the sum of the losses (n,) of n samples, or of their mean, in float64."""
+    now = found.detach().cpu().double()
+    if now.ndim:
+        return float(now.sum())
+    return float(now * n)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import cached_property
 from multiprocessing.connection import Connection, wait
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,7 +45,33 @@ DEPTH = 2  # jobs a worker holds: the one it computes and the next
 HEARTBEAT = 1.0  # seconds between an idle worker's looks at its parent
 PATIENCE = 120.0  # seconds to start: spawn imports torch, slow from a cold disk
 
-Job = tuple[int, str, tuple]  # row of theta, "train" or "score", further arguments
+
+class Job(NamedTuple):
+    """What a worker is to do with a model.
+
+    ``row``: the model, a row of theta; ``kind``: "train" or "score"; ``arguments``: all
+    others of :meth:`_Worker.train` or :meth:`_Worker.score`.
+    """
+
+    row: int
+    kind: str
+    arguments: tuple
+
+
+# Messages are plain tuples, which pickle to the fewest bytes.
+Place = tuple[int, int, int]
+"""Where a job finds its model and leaves what it trained.
+
+The job's number, the slot of shared memory that holds the model, and which of its
+worker's DEPTH rows takes the trained one.
+"""
+
+Answer = tuple[Place, bool, Any]
+"""What comes back: where, whether it went well, and a result or an error.
+
+The result is a loss, or what :func:`~fltnb.training.evaluation.score` gives; an error
+is its traceback as text.
+"""
 
 
 class PoolUnavailableError(UnavailableError):
@@ -70,7 +96,8 @@ class Shared:
     def __init__(self, shape: tuple[int, ...], dtype, context) -> None:
         self.shape = shape
         self.dtype = np.dtype(dtype)
-        size = max(1, int(np.prod(shape)) * self.dtype.itemsize)
+        numbers = int(np.prod(shape))
+        size = max(1, numbers * self.dtype.itemsize)  # no memory of 0 bytes exists
         if _forks(context):
             self._memory = mmap.mmap(-1, size)
         else:
@@ -82,16 +109,32 @@ class Shared:
 
 
 def _forks(context) -> bool:
+    """Whether workers of a multiprocessing context see the memory of their parent."""
     return context.get_start_method() == "fork"
 
 
 class _Setup(NamedTuple):
-    """All that a worker needs; pickled once where workers are spawned."""
+    """All that a worker needs; pickled once where workers are spawned.
+
+    Attributes
+    ----------
+    samples : dict
+        The arguments of :class:`Samples`; arrays are :class:`Shared` where workers are
+        spawned.
+    work : (Model, TrainSpec)
+        Cloudpickled where workers are spawned.
+    thetas : Shared, shape (n_workers * DEPTH, P)
+        Models to work with, in slots that jobs share.
+    outputs : Shared, shape (n_workers, DEPTH, P)
+        Trained models.
+    parent : int
+        Number of the process that hands out jobs.
+    """
 
     samples: dict
-    work: tuple[Model, TrainSpec] | bytes  # cloudpickled where workers are spawned
-    thetas: Shared  # (n_workers * DEPTH, P)
-    outputs: Shared  # (n_workers, DEPTH, P)
+    work: tuple[Model, TrainSpec] | bytes
+    thetas: Shared
+    outputs: Shared
     parent: int
 
 
@@ -116,16 +159,30 @@ def _work(
             message = connection.recv()
             if message is None:
                 return
-            connection.send(worker.answer(*message))
+            place, kind, arguments = message
+            connection.send(worker.answer(place, kind, arguments))
 
 
 class _Worker:
+    """Trains and tests models, in a process of its own or in this one.
+
+    Attributes
+    ----------
+    thetas : ndarray, shape (n_workers * DEPTH, P)
+        Models, a slot each; shared by all.
+    outputs : ndarray, shape (DEPTH, P)
+        What it trained.
+    theta : tensor, shape (P,)
+        Memory for a model that is tested.
+    """
+
     def __init__(self, setup: _Setup, number: int) -> None:
         samples = dict(setup.samples)
         for name, value in samples.items():
             if isinstance(value, Shared):
                 samples[name] = value.array()
         self.samples = Samples(**samples)
+
         work = setup.work
         if isinstance(work, bytes):
             import cloudpickle
@@ -134,8 +191,11 @@ class _Worker:
         self.model, spec = work
         self.kernels = spec.kernels
         self.loss = spec.loss
-        kind = LeanTrainer if by_kernels(self.model, spec) else ModuleTrainer
-        self.trainer = kind(self.model, spec, self.samples)
+        if by_kernels(self.model, spec):
+            self.trainer = LeanTrainer(self.model, spec, self.samples)
+        else:
+            self.trainer = ModuleTrainer(self.model, spec, self.samples)
+
         self.thetas = setup.thetas.array()
         self.outputs = setup.outputs.array()[number]
         dtype = getattr(torch, spec.dtype)
@@ -155,33 +215,45 @@ class _Worker:
             return False
         return True
 
-    def answer(
-        self, job: int, slot: int, place: int, kind: str, arguments: tuple
-    ) -> tuple:
-        """Return the job, its place, whether it is done, and its result or error."""
+    def answer(self, place: Place, kind: str, arguments: tuple) -> Answer:
+        """Do a job; ``kind`` and ``arguments`` as in :class:`Job`."""
+        _, slot, output = place
+        theta = self.thetas[slot]
         try:
             if kind == "train":
-                trained = self.outputs[place]
-                *work, how = arguments
-                result = self.trainer.train(self.thetas[slot], *work, trained, how)
+                result = self.train(theta, self.outputs[output], *arguments)
             else:
-                result = self.score(slot, *arguments)
+                result = self.score(theta, *arguments)
         except Exception:
-            return job, place, False, traceback.format_exc()
-        return job, place, True, result
+            return place, False, traceback.format_exc()
+        return place, True, result
+
+    def train(
+        self,
+        theta: np.ndarray,
+        out: np.ndarray,
+        client: int,
+        round: int,
+        sample_weights: np.ndarray | None,
+        how: Variation,
+    ) -> float:
+        """Train a client from ``theta`` (P,) into ``out`` (P,); return its loss."""
+        return self.trainer.train(theta, client, round, sample_weights, out, how)
 
     @torch.inference_mode()
     def score(
-        self, slot: int, split: str, client: int, start: int, stop: int
+        self, theta: np.ndarray, split: str, client: int, start: int, stop: int
     ) -> tuple[int, float]:
+        """Test a model (P,) on a client's samples ``start`` to ``stop`` - 1."""
         index = self.samples.splits[split][client][start:stop]
         if isinstance(self.trainer, ModuleTrainer):
-            outputs = self.trainer.served(self.thetas[slot])
-            return score(self.loss, outputs, *self.trainer.batch(index))
+            outputs = self.trainer.served(theta)
+            x, y = self.trainer.batch(index)
+            return score(self.loss, outputs, x, y)
 
         # Sums may vary with the alignment of their operands, so the model is copied to
         # memory that torch aligned.
-        self.theta.copy_(tensor(self.thetas[slot]))
+        self.theta.copy_(tensor(theta))
         params = self.model.unflatten(self.theta)
         x = self.samples.inputs(index, self.theta.dtype)
         y = self.samples.targets(index)
@@ -196,6 +268,13 @@ class _Crew:
     """The running workers.
 
     It holds no reference to the engine, which may thus be garbage-collected.
+
+    Attributes
+    ----------
+    owner : int
+        Number of the process that started them.
+    thetas : ndarray, shape (n_workers * DEPTH, P)
+    outputs : ndarray, shape (n_workers, DEPTH, P)
     """
 
     def __init__(self, context, n_workers: int, setup: _Setup) -> None:
@@ -214,9 +293,12 @@ class _Crew:
             raise
 
     def _start(self, context, number: int, setup: _Setup) -> None:
+        """Start a worker and the pipe to it."""
         ours, theirs = context.Pipe()
         self.connections.append(ours)
-        inherited = list(self.connections) if _forks(context) else []
+        inherited = []
+        if _forks(context):
+            inherited = list(self.connections)
         process = context.Process(
             target=_work, args=(number, theirs, inherited, setup), daemon=True
         )
@@ -247,6 +329,15 @@ class _Crew:
 
 
 def _await_start(connection: Connection) -> None:
+    """Wait until a worker has started.
+
+    Raises
+    ------
+    OSError
+        It did not.
+    ForkedAutogradError
+        It cannot train own networks: it was forked too late.
+    """
     if not connection.poll(PATIENCE):
         raise OSError(f"a worker process did not start within {PATIENCE:.0f} s")
     try:
@@ -295,8 +386,11 @@ class PoolEngine(Engine):
             n_workers = joblib.cpu_count()
         if start_method is None:
             # autograd refuses to work in a process that was forked beside a GPU
-            forks = by_kernels(model, spec) or not torch.cuda.is_available()
-            start_method = "fork" if sys.platform == "linux" and forks else "spawn"
+            may_fork = by_kernels(model, spec) or not torch.cuda.is_available()
+            if sys.platform == "linux" and may_fork:
+                start_method = "fork"
+            else:
+                start_method = "spawn"
         self.n_workers = min(n_workers, fed.n_clients)
         self._context = mp.get_context(start_method)
         self._crew: _Crew | None = None
@@ -315,23 +409,30 @@ class PoolEngine(Engine):
         """Put what workers need where they see it."""
         context = self._context
         samples = Samples.of(self.fed)
-        values = {field.name: getattr(samples, field.name) for field in fields(Samples)}
-        if not _forks(context):
-            for name in ("images", "labels"):
-                array = values[name]
-                values[name] = Shared(array.shape, array.dtype, context)
-                values[name].array()[...] = array
-
-        width = self.model.n_parameters
-        dtype = self.spec.dtype
-        thetas = Shared((self.n_workers * DEPTH, width), dtype, context)
-        outputs = Shared((self.n_workers, DEPTH, width), dtype, context)
+        values = {}
+        for field in fields(Samples):
+            values[field.name] = getattr(samples, field.name)
         work = (self.model, self.spec)
         if not _forks(context):
             import cloudpickle  # which takes classes and functions of a notebook along
 
             work = cloudpickle.dumps(work)
-        return _Setup(values, work, thetas, outputs, os.getpid())
+            for name in ("images", "labels"):
+                array = values[name]
+                shared = Shared(array.shape, array.dtype, context)
+                shared.array()[...] = array
+                values[name] = shared
+
+        width = self.model.n_parameters
+        dtype = self.spec.dtype
+        n_slots = self.n_workers * DEPTH
+        return _Setup(
+            samples=values,
+            work=work,
+            thetas=Shared((n_slots, width), dtype, context),
+            outputs=Shared((self.n_workers, DEPTH, width), dtype, context),
+            parent=os.getpid(),
+        )
 
     @cached_property
     def _worker(self) -> _Worker:
@@ -339,14 +440,16 @@ class PoolEngine(Engine):
         return _Worker(self._setup, 0)
 
     def _start(self) -> _Crew:
-        if self._crew is None:
-            try:
-                self._crew = _Crew(self._context, self.n_workers, self._setup)
-            except ForkedAutogradError:
-                self._context = mp.get_context("spawn")
-                self._setup = self._share()
-                self._crew = _Crew(self._context, self.n_workers, self._setup)
-            self._finalizer = weakref.finalize(self, self._crew.stop)
+        """Return the workers, which run from the first call on until :meth:`close`."""
+        if self._crew is not None:
+            return self._crew
+        try:
+            self._crew = _Crew(self._context, self.n_workers, self._setup)
+        except ForkedAutogradError:
+            self._context = mp.get_context("spawn")
+            self._setup = self._share()
+            self._crew = _Crew(self._context, self.n_workers, self._setup)
+        self._finalizer = weakref.finalize(self, self._crew.stop)
         return self._crew
 
     def close(self, kill: bool = False) -> None:
@@ -363,11 +466,12 @@ class PoolEngine(Engine):
         jobs = []
         for j in longest:
             work = (clients[j], round, weights[j], how.of(j))
-            jobs.append((rows[j], "train", work))
+            jobs.append(Job(rows[j], "train", work))
 
         def receive(job: int, loss: float, trained: np.ndarray) -> None:
-            done.theta[longest[job]] = trained
-            done.loss[longest[job]] = loss
+            j = longest[job]
+            done.theta[j] = trained
+            done.loss[j] = loss
 
         self._run(theta, jobs, receive)
 
@@ -375,7 +479,10 @@ class PoolEngine(Engine):
         self, theta: np.ndarray, tasks: list, split: str
     ) -> list[tuple[int, float]]:
         scores: list = [None] * len(tasks)
-        jobs = [(row, "score", (split, *samples)) for row, *samples in tasks]
+        jobs = []
+        for task in tasks:
+            work = (split, task.client, task.start, task.stop)
+            jobs.append(Job(task.row, "score", work))
 
         def receive(job: int, result: tuple[int, float], _: np.ndarray) -> None:
             scores[job] = result
@@ -384,7 +491,11 @@ class PoolEngine(Engine):
         return scores
 
     def _run(self, theta: np.ndarray, jobs: list[Job], receive: Callable) -> None:
-        """Compute jobs; ``receive(job, result, trained model)`` takes each result."""
+        """Compute jobs with models ``theta`` (K, P).
+
+        ``receive(job, result, trained)`` takes each result as it comes: the number of
+        its job, a loss or score, and the trained model (P,).
+        """
         if self.n_workers == 1:
             self._run_here(theta, jobs, receive)
             return
@@ -397,20 +508,34 @@ class PoolEngine(Engine):
             raise
 
     def _run_here(self, theta: np.ndarray, jobs: list[Job], receive: Callable) -> None:
+        """Do the same in this process."""
         worker = self._worker
         # The papers' products are too small to split, and with one thread sums never
         # vary.
         with threads(1):
-            for job, (row, kind, arguments) in enumerate(jobs):
-                worker.thetas[0] = theta[row]
-                _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
+            for number, job in enumerate(jobs):
+                worker.thetas[0] = theta[job.row]
+                place = (number, 0, 0)
+                _, done, result = worker.answer(place, job.kind, job.arguments)
                 if not done:
                     raise WorkerError(f"Training failed:\n{result}")
-                receive(job, result, worker.outputs[0])
+                receive(number, result, worker.outputs[0])
 
 
 class _Dispatch:
-    """Hands jobs out, in the given order, to whichever worker is free."""
+    """Hands jobs out, in the given order, to whichever worker is free.
+
+    Attributes
+    ----------
+    queue : deque of int
+        Jobs that nobody has yet.
+    free : list of lists
+        For each worker, which of its DEPTH rows for results no job holds.
+    slots : dict
+        The slot of shared memory that holds a row of theta.
+    users : list of int
+        How many jobs that are out use each slot.
+    """
 
     def __init__(
         self, crew: _Crew, theta: np.ndarray, jobs: list[Job], receive: Callable
@@ -420,16 +545,22 @@ class _Dispatch:
         self.jobs = jobs
         self.receive = receive
         self.queue = deque(range(len(jobs)))
-        # for each worker, the places of results that no job holds
         self.free = [list(range(DEPTH)) for _ in crew.processes]
-        self.slots: dict[int, int] = {}  # row of theta -> slot that holds it
-        self.users = [0] * len(crew.thetas)  # jobs out on each slot
+        self.slots: dict[int, int] = {}
+        self.users = [0] * len(crew.thetas)
 
     def run(self) -> None:
+        """Have all jobs done.
+
+        Raises
+        ------
+        WorkerError
+            A job failed, or a worker is gone.
+        """
         connections = self.crew.connections
         sentinels = [process.sentinel for process in self.crew.processes]
         try:
-            while self.queue or any(len(free) < DEPTH for free in self.free):
+            while self.queue or self._out(self.free):
                 self._keep_busy()
                 ready = wait([*connections, *sentinels])
                 for worker, connection in enumerate(connections):
@@ -441,6 +572,10 @@ class _Dispatch:
             wait(sentinels, timeout=1)  # its pipe closes a little before it ends
             raise WorkerError(self._lost()) from error
 
+    def _out(self, frees: list[list[int]]) -> int:
+        """Return how many jobs workers with so many free rows have."""
+        return sum(DEPTH - len(free) for free in frees)
+
     def _keep_busy(self) -> None:
         """Give every worker a job, then everyone a next one."""
         n_workers = len(self.free)
@@ -448,45 +583,57 @@ class _Dispatch:
             # The last few jobs wait here, for whoever is free first.
             kept = 0 if depth == 1 else n_workers
             for worker, free in enumerate(self.free):
-                if DEPTH - len(free) < depth and len(self.queue) > kept:
+                if self._out([free]) < depth and len(self.queue) > kept:
                     self._give(worker)
 
     def _give(self, worker: int) -> None:
-        job = self.queue.popleft()
-        row, kind, arguments = self.jobs[job]
-        slot = self._slot(row)
+        """Send the next job to a worker."""
+        number = self.queue.popleft()
+        job = self.jobs[number]
+        slot = self._slot(job.row)
         self.users[slot] += 1
-        place = self.free[worker].pop()
-        self.crew.connections[worker].send((job, slot, place, kind, arguments))
+        place = (number, slot, self.free[worker].pop())
+        self.crew.connections[worker].send((place, job.kind, job.arguments))
 
     def _slot(self, row: int) -> int:
         """Return the slot that holds a model, after copying it there if needed."""
-        if row not in self.slots:
-            if len(self.slots) == len(self.users):
-                # There are DEPTH slots a worker: one at least is unused when a job is
-                # handed out.
-                known = self.slots.items()
-                del self.slots[next(row for row, slot in known if not self.users[slot])]
-            unused = set(range(len(self.users))) - set(self.slots.values())
-            self.slots[row] = min(unused)
-            self.crew.thetas[self.slots[row]] = self.theta[row]
-        return self.slots[row]
+        if row in self.slots:
+            return self.slots[row]
+        if len(self.slots) == len(self.users):
+            self._forget_one()
+        held = set(self.slots.values())
+        slot = min(set(range(len(self.users))) - held)
+        self.slots[row] = slot
+        self.crew.thetas[slot] = self.theta[row]
+        return slot
+
+    def _forget_one(self) -> None:
+        """Empty a slot that no job uses.
+
+        There are DEPTH slots a worker, so there is one whenever a job is handed out.
+        """
+        for row, slot in self.slots.items():
+            if not self.users[slot]:
+                del self.slots[row]
+                return
 
     def _take(self, worker: int) -> None:
-        job, place, done, result = self.crew.connections[worker].recv()
+        """Take an answer of a worker's."""
+        place, done, result = self.crew.connections[worker].recv()
         if not done:
             raise WorkerError(f"A training worker failed:\n{result}")
-        self.receive(job, result, self.crew.outputs[worker, place])
-        self.free[worker].append(place)
-        row = self.jobs[job][0]
-        self.users[self.slots[row]] -= 1
+        number, slot, output = place
+        trained = self.crew.outputs[worker, output]
+        self.receive(number, result, trained)
+        self.free[worker].append(output)
+        self.users[slot] -= 1
 
     def _lost(self) -> str:
-        codes = [
-            process.exitcode
-            for process in self.crew.processes
-            if not process.is_alive()
-        ]
+        """Return what to say when a worker is gone."""
+        codes = []
+        for process in self.crew.processes:
+            if not process.is_alive():
+                codes.append(process.exitcode)
         return (
             f"A training worker ended unexpectedly (exit code {codes}; -9 usually "
             "means that memory ran out): run the call again, with a smaller n_workers "

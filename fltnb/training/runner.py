@@ -9,13 +9,16 @@ it cannot be made, the plain one is used, and a warning says so once.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 
 from ..errors import FltnbError
 from .step import Batch, State, Step
+
+Take = Callable[[], object]
+"""Takes the step of a stack that its ``at`` says, and goes on to the next."""
 
 Way = Literal["auto", "eager", "compiled", "graph", "compiled graph"]
 WAYS = get_args(Way)
@@ -30,9 +33,28 @@ def padded(n: int) -> int:
     >>> [padded(n) for n in (1, 5, 9, 17, 40)]
     [1, 6, 12, 24, 48]
     """
-    power = 1 << (n - 1).bit_length()
-    smaller = power * 3 // 4
-    return smaller if n <= smaller else power
+    power = 1 << (n - 1).bit_length()  # the smallest 2^k that is not below n
+    between = power * 3 // 4  # 3 * 2^(k - 2), halfway from 2^(k - 1)
+    if n <= between:
+        return between
+    return power
+
+
+class Schedule(NamedTuple):
+    """All batches of n clients, B samples each, step by step.
+
+    Attributes
+    ----------
+    index : int64 (steps, n, B), positions in the pool of samples
+    factor : (steps, n, B), as :class:`~fltnb.training.step.Batch` has it
+    counted : (steps, n, B), a sample's weight in its client's last epoch, else 0
+    masks : list of bool (steps, n, B, ...), what every dropout keeps
+    """
+
+    index: np.ndarray
+    factor: np.ndarray
+    counted: np.ndarray
+    masks: list[np.ndarray]
 
 
 class Stack:
@@ -45,7 +67,17 @@ class Stack:
     masks : sequence of tuples, shapes of a sample's dropout masks
     n : int, clients
     steps : int, the most steps that a client takes
-    size : int, samples of a batch
+    size : int, samples of a batch (B)
+
+    Attributes
+    ----------
+    n : int, clients that there is room for, :func:`padded`
+    index, factor, counted, masks : tensors
+        As in :class:`Schedule`.
+    log : (steps, n, B)
+        The log-probability of each sample's class before its step.
+    at : int64 (1,)
+        The step that :meth:`moving` takes next.
     """
 
     def __init__(
@@ -64,21 +96,23 @@ class Stack:
         def zeros(*shape: int, dtype: torch.dtype = step.dtype) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        def weights(wanted: bool = True) -> list[torch.Tensor]:
-            return [zeros(n, *shape) for shape in shapes] if wanted else []
+        def weights() -> list[torch.Tensor]:
+            return [zeros(n, *shape) for shape in shapes]
 
         self.step = step
         self.n = n
         self.state = State(
-            weights(),
-            weights(spec.momentum > 0),
-            weights(spec.proximal > 0),
-            zeros(n),
+            values=weights(),
+            velocities=weights() if spec.momentum else [],
+            starts=weights() if spec.proximal else [],
+            rates=zeros(n),
         )
         self.index = zeros(steps, n, size, dtype=torch.int64)
         self.factor = zeros(steps, n, size)
         self.counted = zeros(steps, n, size)
-        self.masks = [zeros(steps, n, size, *one, dtype=torch.bool) for one in masks]
+        self.masks = []
+        for shape in masks:
+            self.masks.append(zeros(steps, n, size, *shape, dtype=torch.bool))
         self.log = zeros(steps, n, size)
         self.at = zeros(1, dtype=torch.int64)
 
@@ -86,39 +120,45 @@ class Stack:
         self,
         theta: np.ndarray,
         rates: np.ndarray,
-        schedule: Sequence[np.ndarray],
+        schedule: Schedule,
         anchors: np.ndarray | None = None,
     ) -> None:
-        """Begin local training of clients.
+        """Begin local training of the first n clients.
 
         Parameters
         ----------
         theta : ndarray (n, P), weights to start from
         rates : ndarray (n,), learning rates
-        schedule : arrays (steps, n, size, ...): index, factor, counted (a sample's
-            weight in a client's last epoch, else 0), and masks
+        schedule : Schedule
+            Of steps up to the most that one of these clients takes.
         anchors : ndarray (n, P), optional
             What FedProx's term pulls to, in place of ``theta``.
         """
         n = len(theta)
+        if anchors is None:
+            anchors = theta
         self._put(theta, self.state.values)
         self.state.rates[:n].copy_(torch.from_numpy(rates))
         if self.state.starts:
-            self._put(theta if anchors is None else anchors, self.state.starts)
+            self._put(anchors, self.state.starts)
         for velocity in self.state.velocities:
             velocity.zero_()
 
-        self.counted.zero_()
-        buffers = [self.index, self.factor, self.counted, *self.masks]
-        for buffer, array in zip(buffers, schedule, strict=True):
-            buffer[: len(array), :n].copy_(torch.from_numpy(array))
+        self.counted.zero_()  # also of steps and clients that this schedule has not
+        _write(self.index, schedule.index)
+        _write(self.factor, schedule.factor)
+        _write(self.counted, schedule.counted)
+        for mask, array in zip(self.masks, schedule.masks, strict=True):
+            _write(mask, array)
 
     def _put(self, theta: np.ndarray, tensors: Sequence[torch.Tensor]) -> None:
         """Write the models (n, P) of the first clients into a tensor a parameter."""
         rows = torch.from_numpy(theta).to(self.index.device)
-        sizes = [one[0].numel() for one in tensors]
-        for tensor, part in zip(tensors, rows.split(sizes, dim=1), strict=True):
-            value = tensor[: len(rows)]
+        n = len(rows)
+        sizes = [tensor[0].numel() for tensor in tensors]
+        parts = rows.split(sizes, dim=1)
+        for tensor, part in zip(tensors, parts, strict=True):
+            value = tensor[:n]
             value.copy_(part.reshape(value.shape))
 
     def rows(self, begin: int, end: int) -> torch.Tensor:
@@ -128,9 +168,11 @@ class Stack:
 
     def losses(self, n: int) -> torch.Tensor:
         """Return the summed losses (n,) of the last epochs of the first clients."""
-        counted, log = self.counted[:, :n], self.log[:, :n]
-        summed = torch.where(counted != 0, counted * log, 0.0).double().sum((0, 2))
-        return -summed
+        counted = self.counted[:, :n]
+        log = self.log[:, :n]
+        # What is not counted may be infinite, and zero times that is no number.
+        of_samples = torch.where(counted != 0, counted * log, 0.0)
+        return -of_samples.double().sum((0, 2))
 
     def plain(self, t: int, a: int) -> None:
         """Take step ``t`` of the first ``a`` clients."""
@@ -143,13 +185,27 @@ class Stack:
 
         Everything lies on the device, where to go on as well.
         """
-        every = [self.index, self.factor, *self.masks]
-        index, factor, *masks = [
-            one[:, :a].index_select(0, self.at)[0] for one in every
-        ]
-        log = self.step(self.state, Batch(index, factor, masks))
+        batch = Batch(
+            index=self._now(self.index, a),
+            factor=self._now(self.factor, a),
+            masks=[self._now(mask, a) for mask in self.masks],
+        )
+        log = self.step(self.state, batch)
         self.log[:, :a].index_copy_(0, self.at, log.unsqueeze(0))
         self.at.add_(1)
+
+    def _now(self, every: torch.Tensor, a: int) -> torch.Tensor:
+        """Return what ``every`` (steps, n, ...) has for this step's clients, (a, ...).
+
+        ``at`` is a number on the device, which no slice can be told by.
+        """
+        return every[:, :a].index_select(0, self.at)[0]
+
+
+def _write(buffer: torch.Tensor, array: np.ndarray) -> None:
+    """Write (s, m, ...) into the first steps and clients of (steps, n, ...)."""
+    steps, n = array.shape[:2]
+    buffer[:steps, :n].copy_(torch.from_numpy(array))
 
 
 class Runner:
@@ -160,17 +216,24 @@ class Runner:
     stack : Stack
     way : one of WAYS
         "auto": graphs on a GPU, else as they stand.
+
+    Attributes
+    ----------
+    ready : dict
+        The fast step for each padded number of clients that was met.
     """
 
     def __init__(self, stack: Stack, way: Way) -> None:
         self.stack = stack
         self.way = chosen(way, stack.at.device)
         self.graphs = Graphs(stack.at.device)
-        self.ready: dict[int, Callable[[], object]] = {}
+        self.ready: dict[int, Take] = {}
 
     def run(self, begin: int, end: int, a: int) -> None:
         """Take the steps ``begin`` to ``end`` - 1 of the first ``a`` clients."""
-        take = self._fast(begin, a) if self.way != "eager" else None
+        take = None
+        if self.way != "eager":
+            take = self._fast(begin, a)
         if take is None:
             for t in range(begin, end):
                 self.stack.plain(t, a)
@@ -179,27 +242,38 @@ class Runner:
         for _ in range(begin, end):
             take()
 
-    def _fast(self, t: int, a: int) -> Callable[[], object] | None:
-        """Return the fast step for ``a`` clients; None if there is none."""
-        size = padded(a)
-        if size not in self.ready:
-            before = self._copy(size)
-            try:
-                take = self._made(t, size, before)
-                gap = self._gap(t, a, take, before)
-            except Exception as error:  # of a compiler or a driver, in any form
-                self._restore(before)
-                line = str(error).strip().partition("\n")[0]
-                self._give_up(f"it could not be made ({line})")
-                return None
-            if not gap <= AGREED[self.stack.step.spec.kernels]:
-                self._give_up(f"it is {gap:.0%} of a step away from the plain one")
-                return None
-            self.ready[size] = take
-        return self.ready[size]
+    def _fast(self, t: int, a: int) -> Take | None:
+        """Return the fast step for ``a`` clients; None if there is none.
 
-    def _made(self, t: int, size: int, before: list) -> Callable[[], object]:
-        """Compile or capture a step for so many clients."""
+        When it is made it is compared in step ``t``, from the weights of now, which
+        come back.
+        """
+        size = padded(a)
+        if size in self.ready:
+            return self.ready[size]
+
+        before = self._copy(size)
+        try:
+            take = self._made(t, size, before)
+            gap = self._gap(t, a, take, before)
+        except Exception as error:  # of a compiler or a driver, in any form
+            self._restore(before)
+            line, _, _ = str(error).strip().partition("\n")
+            self._give_up(f"it could not be made ({line})")
+            return None
+
+        agrees = gap <= AGREED[self.stack.step.spec.kernels]  # false of NaN
+        if not agrees:
+            self._give_up(f"it is {gap:.0%} of a step away from the plain one")
+            return None
+        self.ready[size] = take
+        return take
+
+    def _made(self, t: int, size: int, before: list[torch.Tensor]) -> Take:
+        """Compile or capture a step for so many clients.
+
+        Capturing takes steps: ``before`` are the weights that come back after it.
+        """
         stack = self.stack
 
         def take() -> None:
@@ -213,37 +287,46 @@ class Runner:
         self._restore(before)
         return take
 
-    def _gap(self, t: int, a: int, take: Callable[[], object], before: list) -> float:
+    def _gap(self, t: int, a: int, take: Take, before: list[torch.Tensor]) -> float:
         """Return how far a fast step is from the plain one, as a share of the step.
 
-        The largest over clients. The stack is as it was before.
+        The largest over clients, of weights and of log-probabilities. The stack is as
+        it was before.
         """
         stack = self.stack
         start = self._vector(a)
+
         stack.plain(t, a)
-        expected, met = self._vector(a), stack.log[t, :a].clone()
+        plain = self._vector(a)
+        plain_log = stack.log[t, :a].clone()
         self._restore(before)
+
         stack.at.fill_(t)
         take()
-        found, also = self._vector(a), stack.log[t, :a].clone()
+        fast = self._vector(a)
+        fast_log = stack.log[t, :a].clone()
         self._restore(before)
 
-        losses = _share(also, met, torch.zeros_like(met))
-        return max(_share(found, expected, start), losses)
+        of_weights = _share(fast, plain, start)
+        of_log = _share(fast_log, plain_log, torch.zeros_like(plain_log))
+        return max(of_weights, of_log)
 
     def _vector(self, a: int) -> torch.Tensor:
-        """Return all that a step changes, for each of ``a`` clients as a row."""
+        """Return all that a step changes, weights and velocities, as rows (a, ...)."""
         parts = [one[:a].flatten(1) for one in self.stack.state.tensors()]
         return torch.cat(parts, dim=1)
 
     def _copy(self, size: int) -> list[torch.Tensor]:
+        """Return a copy of what a step of the first ``size`` clients changes."""
         return [one[:size].clone() for one in self.stack.state.tensors()]
 
     def _restore(self, before: list[torch.Tensor]) -> None:
+        """Put back what :meth:`_copy` returned."""
         for one, value in zip(self.stack.state.tensors(), before, strict=True):
             one[: len(value)].copy_(value)
 
     def _give_up(self, why: str) -> None:
+        """Take plain steps from now on, and say so."""
         sentence = f"Steps run one operation at a time, not {self.way}: {why}."
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         self.way = "eager"
@@ -268,7 +351,7 @@ def chosen(way: Way, device: torch.device) -> Way:
     return way
 
 
-def compiled(take: Callable[[], object]) -> Callable[[], object]:
+def compiled(take: Take) -> Take:
     """Return a function compiled by torch, whatever was compiled before."""
     # torch counts and limits versions by code object: this one has its own.
     own = type(take)(
@@ -288,9 +371,7 @@ class Graphs:
         self.device = device
         self.memory: tuple[int, int] | None = None
 
-    def capture(
-        self, take: Callable[[], object], again: Callable[[], object]
-    ) -> Callable[[], object]:
+    def capture(self, take: Take, again: Take) -> Take:
         """Return what replays a function's kernels.
 
         The function runs twice before, for libraries to make ready, after ``again``
@@ -320,7 +401,13 @@ def _share(found: torch.Tensor, wanted: torch.Tensor, start: torch.Tensor) -> fl
     """
     if not torch.equal(found.isnan(), wanted.isnan()):
         return float("inf")
-    gap = torch.nan_to_num(found - wanted).norm(dim=1)
-    moved = torch.nan_to_num(wanted - start).norm(dim=1)
-    rounding = 8 * torch.finfo(wanted.dtype).eps * torch.nan_to_num(wanted).norm(dim=1)
-    return float(((gap - rounding).clamp(min=0) / moved.clamp(min=1e-30)).max())
+    gap = _length(found - wanted)
+    way = _length(wanted - start).clamp(min=1e-30)
+    rounding = 8 * torch.finfo(wanted.dtype).eps * _length(wanted)
+    shares = (gap - rounding).clamp(min=0) / way
+    return float(shares.max())
+
+
+def _length(rows: torch.Tensor) -> torch.Tensor:
+    """Return the norm (a,) of each row, over those of its numbers that are some."""
+    return torch.nan_to_num(rows).norm(dim=1)

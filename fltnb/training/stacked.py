@@ -21,7 +21,7 @@ from .serial import exact
 from .stacks import Job, Stacks, Training
 
 Asked = tuple[Engine, tuple[Any, ...]]
-"""An engine, and what its ``train`` is asked for."""
+"""An engine, and the arguments of its ``train``."""
 
 
 class StackedEngine(Engine):
@@ -35,6 +35,11 @@ class StackedEngine(Engine):
     place : tuple of Stacks and int, optional
         Stacks that several engines share, and where among their samples those of
         ``fed`` begin; by default it has stacks of its own.
+
+    Attributes
+    ----------
+    places : dict
+        Positions of the samples of a client's split, on the device.
     """
 
     backend = "stacked"
@@ -50,8 +55,10 @@ class StackedEngine(Engine):
     ) -> None:
         super().__init__(fed, model, spec, device)
         if place is None:
-            place = Stacks([fed], model, spec, self.device, step), 0
-        self.stacks, self.first = place
+            self.stacks = Stacks([fed], model, spec, self.device, step)
+            self.first = 0
+        else:
+            self.stacks, self.first = place
         self.places: dict[tuple[str, int], torch.Tensor] = {}
 
     def _train(
@@ -64,11 +71,20 @@ class StackedEngine(Engine):
         """Return what is to be trained, client by client."""
         found = []
         for j, client in enumerate(clients):
-            samples = self.first + self.fed.train[client]
             start = theta[rows[j]]
-            anchor = start if how.anchors is None else how.anchors[j]
-            keys = client, round, weights[j]
-            found.append(Job(start, samples, self.spec, *keys, anchor))
+            anchor = start
+            if how.anchors is not None:
+                anchor = how.anchors[j]
+            job = Job(
+                start=start,
+                samples=self.first + self.fed.train[client],
+                spec=self.spec,
+                client=client,
+                round=round,
+                weights=weights[j],
+                anchor=anchor,
+            )
+            found.append(job)
         return found
 
     def _kernels(self):
@@ -76,28 +92,31 @@ class StackedEngine(Engine):
 
     def _scores(self, theta, tasks, split) -> list[tuple[float, float]]:
         """Return the scores of tasks; they stay on the device until all are there."""
-        found = []
+        if not tasks:
+            return []
+        pool = self.stacks.pool
+        scores = []
         with self._kernels(), torch.inference_mode():
             models = tensor(theta).to(self.device)
             for row, same_row in groupby(tasks, lambda task: task.row):
                 params = self.model.unflatten(models[row].clone())
                 for task in same_row:
-                    index = self._places(split, task.client)[task.start : task.stop]
-                    x = self.stacks.pool.take(index).to(self.dtype)
-                    y = self.stacks.pool.labels[index]
+                    places = self._places(split, task.client)
+                    index = places[task.start : task.stop]
+                    x = pool.take(index).to(self.dtype)
+                    y = pool.labels[index]
                     logits = self.model.predict(params, x, self.spec.kernels)
                     right = (predicted(logits) == y).sum().double()
                     loss = losses(self.spec.loss, logits, y).double().sum()
-                    found.append(torch.stack([right, loss]))
-            if not found:
-                return []
-            return torch.stack(found).cpu().tolist()
+                    scores.append(torch.stack([right, loss]))
+            return torch.stack(scores).cpu().tolist()
 
     def _places(self, split: str, client: int) -> torch.Tensor:
         """Return the positions of a client's samples, which stay on the device."""
         if (split, client) not in self.places:
-            index = tensor(self.first + getattr(self.fed, split)[client])
-            self.places[split, client] = index.to(self.device)
+            in_federation = getattr(self.fed, split)[client]
+            in_pool = tensor(self.first + in_federation)
+            self.places[split, client] = in_pool.to(self.device)
         return self.places[split, client]
 
 
@@ -109,10 +128,13 @@ def sharing(
     Of runs that are :func:`fltnb.training.stacks.alike`.
     """
     _, model, spec = runs[0]
-    stacks = Stacks([fed for fed, _, _ in runs], model, spec, device, "auto")
+    feds = [fed for fed, _, _ in runs]
+    stacks = Stacks(feds, model, spec, device, "auto")
     engines: list[Engine] = []
     for run, first in zip(runs, stacks.first, strict=True):
-        engines.append(StackedEngine(*run, device, place=(stacks, first)))
+        fed, model, spec = run
+        engine = StackedEngine(fed, model, spec, device, place=(stacks, first))
+        engines.append(engine)
     return engines
 
 
@@ -142,24 +164,38 @@ def train_together(asked: Sequence[Asked]) -> list[Trained]:
     >>> bool(fast.loss.mean() < slow.loss.mean())
     True
     """
-    answers: dict[int, Trained] = {}
-    stacked: dict[Training, dict[int, list[Job]]] = {}
+    answers: dict[int, Trained] = {}  # by position in what is asked
+    shared: dict[Training, dict[int, list[Job]]] = {}
     for k, (engine, given) in enumerate(asked):
         if not isinstance(engine, StackedEngine):
             answers[k] = engine.train(*given)
             continue
         work = engine.checked(*given)
-        training = engine.stacks.training(work[-1])
-        stacked.setdefault(training, {})[k] = engine.jobs(*work)
+        how = work[-1]
+        training = engine.stacks.training(how)
+        if training not in shared:
+            shared[training] = {}
+        shared[training][k] = engine.jobs(*work)
 
-    for training, jobs in stacked.items():
-        every = [job for own in jobs.values() for job in own]
-        theta = np.empty((len(every), len(every[0].start)), every[0].start.dtype)
-        done = Trained(theta, np.empty(len(every)))
-        training.train(every, done)
-        begin = 0
-        for k, own in jobs.items():
-            mine = slice(begin, begin + len(own))
-            answers[k] = Trained(done.theta[mine], done.loss[mine])
-            begin += len(own)
+    for training, jobs in shared.items():
+        answers.update(_trained(training, jobs))
     return [answers[k] for k in range(len(asked))]
+
+
+def _trained(training: Training, jobs: dict[int, list[Job]]) -> dict[int, Trained]:
+    """Train the jobs of several runs in one stack; return what is each run's own."""
+    every = []
+    for own in jobs.values():
+        every.extend(own)
+    start = every[0].start
+    theta = np.empty((len(every), len(start)), start.dtype)
+    done = Trained(theta, np.empty(len(every)))
+    training.train(every, done)
+
+    answers = {}
+    begin = 0
+    for k, own in jobs.items():
+        end = begin + len(own)
+        answers[k] = Trained(done.theta[begin:end], done.loss[begin:end])
+        begin = end
+    return answers

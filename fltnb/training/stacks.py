@@ -23,7 +23,7 @@ from ..federations import Federation
 from ..models import Conv, Model
 from .contract import Trained, TrainSpec, Variation, keep_masks, order
 from .devices import check_room, free_memory
-from .runner import Runner, Stack, Way, chosen
+from .runner import Runner, Schedule, Stack, Way, chosen
 from .samples import Samples
 from .serial import exact
 from .step import Pool, Step
@@ -37,19 +37,20 @@ APART = 1e9
 
 
 def clients_at_a_time(numbers: int, spec: TrainSpec, device: torch.device) -> int:
-    """Return how many clients of so many numbers each fit into memory.
+    """Return how many clients of so many numbers each fit into memory, one at least.
 
     Raises
     ------
     FltnbError
         A GPU has not enough for one.
     """
-    one = numbers * np.dtype(spec.dtype).itemsize
-    if device.type != "cuda":
-        return max(1, int(CPU_BYTES // one))
-    mend = "a smaller batch_size, or device 'cpu'"
-    check_room(one, device, "One client takes", mend)
-    return max(1, int(GPU_SHARE * free_memory(device) // one))
+    bytes_of_one = numbers * np.dtype(spec.dtype).itemsize
+    room: float = CPU_BYTES
+    if device.type == "cuda":
+        mend = "a smaller batch_size, or device 'cpu'"
+        check_room(bytes_of_one, device, "One client takes", mend)
+        room = GPU_SHARE * free_memory(device)
+    return max(1, int(room // bytes_of_one))
 
 
 def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
@@ -70,21 +71,22 @@ def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
     >>> fl.training.alike(fed, net, slow) == fl.training.alike(fed, net, fast)
     True
     """
-    network = model.name, tuple(model.input_shape), model.n_classes
-    samples = fed.images.dtype.str, fed.images.shape[1:]
-    scaling = tuple(np.ravel(fed.mean)), tuple(np.ravel(fed.std))
-    return network, replace(spec, seed=0, lr=0.0), samples, scaling
+    network = (model.name, tuple(model.input_shape), model.n_classes)
+    local_training = replace(spec, seed=0, lr=0.0)
+    samples = (fed.images.dtype.str, fed.images.shape[1:])
+    scaling = (tuple(np.ravel(fed.mean)), tuple(np.ravel(fed.std)))
+    return network, local_training, samples, scaling
 
 
 def fitting(feds: Sequence[Federation], device: torch.device) -> int:
     """Return of how many federations, from the first on, the samples fit together.
 
-    One at least.
+    One at least. Images that federations share are counted once.
     """
     room: float = CPU_BYTES
     if device.type == "cuda":
         room = POOL_SHARE * free_memory(device)
-    held = {}
+    held = {}  # bytes of each array of images
     for n, fed in enumerate(feds):
         held[id(fed.images)] = fed.images.nbytes
         if sum(held.values()) > room:
@@ -126,6 +128,17 @@ class Stacks:
         Seed and learning rate do not matter.
     device : torch.device
     way : one of :data:`fltnb.training.runner.WAYS`
+
+    Attributes
+    ----------
+    pool : Pool
+        The samples of all federations.
+    first : list of int
+        Where among them each federation's begin.
+    largest : int
+        The most training samples that a client has.
+    trainings : dict
+        The trainings that were asked for: :meth:`training`.
     """
 
     def __init__(
@@ -141,15 +154,21 @@ class Stacks:
         self.device = device
         self.way = chosen(way, device)
         samples, self.first = joined(feds)
-        dtype = spec.kernels if model.convolutional else getattr(torch, spec.dtype)
+        # The first layer's type: only convolutions may compute in bfloat16.
+        dtype = getattr(torch, spec.dtype)
+        if model.convolutional:
+            dtype = spec.kernels
         self.pool = Pool(samples, dtype, device)
-        self.largest = max(len(index) for fed in feds for index in fed.train)
+        self.largest = 0
+        for fed in feds:
+            for index in fed.train:
+                self.largest = max(self.largest, len(index))
         self.trainings: dict[Hashable, Training] = {}
 
     def training(self, how: Variation) -> "Training":
         """Return the training of calls that do something otherwise; it is kept."""
         spec = how.applied(self.spec)
-        key = spec.local_epochs, spec.proximal, how.frozen
+        key = (spec.local_epochs, spec.proximal, how.frozen)
         if key not in self.trainings:
             self.trainings[key] = Training(self, spec, how.frozen)
         return self.trainings[key]
@@ -168,34 +187,37 @@ class Training:
     """
 
     def __init__(self, stacks: Stacks, spec: TrainSpec, frozen: str | None) -> None:
-        self.model = model = stacks.model
+        self.model = stacks.model
         self.spec = spec
         self.device = stacks.device
         self.dtype = getattr(torch, spec.dtype)
         self.way = stacks.way
         self.largest = stacks.largest
         self.batch_size = min(spec.batch_size, stacks.largest)
-
-        products = [0]
-        for layer, shape in zip(model.layers, model.activations, strict=True):
-            if isinstance(layer, Conv):
-                products.append(layer.inputs * layer.kernel**2 * math.prod(shape))
-        apart = spec.batch_size * max(products) >= APART
-        self.step = Step(model, spec, stacks.pool, apart, frozen)
+        apart = spec.batch_size * _products(stacks.model) >= APART
+        self.step = Step(stacks.model, spec, stacks.pool, apart, frozen)
         self.runner: Runner | None = None
 
     def chunk(self) -> int:
         """Clients trained at a time, by a model of the memory they take."""
         spec = self.spec
-        copies = 2 + bool(spec.momentum) + bool(spec.proximal)
+        copies = 2  # weights and gradients
+        if spec.momentum:
+            copies += 1
+        if spec.proximal:
+            copies += 1
         if self.way != "eager":
             copies += 4  # of the first step's comparison
         activations = sum(math.prod(shape) for shape in self.model.activations)
         masks = sum(math.prod(shape) for shape, _ in self.model.dropout)
-        # of every sample that is met: position, factor, weight, loss and masks
-        met = self._steps(self.largest) * self.batch_size * (8 + masks // 4)
-        numbers = copies * self.model.n_parameters + 4 * spec.batch_size * activations
-        numbers += met
+        # Of every sample that is met: position, factor, weight and loss, for which 8
+        # numbers are plenty, and masks of a byte each.
+        of_sample = 8 + masks // 4
+        met = self._steps(self.largest) * self.batch_size
+
+        numbers = copies * self.model.n_parameters
+        numbers += 4 * spec.batch_size * activations
+        numbers += met * of_sample
         return clients_at_a_time(numbers, spec, self.device)
 
     @cached_property
@@ -209,11 +231,19 @@ class Training:
         with torch.inference_mode(), exact(self.device, 1):
             for begin in range(0, len(jobs), self.most):
                 chosen = longest[begin : begin + self.most]
-                found = self._chunk([jobs[j] for j in chosen])
-                done.theta[chosen], done.loss[chosen] = found
+                models, losses = self._chunk([jobs[j] for j in chosen])
+                done.theta[chosen] = models
+                done.loss[chosen] = losses
 
     def _chunk(self, jobs: list[Job]) -> tuple[np.ndarray, np.ndarray]:
-        """Train clients, longest first; return their models and losses."""
+        """Train n clients, longest first.
+
+        Returns
+        -------
+        models : ndarray, shape (n, P)
+        losses : ndarray, shape (n,)
+            Mean losses of the last local epochs.
+        """
         n = len(jobs)
         runner = self._runner(n)
         stack = runner.stack
@@ -224,79 +254,120 @@ class Training:
         rates = np.array([job.spec.lr for job in jobs])
         stack.load(start, rates, self._schedule(jobs), anchors)
 
+        # Three clients with 5, 5 and 2 steps: steps 0 and 1 for all three, then the
+        # last one is taken out, then steps 2 to 4 for the first two.
         trained = torch.empty(start.shape, dtype=self.dtype, device=self.device)
         sizes = np.array([len(job.samples) for job in jobs])
         steps = self._steps(sizes)
         begin = 0
         for end in np.unique(steps).tolist():
-            a = int((steps >= end).sum())
-            runner.run(begin, end, a)
+            at_work = int((steps >= end).sum())
+            runner.run(begin, end, at_work)
             # Who has finished is taken out: the rows may be used to fill up.
-            left = int((steps > end).sum())
-            trained[left:a] = stack.rows(left, a)
+            go_on = int((steps > end).sum())
+            trained[go_on:at_work] = stack.rows(go_on, at_work)
             begin = end
-        return trained.cpu().numpy(), stack.losses(n).cpu().numpy() / sizes
+        losses = stack.losses(n).cpu().numpy() / sizes
+        return trained.cpu().numpy(), losses
 
     def _runner(self, n: int) -> Runner:
         """Return what runs the steps of n clients; its memory is kept for the next."""
-        if self.runner is None or self.runner.stack.n < n:
-            self.runner = None  # frees the memory
-            stack = Stack(
-                self.step,
-                [shape for _, shape in self.model.shapes],
-                [shape for shape, _ in self.model.dropout],
-                *(n, self._steps(self.largest), self.batch_size),
-            )
-            self.runner = Runner(stack, self.way)
+        if self.runner is not None and self.runner.stack.n >= n:
+            return self.runner
+
+        self.runner = None  # frees the memory
+        stack = Stack(
+            self.step,
+            shapes=[shape for _, shape in self.model.shapes],
+            masks=[shape for shape, _ in self.model.dropout],
+            n=n,
+            steps=self._steps(self.largest),
+            size=self.batch_size,
+        )
+        self.runner = Runner(stack, self.way)
         return self.runner
 
     def _steps(self, sizes):
-        """Return how many steps clients with so many samples take."""
-        return -(-sizes // self.batch_size) * self.spec.local_epochs
+        """Return how many steps clients with so many samples take.
 
-    def _schedule(self, jobs: list[Job]) -> list[np.ndarray]:
-        """Return all batches of clients, those with most samples first.
-
-        These are the arrays of :meth:`Stack.load`.
+        ``sizes``: a number, or an array of them.
         """
+        return _batches(sizes, self.batch_size) * self.spec.local_epochs
+
+    def _schedule(self, jobs: list[Job]) -> Schedule:
+        """Return all batches of clients, those with most samples first."""
         epochs = self.spec.local_epochs
         size = self.batch_size
         sizes = np.array([len(job.samples) for job in jobs])
-        steps = self._steps(sizes)
-        per_epoch = steps // epochs
+        per_epoch = _batches(sizes, size)  # steps of each client
 
-        shape = (int(steps[0]), len(jobs), size)
+        longest = int(per_epoch[0]) * epochs
+        shape = (longest, len(jobs), size)
         index = np.zeros(shape, dtype=np.int64)
         weight = np.zeros(shape, dtype=self.spec.dtype)
         counted = np.zeros(shape, dtype=self.spec.dtype)
         keep = [np.zeros((*shape, *mask), bool) for mask, _ in self.model.dropout]
         for j, job in enumerate(jobs):
             for epoch in range(epochs):
-                part = slice(epoch * per_epoch[j], (epoch + 1) * per_epoch[j])
-                samples, own, *masks = self._epoch(job, epoch)
+                begin = epoch * per_epoch[j]
+                steps = slice(begin, begin + per_epoch[j])
+                samples, own, masks = self._epoch(job, epoch)
                 # Filling up with a sample of the client's keeps every number finite.
-                index[part, j] = _filled(samples, size, samples[0])
-                weight[part, j] = _filled(own, size, 0)
+                index[steps, j] = _filled(samples, size, samples[0])
+                weight[steps, j] = _filled(own, size, 0)
                 for array, mask in zip(keep, masks, strict=True):
-                    array[part, j] = _filled(mask, size, False)
-            last = slice(steps[j] - per_epoch[j], steps[j])
-            counted[last, j] = weight[last, j]
+                    array[steps, j] = _filled(mask, size, False)
+                if epoch == epochs - 1:
+                    counted[steps, j] = weight[steps, j]
 
-        ends = np.arange(1, len(index) + 1)[:, None]
-        short = sizes - (per_epoch - 1) * size
-        true_size = np.where(ends % per_epoch == 0, short, size)
+        factor = weight * self._scales(jobs, longest)[:, :, None]
+        return Schedule(index, factor, counted, keep)
+
+    def _scales(self, jobs: list[Job], steps: int) -> np.ndarray:
+        """Return each client's rate over the true size of its batches, (steps, n).
+
+        The last batch of an epoch is the short one. With 23 samples, 10 a batch, sizes
+        are 10, 10, 3, 10, 10, 3 in two epochs.
+        """
+        size = self.batch_size
+        sizes = np.array([len(job.samples) for job in jobs])
+        per_epoch = _batches(sizes, size)
+        of_last = sizes - (per_epoch - 1) * size
+        step = np.arange(1, steps + 1)[:, None]  # counted from 1
+        ends_epoch = step % per_epoch == 0  # (steps, n)
+        true_size = np.where(ends_epoch, of_last, size)
         rates = np.array([job.spec.lr for job in jobs])
-        factor = weight * (rates / true_size)[..., None].astype(self.spec.dtype)
-        return [index, factor, counted, *keep]
+        return (rates / true_size).astype(self.spec.dtype)
 
-    def _epoch(self, job: Job, epoch: int) -> list[np.ndarray]:
-        """Return samples, weights and masks of a client's epoch, in its order."""
+    def _epoch(
+        self, job: Job, epoch: int
+    ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """Return samples, weights and masks of a client's epoch, in its order.
+
+        Positions (n,) in the pool, factors (n,) on losses, and (n, ...) per dropout.
+        """
         n = len(job.samples)
-        keys = job.round, job.client, epoch, n
-        sequence = order(job.spec, *keys)
-        own = np.ones(n) if job.weights is None else job.weights[sequence]
-        masks = keep_masks(job.spec, self.model, *keys)
-        return [job.samples[sequence], own, *masks]
+        sequence = order(job.spec, job.round, job.client, epoch, n)
+        own = np.ones(n)
+        if job.weights is not None:
+            own = job.weights[sequence]
+        masks = keep_masks(job.spec, self.model, job.round, job.client, epoch, n)
+        return job.samples[sequence], own, masks
+
+
+def _products(model: Model) -> int:
+    """Return how many products the largest convolution takes for a sample."""
+    largest = 0
+    for layer, shape in zip(model.layers, model.activations, strict=True):
+        if isinstance(layer, Conv):
+            of_output = layer.inputs * layer.kernel**2
+            largest = max(largest, of_output * math.prod(shape))
+    return largest
+
+
+def _batches(sizes, batch_size: int):
+    """Return how many batches so many samples make, a short last one included."""
+    return -(-sizes // batch_size)  # rounded up
 
 
 def joined(feds: Sequence[Federation]) -> tuple[Samples, list[int]]:
@@ -305,16 +376,16 @@ def joined(feds: Sequence[Federation]) -> tuple[Samples, list[int]]:
     Samples that federations share, such as those of one image set, are there once.
     """
     first: list[int] = []
-    begin: dict[tuple[int, int], int] = {}
+    begins: dict[tuple[int, int], int] = {}  # of each pair of images and labels
     parts: list[Samples] = []
     end = 0
     for fed in feds:
-        held = id(fed.images), id(fed.labels)
-        if held not in begin:
-            begin[held] = end
+        pair = (id(fed.images), id(fed.labels))
+        if pair not in begins:
+            begins[pair] = end
             end += len(fed.images)
             parts.append(Samples.of(fed))
-        first.append(begin[held])
+        first.append(begins[pair])
     if len(parts) == 1:
         return parts[0], first
     images = np.concatenate([part.images for part in parts])
@@ -323,8 +394,14 @@ def joined(feds: Sequence[Federation]) -> tuple[Samples, list[int]]:
 
 
 def _filled(values: np.ndarray, size: int, filler) -> np.ndarray:
-    """Return an epoch as batches (steps, size, ...), the last one filled up."""
-    n = -(-len(values) // size)
-    out = np.full((n * size, *values.shape[1:]), filler, dtype=values.dtype)
-    out[: len(values)] = values
-    return out.reshape(n, size, *values.shape[1:])
+    """Return an epoch as batches (steps, size, ...), the last one filled up.
+
+    ``values`` (n, ...): of its samples, in its order. Of [4, 0, 3] in batches of 2,
+    filled with 9, come [[4, 0], [3, 9]].
+    """
+    n = len(values)
+    of_sample = values.shape[1:]
+    steps = _batches(n, size)
+    out = np.full((steps * size, *of_sample), filler, dtype=values.dtype)
+    out[:n] = values
+    return out.reshape(steps, size, *of_sample)

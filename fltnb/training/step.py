@@ -8,7 +8,14 @@ nothing else. So the same function runs as it stands, compiled, and as a CUDA gr
 Clients lie along the first dimension of weights. Convolutions take *parts*: groups of
 clients whose channels lie side by side. All clients are one part (a convolution with a
 group per client), or where a client fills the device alone each is a part of its own,
-with channels last in memory.
+with channels last in memory. Two clients with images of 3 channels, as one part: its
+inputs have 6 channels, 0 to 2 the first client's and 3 to 5 the second's.
+
+Parameters are in the order of the network's stages, weight before bias: those of stage
+k stand at the positions 2 k and 2 k + 1.
+
+In shapes, ``a`` is the number of clients, B of samples of each, and a part has
+``clients`` of the a clients.
 """
 
 from collections.abc import Sequence
@@ -60,19 +67,43 @@ class State(NamedTuple):
 
     def first(self, a: int) -> "State":
         """Return the first ``a`` clients' part, as views."""
-        *every, rates = self
-        return State(*[[tensor[:a] for tensor in part] for part in every], rates[:a])
+        return State(
+            values=_first(self.values, a),
+            velocities=_first(self.velocities, a),
+            starts=_first(self.starts, a),
+            rates=self.rates[:a],
+        )
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors that a step changes."""
         return [*self.values, *self.velocities]
 
 
+def _first(tensors: Sequence[torch.Tensor], a: int) -> list[torch.Tensor]:
+    """Return views (a, ...) of tensors (n, ...)."""
+    return [tensor[:a] for tensor in tensors]
+
+
 class Pool:
     """Samples on the device, of one federation or of several.
 
     Inputs are kept as floats where they are few; else pixels are, and what each of the
-    256 values stands for. FltnbError: a GPU has not enough memory for them.
+    256 values stands for.
+
+    Attributes
+    ----------
+    labels : int64 (n,)
+    inputs : (n, C, H, W) in the type that the network takes, or None
+    pixels : (n, H * W * C) as the federation has them, or None
+    meaning : (256 * C,), where pixels are bytes
+        The input that a value of a channel stands for, as :func:`_meaning` says.
+    channel : int64 (C, 1, 1), where pixels are bytes
+        The number of each channel.
+
+    Raises
+    ------
+    FltnbError
+        A GPU has not enough memory for them.
     """
 
     def __init__(
@@ -81,54 +112,100 @@ class Pool:
         n = len(samples.flat)
         self.shape = tuple(samples.input_shape)
         self.labels = samples.classes.to(device)
-        self.inputs = self.pixels = None
+        self.inputs = None
+        self.pixels = None
+        self.dtype = dtype
+
+        numbers_of_one = samples.flat[0].numel()
+        as_floats = n * numbers_of_one * dtype.itemsize  # bytes
         room = min(HELD[device.type], HELD_SHARE * free_memory(device))
-        if n * samples.flat[0].numel() * dtype.itemsize <= room:
+        if as_floats <= room:
             every = samples.inputs(np.arange(n), dtype).contiguous()
             self.inputs = every.to(device)
             return
+
         what = "The federation's samples take"
         check_room(samples.flat.nbytes, device, what, "device 'cpu'")
         self.pixels = samples.flat.to(device)
-        self.dtype = dtype
         if samples.flat.dtype == torch.uint8:
+            channels = self.shape[0]
             self.meaning = _meaning(samples).to(device, dtype)
-            self.channel = torch.arange(self.shape[0], device=device)[:, None, None]
+            self.channel = torch.arange(channels, device=device).view(channels, 1, 1)
 
     def take(self, index: torch.Tensor) -> torch.Tensor:
         """Return the inputs (*index.shape, C, H, W) of some positions."""
         if self.inputs is not None:
             return self.inputs[index]
+
         c, h, w = self.shape
         raw = self.pixels[index].view(*index.shape, h, w, c).movedim(-1, -3)
-        if raw.dtype == torch.uint8:
-            return self.meaning[raw.int() * c + self.channel]
-        return raw.to(self.dtype)
+        if raw.dtype != torch.uint8:
+            return raw.to(self.dtype)
+        place = raw.int() * c + self.channel
+        return self.meaning[place]
 
 
 def _meaning(samples: Samples) -> torch.Tensor:
-    """Return the inputs of the 256 pixel values, for each the channels' one by one.
+    """Return the inputs (256 * C,) that the 256 pixel values stand for.
 
-    They are computed here, as a GPU might round otherwise.
+    Value v of channel k has the position v * C + k, since every channel has a mean and
+    a deviation of its own. With three channels pixel value 2 of channel 1 is at 7.
+
+    They are computed here, by what makes inputs of all samples, as a GPU might round
+    otherwise.
     """
     c = samples.input_shape[0]
-    grey = np.repeat(np.arange(256, dtype=np.uint8)[:, None], c, axis=1)
+    values = np.arange(256, dtype=np.uint8)
+    images = np.repeat(values[:, None], c, axis=1)  # of one pixel: (256, C)
     labels = np.zeros(256, np.int64)
-    pixels = Samples(grey, labels, {}, (c, 1, 1), samples.mean, samples.std)
-    values = torch.empty(256, c, 1, 1)
-    pixels.fill(np.arange(256), values)
-    return values.flatten()
+    pixels = Samples(images, labels, {}, (c, 1, 1), samples.mean, samples.std)
+    inputs = torch.empty(256, c, 1, 1)
+    pixels.fill(np.arange(256), inputs)
+    return inputs.flatten()
 
 
 class _Seen(NamedTuple):
-    """What the way back needs of a stage; lists have a tensor for every part."""
+    """What the way back needs of a dense stage.
 
-    x: torch.Tensor | list[torch.Tensor]
-    weight: torch.Tensor | list[torch.Tensor]
-    raw: list[torch.Tensor]  # before pooling
-    winners: list[torch.Tensor]  # of pooling
-    out: torch.Tensor | list[torch.Tensor]
-    mask: torch.Tensor | list[torch.Tensor] | None
+    ``x``: inputs (a, B, inputs); ``weight``: (a, outputs, inputs), itself and no copy;
+    ``out``: activations (a, B, outputs); ``mask``: dropout's, of the same shape.
+    """
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    out: torch.Tensor
+    mask: torch.Tensor | None
+
+
+class _SeenParts(NamedTuple):
+    """What the way back needs of a convolution: a tensor for every part.
+
+    ``x``: inputs (B, clients * C, H, W); ``weight``: (clients * outputs, C, k, k) in
+    the kernels' type; ``raw``: outputs before pooling and ``winners``: the maxima's
+    positions, both empty without pooling; ``out``: activations (B, clients * outputs,
+    h, w); ``mask``: dropout's, of the same shape.
+    """
+
+    x: list[torch.Tensor]
+    weight: list[torch.Tensor]
+    raw: list[torch.Tensor]
+    winners: list[torch.Tensor]
+    out: list[torch.Tensor]
+    mask: list[torch.Tensor] | None
+
+
+class _Descent(NamedTuple):
+    """Where gradients go: ``target <- keep * target + step * gradient``.
+
+    Without momentum the targets are the weights, else the velocities. Those in
+    ``waiting`` have their ``gradients`` there and are changed together in the end.
+    """
+
+    targets: Sequence[torch.Tensor]
+    keep: float
+    step: float
+    waiting: list[torch.Tensor]
+    gradients: list[torch.Tensor]
 
 
 class Step:
@@ -156,17 +233,22 @@ class Step:
         apart: bool,
         frozen: str | None = None,
     ) -> None:
-        n = 2 * len(model.stages)
-        stays = {None: range(0), "head": range(n - 2, n), "body": range(n - 2)}
-        self.frozen = stays[frozen]
         self.stages = model.stages
-        self.n_convolutions = sum(isinstance(one.linear, Conv) for one in model.stages)
+        self.n_convolutions = 0  # they come before all dense stages
+        for stage in model.stages:
+            if isinstance(stage.linear, Conv):
+                self.n_convolutions += 1
+        # Inverted dropout: what is kept grows by 1 / (1 - p).
         self.scales = [1 / (1 - p) for _, p in model.dropout]
+        self.frozen = _frozen(len(model.stages), frozen)
+
         self.spec = spec
         self.dtype = getattr(torch, spec.dtype)
         self.pool = pool
         self.apart = apart
-        self.format = torch.channels_last if apart else torch.contiguous_format
+        self.format = torch.contiguous_format
+        if apart:
+            self.format = torch.channels_last
         device = pool.labels.device
         self.minus_one = torch.full((1, 1, 1), -1.0, dtype=self.dtype, device=device)
 
@@ -177,15 +259,20 @@ class Step:
         -------
         (a, B), the log-probability of every sample's class before the step
         """
-        state = state.first(len(batch.index))
-        y = self.pool.labels[batch.index].unsqueeze(2)
+        a = len(batch.index)
+        state = state.first(a)
+        y = self.pool.labels[batch.index].unsqueeze(2)  # (a, B, 1)
         logits, tape = self.forward(state.values, batch)
         log = torch.log_softmax(logits, 2)
 
-        # The gradient of the mean loss times the learning rate: probabilities, less 1
-        # for the true class.
-        d = log.exp().scatter_add_(2, y, self.minus_one.expand(y.shape))
+        # The gradient of cross entropy by the logits is the probabilities, less 1 for
+        # the true class. The factor makes it that of the mean loss times the learning
+        # rate.
+        d = log.exp()
+        d.scatter_add_(2, y, self.minus_one.expand(y.shape))
         d.mul_(batch.factor.unsqueeze(2))
+
+        # Frozen parameters take the step as all others do and are put back.
         kept = [state.values[k].clone() for k in self.frozen]
         self._descend(state, tape, d)
         for k, value in zip(self.frozen, kept, strict=True):
@@ -194,43 +281,69 @@ class Step:
 
     def forward(
         self, values: Sequence[torch.Tensor], batch: Batch
-    ) -> tuple[torch.Tensor, list[_Seen]]:
-        """Return the logits (a, B, K) of a batch, and what the way back needs."""
-        stages = list(zip(self.stages, values[::2], values[1::2], strict=True))
-        a = len(batch.index)
-        tape = []
+    ) -> tuple[torch.Tensor, list[_Seen | _SeenParts]]:
+        """Apply the network of each client to its batch.
+
+        Parameters
+        ----------
+        values : sequence of tensors (a, ...)
+            Weight and bias of every stage.
+
+        Returns
+        -------
+        logits : tensor, shape (a, B, K)
+        tape : list
+            What the way back needs of each stage.
+        """
+        weights = values[0::2]
+        biases = values[1::2]
+        tape: list[_Seen | _SeenParts] = []
+
         parts = self._parts(batch.index)
-        for stage, weight, bias in stages[: self.n_convolutions]:
+        for k in range(self.n_convolutions):
+            stage = self.stages[k]
             mask = self._mask(stage, batch)
             if mask is not None:
                 mask = self._split(mask)
-            seen = self._convolve(stage, parts, weight, bias, mask)
+            seen = self._convolve(stage, parts, weights[k], biases[k], mask)
             tape.append(seen)
             parts = seen.out
 
-        x = self._joined(parts, a)
-        for stage, weight, bias in stages[self.n_convolutions :]:
+        x = self._joined(parts, len(batch.index))
+        for k in range(self.n_convolutions, len(self.stages)):
+            stage = self.stages[k]
             mask = self._mask(stage, batch)
-            out = torch.bmm(x, weight.transpose(1, 2)).add_(bias.unsqueeze(1))
+            out = torch.bmm(x, weights[k].transpose(1, 2))
+            out.add_(biases[k].unsqueeze(1))
             if mask is not None:
                 out.mul_(mask)
             if stage.relu:
                 out.relu_()
-            tape.append(_Seen(x, weight, [], [], out, mask))
+            tape.append(_Seen(x, weights[k], out, mask))
             x = out
         return x, tape
 
     def _parts(self, index: torch.Tensor) -> list[torch.Tensor]:
-        """Return the inputs of a batch in parts, (B, clients * C, H, W) each."""
+        """Return the inputs of a batch in parts, (B, clients * C, H, W) each.
+
+        A network without convolutions has one part, (a, B, C, H, W).
+        """
         if not self.n_convolutions:
             return [self.pool.take(index)]
+
         if not self.apart:
-            return [self.pool.take(index.t().contiguous()).flatten(1, 2)]
-        x = self.pool.take(index).flatten(0, 1).contiguous(memory_format=self.format)
-        return list(x.split(index.shape[1]))
+            # Gathered in the order (B, a, C, H, W), clients and channels are one
+            # dimension without a copy.
+            index = index.t().contiguous()
+            return [self.pool.take(index).flatten(1, 2)]
+
+        batch_size = index.shape[1]
+        x = self.pool.take(index).flatten(0, 1)  # (a * B, C, H, W)
+        x = x.contiguous(memory_format=self.format)
+        return list(x.split(batch_size))
 
     def _split(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return (a, B, C, ...) in parts."""
+        """Return (a, B, C, ...) in parts, (B, clients * C, ...) each."""
         if self.apart:
             return list(x.unbind(0))
         return [x.transpose(0, 1).flatten(1, 2)]
@@ -239,17 +352,21 @@ class Step:
         """Return parts as what dense layers take, (a, B, features)."""
         if not self.n_convolutions:
             return parts[0].flatten(2)
+
         if self.apart:
-            return torch.stack([part.flatten(1) for part in parts]).to(self.dtype)
-        x = parts[0].unflatten(1, (a, -1)).transpose(0, 1)
-        return x.flatten(2).to(self.dtype)
+            features = [part.flatten(1) for part in parts]  # (B, features) each
+            return torch.stack(features).to(self.dtype)
+
+        x = parts[0].unflatten(1, (a, -1))  # (B, a, C, h, w)
+        return x.transpose(0, 1).flatten(2).to(self.dtype)
 
     def _mask(self, stage: Stage, batch: Batch) -> torch.Tensor | None:
-        """Return a stage's dropout mask, scaled, if it has one."""
+        """Return a stage's dropout mask (a, B, ...), scaled, if it has one."""
         if stage.dropout is None:
             return None
         keep = batch.masks[stage.dropout]
-        return keep.to(self.dtype).mul_(self.scales[stage.dropout])
+        scale = self.scales[stage.dropout]
+        return keep.to(self.dtype).mul_(scale)
 
     def _convolve(
         self,
@@ -258,22 +375,32 @@ class Step:
         weight: torch.Tensor,
         bias: torch.Tensor,
         mask: list[torch.Tensor] | None,
-    ) -> _Seen:
+    ) -> _SeenParts:
         """Convolve, pool, add the bias, drop and cut off below zero.
 
         The bias comes after the pooling, where a quarter of the numbers are left.
+
+        Parameters
+        ----------
+        parts : list of tensors, shapes (B, clients * C, H, W)
+        weight : tensor, shape (a, outputs, C, k, k)
+        bias : tensor, shape (a, outputs)
+        mask : list of tensors, shapes (B, clients * outputs, h, w), optional
+            Dropout's, after the pooling.
         """
         a, outputs = bias.shape
         clients = a // len(parts)
         # The weights of all clients take on the type and order of the kernels at once.
-        weight = weight.flatten(0, 1)
+        weight = weight.flatten(0, 1)  # (a * outputs, C, k, k)
         weight = weight.to(self.spec.kernels, memory_format=self.format)
         weights = list(weight.split(clients * outputs))
         biases = bias.view(len(parts), clients * outputs, 1, 1).unbind(0)
 
-        raws, winners, outs = [], [], []
+        raws = []
+        winners = []
+        outs = []
+        padding = stage.linear.padding
         for p, x in enumerate(parts):
-            padding = stage.linear.padding
             z = functional.conv2d(x, weights[p], padding=padding, groups=clients)
             if stage.pool:
                 raws.append(z)
@@ -285,46 +412,86 @@ class Step:
             if stage.relu:
                 z.relu_()
             outs.append(z)
-        return _Seen(parts, weights, raws, winners, outs, mask)
+        return _SeenParts(parts, weights, raws, winners, outs, mask)
 
-    def _descend(self, state: State, tape: list[_Seen], d: torch.Tensor) -> None:
+    def _descend(
+        self, state: State, tape: list[_Seen | _SeenParts], d: torch.Tensor
+    ) -> None:
         """Go back through all stages, and take the step of SGD.
 
-        Gradients are those of ``d``, which has the learning rates in it. The gradient
-        of a dense layer's weights is no tensor of its own: the product that makes it
-        adds it to where it belongs.
+        Gradients are those of the logits' ``d`` (a, B, K), which has the learning
+        rates in it: the weights step by 1, and velocities are gradients times the
+        learning rate. (The rates are constant within a round, so momentum's rule comes
+        out as torch.optim.SGD has it.)
         """
-        targets, keep, step = state.values, 1.0, -1.0
         if self.spec.momentum:
-            targets, keep, step = state.velocities, self.spec.momentum, 1.0
+            keep = self.spec.momentum
+            descent = _Descent(state.velocities, keep, 1.0, [], [])
+        else:
+            descent = _Descent(state.values, 1.0, -1.0, [], [])
 
-        changed: list[torch.Tensor] = []
-        gradients: list[torch.Tensor] = []
+        d = self._dense_back(state, tape, d, descent)
+        if self.n_convolutions:
+            self._convolutions_back(tape, d, descent)
+
+        # All that waited: two calls for all layers together.
+        self._decay(state, descent.waiting)
+        if descent.keep != 1:
+            torch._foreach_mul_(descent.waiting, descent.keep)
+        torch._foreach_add_(descent.waiting, descent.gradients, alpha=descent.step)
+        self._pull(state)
+
+    def _dense_back(
+        self,
+        state: State,
+        tape: list[_Seen | _SeenParts],
+        d: torch.Tensor,
+        descent: _Descent,
+    ) -> torch.Tensor | None:
+        """Go back through the dense stages, from the gradient (a, B, K) of the logits.
+
+        The gradient of a dense layer's weights is no tensor of its own: the product
+        that makes it adds it to where it belongs. Biases wait.
+
+        Returns
+        -------
+        tensor, shape (a, B, features), or None
+            The gradient of what the first dense layer took, which only a convolution
+            before it needs.
+        """
         for k in reversed(range(self.n_convolutions, len(self.stages))):
             seen = tape[k]
+            of_weight = descent.targets[2 * k]  # (a, outputs, inputs)
+            of_bias = descent.targets[2 * k + 1]  # (a, outputs)
             d = _before_activation(self.stages[k], d, seen.out, seen.mask)
+            # before the weights change
             below = torch.bmm(d, seen.weight) if k else None
-            self._decay(state, targets[2 * k : 2 * k + 1])
-            targets[2 * k].baddbmm_(d.transpose(1, 2), seen.x, beta=keep, alpha=step)
-            changed.append(targets[2 * k + 1])
-            gradients.append(d.sum(1))
+            self._decay(state, [of_weight])
+            of_weight.baddbmm_(
+                d.transpose(1, 2), seen.x, beta=descent.keep, alpha=descent.step
+            )
+            descent.waiting.append(of_bias)
+            descent.gradients.append(d.sum(1))
             d = below
+        return d
 
-        if self.n_convolutions:
-            parts = self._split_features(d, tape[self.n_convolutions - 1])
-            for k in reversed(range(self.n_convolutions)):
-                parts, weight, bias = self._convolve_back(k, parts, tape[k])
-                changed += targets[2 * k : 2 * k + 2]
-                gradients += [
-                    weight.view_as(targets[2 * k]),
-                    bias.view_as(targets[2 * k + 1]),
-                ]
+    def _convolutions_back(
+        self, tape: list[_Seen | _SeenParts], d: torch.Tensor, descent: _Descent
+    ) -> None:
+        """Go back through the convolutions, whose gradients wait.
 
-        self._decay(state, changed)
-        if keep != 1:
-            torch._foreach_mul_(changed, keep)
-        torch._foreach_add_(changed, gradients, alpha=step)
-        self._pull(state)
+        ``d``: gradient of what the first dense layer took, (a, B, features).
+        """
+        last = self.n_convolutions - 1
+        parts = self._split_features(d, tape[last])
+        for k in reversed(range(self.n_convolutions)):
+            parts, weight, bias = self._convolve_back(k, parts, tape[k])
+            of_weight = descent.targets[2 * k]  # (a, outputs, inputs, k, k)
+            of_bias = descent.targets[2 * k + 1]  # (a, outputs)
+            descent.waiting.append(of_weight)
+            descent.waiting.append(of_bias)
+            descent.gradients.append(weight.view_as(of_weight))
+            descent.gradients.append(bias.view_as(of_bias))
 
     def _decay(self, state: State, values: Sequence[torch.Tensor]) -> None:
         """Take weight decay and FedProx's pull off weights that step by themselves.
@@ -332,18 +499,24 @@ class Step:
         With momentum, :meth:`_pull` does it.
         """
         pull = self.spec.weight_decay + self.spec.proximal
-        if pull and not self.spec.momentum:
-            for value in values:
-                value.mul_(_along(1 - pull * state.rates, value))
+        if not pull or self.spec.momentum:
+            return
+        for value in values:
+            value.mul_(_along(1 - pull * state.rates, value))
 
     def _pull(self, state: State) -> None:
-        """Add what is left of weight decay, of FedProx's pull and of momentum."""
+        """Add what is left of weight decay, of FedProx's pull and of momentum.
+
+        FedProx's gradient is ``proximal * (value - start)``, so its first half goes
+        with weight decay and its second half is the start's.
+        """
         spec = self.spec
         rates = state.rates
         if not spec.momentum:
             if spec.proximal:
                 _add(state.values, state.starts, rates, spec.proximal)
             return
+
         pull = spec.weight_decay + spec.proximal
         if pull:
             _add(state.velocities, state.values, rates, pull)
@@ -351,42 +524,84 @@ class Step:
             _add(state.velocities, state.starts, rates, -spec.proximal)
         torch._foreach_sub_(state.values, state.velocities)
 
-    def _split_features(self, d: torch.Tensor, seen: _Seen) -> list[torch.Tensor]:
-        """Return the gradient (a, B, features) in the form of a convolution's parts."""
+    def _split_features(self, d: torch.Tensor, seen: _SeenParts) -> list[torch.Tensor]:
+        """Return a gradient (a, B, features) in the form of a convolution's outputs.
+
+        That is in parts, (B, clients * outputs, h, w) each.
+        """
         shape = seen.out[0].shape
         d = d.to(self.spec.kernels)
         if not self.apart:
             return [d.transpose(0, 1).reshape(shape)]
-        return [
-            one.view(shape).contiguous(memory_format=self.format) for one in d.unbind(0)
-        ]
+
+        parts = []
+        for one in d.unbind(0):
+            part = one.view(shape)
+            parts.append(part.contiguous(memory_format=self.format))
+        return parts
 
     def _convolve_back(
-        self, k: int, parts: list[torch.Tensor], seen: _Seen
-    ) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
-        """Return the gradients of a convolution's inputs, weights and biases."""
+        self, k: int, parts: list[torch.Tensor], seen: _SeenParts
+    ) -> tuple[list[torch.Tensor | None], torch.Tensor, torch.Tensor]:
+        """Go back through the convolution of stage ``k``.
+
+        Parameters
+        ----------
+        parts : list of tensors, shapes (B, clients * outputs, h, w)
+            Gradients of its activations.
+
+        Returns
+        -------
+        below : list of tensors, shapes (B, clients * C, H, W)
+            Gradients of its inputs; None in their place for the first stage.
+        weight : tensor, shape (a * outputs, C, k, k)
+        bias : tensor, shape (a * outputs,)
+        """
         stage = self.stages[k]
         conv = stage.linear
-        below, weights, biases = [], [], []
+        below = []
+        weights = []
+        biases = []
         for p, d in enumerate(parts):
             mask = None if seen.mask is None else seen.mask[p]
             d = _before_activation(stage, d, seen.out[p], mask)
-            biases.append(d.sum((0, 2, 3), dtype=self.dtype))
+            # The bias was added after the pooling: its gradient is that from there.
+            bias = d.sum((0, 2, 3), dtype=self.dtype)
+            biases.append(bias)
             if stage.pool:
                 d = pool_backward(d, seen.raw[p], seen.winners[p])
-            groups = len(biases[p]) // conv.outputs
-            given = d, seen.x[p], seen.weight[p]
             d_x, d_weight, _ = convolution_gradients(
-                conv, *given, groups, inputs=k > 0, biases=False
+                conv,
+                d,
+                seen.x[p],
+                seen.weight[p],
+                groups=len(bias) // conv.outputs,
+                inputs=k > 0,
+                biases=False,
             )
             below.append(d_x)
             weights.append(d_weight)
         return below, _cat(weights).to(self.dtype), _cat(biases)
 
 
-def _along(rates: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return a number a client (a,) in the form of its weights."""
-    return rates.view(-1, *[1] * (like.ndim - 1))
+def _frozen(n_stages: int, which: str | None) -> range:
+    """Return the positions of parameters that stay: the last stage's, or all others."""
+    n = 2 * n_stages
+    head = n - 2
+    if which == "head":
+        return range(head, n)
+    if which == "body":
+        return range(head)
+    return range(0)
+
+
+def _along(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a number a client (a,) as (a, 1, ...), to multiply its weights with.
+
+    ``like``: weights (a, ...).
+    """
+    ones = [1] * (like.ndim - 1)
+    return numbers.view(-1, *ones)
 
 
 def _add(
@@ -395,7 +610,7 @@ def _add(
     rates: torch.Tensor,
     factor: float,
 ) -> None:
-    """Add ``factor`` times each client's rate of others to weights."""
+    """Add ``factor * rate * other`` to each target (a, ...), by each client's rate."""
     for target, other in zip(targets, others, strict=True):
         target.addcmul_(other, _along(rates, other), value=factor)
 
@@ -406,11 +621,16 @@ def _before_activation(
     out: torch.Tensor,
     mask: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Take a gradient back through ReLU and mask."""
+    """Take a gradient back through a stage's ReLU and dropout, both of its shape."""
     if stage.relu:
         d = relu_backward(d, out, 0)
-    return d if mask is None else (d * mask).to(d.dtype)
+    if mask is None:
+        return d
+    return (d * mask).to(d.dtype)
 
 
 def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)  # else a copy
+    """Return parts one after the other; a single one as it is, without a copy."""
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts)

@@ -5,6 +5,10 @@ backward pass is written out and the SGD update is folded into the matrix produc
 makes the gradient: ``W <- W - lr/B x^T d`` is one call, and no gradient is stored.
 """
 
+import math
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import torch
 from torch.nn import functional
@@ -41,17 +45,18 @@ class LeanTrainer:
         self.samples = samples
         self.dtype = getattr(torch, spec.dtype)
 
-        inputs = [model.input_shape, *model.activations]  # of every layer
-        stages = iter(model.stages)  # a convolution or a dense layer begins one
         self.body = []
-        for layer, shape in zip(model.layers, inputs, strict=False):
+        shape = model.input_shape
+        for layer, shape_after in zip(model.layers, model.activations, strict=True):
             if isinstance(layer, Conv):
-                stage = next(stages)
+                stage = model.stages[len(self.body)]  # convolutions come first
                 self.body.append(convolution(stage, spec, self.dtype, shape))
-        self.head = [Dense(stage, spec, self.dtype) for stage in stages]
+            shape = shape_after
+        dense_stages = model.stages[len(self.body) :]
+        self.head = [Dense(stage, spec, self.dtype) for stage in dense_stages]
         self.layers = [*self.body, *self.head]
 
-        n_batches = -(-SLAB // spec.batch_size)
+        n_batches = math.ceil(SLAB / spec.batch_size)
         self.slab = n_batches * spec.batch_size
         self.rooms = Rooms(self._room)
         self.unweighted = torch.empty(0, dtype=self.dtype)
@@ -98,9 +103,10 @@ class LeanTrainer:
         return total / len(self.samples.splits["train"][client])
 
     def _load(self, theta: np.ndarray, how: Variation, proximal: float) -> None:
-        """Begin local training from ``theta``, varied as this call wants it."""
+        """Begin local training from ``theta`` (P,), varied as this call wants it."""
+        last = self.layers[-1]
         for layer in self.layers:
-            part = "head" if layer is self.layers[-1] else "body"
+            part = "head" if layer is last else "body"
             layer.vary(proximal, frozen=part == how.frozen)
         for layer, weight, bias in self._parts(theta):
             layer.load(weight, bias)
@@ -109,10 +115,14 @@ class LeanTrainer:
         for layer, weight, bias in self._parts(how.anchors):
             layer.pull_to(weight, bias)
 
-    def _parts(self, theta: np.ndarray):
-        """Yield each layer with its weight and bias in ``theta``."""
+    def _parts(
+        self, theta: np.ndarray
+    ) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
+        """Give each layer with its weight and bias in ``theta`` (P,), by turns."""
         parts = self.model.unflatten(tensor(theta))
-        return zip(self.layers, parts[::2], parts[1::2], strict=True)
+        weights = parts[0::2]
+        biases = parts[1::2]
+        return zip(self.layers, weights, biases, strict=True)
 
     def _epoch(
         self,
@@ -143,7 +153,7 @@ class LeanTrainer:
         return total
 
     def _masks(self, round: int, client: int, epoch: int, n: int) -> list[torch.Tensor]:
-        """Return dropout's factors, 0 or 1 / (1 - p)."""
+        """Return dropout's factors, 0 or 1 / (1 - p), (n, ...) of each dropout."""
         keep = keep_masks(self.spec, self.model, round, client, epoch, n)
         factors = []
         for mask, (_, p) in zip(keep, self.model.dropout, strict=True):
@@ -158,32 +168,40 @@ class LeanTrainer:
         weights: torch.Tensor | None,
         measure: bool,
     ) -> float:
-        """Take the steps of some consecutive batches.
+        """Take the steps of some consecutive batches, n samples.
 
-        Returns their summed loss if asked to ``measure`` it, else 0. Each sample's loss
-        is that under the model which it met.
+        Parameters
+        ----------
+        index : ndarray of int64, shape (n,)
+            Positions of the samples in the pool.
+        masks : list of tensors, shapes (n, ...)
+            Factors of each dropout.
+        weights : tensor, shape (n,), or None
+            Factors on the losses.
+        measure : bool
+            Whether the loss is wanted.
+
+        Returns
+        -------
+        float
+            The summed loss, each sample's under the model which it met; 0 if it is not
+            wanted.
         """
         size = self.spec.batch_size
-        x = self._inputs(index).split(size)
         y = self.samples.targets(index)
         logits = padded(len(index), self.model.n_classes, self.dtype)
-        masks_of_batch = [()] * len(x)
-        if masks:
-            masks_of_batch = zip(*(mask.split(size) for mask in masks), strict=True)
-        weights_of_batch = [self.unweighted] * len(x)
-        if weights is not None:
-            weights_of_batch = weights.to(self.dtype).split(size)
 
-        batches = zip(
-            x,
-            y.split(size),
-            logits.split(size),  # filled step by step
-            masks_of_batch,
-            weights_of_batch,
-            strict=True,
-        )
-        for batch in batches:
-            self._step(*batch)
+        # batch by batch
+        xs = self._inputs(index).split(size)
+        ys = y.split(size)
+        outs = logits.split(size)  # filled step by step
+        masks_of_dropout = [mask.split(size) for mask in masks]
+        factors = [self.unweighted] * len(xs)
+        if weights is not None:
+            factors = weights.to(self.dtype).split(size)
+        for k, x in enumerate(xs):
+            own_masks = [of_batch[k] for of_batch in masks_of_dropout]
+            self._step(x, ys[k], outs[k], own_masks, factors[k])
 
         if not measure:
             return 0.0
@@ -199,26 +217,35 @@ class LeanTrainer:
         """
         n = len(index)
         c, h, w = self.model.input_shape
-        if self.body:
-            flat = torch.empty((n * h * w + SPARE) * c, dtype=self.dtype)
-            x = flat[: n * h * w * c].view(n, h, w, c).permute(0, 3, 1, 2)
-            self.samples.fill(index, x)
-            return x
-        x = self._features(n)
-        self.samples.fill(index, x[:, :-1].view(n, c, h, w))
-        return x
+        if not self.body:
+            rows = self._features(n)
+            without_one = rows[:, :-1]
+            self.samples.fill(index, without_one.view(n, c, h, w))
+            return rows
+
+        pixels = n * h * w
+        flat = torch.empty((pixels + SPARE) * c, dtype=self.dtype)
+        images = flat[: pixels * c].view(n, h, w, c).permute(0, 3, 1, 2)
+        self.samples.fill(index, images)
+        return images
 
     def _features(self, n: int) -> torch.Tensor:
-        """Return room for the inputs of the dense layers, with the constant 1."""
+        """Return room for n inputs of the dense layers, with the constant 1."""
         if len(self.features) < n:
             self.features = padded(n, self.features.shape[1], self.dtype)
             self.features[:, -1] = 1
         return self.features[:n]
 
     def _room(self, b: int) -> tuple[torch.Tensor, list[DenseRoom]]:
-        """Return memory for a batch of b samples: gradient of features, dense layers.
+        """Return memory for a batch of b samples.
 
-        Without convolutions nobody asks for that gradient, and it has no rows.
+        Returns
+        -------
+        below : tensor, shape (b, inputs) or (0, inputs)
+            For the gradient of what the first dense layer meets. Without convolutions
+            nobody asks for it, and it has no rows.
+        rooms : list of DenseRoom
+            Of each dense layer.
         """
         rows = b if self.body else 0
         below = torch.empty(rows, self.head[0].inputs, dtype=self.dtype)
@@ -227,7 +254,12 @@ class LeanTrainer:
     def _step(self, x, y, logits, masks, weights) -> None:
         """Take a step: forward, back, and SGD's update on the way back.
 
-        ``logits`` (b, K) is filled; ``masks`` has one of this batch for each dropout.
+        Parameters
+        ----------
+        x : tensor
+            Inputs, as :meth:`_inputs` has them.
+        y, logits, masks, weights
+            As in :meth:`_dense_step`.
         """
         if not self.body:
             self._dense_step(x, y, logits, masks, weights)
@@ -240,8 +272,9 @@ class LeanTrainer:
         features[:, :-1].view(x.shape).copy_(x)
         d = self._dense_step(features, y, logits, masks, weights)
         d = d.view(x.shape)
+        first = self.body[0]
         for layer in reversed(self.body):
-            d = layer.backward(d, b, first=layer is self.body[0])
+            d = layer.backward(d, b, first=layer is first)
 
     def _dense_step(self, x, y, logits, masks, weights) -> torch.Tensor:
         """Take a step of the dense layers.
@@ -253,7 +286,8 @@ class LeanTrainer:
         y : tensor of int64, shape (b,)
         logits : tensor, shape (b, K)
             Filled.
-        masks : tuple of tensors, shapes (b, ...)
+        masks : list of tensors, shapes (b, ...)
+            Factors of each dropout.
         weights : tensor, shape (b,) or (0,)
             Factors on the losses.
 
@@ -277,15 +311,18 @@ class LeanTrainer:
         dense.errors(logits, y.numpy(), weights.numpy(), d)
         for k in range(len(self.head) - 1, 0, -1):
             # through layer k, then through ReLU and dropout of the one before
-            layer, room = self.head[k - 1], rooms[k - 1]
+            lower = self.head[k - 1]
+            room = rooms[k - 1]
             self.head[k].backward(d, inputs[k], room.d_array)
-            layer.before(room, _mask(layer, masks))
+            lower.before(room, _mask(lower, masks))
             d = room.d_array
         self.head[0].backward(d, inputs[0], below.numpy())
         return below
 
 
-def _mask(layer, masks: tuple) -> torch.Tensor | None:
+def _mask(layer, masks: list[torch.Tensor]) -> torch.Tensor | None:
     """Return the dropout mask of a layer, if it has one."""
     dropout = layer.stage.dropout
-    return None if dropout is None else masks[dropout]
+    if dropout is None:
+        return None
+    return masks[dropout]

@@ -28,7 +28,10 @@ EXACT = 250  # clients up to which all pairs are evaluated
 NEAREST = 6
 LEFT = 60
 AT_ONCE = 16  # pairs evaluated together: they fit the cache
-FEATURES, FOLDS, RELEASE = 22, 23, 24  # keys of the draws
+# keys of the draws
+FEATURES = 22
+FOLDS = 23
+RELEASE = 24
 
 
 class MergeGain(ClientClusterer):
@@ -164,7 +167,8 @@ class MergeGain(ClientClusterer):
         for i, one in enumerate(y, first):
             target = _targets(one, n_classes, i)
             targets.append(target)
-            if target.shape[1] > 1 and (target == target[0]).all():
+            several_classes = target.shape[1] > 1
+            if several_classes and (target == target[0]).all():
                 warnings.warn(
                     f"Client {i} holds one class only: it predicts that one without "
                     "error and gains from nobody who holds others.",
@@ -202,11 +206,13 @@ class MergeGain(ClientClusterer):
         phis = [self.random_features(x, draw) for draw in range(self.n_draws)]
         squares = [(target[part] ** 2).sum() for part in parts]
         if self.epsilon is not None:
+            # One sample may move the sums by a bounded amount only.
             phis = [clipped(phi, self.clip) for phi in phis]
             lengths = np.linalg.norm(target, axis=1, keepdims=True)
             target = target / np.maximum(lengths, 1)
             squares = [part.sum() for part in parts]  # a constant of every gain
 
+        # By draw, and within it by fold: Q = draws x folds of them.
         moments = []
         products = []
         for phi in phis:
@@ -215,9 +221,10 @@ class MergeGain(ClientClusterer):
                 # another routine, whose last digits differ.
                 moments.append(phi[part].T @ phi[part])
                 products.append(phi[part].T @ target[part])
-        products = np.array(products)
+        moments = np.array(moments)  # (Q, D, D), symmetric
+        products = np.array(products)  # (Q, D, K)
         rows, columns = np.triu_indices(self.n_features + 1)
-        moments = np.array(moments)[:, rows, columns]
+        moments = moments[:, rows, columns]  # (Q, D (D + 1) / 2)
 
         noise = 0.0
         if self.epsilon is not None:
@@ -232,8 +239,24 @@ class MergeGain(ClientClusterer):
     def _noisy(
         self, moments: np.ndarray, products: np.ndarray, client: int
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Add the noise of a private release; return its deviation on A as well."""
-        # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by 2
+        """Add the noise of a private release.
+
+        Parameters
+        ----------
+        moments : ndarray, shape (Q, D (D + 1) / 2)
+        products : ndarray, shape (Q, D, K)
+        client : int
+            Its number, a key of the draws.
+
+        Returns
+        -------
+        moments, products : ndarrays
+            The same with noise.
+        on_moments : float
+            Standard deviation of the noise on an entry of A.
+        """
+        # With another sample in one's place A / clip^2 moves by sqrt(2) at most and
+        # B / clip by 2, in Euclidean norm: together by sqrt(2 + 4), in every draw.
         sensitivity = np.sqrt(6 * self.n_draws)
         sigma = sensitivity * gaussian_mechanism(self.epsilon, self.delta)
         on_moments = sigma * self.clip * self.clip
@@ -245,11 +268,19 @@ class MergeGain(ClientClusterer):
         return moments, products, on_moments
 
     def _n_classes(self) -> int | None:
-        """Return the number of classes, as given or as ``fit`` has seen it."""
-        return self.n_classes or getattr(self, "_classes_seen", None)
+        """Return the number of classes, as given or as ``fit`` has seen it.
+
+        None if it is not known.
+        """
+        if self.n_classes:
+            return self.n_classes
+        return getattr(self, "_classes_seen", None)
 
     def _parts(self, target: np.ndarray, client: int) -> list[np.ndarray]:
-        """Mark the samples (n,) of each fold."""
+        """Return the samples of each fold, as bool arrays (n,).
+
+        ``target`` (n, K): one-hot classes; ``client``: a key of the draws.
+        """
         if self.epsilon is not None:
             # no sample may decide another one's fold, so classes are not dealt evenly
             target = np.zeros((len(target), 1))
@@ -282,12 +313,23 @@ class MergeGain(ClientClusterer):
         for i, own in enumerate(alone):
             with_one = self._clusters.plus(newcomers.take([i]))
             joined, _ = losses(with_one, self.folds)
-            gain = self._cluster_losses + own - joined
-            places.append(gain.argmax() if gain.max() > 0 else NONE_FITS)
+            gain = self._cluster_losses + own - joined  # (C,), of each cluster
+            place = NONE_FITS
+            if gain.max() > 0:
+                place = gain.argmax()
+            places.append(place)
         return np.array(places, dtype=np.int64)
 
     def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
-        """Unpack sketches, all of one shape (``like``) and one seed."""
+        """Unpack sketches, all of one shape and one seed.
+
+        ``like``: that shape; by default the first one's, which is kept.
+
+        Raises
+        ------
+        FltnbError
+            A client's sketch is not like the others.
+        """
         for i, sketch in enumerate(sketches):
             _, p, seed, _ = sketch["about"]
             if seed != self.random_state:
@@ -312,20 +354,27 @@ class MergeGain(ClientClusterer):
             search = Search(sums.copy(), self.folds, self.n_jobs)
             check_finite(search.loss, "losses")
             search.merge_all()
-            left, right, gain, size = np.array(search.merges).T
-            self.gain_ = gain.copy()
-            heights = np.maximum.accumulate(-gain) + gain[0]
-            tree = np.column_stack([left, right, heights, size])
-
-            # heights may be equal, so the tree is cut by the order of merges
-            order = tree.copy()
-            order[:, 2] = np.arange(1, len(sketches))
-            n_clusters = self.n_clusters or len(sketches) - search.n_merges()
-            self._keep(search.distance, tree, cut(order, n_clusters))
+            self._cut(search)
 
             self._clusters = sums.of_groups(self.labels_)
             self._cluster_losses, weights = losses(self._clusters, self.folds)
             self.loss_ = served(sums, weights[self.labels_], self.folds)
+
+    def _cut(self, search: "Search") -> None:
+        """Set the tree, the gains of its merges, and the clusters."""
+        left, right, gain, size = np.array(search.merges).T  # (M - 1,) each
+        self.gain_ = gain.copy()
+        # Heights never fall, and the first one is 0: with gains 5, 2, 3 and -1 they are
+        # 0, 3, 3 and 6.
+        heights = np.maximum.accumulate(-gain) + gain[0]
+        tree = np.column_stack([left, right, heights, size])
+
+        # heights may be equal, so the tree is cut by the order of merges
+        n_clients = len(search.loss)
+        order = tree.copy()
+        order[:, 2] = np.arange(1, n_clients)
+        n_clusters = self.n_clusters or n_clients - search.n_merges()
+        self._keep(search.distance, tree, cut(order, n_clusters))
 
 
 class Search:
@@ -370,9 +419,10 @@ class Search:
     def merge_all(self) -> None:
         """Merge up to one cluster."""
         alive = np.flatnonzero(self.size)
+        all_pairs_from = LEFT if self.many else EXACT
         shown = bar(total=len(alive) - 1, desc="Merges", unit="merge")
         while len(alive) > 1:
-            every = len(alive) <= (LEFT if self.many else EXACT)
+            every = len(alive) <= all_pairs_from
             a, b = self._unknown(alive, every)
             gain = self._evaluate(a, b)
             if not self.merges:  # every cluster is one client
@@ -385,7 +435,11 @@ class Search:
         shown.close()
 
     def n_merges(self) -> int:
-        """Return how many merges to keep."""
+        """Return how many merges to keep.
+
+        Of few clients those before the first one that does not gain; of many those
+        after which the loss in the last fold, which chose nothing, is least.
+        """
         if self.many:
             return int(np.cumsum(self.saved).argmax())
         for kept, (_, _, gain, _) in enumerate(self.merges):
@@ -394,9 +448,23 @@ class Search:
         return len(self.merges)
 
     def _unknown(self, alive: np.ndarray, every: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs of clusters to be evaluated: all, or each one's nearest."""
+        """Return pairs of clusters that are to be evaluated.
+
+        Parameters
+        ----------
+        alive : ndarray of int, shape (m,)
+            Rows of the clusters that are left.
+        every : bool
+            Whether all pairs are asked for, or each one's nearest.
+
+        Returns
+        -------
+        a, b : ndarrays of int
+            Rows of the first and of the second of each pair.
+        """
+        m = len(alive)
         if every:
-            asked = np.triu(np.ones((len(alive), len(alive)), dtype=bool), 1)
+            asked = np.triu(np.ones((m, m), dtype=bool), 1)  # each pair once
         else:
             asked = nearest(self.seen.take(alive), NEAREST)
         known = self.known[np.ix_(alive, alive)]
@@ -408,14 +476,19 @@ class Search:
         apart = self.loss[a] + self.loss[b]
         together = self._losses(a, b)
         gain = (apart - together) / (self.size[a] + self.size[b])
-        for rows, columns in ((a, b), (b, a)):
-            self.gain[rows, columns] = gain
-            self.known[rows, columns] = True
+        self.gain[a, b] = gain
+        self.gain[b, a] = gain
+        self.known[a, b] = True
+        self.known[b, a] = True
         return gain
 
     def _chosen(self, alive: np.ndarray, every: bool) -> list[tuple[int, int]]:
-        """Pairs that are each other's best, best first; one if all are evaluated."""
-        gain = self.gain[np.ix_(alive, alive)]
+        """Return pairs to merge: each other's best, the one that gains most first.
+
+        It is one pair if all are evaluated (``every``) or none gains, else all that
+        gain. ``alive`` (m,): rows of the clusters that are left.
+        """
+        gain = self.gain[np.ix_(alive, alive)]  # (m, m)
         best = gain.argmax(axis=1)  # each one's partner
         top = gain.max(axis=1)
         place = np.arange(len(alive))
@@ -424,7 +497,9 @@ class Search:
         pairs = pairs[np.argsort(-top[pairs], kind="stable")]
 
         gaining = pairs[top[pairs] > 0]
-        chosen = pairs[:1] if every or not len(gaining) else gaining
+        chosen = gaining
+        if every or not len(gaining):
+            chosen = pairs[:1]
         return [(alive[i], alive[best[i]]) for i in chosen]
 
     def _join(self, i: int, j: int) -> None:
@@ -453,29 +528,44 @@ class Search:
         self.known[i, i] = True
 
     def _held_out(self, rows) -> np.ndarray:
-        """Losses of clusters in the last folds."""
+        """Return losses (r,) of clusters, by their rows (r,), in the last folds."""
         found, _ = losses(self.sums.take(rows), self.all_folds, last=True)
         return found
 
     def _losses(self, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
-        """Losses that the search sees, of clusters or of pairs of clusters joined."""
+        """Return losses that the search sees.
 
-        def part(at: slice) -> np.ndarray:
-            rows = self.seen.take(a[at])
+        Parameters
+        ----------
+        a : ndarray of int, shape (r,)
+            Rows of clusters.
+        b : ndarray of int, shape (r,), optional
+            What they are joined with.
+
+        Returns
+        -------
+        ndarray, shape (r,)
+        """
+
+        def part(begin: int) -> np.ndarray:
+            end = begin + AT_ONCE
+            rows = self.seen.take(a[begin:end])
             if b is not None:
-                rows = rows.plus(self.seen.take(b[at]))
+                rows = rows.plus(self.seen.take(b[begin:end]))
             found, _ = losses(rows, self.folds)
             return found
 
-        starts = range(0, len(a), AT_ONCE)
-        work = [delayed(part)(slice(at, at + AT_ONCE)) for at in starts]
+        work = [delayed(part)(begin) for begin in range(0, len(a), AT_ONCE)]
         parallel = Parallel(n_jobs=self.n_jobs or None, prefer="threads")
         shown = bar(work, desc="Gains", unit="batch")
         return np.concatenate([np.empty(0), *parallel(shown)])
 
 
 def _count_classes(y: list[np.ndarray]) -> int:
-    """One more than the largest class, at least 2."""
+    """Return one more than the largest class of all clients, at least 2.
+
+    Arrays of numbers to predict have none.
+    """
     largest = 1
     for one in y:
         if one.ndim == 1 and one.dtype.kind in "iu" and len(one):

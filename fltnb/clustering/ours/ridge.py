@@ -35,17 +35,32 @@ def features(
 class Sums(NamedTuple):
     """What the server adds up, one row for each of m clients or clusters.
 
-    Q = draws x folds, D features, K targets.
+    Q = draws x folds: those of the first draw, of the second, and so on. D features
+    (the constant included), K targets.
+
+    Attributes
+    ----------
+    moments : ndarray, shape (m, Q, D, D)
+        Sums of phi phi'.
+    products : ndarray, shape (m, Q, D, K)
+        Sums of phi y'.
+    mean_moments, mean_products : ndarrays of the same shapes
+        Every client's sum divided by its number of samples, and these added up.
+    mean_squares : ndarray, shape (m, Q)
+        The same of |y|^2.
+    size : ndarray, shape (m,)
+        Samples.
+    noise : ndarray, shape (m,)
+        Variance of the noise on an entry of ``moments``.
     """
 
-    moments: np.ndarray  # (m, Q, D, D), sums of phi phi'
-    products: np.ndarray  # (m, Q, D, K), sums of phi y'
-    # these three: every client's sum divided by its number of samples
+    moments: np.ndarray
+    products: np.ndarray
     mean_moments: np.ndarray
     mean_products: np.ndarray
-    mean_squares: np.ndarray  # (m, Q), of |y|^2
-    size: np.ndarray  # (m,), samples
-    noise: np.ndarray  # (m,), variance of the noise on an entry of `moments`
+    mean_squares: np.ndarray
+    size: np.ndarray
+    noise: np.ndarray
 
     @classmethod
     def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Self:
@@ -54,13 +69,13 @@ class Sums(NamedTuple):
         def column(name: str) -> np.ndarray:
             return np.array([sketch[name] for sketch in sketches], dtype=np.float64)
 
-        packed = column("moments")
-        products = column("products")
-        squares = column("squares")
-        about = column("about")
+        packed = column("moments")  # (m, Q, D (D + 1) / 2)
+        products = column("products")  # (m, Q, D, K)
+        squares = column("squares")  # (m, Q)
+        about = column("about")  # (m, 4)
 
-        width = products.shape[2]
-        moments = np.empty((*packed.shape[:2], width, width))
+        m, q, width, _ = products.shape
+        moments = np.empty((m, q, width, width))
         rows, columns = np.triu_indices(width)
         moments[:, :, rows, columns] = packed
         moments[:, :, columns, rows] = packed
@@ -79,27 +94,38 @@ class Sums(NamedTuple):
 
     def copy(self) -> Self:
         """Return the same numbers in memory of their own."""
-        return Sums(*(part.copy() for part in self))
+        return Sums._make(part.copy() for part in self)
 
     def take(self, rows) -> Self:
         """Return some rows."""
-        return Sums(*(part[rows] for part in self))
+        return Sums._make(part[rows] for part in self)
 
     def of_groups(self, labels: np.ndarray) -> Self:
         """Add up the rows of every group; ``labels`` (m,) are 0, 1, ...."""
-        member = np.eye(labels.max() + 1)[labels].T
-        return Sums(*(np.tensordot(member, part, axes=1) for part in self))
+        n_groups = labels.max() + 1
+        member = np.eye(n_groups)[labels].T  # (n_groups, m), 0 or 1
+        return Sums._make(np.tensordot(member, part, axes=1) for part in self)
 
     def but_last(self, folds: int) -> Self:
         """Return the sums without each draw's last fold."""
-        fold = np.arange(self.moments.shape[1]) % folds
+        fold = np.arange(self.moments.shape[1]) % folds  # (Q,): 0, 1, 2, 0, 1, 2, ...
         kept = fold < folds - 1
-        size = self.size * (folds - 1) / folds
-        return Sums(*(part[:, kept] for part in self[:5]), size, self.noise.copy())
+        return Sums(
+            moments=self.moments[:, kept],
+            products=self.products[:, kept],
+            mean_moments=self.mean_moments[:, kept],
+            mean_products=self.mean_products[:, kept],
+            mean_squares=self.mean_squares[:, kept],
+            size=self.size * (folds - 1) / folds,
+            noise=self.noise.copy(),
+        )
 
     def plus(self, other: Self) -> Self:
-        """Add up row by row."""
-        return Sums(*(part + more for part, more in zip(self, other, strict=True)))
+        """Add up row by row; one of the two may have a single row."""
+        added = []
+        for part, more in zip(self, other, strict=True):
+            added.append(part + more)
+        return Sums._make(added)
 
     def join(self, i: int, j: int) -> None:
         """Add row j to row i, in place."""
@@ -128,14 +154,18 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
     weights : ndarray, shape (m, Q, D, K)
         Of the regressions, one for each fold that is predicted.
     """
-    asked = slice(folds - 1, None, folds) if last else slice(None)
+    asked = slice(None)  # of the Q folds
+    if last:
+        asked = slice(folds - 1, None, folds)
     moments = _other_folds(sums.moments, folds)[:, asked]  # (m, Q, D, D)
     products = _other_folds(sums.products, folds)[:, asked]  # (m, Q, D, K)
     values, axes = np.linalg.eigh(moments)  # one factorisation for all ridges
     values = np.maximum(values, 0) + _lift(sums, folds)
 
-    # W = axes diag(r) target: the shrinkage r (m, Q, D) is all that a ridge changes.
-    # In it the loss is r' inner r - 2 r' outer.
+    # With moments = axes diag(values) axes', the weights of a ridge are
+    #     W = axes diag(r) axes' products,  r = 1 / (values + ridge).
+    # So the shrinkage r (m, Q, D) is all that a ridge changes, and in it the loss
+    # tr W' A W - 2 tr W' B is r' inner r - 2 r' outer.
     turned = np.swapaxes(axes, 2, 3)
     target = turned @ products
     slope = turned @ sums.mean_products[:, asked]
@@ -148,7 +178,7 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
     shrinkage = np.zeros_like(outer)
     for ridge in RIDGE:
         r = 1 / (values + ridge * unit)
-        inner_r = (inner @ r[..., None])[..., 0]
+        inner_r = (inner @ r[..., None])[..., 0]  # (m, Q, D)
         terms = r * (inner_r - 2 * outer)
         loss = terms.sum(axis=(1, 2))
         better = loss < best
@@ -163,14 +193,22 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
 
 
 def _lift(sums: Sums, folds: int) -> np.ndarray:
-    """Largest eigenvalue of noise alone (m, 1, 1): lifted by it, sums stay positive."""
+    """Return the largest eigenvalue of noise alone, (m, 1, 1).
+
+    Lifted by it, sums of noisy moments stay positive. A symmetric matrix of width D
+    with noise of variance v on its entries has eigenvalues up to 2 sqrt(D v) (Wigner's
+    semicircle), and the sum of F - 1 folds has F - 1 times the variance.
+    """
     width = sums.moments.shape[2]
     noise = width * (folds - 1) * sums.noise
     return 2 * np.sqrt(noise)[:, None, None]
 
 
 def _energy(moments: np.ndarray, sums: Sums, folds: int) -> np.ndarray:
-    """Mean square of a feature (m, Q, 1) in the folds that a model is fitted to."""
+    """Return the mean square of a feature, (m, Q, 1), in the folds of a fit.
+
+    ``moments`` (m, Q, D, D): the sums over these folds.
+    """
     width = moments.shape[2]
     entries = width * sums.size[:, None] * (folds - 1) / folds
     mean = np.trace(moments, axis1=2, axis2=3) / entries
@@ -178,7 +216,11 @@ def _energy(moments: np.ndarray, sums: Sums, folds: int) -> np.ndarray:
 
 
 def _other_folds(part: np.ndarray, folds: int) -> np.ndarray:
-    """For every draw and fold (m, Q, ...) the sum over the draw's other folds."""
+    """Return for every draw and fold the sum over the draw's other folds.
+
+    ``part`` (m, Q, ...), as what comes out. Of two draws of three folds
+    [a, b, c, d, e, f] come [b + c, a + c, a + b, e + f, d + f, d + e].
+    """
     m, q, *rest = part.shape
     by_fold = part.reshape(m, q // folds, folds, *rest)
     others = by_fold.sum(axis=2, keepdims=True) - by_fold

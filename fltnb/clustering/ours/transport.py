@@ -158,11 +158,15 @@ class TransportSignatures(ClientClusterer):
             halves. Not sent: these distances, ``_own`` (n_splits,).
         """
         z = self._checked(x, client).astype(np.float64)
-        n_splits = int(self.n_splits) if self.epsilon is None else 1
+        n_splits = int(self.n_splits)
+        if self.epsilon is not None:
+            n_splits = 1  # every division would cost as much privacy
         sent = {}
         own = []
         for split in range(n_splits):
-            (a, share_a), (b, share_b) = self._split(z, client, split, rough)
+            first, second = self._split(z, client, split, rough)
+            a, share_a = first
+            b, share_b = second
             own.append(transport(share_a, share_b, cdist(a, b)))
             if split == 0:
                 sent["first"] = a
@@ -170,7 +174,9 @@ class TransportSignatures(ClientClusterer):
                 sent["second"] = b
                 sent["second_shares"] = share_b
 
-        spread = np.var(own, ddof=1) if n_splits > 1 else np.nan
+        spread = np.nan
+        if n_splits > 1:
+            spread = np.var(own, ddof=1)
         sent["own"] = np.array([len(z), np.mean(own), spread])
         sent["_own"] = np.array(own)
         return sent
@@ -195,13 +201,14 @@ class TransportSignatures(ClientClusterer):
         """
         rng = stream(int(self.random_state), "kmeans", client, split)
         order = rng.permutation(len(z))
-        middle = (len(z) + 1) // 2
-        halves = z[order[:middle]], z[order[middle:]]
-        k = min(int(self.k), len(halves[1]))
+        middle = (len(z) + 1) // 2  # the first half has the odd sample
+        first = z[order[:middle]]
+        second = z[order[middle:]]
+        k = min(int(self.k), len(second))
         noise = gaussian_noise(self.epsilon, self.delta, self.clip)
 
         parts = []
-        for number, half in enumerate(halves):
+        for number, half in enumerate((first, second)):
             if noise is None:
                 points, shares = _kmeans(half, k, rng)
             else:
@@ -212,7 +219,7 @@ class TransportSignatures(ClientClusterer):
         return parts
 
     def _relate(self, sketches, answers) -> None:
-        sizes, mean, variance = np.array(of_all(sketches, "own")).T
+        sizes, mean, variance = np.array(of_all(sketches, "own")).T  # (M,) each
         # small clients throughout: no padding beyond the largest of them
         halves = of_all(sketches, "first") + of_all(sketches, "second")
         largest = max(len(half) for half in halves)
@@ -224,7 +231,7 @@ class TransportSignatures(ClientClusterer):
         self.self_distance_ = np.maximum(mean, least)
         self.spread_ = _spread(mean, variance, sizes)
 
-        count, _, k, width = points.shape
+        count, _, k, width = points.shape  # (M, 2, k, e)
         self.weights_ = shares.reshape(count, 2 * k) / 2
         centroids = points.reshape(count, 2 * k, width)
         missing = self.weights_ == 0
@@ -286,7 +293,10 @@ class TransportSignatures(ClientClusterer):
         return np.where(several | few, SEVERAL_FIT, place)
 
     def _sent(self, X: Sequence[np.ndarray]) -> list[Sketch]:
-        """Sketches of newcomers, by their embeddings."""
+        """Return the sketches of newcomers, by their embeddings.
+
+        Their numbers, keys of their draws, go on behind those of the clients.
+        """
         self._check_fitted()
         count, _, width = self.centroids_.shape
         X = check_clients(X, width=width)
@@ -294,7 +304,7 @@ class TransportSignatures(ClientClusterer):
         return self.sketches(X, first=count)
 
     def _scores_of(self, sent: Sequence[Sketch]) -> np.ndarray:
-        """Mean Z (n, C) of newcomers to the clients of each cluster."""
+        """Return the mean Z (n, C) of newcomers to the clients of each cluster."""
         self._check_fitted()
         new_points, new_shares = stacked(sent, int(self.k))
         points, shares = _halves(self.centroids_, self.weights_)
@@ -310,7 +320,11 @@ class TransportSignatures(ClientClusterer):
         return z @ members / members.sum(axis=0)
 
     def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Z of all pairs, (M, M) float32, row by row."""
+        """Return Z of all pairs, (M, M) float32.
+
+        Rows are computed one by one, each up from the diagonal. ``points``
+        (M, 2, k, e), ``shares`` (M, 2, k): of both halves of each client.
+        """
         count = len(points)
         own = self.self_distance_
         spread = self.spread_
@@ -327,12 +341,15 @@ class TransportSignatures(ClientClusterer):
     def _beyond(
         self, points: np.ndarray, shares: np.ndarray, client: int
     ) -> np.ndarray:
-        """Distances of one client to those with larger numbers."""
+        """Return distances (M - 1 - client,) of one to those with larger numbers."""
         after = client + 1
         return _row(points[client], shares[client], points[after:], shares[after:])
 
     def _level(self, tests: int) -> float:
-        """Z that one of so many tests exceeds by chance with probability alpha."""
+        """Return the Z that is exceeded by chance with probability alpha.
+
+        That is by one at least of so many tests (Bonferroni's bound).
+        """
         return float(norm.isf(self.alpha / tests))
 
     def _cluster(self, z: np.ndarray) -> None:
@@ -350,10 +367,13 @@ class TransportSignatures(ClientClusterer):
         self._keep(z, tree, labels, z <= self._level(1))
 
     def _tree(self, z: np.ndarray) -> np.ndarray:
-        """Ward linkage of the rows of D^2 - m^2, which follow from z."""
-        own = self.self_distance_**2
+        """Return Ward linkage of the rows of D^2 - m^2, which follow from Z (M, M).
+
+        Z = (D / m - 1) / c, so D / m = 1 + Z c, and D^2 - m^2 = ((D / m)^2 - 1) m^2.
+        """
+        own = self.self_distance_**2  # s^2, (M,)
         variance = self.spread_**2
-        spread = np.sqrt((variance[:, None] + variance) / 2)
+        spread = np.sqrt((variance[:, None] + variance) / 2)  # c of pairs, (M, M)
         ratio = 1 + z * spread  # D / m
         rows = (ratio**2 - 1) * (own[:, None] + own) / 2
         np.fill_diagonal(rows, 0)
@@ -367,7 +387,17 @@ class TransportSignatures(ClientClusterer):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them.
 
-        Returned is also which clients more than one cluster fits.
+        Parameters
+        ----------
+        z : ndarray, shape (M, M)
+        labels : ndarray of int, shape (M,)
+            0 to C - 1.
+
+        Returns
+        -------
+        labels : ndarray of int64, shape (M,)
+        several : ndarray of bool, shape (M,)
+            Whether more than one cluster fits a client.
         """
         everyone = np.arange(len(z))
         members = _one_hot(labels)
@@ -376,9 +406,10 @@ class TransportSignatures(ClientClusterer):
         mean = np.where(others > 0, z @ members / count, np.inf)
         limit = self._level(1) * _deviation(1, count)
 
-        nearest = everyone, mean.argmin(axis=1)
-        near = mean[nearest] <= self.tolerance + limit[nearest]
-        labels = np.where(near, nearest[1], labels)
+        nearest = mean.argmin(axis=1)
+        of_nearest = (everyone, nearest)  # that entry of each row
+        near = mean[of_nearest] <= self.tolerance + limit[of_nearest]
+        labels = np.where(near, nearest, labels)
 
         fits = mean <= limit
         fits[everyone, labels] = True
@@ -386,12 +417,21 @@ class TransportSignatures(ClientClusterer):
 
 
 def _one_hot(labels: np.ndarray) -> np.ndarray:
-    """Membership (M, C), float32 as the distances are: no float64 copy of those."""
-    return np.eye(labels.max() + 1, dtype=np.float32)[labels]
+    """Return membership (M, C) as zeros and ones.
+
+    float32 as the distances are: a product with them makes no float64 copy.
+    """
+    n_clusters = labels.max() + 1
+    return np.eye(n_clusters, dtype=np.float32)[labels]
 
 
 def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
-    """Return the deviation of the mean Z between a and b clients of one kind."""
+    """Return the standard deviation of the mean Z of groups of one kind.
+
+    ``a`` and ``b``: their numbers of clients, which broadcast against each other. The
+    formula is the one of :class:`TransportSignatures`: what a client has by chance is
+    in all of its distances, so the deviation falls with a and b, not with a b.
+    """
     one_each = 1 / np.asarray(a) + 1 / np.asarray(b)
     return np.sqrt(one_each / 4 + 0.5 / (a * b))
 
@@ -419,14 +459,16 @@ def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
 
 
 def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
-    """Z of distances between clients; all arguments broadcast against each other.
+    """Return Z of distances between clients, (D / m - 1) / c.
 
-    ``own``, ``other``: their distances to themselves, s; ``spread``, ``other_spread``:
-    the relative spread of these, c.
+    All arguments broadcast against each other. ``own``, ``other``: the clients'
+    distances to themselves, s; ``spread``, ``other_spread``: the relative spread of
+    these, c of one client.
     """
-    middle = np.sqrt((own**2 + other**2) / 2)
-    width = np.sqrt((spread**2 + other_spread**2) / 2)
-    return (distance / np.maximum(middle, 1e-12) - 1) / width
+    middle = np.sqrt((own**2 + other**2) / 2)  # m
+    width = np.sqrt((spread**2 + other_spread**2) / 2)  # c
+    ratio = distance / np.maximum(middle, 1e-12)
+    return (ratio - 1) / width
 
 
 def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -455,7 +497,10 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
     # taken out
     log_mean = np.log(mean)
     log_size = np.log(sizes)
-    degree = 1 if np.ptp(sizes) > 0 and len(sizes) >= 10 else 0
+    sizes_differ = np.ptp(sizes) > 0
+    degree = 0  # one level for all
+    if sizes_differ and len(sizes) >= 10:
+        degree = 1
     law = np.polynomial.Polynomial.fit(log_size, log_mean, degree)
     scatter = np.std(log_mean - law(log_size), ddof=1)
     return np.full(len(mean), max(scatter, 1e-6))
@@ -464,10 +509,25 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
 def _halves(
     centroids: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points (M, 2, k, e) and shares (M, 2, k) of what ``fit`` keeps."""
-    shape = (len(weights), 2, weights.shape[1] // 2)
-    points = np.nan_to_num(centroids).reshape(*shape, -1)
-    shares = 2 * weights.reshape(shape)
+    """Return what ``fit`` keeps by halves.
+
+    Parameters
+    ----------
+    centroids : ndarray, shape (M, 2 k, e)
+        One half after the other, NaN where there is none.
+    weights : ndarray, shape (M, 2 k)
+        Their sum is 1 over both halves.
+
+    Returns
+    -------
+    points : ndarray, shape (M, 2, k, e)
+    shares : ndarray, shape (M, 2, k)
+        Their sum is 1 over a half.
+    """
+    count, both = weights.shape
+    k = both // 2
+    points = np.nan_to_num(centroids).reshape(count, 2, k, -1)
+    shares = 2 * weights.reshape(count, 2, k)
     return points, shares
 
 
@@ -491,13 +551,27 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
         there = other_points[:, opposite].reshape(count * k, width)
         costs = cdist(points[half], there)  # to the centroids of all, in one call
         for j in range(count):
-            cost = costs[:, j * k : (j + 1) * k]
+            begin = j * k  # the columns of client j's centroids
+            cost = costs[:, begin : begin + k]
             total[j] += transport(shares[half], other_shares[j, opposite], cost)
     return total / 2
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
-    """Exact cost of the cheapest transport; FltnbError where POT does not find it."""
+    """Return the exact cost of the cheapest transport.
+
+    Parameters
+    ----------
+    shares, other : ndarrays, shapes (k,) and (l,)
+        What is moved from where, and where it is to be; both add up to 1.
+    cost : ndarray, shape (k, l)
+        Of moving all of it.
+
+    Raises
+    ------
+    FltnbError
+        POT does not find it.
+    """
     return exact_cost(shares, other, cost, MOST_STEPS)
 
 
@@ -545,9 +619,9 @@ def _kmeans(
 def _private_kmeans(
     z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise
 ) -> tuple[np.ndarray, np.ndarray]:
-    """K-means that sees the samples through noisy sums and counts only.
+    """Do the same, seeing samples through noisy sums and counts only.
 
-    The start does not depend on the data.
+    The start does not depend on the data: directions at random, halfway to ``clip``.
     """
     clip = noise.clip
     z = clipped(z, clip)
@@ -565,7 +639,9 @@ def _private_kmeans(
         means = sums[seen] / count[seen, None]
         centres[seen] = clipped(means, clip)
 
-    share = np.where(seen, count, 0.0) if seen.any() else np.ones(k)
+    share = np.ones(k)
+    if seen.any():
+        share = np.where(seen, count, 0.0)
     used = share > 0
     return centres[used], share[used] / share.sum()
 

@@ -24,9 +24,18 @@ Cosine = Annotated[float, Within(-1.0, 2.0, above=True)]  # above 1: no unions
 class StoCFLState(Unclustered):
     """And what clusters are united by.
 
-    Row 0 of ``models`` is the global model, row k + 1 that of cluster k. ``cluster``
-    (M,): each client's; ``psi`` (M, d): what its first training from the initial model
-    changed; ``owned`` (M,): whether a cluster has a model.
+    Row 0 of ``models`` (M + 1, P) is the global model, row k + 1 that of cluster k.
+    There are M clusters, named by one of their clients; most have no members later.
+
+    Attributes
+    ----------
+    cluster : int array (M,)
+        Each client's.
+    psi : float32 array (M, d)
+        What its first training from the initial model changed in the d trained numbers;
+        0 until then.
+    owned : bool array (M,)
+        Whether a cluster has a model.
     """
 
     of_clients = ("heard", "cluster", "psi")
@@ -87,14 +96,19 @@ class StoCFL(Welcoming):
 
     def start(self, fed, model, context: Context) -> State:
         """Begin with the global model, and a cluster for each client."""
-        M = fed.n_clients
-        more = {
-            "cluster": np.arange(M),
-            "psi": np.zeros((M, model.n_trainable), dtype=np.float32),
-            "owned": np.zeros(M, dtype=bool),
-        }
-        state = unclustered(StoCFLState, fed, model, context, M + 1, **more)
-        return replace(state, labels=np.arange(M))
+        n_clients = fed.n_clients
+        psi = np.zeros((n_clients, model.n_trainable), dtype=np.float32)
+        state = unclustered(
+            StoCFLState,
+            fed,
+            model,
+            context,
+            n_models=n_clients + 1,
+            cluster=np.arange(n_clients),
+            psi=psi,
+            owned=np.zeros(n_clients, dtype=bool),
+        )
+        return replace(state, labels=np.arange(n_clients))
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Hear newcomers, unite clusters, and train the clusters' and global models."""
@@ -102,20 +116,23 @@ class StoCFL(Welcoming):
 
         state = self._heard(state, clients, round, engine)
         state = self._united(state, clients)
-        there = state.cluster[clients]
-        rows = np.where(state.owned[there], there + 1, 0)
-        received = np.repeat(state.models[:1], len(clients), axis=0)
+        rows = _served(state.cluster[clients], state.owned)
+        global_model = state.models[:1]
+        received = np.repeat(global_model, len(clients), axis=0)
         how = Variation(anchors=received, pull=self.mu)
         own = engine.train(state.models, rows, clients, round, how=how)
-        zeros = np.zeros_like(clients)
-        common = engine.train(state.models, zeros, clients, round)
+        from_global = np.zeros_like(clients)  # all from row 0
+        common = engine.train(state.models, from_global, clients, round)
         # both go to `collect`, one behind the other; a run stops where either diverged
         loss = np.where(np.isfinite(common.loss), own.loss, np.nan)
         theta = np.hstack([own.theta, common.theta])
         return state, replace(own, theta=theta, loss=loss)
 
     def _heard(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Let clients that were never there train the initial model."""
+        """Let clients that were never there train the initial model.
+
+        What it changed is kept as their ``psi``.
+        """
         from ...training import Variation
 
         fresh = clients[~state.heard[clients]]
@@ -123,8 +140,9 @@ class StoCFL(Welcoming):
         if len(fresh):
             how = Variation(epochs=self.anchor_epochs)
             theta = first_training(state.initial[None], fresh, round, engine, how)
-            n = int(state.trainable)
-            psi = with_rows(psi, fresh, theta[:, :n] - state.initial[:n])
+            d = int(state.trainable)
+            change = theta[:, :d] - state.initial[:d]
+            psi = with_rows(psi, fresh, change)
         heard = with_rows(state.heard, clients, True)
         return replace(state, psi=psi, heard=heard)
 
@@ -147,10 +165,7 @@ class StoCFL(Welcoming):
         """Unite newcomers with the cluster of largest cosine, if it is ``tau``."""
         known = np.flatnonzero(state.heard)
         state = self._heard(state, new, round, engine)
-        clusters = np.unique(state.cluster[known])
-        members = state.cluster[known] == clusters[:, None]
-        share = members / members.sum(axis=1, keepdims=True)
-        means = share @ state.psi[known]
+        clusters, means = _means(state.cluster[known], state.psi[known])
         nearest = nearest_direction(state.psi[new], means)
 
         cluster = state.cluster.copy()
@@ -158,8 +173,7 @@ class StoCFL(Welcoming):
             both = np.stack([state.psi[client], means[place]])
             if cosines(both, np.arange(2))[0, 1] >= self.tau:
                 cluster[client] = clusters[place]
-        own = cluster[new]
-        rows = np.where(state.owned[own], own + 1, 0)
+        rows = _served(cluster[new], state.owned)
         state = placed(replace(state, cluster=cluster), new, rows)
         return replace(state, labels=relabel(cluster))
 
@@ -168,23 +182,22 @@ class StoCFL(Welcoming):
         cluster = state.cluster.copy()
         owned = state.owned.copy()
         models = state.models
-        there = cluster[clients]
-        present = np.unique(there)
-        members = there == present[:, None]
-        share = members / members.sum(axis=1, keepdims=True)
-        alike = cosines(share @ state.psi[clients], np.arange(len(present)))
+        present, means = _means(cluster[clients], state.psi[clients])
+        alike = cosines(means, np.arange(len(present)))  # of all pairs of these
 
         left, right = np.triu_indices(len(present), 1)
-        order = np.argsort(-alike[left, right], kind="stable")
+        of_pair = alike[left, right]
+        order = np.argsort(-of_pair, kind="stable")
         now = present.copy()  # what has become of each of these clusters
         for pair in order:
-            a, b = now[left[pair]], now[right[pair]]
-            if alike[left[pair], right[pair]] < self.tau:
+            if of_pair[pair] < self.tau:
                 break
-            if a == b:
+            stays = now[left[pair]]
+            goes = now[right[pair]]
+            if stays == goes:
                 continue
-            sizes = [(cluster == a).sum(), (cluster == b).sum()]
-            stays, goes = (b, a) if sizes[1] > sizes[0] else (a, b)
+            if (cluster == goes).sum() > (cluster == stays).sum():
+                stays, goes = goes, stays
             if owned[goes] and not owned[stays]:
                 models = with_rows(models, stays + 1, models[goes + 1])
                 owned[stays] = True
@@ -195,7 +208,10 @@ class StoCFL(Welcoming):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average the clusters' models and the global one, plainly."""
+        """Average the clusters' models and the global one, plainly.
+
+        ``theta`` (n, 2 P): both models of each participant, as :meth:`train` left them.
+        """
         own, common = np.split(theta, 2, axis=1)
         there = state.cluster[clients]
         plain = np.ones(len(clients))
@@ -203,10 +219,35 @@ class StoCFL(Welcoming):
         models[1:] = cluster_means(there, plain, own, state.models[1:])
         models[:1] = mix(plain[None] / len(clients), common)
         owned = with_rows(state.owned, there, True)
-        row = np.where(owned[state.cluster], state.cluster + 1, 0)
-        labels = relabel(state.cluster)
-        return replace(state, models=models, owned=owned, row=row, labels=labels)
+        return replace(
+            state,
+            models=models,
+            owned=owned,
+            row=_served(state.cluster, owned),
+            labels=relabel(state.cluster),
+        )
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Count each client's first change; the initial model is a seed."""
-        return 4 * int(state.heard.sum()) * state.psi.shape[1], 0
+        n_heard = int(state.heard.sum())
+        d = state.psi.shape[1]
+        return 4 * n_heard * d, 0
+
+
+def _served(cluster: np.ndarray, owned: np.ndarray) -> np.ndarray:
+    """Return the rows of models (n,) that clients of some clusters (n,) get.
+
+    That of their cluster, k + 1, or the global model in row 0 where it has none.
+    """
+    return np.where(owned[cluster], cluster + 1, 0)
+
+
+def _means(cluster: np.ndarray, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the clusters (C,) of some clients, and their mean changes (C, d).
+
+    ``cluster`` (n,) and ``psi`` (n, d): of these clients.
+    """
+    there = np.unique(cluster)
+    members = cluster == there[:, None]  # (C, n)
+    share = members / members.sum(axis=1, keepdims=True)
+    return there, share @ psi

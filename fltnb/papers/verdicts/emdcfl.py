@@ -119,7 +119,11 @@ def find_clusters(t: Numbers, methods: Sequence[str]) -> Finding:
     every = [ari for by_seed in found.values() for ari in by_seed]
     holds = [_right(ari) for ari in every]
     _refuse_gaps(found, methods, holds)
-    return Finding(min(every), holds, _means(found))
+    return Finding(
+        number=min(every),
+        holds=holds,
+        text=_means(found),
+    )
 
 
 def alone_finds_clusters(t: Numbers) -> Finding:
@@ -133,7 +137,11 @@ def alone_finds_clusters(t: Numbers) -> Finding:
     able = [name for name, by_seed in found.items() if all(map(_right, by_seed))]
     alone = able == ["emdcfl"]
     _refuse_gaps(found, HARD, [alone])
-    return Finding(np.mean(found["emdcfl"]), alone, _means(found))
+    return Finding(
+        number=np.mean(found["emdcfl"]),
+        holds=alone,
+        text=_means(found),
+    )
 
 
 # ---------------------------------------------------------------- accuracies
@@ -157,7 +165,11 @@ def soft_are_below(t: Numbers, *measures: str) -> Finding:
         leads[measure] = score(t, "emdcfl", measure) - np.max(others)
     least = np.min(list(leads.values()))
     holds = [lead > 0 for lead in leads.values()]
-    return Finding(least, holds, listed(leads, "{:+.2f}"))
+    return Finding(
+        number=least,
+        holds=holds,
+        text=listed(leads, "{:+.2f}"),
+    )
 
 
 def _best_of_rates(t: Numbers, method: str, measure: str) -> float:
@@ -207,7 +219,11 @@ def accurate_from_the_first_round(t: Numbers) -> Finding:
         best = others.idxmax()
         text += f", in round 1 {listed(early, '{:+.2f}')}, "
         text += f"next {label(best)} {others[best]:+.2f}"
-    return Finding(late.max(), holds, text)
+    return Finding(
+        number=late.max(),
+        holds=holds,
+        text=text,
+    )
 
 
 @claim("emdcfl-t1-3", data=BOTH, tables=("T1",), show="{:+.2f}")
@@ -219,7 +235,11 @@ def as_accurate_as_the_oracle(t: Numbers) -> Finding:
     gaps = behind_oracle(t)
     least = np.min(list(gaps.values()))
     near = [gap >= -0.1 for gap in gaps.values()]
-    return Finding(least, near, listed(gaps, "{:+.2f}"))
+    return Finding(
+        number=least,
+        holds=near,
+        text=listed(gaps, "{:+.2f}"),
+    )
 
 
 @claim("emdcfl-t1-4", **ON_MNIST, show="{:+.2f}")
@@ -261,7 +281,11 @@ def parameters_find_nothing(t: Numbers) -> Finding:
     """
     found = scores(t, ("cfl", "fedclust", "flexcfl", "cflgp", "fesem"), "ari")
     most = np.max(found.to_numpy())
-    return Finding(most, most < 0.1, listed(found))
+    return Finding(
+        number=most,
+        holds=most < 0.1,
+        text=listed(found),
+    )
 
 
 @claim("emdcfl-t6-1", data=("rotated_mnist",), tables=("T6",), show="{:+.2f}")
@@ -276,7 +300,11 @@ def few_participants(t: Numbers) -> Finding:
         raise NotTestedError("everybody took part in all runs")
     farthest = max(gaps, key=abs)
     near = [abs(gap) <= 0.5 for gap in gaps]
-    return Finding(farthest, near, joined(gaps, "{:+.2f}"))
+    return Finding(
+        number=farthest,
+        holds=near,
+        text=joined(gaps, "{:+.2f}"),
+    )
 
 
 def _gap_with_some(t: Numbers, participation: float) -> float:
@@ -340,7 +368,11 @@ def _split(t: Numbers, expected: bool) -> Finding:
         raise NotTestedError("IFCA and FeSEM were not both run")
     every = found["ifca"] + found["fesem"]
     holds = [_right(ari) != expected for ari in every]
-    return Finding(np.mean(every), holds, _means(found))
+    return Finding(
+        number=np.mean(every),
+        holds=holds,
+        text=_means(found),
+    )
 
 
 @claim("emdcfl-t10-2", data=ONE_ON_MNIST, tables=("T10",), **ARI)
@@ -392,7 +424,11 @@ def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
     most = 1 if t.printed else 0.5
     near = [abs(gap) <= most for gap in gaps.values()]
     farthest = max(gaps.values(), key=abs)
-    return Finding(farthest, near, listed(gaps, "{:+.2f}"))
+    return Finding(
+        number=farthest,
+        holds=near,
+        text=listed(gaps, "{:+.2f}"),
+    )
 
 
 @claim("emdcfl-t2-3", **PACS, variants=("as_written",), unit="of the oracle's")
@@ -404,7 +440,11 @@ def pacfl_mixes_domains(t: Numbers) -> Finding:
     ari = score(t, "pacfl", "ari")
     share = score(t, "pacfl", "worst") / score(t, "oracle", "worst")
     both = bool(ari < 1 and share < 0.6)
-    return Finding(share, both, f"{share:.0%} of the oracle's worst, ARI {ari:.2f}")
+    return Finding(
+        number=share,
+        holds=both,
+        text=f"{share:.0%} of the oracle's worst, ARI {ari:.2f}",
+    )
 
 
 @claim("emdcfl-t2-4", **PACS, **ARI)
@@ -415,7 +455,11 @@ def one_cluster_for_all(t: Numbers) -> Finding:
     """
     found = scores(t, ("fesem", "cfl"), "ari")
     most = np.max(found.abs().to_numpy())
-    return Finding(most, most < 0.005, listed(found))
+    return Finding(
+        number=most,
+        holds=most < 0.005,
+        text=listed(found),
+    )
 
 
 @claim("emdcfl-t7-1", **PACS, show="{:+.2f}")
@@ -469,7 +513,11 @@ def art_sees_others_near(t: Numbers) -> Finding:
         gaps.append(sees - is_seen)
     art = gaps[0]
     holds = [True, art == min(gaps)] if art < 0 else False
-    return Finding(art, holds, joined(gaps, "{:+.3f}"))
+    return Finding(
+        number=art,
+        holds=holds,
+        text=joined(gaps, "{:+.3f}"),
+    )
 
 
 # ---------------------------------------------------------------- backdoors
@@ -498,7 +546,11 @@ def three_isolate_attackers(t: Numbers) -> Finding:
         holds += [_right(ari) == able for ari in by_seed]
     _refuse_gaps(found, HARD, holds)
     own = found.get("emdcfl", [np.nan])
-    return Finding(np.mean(own), holds, _means(found))
+    return Finding(
+        number=np.mean(own),
+        holds=holds,
+        text=_means(found),
+    )
 
 
 @claim("emdcfl-t3-2", **ON_DIGITS, variants=("as_run",))

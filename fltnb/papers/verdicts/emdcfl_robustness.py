@@ -151,7 +151,11 @@ def every_network_shows_blocks(t: Numbers) -> Finding:
     found = needed(networks(t, transport="exact"), "the network was not varied")
     ari = found["ari_told"]
     right = np.isclose(ari, 1).tolist()
-    return Finding(ari.min(), right, departs=NETWORKS)
+    return Finding(
+        number=ari.min(),
+        holds=right,
+        departs=NETWORKS,
+    )
 
 
 @claim("emdcfl-fig11-2", whole=True, unit="times", show="{:.2f}")
@@ -212,7 +216,11 @@ def shows_clusters(t: Numbers, measure: str, expected: bool) -> Finding:
     times = (found["across_min"] / found["inside_max"]).mean()
     text = f"nearest across {times:.2f} times the farthest inside, "
     text += f"ARI told K {told.mean():.2f}"
-    return Finding(times, holds, text)
+    return Finding(
+        number=times,
+        holds=holds,
+        text=text,
+    )
 
 
 @claim("emdcfl-fig14", **TIMES)
@@ -263,7 +271,12 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
         added = deep["seconds"] / training
         holds.append((added < 0.15).all())
         text += f", small CNNs {1 + added.min():.2f} to {1 + added.max():.2f}"
-    return Finding(ratio, holds, text, departs=NETWORKS)
+    return Finding(
+        number=ratio,
+        holds=holds,
+        text=text,
+        departs=NETWORKS,
+    )
 
 
 @claim("emdcfl-t5", whole=True, unit="networks", show="{:.0f}")
@@ -277,7 +290,11 @@ def embedding_dimensions(t: Numbers) -> Finding:
     if len(ours) < len(theirs) and all(same):
         raise NotTestedError(f"{len(ours)} of {len(theirs)} networks were built")
     right = sum(same)
-    return Finding(right, same, f"{right} of {len(theirs)} networks")
+    return Finding(
+        number=right,
+        holds=same,
+        text=f"{right} of {len(theirs)} networks",
+    )
 
 
 def _by_network(table: pd.DataFrame, column: str) -> pd.Series:

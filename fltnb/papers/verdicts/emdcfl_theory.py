@@ -29,7 +29,11 @@ def on_all_pairs(t: Numbers, statement: str, error: bool = False) -> Finding:
     if error:
         says_something = right < 1
         text += f", below 1 for {says_something.sum()}"
-    return Finding(holds.mean(), holds.all(), text)
+    return Finding(
+        number=holds.mean(),
+        holds=holds.all(),
+        text=text,
+    )
 
 
 @claim("emdcfl-thm2-1", **PAIRS)
@@ -63,7 +67,11 @@ def parameters_are_near(t: Numbers) -> Finding:
     many = on_all_pairs(t, "Corollary 2.5, several steps")
     text = f"one step {one.number:.0%}, "
     text += f"a round of steps {many.number:.0%} of the pairs"
-    return Finding(many.number, [one.holds, many.holds], text)
+    return Finding(
+        number=many.number,
+        holds=[one.holds, many.holds],
+        text=text,
+    )
 
 
 @claim("emdcfl-text-jl", whole=True, unit="relative change", show="{:.0%}")
@@ -76,4 +84,8 @@ def projections_keep_distances(t: Numbers) -> Finding:
     found = needed(t.study("projection"), "nothing was projected")
     kept = found["share"] == 0.9
     off = found["off"][kept].mean()
-    return Finding(off, off <= 0.2, f"squared distances change by up to {off:.0%}")
+    return Finding(
+        number=off,
+        holds=off <= 0.2,
+        text=f"squared distances change by up to {off:.0%}",
+    )

@@ -72,7 +72,11 @@ def _leads_all(t: Numbers) -> Finding:
     micro = t.lead("fesem_4", *BASELINES, measure="micro")
     macro = t.lead("fesem_4", *BASELINES)
     least = np.min([micro, macro])
-    return Finding(least, least > 0, f"micro {micro:+.1f}, macro {macro:+.1f}")
+    return Finding(
+        number=least,
+        holds=least > 0,
+        text=f"micro {micro:+.1f}, macro {macro:+.1f}",
+    )
 
 
 @claim("fesem-t2-1", **FEMNIST)
@@ -278,7 +282,11 @@ def four_groups_of_models(t: Numbers) -> Finding:
         by_chance = random.loc[[random.index.max()]]["silhouette"].iloc[0]
         holds = holds and apart >= by_chance + 0.1
         text += f", random groups {by_chance:.2f}"
-    return Finding(apart, holds, f"{text}, sizes {sizes}")
+    return Finding(
+        number=apart,
+        holds=holds,
+        text=f"{text}, sizes {sizes}",
+    )
 
 
 @claim("fesem-fig4-2", **FEMNIST, variants=TEXT, unit="of the clients", show="{:.0%}")

@@ -64,7 +64,11 @@ def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
         original_two = second.lead(best, "local", **of_originals)
         original_one = first.lead(best, "local", **of_originals)
         holds.append(original_two > original_one)
-    return Finding(two - one, holds, f"{one:.1f} → {two:.1f}")
+    return Finding(
+        number=two - one,
+        holds=holds,
+        text=f"{one:.1f} → {two:.1f}",
+    )
 
 
 @claim("flt-t1-4", **SCENARIOS, show="{:+.2f}")
@@ -155,7 +159,11 @@ def curves_coincide(t: Numbers) -> Finding:
         other = _most_of_means(gap)
         holds.append(other <= 1)
         text += f"; with the code's BatchNorm {other:.2f}"
-    return Finding(most, holds, text)
+    return Finding(
+        number=most,
+        holds=holds,
+        text=text,
+    )
 
 
 def _most_of_means(gap: pd.Series) -> float:
@@ -197,4 +205,8 @@ def _below_most(t: Numbers) -> Finding:
         raise NotTestedError("not all methods were run")
     more = variance > variance["flt"]
     higher = int(more.sum())
-    return Finding(higher, higher >= 2, f"{higher} of 3 vary more")
+    return Finding(
+        number=higher,
+        holds=higher >= 2,
+        text=f"{higher} of 3 vary more",
+    )

@@ -82,7 +82,11 @@ def _steps_down(t: Numbers, *methods: str) -> Finding:
     accuracy = t.means(*methods)
     steps = np.diff(accuracy.to_numpy())
     highest = np.max(steps)
-    return Finding(highest, highest <= 0, f"steps {joined(steps, '{:+.1f}')}")
+    return Finding(
+        number=highest,
+        holds=highest <= 0,
+        text=f"steps {joined(steps, '{:+.1f}')}",
+    )
 
 
 @claim("flt-text-clustered", **SCENARIO_3)
@@ -105,7 +109,11 @@ def leads_in_scenario_3(t: Numbers) -> Finding:
     score = t.at_last_round_of("flt", *others)
     leads = score["flt"] - score[others].to_numpy()
     off = np.max(np.abs(leads - said))
-    return Finding(off, off <= 1, joined(leads, "{:+.1f}"))
+    return Finding(
+        number=off,
+        holds=off <= 1,
+        text=joined(leads, "{:+.1f}"),
+    )
 
 
 @claim("flt-fig4-1", **SCENARIO_3)
@@ -149,7 +157,11 @@ def ifca_needs_ten_times_the_rounds(t: Numbers) -> Finding:
         raise NotTestedError(
             f"IFCA has not come so far, but ran for {times:.1f} times only"
         )
-    return Finding(times, True, f"more than {times:.0f}")
+    return Finding(
+        number=times,
+        holds=True,
+        text=f"more than {times:.0f}",
+    )
 
 
 @claim("flt-fig10-1", **BOTH_SPLITS, unit="rank correlation", show="{:.2f}")
@@ -215,7 +227,11 @@ def converged_by_round_20(t: Numbers) -> Finding:
     enough = flt >= 0.98 * flt.max()
     there = flt.index[enough].min()
     last = flt.index.max()
-    return Finding(there, there <= _early(last), f"round {there} of {last}")
+    return Finding(
+        number=there,
+        holds=there <= _early(last),
+        text=f"round {there} of {last}",
+    )
 
 
 def _early(last: int) -> int:
@@ -276,7 +292,11 @@ def ten_blocks(t: Numbers) -> Finding:
     if np.isnan(others):
         raise NotTestedError("the three methods were not run with few clients")
     if others >= 0.9:
-        return Finding(flt, False, f"{flt:.2f}; others {others:.2f}")
+        return Finding(
+            number=flt,
+            holds=False,
+            text=f"{flt:.2f}; others {others:.2f}",
+        )
     if t.variant == "as_run":
         return _linked_blocks(t)
     n_clusters = t.seeds("flt", "n_clusters", **WITH_FEW)
@@ -313,9 +333,17 @@ def fedsem_stops_improving(t: Numbers) -> Finding:
     end = by_round.iloc[-1]
     text = f"{then:.2f} at round 15, then {later:.2f} at most, {end:.2f} at the end"
     if later > then + 0.05:
-        return Finding(end - then, False, text)
+        return Finding(
+            number=end - then,
+            holds=False,
+            text=text,
+        )
     slightly_worse = 0 < then - end <= 0.15
-    return Finding(end - then, [True, slightly_worse], text)
+    return Finding(
+        number=end - then,
+        holds=[True, slightly_worse],
+        text=text,
+    )
 
 
 def _aris_by_round(t: Numbers, method: str) -> pd.Series:
@@ -352,7 +380,11 @@ def finds_ten_clusters(t: Numbers) -> Finding:
     holds = [best == 1, right.any()]
     text = f"{best:.0%} right; {n_clusters.min():.0f} to {n_clusters.max():.0f} "
     text += f"clusters, ARI {ari.min():.2f} to {ari.max():.2f}"
-    return Finding(best, holds, text)
+    return Finding(
+        number=best,
+        holds=holds,
+        text=text,
+    )
 
 
 def _own_cuts(t: Numbers) -> pd.DataFrame:
@@ -388,4 +420,8 @@ def about_twenty(smallest: dict[str, int]) -> Finding:
     """Judge the sizes of the smallest clients: down to 20, neither more nor less."""
     least = min(smallest.values())
     said = [f"{size} in {name}" for name, size in smallest.items()]
-    return Finding(least, [least <= 25, least >= 15], ", ".join(said))
+    return Finding(
+        number=least,
+        holds=[least <= 25, least >= 15],
+        text=", ".join(said),
+    )

@@ -124,7 +124,11 @@ def two_to_eight_points(t: Numbers) -> Finding:
     ahead = leads(ablation(t)).stack().dropna()
     within = ahead.round().between(2, 8)
     text = f"{within.sum()} of {len(ahead)}, {ahead.min():+.1f} to {ahead.max():+.1f}"
-    return Finding(within.mean(), within.all(), text)
+    return Finding(
+        number=within.mean(),
+        holds=within.all(),
+        text=text,
+    )
 
 
 @claim("flt-t5-2", **ABLATION)
@@ -182,7 +186,11 @@ def _helps(lines: pd.DataFrame, *factors: str) -> Finding:
     text = f"{so_many(moved > 0, 'pairs')}, least {moved.min():+.1f}"
     if others:
         text += f"; {others} with other clusters"
-    return Finding(moved.min(), holds, text)
+    return Finding(
+        number=moved.min(),
+        holds=holds,
+        text=text,
+    )
 
 
 # ---------------------------------------------------------------- costs
@@ -272,7 +280,11 @@ def same_sizes(ours: dict[str, int]) -> Finding:
         same.append(size == printed)
         if size != printed:
             told.append(f"{name} {size:,}, printed {printed:,}")
-    return Finding(len(told), same, "; ".join(told) or "all as printed")
+    return Finding(
+        number=len(told),
+        holds=same,
+        text="; ".join(told) or "all as printed",
+    )
 
 
 # ---------------------------------------------------------------- Theorem 1
@@ -300,7 +312,11 @@ def bounded(pairs: dict[tuple, tuple[float, float]]) -> Finding:
     """Judge a bound by all settings: setting -> (error, bound)."""
     broken = sum(error > bound for error, bound in pairs.values())
     text = f"too small in {broken} of {len(pairs)} settings"
-    return Finding(broken, broken == 0, text)
+    return Finding(
+        number=broken,
+        holds=broken == 0,
+        text=text,
+    )
 
 
 @claim("flt-thm1-samples", whole=True, unit="images", show="{:.0f}")
@@ -322,7 +338,11 @@ def error_vanishes_with_samples(t: Numbers) -> Finding:
 
     right = lowest.index[lowest == 1]
     if right.empty:
-        return Finding(np.inf, False, text)
+        return Finding(
+            number=np.inf,
+            holds=False,
+            text=text,
+        )
     first = right.min()
     stays_right = (lowest.loc[first:] == 1).all()
     wrong_before = lowest[few] < 1
@@ -380,7 +400,11 @@ def more_epochs_tighten_the_bound(t: Numbers) -> Finding:
     epochs = _studied(t, "epochs", "no local epochs were tried")
     held = epochs.set_index("E")["38 holds"]
     told = [f"E = {E}: {share:.0%}" for E, share in held.items()]
-    return Finding(held.min(), (held == 1).all(), ", ".join(told))
+    return Finding(
+        number=held.min(),
+        holds=(held == 1).all(),
+        text=", ".join(told),
+    )
 
 
 # ---------------------------------------------------------------- absent clients

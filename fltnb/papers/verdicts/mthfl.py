@@ -82,7 +82,11 @@ def two_groups_are_the_tasks(t: Numbers) -> Finding:
         ari = _ari_of_print(t.trainings("mthfl"))
         return Finding(ari, ari == 1)
     worst = _five_users(t)["ari"].min()
-    return Finding(worst, worst == 1, departs=FEATURES)
+    return Finding(
+        number=worst,
+        holds=worst == 1,
+        departs=FEATURES,
+    )
 
 
 def _ari_of_print(pairs: pd.DataFrame) -> float:
@@ -110,7 +114,11 @@ def theme_counts_more(t: Numbers) -> Finding:
     by_features = found.groupby("features")
     gaps = by_features["user2"].mean() - by_features["user3"].mean()
     gap = gaps.max()
-    return Finding(gap, gap >= 0.1, departs=FEATURES)
+    return Finding(
+        number=gap,
+        holds=gap >= 0.1,
+        departs=FEATURES,
+    )
 
 
 # ---------------------------------------------------------------- groups
@@ -169,7 +177,11 @@ def grouping_is_always_exact(t: Numbers) -> Finding:
         right = own["right"]
         holds.append(right.all())
         told.append(so_many(right, f"({label(dataset)}, {tasks:.0f} tasks)"))
-    return Finding(found["right"].mean(), holds, ", ".join(told))
+    return Finding(
+        number=found["right"].mean(),
+        holds=holds,
+        text=", ".join(told),
+    )
 
 
 # ---------------------------------------------------------------- Figure 4
@@ -303,7 +315,11 @@ def _gaps(t: Numbers) -> pd.Series:
 def _above_random(t: Numbers) -> Finding:
     """Judge that similar groups are ahead on every task; the number is the least."""
     gaps = _gaps(t)
-    return Finding(gaps.min(), (gaps > 0).all(), joined(gaps, "{:+.1f}"))
+    return Finding(
+        number=gaps.min(),
+        holds=(gaps > 0).all(),
+        text=joined(gaps, "{:+.1f}"),
+    )
 
 
 def _varies_less(t: Numbers) -> Finding:
@@ -321,7 +337,11 @@ def _varies_less(t: Numbers) -> Finding:
         holds.append((others["mthfl"] < others["mthfl_random"]).all())
         text += f", without lucky draws {_against(others)}"
     least = (spread["mthfl_random"] - spread["mthfl"]).min()
-    return Finding(least, holds, text)
+    return Finding(
+        number=least,
+        holds=holds,
+        text=text,
+    )
 
 
 def _spreads(wide: pd.DataFrame) -> pd.DataFrame:
@@ -363,7 +383,11 @@ def the_third_task_loses_most(t: Numbers) -> Finding:
     """
     gaps = _gaps(t)
     third = gaps.index[-1]
-    return Finding(gaps[third], gaps.idxmax() == third, joined(-gaps, "{:+.1f}"))
+    return Finding(
+        number=gaps[third],
+        holds=gaps.idxmax() == third,
+        text=joined(-gaps, "{:+.1f}"),
+    )
 
 
 @claim("mthfl-fig3-3", **FASHION)
