@@ -1,6 +1,6 @@
 """Federated methods, one file per algorithm or close family.
 
-``FLTAsRun`` and other names that end so do what the authors' code did.
+``FLTAsRun`` and other classes with this ending do what the authors' code did.
 """
 
 from typing import Any
@@ -229,7 +229,7 @@ def in_variant(cls: type[Method], variant: str) -> type[Method]:
 def canonical(settings: dict[str, Any] | Method) -> dict[str, Any]:
     """Return the one form of all settings that mean the same method.
 
-    Whatever id tables show it under.
+    The id under which tables show it does not matter.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""What a federated method is: three answers per round, and no training code.
+"""The interface of a federated method: three answers per round, and no training code.
 
-A method says what each participant starts from (:meth:`Method.dispatch`), how what came
-back is mixed (:meth:`Method.collect`) and which model serves each client
-(:meth:`Method.serve`); :meth:`Method.start` runs once. Everything that it remembers is
-in its state (:mod:`fltnb.methods.state`), so that a run can be saved and continued bit
-for bit.
+A method defines from which model each participant starts (:meth:`Method.dispatch`), how
+the returned models are combined (:meth:`Method.collect`) and which model serves each
+client (:meth:`Method.serve`); :meth:`Method.start` runs once. Everything that a method
+remembers is in its state (:mod:`fltnb.methods.state`), so that a run can be saved and
+continued bit for bit.
 """
 
 import inspect
@@ -41,18 +41,18 @@ class Context:
     Attributes
     ----------
     seed : int
-        That of the run.
+        The run's seed.
     cache : callable, optional
         ``cache(key, compute)`` returns a dict of arrays and keeps it between runs:
-        one-off results such as clusterings.
+        results that are computed once, such as clusterings.
     progress : bool
-        Whether one-off work may show progress.
+        Whether such computations may show progress.
     n_jobs : int, optional
-        Processes of one-off work.
+        Number of processes for such computations.
     model : Model, optional
         The run's network.
     device : str
-        Where networks are applied besides training: that of the run's engine.
+        The device on which networks are applied outside training: the engine's.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Context:
 
 
 class _OldOptions:
-    """Answers what is no option any more, for one version."""
+    """Explains, for one version, what replaced former options."""
 
     def __new__(cls, *given: Any, **options: Any):
         if "variant" in options:
@@ -85,30 +85,29 @@ class _OldOptions:
 class Method(_OldOptions):
     """Base class; ``docs/adding_a_method.md`` has a method of your own in 30 lines.
 
-    A method is a dataclass, and its fields are its options: a value that an option's
+    A method is a dataclass, and its fields are its options. A value that an option's
     annotation does not allow raises :class:`fltnb.FltnbError`. ``n_clusters`` is the
-    number K of models or clusters, which is given. Where the authors' code departs from
-    their text, a subclass ``MineAsRun`` stands beside the method and says how.
+    given number K of models or clusters. If the authors' code differs from their text,
+    a subclass ``MineAsRun`` beside the method implements the code.
 
     Attributes
     ----------
     state_type : type
-        Class of its state.
+        The class of its state.
     name : str
         The method's id everywhere (tables, colours, files).
     variant : {"as_written", "as_run"}
-        "as_run" where a subclass does something else than its method with other
-        options.
+        "as_run" if a subclass does something that no options of its method can do.
     models_down, models_up : int
         Models that one participant receives and sends per round: traffic is counted
         from them, unless :meth:`traffic` says more.
     tests_served : bool
-        False where :meth:`evaluate` tests something else than the one model that a
+        False if :meth:`evaluate` tests something other than the one model that a
         client is served.
     layered : bool
-        Whether it needs the list of layers that only the papers' networks have.
+        Whether it needs the list of layers, which only the papers' networks have.
     headed : bool
-        Whether it looks at last layers, or at what they see.
+        Whether it uses last layers, or their inputs.
     softmax : bool
         Whether it needs class probabilities, and so cross entropy.
 
@@ -135,7 +134,7 @@ class Method(_OldOptions):
             setattr(self, option, value)
 
     def options(self) -> dict[str, Any]:
-        """All options as they are now."""
+        """Return all options with their present values."""
         names = inspect.signature(type(self)).parameters
         return {name: getattr(self, name) for name in names}
 
@@ -146,7 +145,7 @@ class Method(_OldOptions):
 
     @classmethod
     def as_written(cls) -> "type[Method]":
-        """Return the class of which this one has other defaults, or this one."""
+        """Return the class whose defaults this one changes, or this one."""
         if cls.variant == "as_run":
             return cls
         return next(one for one in cls.__mro__ if "name" in vars(one))
@@ -154,7 +153,7 @@ class Method(_OldOptions):
     def settings(self) -> dict[str, Any]:
         """JSON-able settings that :func:`fltnb.methods.build` makes this method from.
 
-        Defaults are left out. ``kind``, the class, stands beside an id of one's own.
+        Defaults are left out. ``kind``, the class, is added if ``name`` is a custom id.
         """
         written = self.as_written()
         settings = {"name": self.name}
@@ -173,7 +172,7 @@ class Method(_OldOptions):
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on.
 
-        Such as one without the validation samples that it looks at.
+        Such as one without the validation samples that it needs.
         """
         if getattr(self, "split", "") == "val":
             own = self.variant == "as_run" and "split" in vars(type(self))
@@ -181,7 +180,7 @@ class Method(_OldOptions):
             check_validation(fed, type(self).__name__.removesuffix("AsRun"), other)
 
     def check_model(self, model: "Model", spec: "TrainSpec") -> None:
-        """Refuse a network or a loss without what the method looks at."""
+        """Refuse a network or a loss that lacks what the method needs."""
         if self.softmax and spec.loss != "cross_entropy":
             raise FltnbError(
                 f"{self.name} works with class probabilities: take "
@@ -203,7 +202,7 @@ class Method(_OldOptions):
         return {}
 
     def prepare(self, fed: Federation, context: Context) -> None:
-        """Do one-off work that runs with other seeds share; most methods have none."""
+        """Compute once what runs with other seeds share; most methods do nothing."""
 
     def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Return the state before round 1."""
@@ -230,21 +229,21 @@ class Method(_OldOptions):
         changed: np.ndarray,
         context: Context,
     ) -> State:
-        """Take note, before a new phase, that clients are new or hold other data.
+        """Update the state before a new phase: clients are new, or hold other data.
 
-        ``changed`` (M,) says which; newcomers have the highest numbers. The default
-        renews sample counts alone: it is refused where clients join.
+        ``changed`` (M,) says which clients; newcomers have the highest numbers. The
+        default only updates sample counts, and is refused if clients join.
         """
         return replace(state, weights=np.asarray(fed.sizes, dtype=np.float64))
 
     def revise(
         self, state: State, fed: Federation, round: int, context: Context
     ) -> State:
-        """Look at the clients again after a round; most methods do not."""
+        """Reconsider the clusters after a round; most methods do not."""
         return state
 
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
-        """Warn of what can be known before a run.
+        """Warn of problems that can be known before a run.
 
         ``drawn[t - 1]`` are the clients that take part in round t.
         """
@@ -263,15 +262,15 @@ class Method(_OldOptions):
     ) -> tuple[State, "Trained"]:
         """Let the participants train, as :meth:`dispatch` says.
 
-        Some methods train several models or weigh samples.
+        Some methods train several models or weight samples.
         """
         theta, rows = self.dispatch(state, clients)
         return state, engine.train(theta, rows, clients, round)
 
     def trains_itself(self) -> bool:
-        """Whether :meth:`train` does something else than what it does here.
+        """Whether :meth:`train` is not the base class's.
 
-        Runs whose methods do not may train together in one stack.
+        Runs whose methods do not train themselves may train together in one stack.
         """
         return type(self).train is not Method.train
 
@@ -287,13 +286,13 @@ class Method(_OldOptions):
         )
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
+        """Return ``(theta (K, P), rows (M,))``: ``theta[rows[i]]`` serves client i."""
         return state.models, state.row
 
     def evaluate(self, state: State, engine: "Engine", split: str) -> "Evaluation":
-        """Test all clients, in order, each with the model that it is served.
+        """Test all clients, in order, each with the model that serves it.
 
-        Others are for mixtures of models.
+        Mixtures of models override this.
         """
         theta, rows = self.serve(state)
         return engine.evaluate(theta, rows, np.arange(engine.fed.n_clients), split)
@@ -303,7 +302,7 @@ class Method(_OldOptions):
         return state.labels
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Scalars that a participant ``(receives, sends)`` in the last round."""
+        """Return the scalars that a participant ``(receives, sends)`` per round."""
         return self.models_down * n_parameters, self.models_up * n_parameters
 
     def graph_before(
@@ -313,17 +312,17 @@ class Method(_OldOptions):
         training: Mapping[str, Any],
         context: Context,
     ) -> "ClientGraph | None":
-        """Return the client graph that decides a whole training, found before round 1.
+        """Return the client graph that determines the training, found before round 1.
 
         Equal graphs mean equal trainings. ``training`` has the options of
-        :func:`fltnb.run`. None where more than a graph decides.
+        :func:`fltnb.run`. None if the training depends on more than a graph.
         """
         return None
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Bytes sent so far besides the rounds' models, of all clients: (up, down).
+        """Return bytes of all clients besides the rounds' models so far: (up, down).
 
-        What a clustering costs, four bytes a scalar.
+        This is the cost of a clustering, with four bytes per scalar.
         """
         if state.sent is None:
             return 0, 0
@@ -333,11 +332,11 @@ class Method(_OldOptions):
 
 @dataclass(eq=False, repr=False)
 class Welcoming(Method):
-    """Base of the methods that place newcomers by what they compare clients by.
+    """Base of the methods that place newcomers by the quantity they cluster by.
 
-    A newcomer is in no cluster until the round begins in which it comes; nobody else
-    moves. What it receives to be placed and served is not counted, what it trains and
-    sends for that is.
+    A newcomer is in no cluster until the round begins in which it joins; other clients
+    stay where they are. What it receives to be placed and served is not counted as
+    traffic; what it trains and sends to be placed is.
     """
 
     def changed(
@@ -348,7 +347,7 @@ class Welcoming(Method):
         changed: np.ndarray,
         context: Context,
     ) -> State:
-        """Let newcomers wait for the round that begins."""
+        """Keep newcomers waiting until the round begins."""
         return state.joined(fed)
 
     def observe(
@@ -378,7 +377,7 @@ class HardMethod(Welcoming):
     n_clusters: Count
 
     def check(self, fed: Federation) -> None:
-        """Refuse more clusters than clients as well."""
+        """Also refuse more clusters than clients."""
         super().check(fed)
         K = self.n_clusters
         M = fed.n_clients
@@ -390,7 +389,7 @@ class HardMethod(Welcoming):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average inside the clusters, by samples; one without participants stays."""
+        """Average by samples inside clusters; one without participants stays."""
         weights = state.weights[clients]
         models = cluster_means(state.row[clients], weights, theta, state.models)
         return replace(state, models=models)

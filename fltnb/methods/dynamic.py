@@ -1,8 +1,8 @@
-"""Dynamic clustering: FLT that looks at its clients again.
+"""Dynamic clustering: FLT that clusters its clients again during training.
 
 FLT (arXiv 2103.15947), Algorithm 3, lines 13 and 21-28. The paper leaves this optional
-part for future work, and no code of it is known. Its third way, a server that watches
-how the clients' models move, is left out.
+part for future work, and no code for it is known. The third option of the paper, a
+server that watches how the clients' models move, is not implemented.
 """
 
 import json
@@ -32,12 +32,13 @@ Placing = Literal["recluster", "nearest"]
 
 @dataclass(eq=False, kw_only=True)
 class DynamicState(GraphState):
-    """And who has changed, bool (M,) each.
+    """State of :class:`DynamicFLT`: the graph, and which clients have changed.
 
-    ``pending``: it has new data and has not said so; ``flags``: it has; ``alone``: it
-    is a newcomer that waits for its cluster. ``with_encoder``: how many have the
-    encoder; ``anchors`` (C, e): mean embeddings of the clusters. ``latest`` (M, E):
-    the encoders that clients have tuned; a row of NaN is the pretrained one.
+    Arrays of bool (M,): ``pending``: the client has new data but has not sent its flag;
+    ``flags``: it has sent it; ``alone``: it is a newcomer that waits for its cluster.
+    ``with_encoder``: how many clients have the encoder; ``anchors`` (C, e): mean
+    embeddings of the clusters. ``latest`` (M, E): the encoders that clients have tuned;
+    a row of NaN is the pretrained one.
     """
 
     pending: np.ndarray | None = None
@@ -53,50 +54,51 @@ class DynamicFLT(FLT):
     """FLT whose server repeats FCR when clients have changed (lines 21-28).
 
     A client whose data have changed raises a flag when it takes part next (line 13), a
-    newcomer when it joins. After a round, when more than ``lam`` flags stand or ``tau``
-    divides its number, all clients send their centroids anew, the server repeats FCR on
-    them, and the flags are cleared (lines 23-26). A client whose encoder is tuned then
-    tunes on from its latest state (Section 3).
+    newcomer when it joins. After a round in which more than ``lam`` flags are set, or
+    whose number ``tau`` divides, all clients send their centroids again, the server
+    repeats FCR on them, and the flags are cleared (lines 23-26). A client whose encoder
+    is tuned then continues from its latest state (Section 3).
 
     What the paper leaves open:
 
     - *Models of new clusters* start from the sample-weighted mean of the models that
-      their members were served (in case I: clients with equal neighbourhoods), without
-      those that flagged or are new, unless there are no others.
-    - *Newcomers* stand alone until a re-clustering takes them in: they start from the
-      mean of all models, and take part when drawn. (The paper leaves them out of S
-      until then.)
-    - *Cost.* A re-clustering moves all clients' centroids once more, and the encoder to
-      those without; flags are free.
+      served their members (in case I: clients with equal neighbourhoods), without
+      members that sent a flag or are new, unless there are no others.
+    - *Newcomers* stand alone until the next clustering: they start from the mean of all
+      models, and take part when they are drawn. (In the paper they are not in S until
+      then.)
+    - *Cost.* A re-clustering sends all clients' centroids again, and the encoder to
+      clients that do not have it; flags are not counted.
 
     Parameters
     ----------
     clusterer, encoder, graph, rule, variant, name
         See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
     lam : int, optional
-        lambda: re-cluster when more than so many flags stand; None: clients send no
-        flags.
+        lambda: cluster again if more than this number of flags are set. None: clients
+        send no flags.
     tau : int, optional
-        Re-cluster every tau rounds, flags or not; None: never for this reason.
+        Cluster again every tau rounds, with or without flags. None: never for this
+        reason.
     first : {"round 1", "round tau"}
-        After which round tau fires first. The text counts rounds from 0 (lines 3 and
-        23), and tau divides 0: it fires after the first round, when only newcomers
-        can have changed.
+        The round after which tau takes effect first. The text counts rounds from 0
+        (lines 3 and 23), and tau divides 0, so this is after the first round, when only
+        newcomers can have changed.
     tuned_from : {"latest", "pretrained"}
-        Where a client starts that tunes its encoder again: from its own latest one, as
-        the text says, or anew from the common one.
+        Where a client starts when it tunes its encoder again: from its own latest
+        encoder, as the text says, or from the common pretrained one.
     newcomers, drifted : {"recluster", "nearest"}
-        "nearest" gives a newcomer (when it joins), or a client with new data (when its
-        flag arrives), to the cluster whose mean embedding is nearest to its own, as of
-        the last clustering (the paper's "another possibility"); it then raises no flag
-        that counts. Needs FCR, whose centroids and shares hold these means: all clients
-        send k shares more, and the client to be placed e numbers.
+        "nearest" assigns a newcomer (when it joins), or a client with new data (when
+        its flag arrives), to the cluster of the last clustering whose mean embedding is
+        nearest to its own (the paper's "another possibility"). Its flag is then not
+        counted. Needs FCR, whose centroids and shares give these means: all clients
+        also send k shares, and the client to be placed e numbers.
 
     Raises
     ------
     FltnbError
-        Nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau``
-        never fires there is a warning.
+        Nothing is dynamic, or the clusterer is already fitted. If ``lam`` or ``tau``
+        never takes effect there is a warning.
 
     Examples
     --------
@@ -152,10 +154,10 @@ class DynamicFLT(FLT):
         return self.lam is not None or self.tau is not None
 
     def prepare(self, fed: Federation, context: Context) -> None:
-        """Fit the clusterer on every phase that may need it.
+        """Fit the clusterer for every phase that may need it.
 
-        Encoders that are tuned on depend on when that happened: of these only the first
-        clustering is known beforehand.
+        If encoders continue from their latest state, they depend on the rounds of the
+        clusterings: then only the first clustering is known beforehand.
         """
         needed = phases(fed)
         if self._tunes_on or not self._reclusters():
@@ -164,7 +166,7 @@ class DynamicFLT(FLT):
             self.fitted(phase.fed, context)
 
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
-        """Warn of a lambda or tau that never fires."""
+        """Warn of a lambda or tau that never takes effect."""
         fired, most = self.schedule(phases, drawn)
         rounds = f"in these {len(drawn)} rounds"
         if self.lam is not None and "lambda" not in fired.values():
@@ -247,7 +249,7 @@ class DynamicFLT(FLT):
         return ""
 
     def about(self) -> dict[str, Any]:
-        """Return the settings that decide the fit, and the encoders to start from."""
+        """Return the settings that determine the fit, and the initial encoders."""
         about = super().about()
         if self._tunes_on:
             about["tuned from"] = "latest"
@@ -256,7 +258,7 @@ class DynamicFLT(FLT):
         return about
 
     def fit(self, clusterer: Any, fed: Federation, context: Context) -> None:
-        """Fit a clusterer; encoders that were tuned on stay with it as ``latest_``."""
+        """Fit a clusterer; it keeps the tuned encoders as ``latest_``."""
         if not self._tunes_on:
             super().fit(clusterer, fed, context)
             return
@@ -289,7 +291,7 @@ class DynamicFLT(FLT):
         return embedded, None
 
     def _from_latest(self, latest: np.ndarray | None) -> Self:
-        """Return this method with encoders (M, E) from which clients tune on."""
+        """Return this method with encoders (M, E) from which tuning continues."""
         other = copy(self)
         other._latest = latest
         return other
@@ -304,7 +306,7 @@ class DynamicFLT(FLT):
     def _clustered(
         self, state: DynamicState, fed: Federation, context: Context
     ) -> DynamicState:
-        """Note what is known of clusters that were just found among all clients."""
+        """Update the state after a clustering of all clients."""
         state = replace(state, with_encoder=np.array(fed.n_clients))
         if not (self.nearest or self._tunes_on):
             return state
@@ -326,7 +328,7 @@ class DynamicFLT(FLT):
         changed: np.ndarray,
         context: Context,
     ) -> DynamicState:
-        """Note who has new data, and take in newcomers.
+        """Note which clients have new data, and take in newcomers.
 
         Alone at first, or at their nearest cluster. ``changed``: bool (M,), of all
         clients that are there now.
@@ -355,7 +357,7 @@ class DynamicFLT(FLT):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Aggregate, and take the participants' flags (lines 13-20)."""
+        """Aggregate, and collect the participants' flags (lines 13-20)."""
         state = super().collect(state, clients, theta, round)
         present = np.isin(np.arange(len(state.row)), clients)
         return replace(
@@ -476,9 +478,9 @@ class DynamicFLTAsRun(DynamicFLT):
 
 
 def _remembering(context: Context) -> Context:
-    """Return a context in which one clustering is fitted once, not at each question.
+    """Return a context in which each clustering is fitted only once.
 
-    That is the caller's own, where it has a cache.
+    This is the caller's own context if it has a cache.
     """
     if context.cache is not None:
         return context

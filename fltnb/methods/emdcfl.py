@@ -1,9 +1,10 @@
 """EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
 
-Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once.
-Each pair then exchanges models and measures how far apart the embeddings of their
-samples are (:class:`fltnb.clustering.EMDClustering`); clients with the same neighbours
-share these neighbours' mean from then on, beginning with what they have just trained.
+Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Every client first trains
+alone once. Each pair then exchanges models and measures how far apart the embeddings of
+its samples are (:class:`fltnb.clustering.EMDClustering`). Clients with the same
+neighbours share these neighbours' mean from then on, starting with the models that they
+have just trained.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,13 +32,14 @@ SMALL = 20_000_000
 
 @dataclass(eq=False, kw_only=True)
 class EMDCFLState(State):
-    """And what the pairs of clients know of each other.
+    """State of :class:`EMDCFL`: what the pairs of clients know of each other.
 
     ``relation`` (R, M): distinct rows of the adjacency; ``distance`` (M, M) and
-    ``reference`` (M,), NaN where not measured; ``tolerance`` used last; ``local`` (M,
-    P): last trained models, while they are needed; ``present, trained, measured`` (M,):
-    who took part in this round, in any, and in the clustering; ``again``: whether pairs
-    are measured anew; ``sent`` (2,): scalars moved up and down.
+    ``reference`` (M,), NaN if not measured; ``tolerance`` used last; ``local`` (M, P):
+    last trained models, while they are needed; ``present, trained, measured`` (M,):
+    which clients took part in this round, in any round, and in the clustering;
+    ``again``: whether pairs are measured again; ``sent`` (2,): scalars sent up and
+    down.
     """
 
     relation: np.ndarray
@@ -57,22 +59,23 @@ class EMDCFLState(State):
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
-    An undrawn client is a cluster of its own and holds the initial model. Absent ones
-    answer with their last model. Besides the rounds' models every ordered pair moves
-    one without its last layer, and both send embeddings.
+    A client that was never drawn is a cluster of its own and holds the initial model.
+    Absent clients take part in the measurements with their last model. Besides the
+    rounds' models every ordered pair sends one model without its last layer, and both
+    clients send embeddings.
 
     Parameters
     ----------
     clusterer : EMDClustering, optional
-        Used unfitted: what it is fitted on arises in the run.
+        It must be unfitted, because it is fitted during the run.
     rule : {"participants", "last_local"}
-        Whom a cluster averages: this round's participants, or everybody's last trained
-        model, as in the public code.
+        Which models a cluster averages: those of this round's participants, or the last
+        trained models of all members, as in the public code.
     repeat : bool
-        Only where some clients sit out the first round. False: every pair is measured
-        once, after the first round by which both have trained. True: all that have are
-        measured anew after every round, as in the public code. The paper calls the
-        clustering one-shot for each pair.
+        Matters only if some clients are absent in the first round. False: every pair is
+        measured once, after the first round by which both clients have trained. True:
+        all pairs that have trained are measured again after every round, as in the
+        public code. The paper calls the clustering one-shot for each pair.
 
     Examples
     --------
@@ -107,12 +110,12 @@ class EMDCFL(Method):
             )
 
     def check(self, fed) -> None:
-        """Refuse a federation in which somebody has no validation samples."""
+        """Refuse a federation in which a client has no validation samples."""
         self.clusterer.check(fed.sizes.tolist())
         super().check(fed)
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody alone, on a common initial model."""
+        """Start with every client alone, on a common initial model."""
         M = fed.n_clients
         theta = model.init(context.seed)
         nobody = np.zeros(M, dtype=bool)
@@ -138,7 +141,7 @@ class EMDCFL(Method):
     ) -> State:
         """Average inside the clusters known so far.
 
-        :meth:`revise` does it again where clusters change.
+        :meth:`revise` averages again if clusters change.
         """
         everybody = np.arange(len(state.row))
         present = np.isin(everybody, clients)
@@ -157,7 +160,7 @@ class EMDCFL(Method):
     def revise(self, state: State, fed, round: int, context: Context) -> State:
         """Measure pairs for the first time, connect, and average in the new clusters.
 
-        With ``repeat`` all pairs are measured anew.
+        With ``repeat`` all pairs are measured again.
         """
         new = state.trained
         if not state.again:
@@ -172,7 +175,7 @@ class EMDCFL(Method):
             )
             everybody = np.ones(fed.n_clients, dtype=bool)
             state = rewire(state, adjacency, labels, fed.sizes, everybody)
-            # a cluster of which nobody took part has the mean of what it was served
+            # a cluster without participants gets the mean of its members' served models
             share = state.relation * state.weights
             if self.rule == "participants":
                 share = share * state.present
@@ -183,12 +186,12 @@ class EMDCFL(Method):
         return state
 
     def _keeps_local(self, state: State) -> bool:
-        """Whether clients' own models are still needed."""
+        """Return whether clients' own models are still needed."""
         complete = state.measured.all() and not state.again
         return self.rule == "last_local" or not complete
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
-        """Fill in distances of pairs of which one is new, under models trained last."""
+        """Measure pairs with a new client, under the models that were trained last."""
         net = context.model
         others = _pairs(state.trained, new)
         clusterer = clone(self.clusterer)
@@ -209,11 +212,11 @@ class EMDCFL(Method):
     def clustering(
         self, fed, model: str, training: Mapping[str, Any]
     ) -> tuple[EMDClustering, OwnModels] | None:
-        """Return what finds the graph, where everybody takes part in round 1.
+        """Return what finds the graph, if all clients take part in round 1.
 
-        Every client's own network after one local round, and the clusterer; what
-        follows is a training on that graph, to the bit. ``training`` has the options of
-        :func:`fltnb.run`. None where the graph grows during the run.
+        These are the clusterer, and every client's own network after one local round.
+        The rest is a training on that graph, to the bit. ``training`` has the options
+        of :func:`fltnb.run`. None if the graph grows during the run.
         """
         partial = int(training["participation"] * fed.n_clients + 1e-9) < fed.n_clients
         if partial or training.get("proximal", 0) or len(phases(fed)) > 1:
@@ -225,7 +228,7 @@ class EMDCFL(Method):
     def graph_from(
         self, arrays: Mapping[str, np.ndarray], fed, model: str
     ) -> ClientGraph:
-        """Client graph of a clustering that is done, and what its exchange costs.
+        """Return the client graph of a finished clustering, and its traffic.
 
         ``arrays``: the clusterer's ``adjacency`` and ``labels``.
         """
@@ -244,7 +247,7 @@ class EMDCFL(Method):
         training: Mapping[str, Any],
         context: Context,
     ) -> ClientGraph | None:
-        """Return the clusters, where everybody takes part in round 1."""
+        """Return the clusters, if all clients take part in round 1."""
         found = self.clustering(fed, model, training)
         if found is None:
             return None
@@ -283,20 +286,20 @@ class EMDCFLAsRun(EMDCFL):
 
 
 def _pairs(trained: np.ndarray, new: np.ndarray) -> dict[int, list[int]]:
-    """Whom each client that has trained is compared with: pairs of which one is new."""
+    """Return the clients to compare with each one: pairs with a new client."""
     known = np.flatnonzero(trained).tolist()
     return {i: [j for j in known if j != i and (new[i] or new[j])] for i in known}
 
 
 def _sizes(fed, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training and validation samples that each client embeds, at most so many."""
+    """Return how many training and validation samples each client embeds."""
     train = [min(len(own), most) for own in fed.train]
     held = [min(len(own), most) for own in fed.val]
     return np.array(train), np.array(held)
 
 
 def _cells(fed, others: dict[int, list[int]], most: int) -> int:
-    """Cells of all cost matrices."""
+    """Return the number of cells of all cost matrices."""
     train, held = _sizes(fed, most)
     return sum(int(train[i] * held[js].sum()) for i, js in others.items())
 
@@ -304,9 +307,9 @@ def _cells(fed, others: dict[int, list[int]], most: int) -> int:
 def _embedded(
     net, fed, theta: np.ndarray, others: dict[int, list[int]], device: str
 ) -> Iterator[tuple[int, np.ndarray, dict[int, np.ndarray]]]:
-    """Yield a client, its training samples and others' validation samples, embedded.
+    """Yield a client, its training samples, and others' embedded validation samples.
 
-    Under the client's own network, of ``theta`` (M, P).
+    All are embedded by the client's own network, of ``theta`` (M, P).
     """
     for i, js in others.items():
         if js:
@@ -319,9 +322,9 @@ def _embedded(
 def exchanged(
     clusterer: EMDClustering, fed, net, others: dict[int, list[int]]
 ) -> np.ndarray:
-    """Scalars ``(up, down)`` that a clustering moves besides the rounds' models.
+    """Return scalars ``(up, down)`` that a clustering sends besides rounds' models.
 
-    Every ordered pair moves a network without its last layer, and both send embeddings.
+    Every ordered pair sends a network without its last layer, and both embeddings.
     """
     train, held = _sizes(fed, int(clusterer.max_samples))
     body = net.n_parameters - (net.head.stop - net.head.start)

@@ -1,7 +1,7 @@
-"""FeSEM, multi-center federated learning: as its own paper, and as FLT had it.
+"""FeSEM, multi-center federated learning: as in its own paper, and as in FLT's runs.
 
 FeSEM: arXiv 2108.08647; FLT: arXiv 2103.15947. Expectation-maximisation over K centres:
-every client belongs to the centre nearest to its model (Equation 8), a centre is the
+each client belongs to the centre nearest to its model (Equation 8), each centre is the
 mean of its members' models (Equation 9), and clients train with a penalty on the
 distance from it (Equation 7).
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, kw_only=True)
 class FeSEMState(Unclustered):
-    """And the last known models (M, P); FeSEM+MA: ``shapes`` (layers, 2)."""
+    """State of FeSEM: last known models (M, P); FeSEM-MA: ``shapes`` (layers, 2)."""
 
     of_clients = ("heard", "memory")
 
@@ -39,9 +39,9 @@ class FeSEMState(Unclustered):
 class FeSEM(HardMethod):
     """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
 
-    A round is: train from the own centre, E-step, M-step. Before there are K centres
-    everybody shares one; the first K come from the best of 20 k-means starts on the
-    models heard so far, as soon as at least K clients have been.
+    A round is: train from the own centre, E-step, M-step. At first all clients share
+    one model. As soon as at least K clients have trained, the first K centres come from
+    the best of 20 k-means starts on the models known so far.
 
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared
     Euclidean distances that is FedProx's term with ``mu_i = 2 lambda / (m alpha_i)``,
@@ -51,25 +51,26 @@ class FeSEM(HardMethod):
     Parameters
     ----------
     lam : float
-        lambda of Equations 5 and 7; the paper gives none, 0.1 stands in its code's
-        configuration, unread.
+        lambda of Equations 5 and 7. The paper gives no value; its code's configuration
+        has 0.1, which the code does not use.
     weighting : {"plain", "samples"}
-        In the M-step: equal (Equation 9), or by samples as in the re-implementations.
+        In the M-step: equal (Equation 9), or by samples as in re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}
-        Whose models enter the M-step where only some take part (the paper has everybody
-        in every round). The E-step places each client by the last model known of it:
-        trained, or under ``last_aggregate`` served.
+        Which models enter the M-step under partial participation (in the paper all
+        clients take part in every round). The E-step places each client by its last
+        known model: trained, or under ``last_aggregate`` served.
     grouping : {"em", "random", "equal"}
         "random": no E-step, clients stay in K groups of equal size, drawn before round
-        1. "equal": the K centres start as copies of the common model with everybody in
-        the first, which is what k-means of equal models gives, and how EMD-CFL (arXiv
-        2506.07769) ran it; only who is pulled away from the others' mean ever leaves.
+        1. "equal": the K centres start as copies of the common model with all clients
+        in the first, which is the result of k-means on equal models, and the behaviour
+        of EMD-CFL's runs (arXiv 2506.07769). A client leaves the first centre only if
+        the others' mean moves away from it.
     report : {"own", "best"}
-        "best": a test is that of the centre with the most right answers on *all*
-        clients.
+        "best": the test result is that of the centre with the most correct predictions
+        on *all* clients.
     alpha : {"equal", "samples"}
         alpha_i of Equation 7: ``1 / m``, or a client's share of all samples, which
-        pulls small clients more. Clients then train one after the other.
+        pulls small clients more strongly. Clients then train one after the other.
 
     Examples
     --------
@@ -105,7 +106,7 @@ class FeSEM(HardMethod):
     def train(
         self, state: State, clients: np.ndarray, round: int, engine: "Engine"
     ) -> tuple[State, "Trained"]:
-        """Train from the own centre, with the pull of Equation 7."""
+        """Train from the own centre, with the penalty of Equation 7."""
         if self.alpha == "equal":
             return super().train(state, clients, round, engine)
 
@@ -124,13 +125,13 @@ class FeSEM(HardMethod):
         return state, Trained(models, loss)
 
     def trains_itself(self) -> bool:
-        """Only where every client has a pull of its own, or in a subclass that says."""
+        """Return whether clients have different penalties (or a subclass says so)."""
         return self.alpha == "samples" or type(self).train is not FeSEM.train
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody holds the common initial model.
+        """Start with the common initial model for all clients.
 
-        There is one centre, or K equal ones where EM does not make them.
+        There is one centre, or K equal centres if EM does not make them.
         """
         n_models = 1 if self.grouping == "em" else self.n_clusters
         memory = np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0)
@@ -173,7 +174,7 @@ class FeSEM(HardMethod):
     def welcome(
         self, state: State, new: np.ndarray, round: int, engine: "Engine"
     ) -> State:
-        """Let newcomers train the mean of all centres, and place them by E-step."""
+        """Let newcomers train the mean of all centres, and place them by an E-step."""
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
         n = int(state.trainable)
@@ -184,9 +185,9 @@ class FeSEM(HardMethod):
         return placed(state, new, distance.argmin(axis=1))
 
     def _first_centers(self, state: State, round: int) -> np.ndarray:
-        """K centres (K, P) from k-means on the models heard so far.
+        """Return K centres (K, P) from k-means on the models known so far.
 
-        With fewer distinct models some centres stay at the old one.
+        If there are fewer distinct models, some centres stay at the old one.
         """
         K = self.n_clusters
         n = int(state.trainable)
@@ -205,15 +206,15 @@ class FeSEM(HardMethod):
         trained: np.ndarray,
         models: np.ndarray,
     ) -> np.ndarray:
-        """Centres (K, P) of the M-step.
+        """Return the centres (K, P) of the M-step.
 
-        From the members' weights ``share`` (K, n), samples (n,) and trained models
-        (n, P); a centre without members keeps its model of ``models`` (K, P).
+        Computed from the members' weights ``share`` (K, n), samples (n,) and trained
+        models (n, P); a centre without members keeps its model of ``models`` (K, P).
         """
         return mix_groups(share, trained, models)
 
     def evaluate(self, state: State, engine, split: str):
-        """Test clients under their own centre, or all under the one that does best."""
+        """Test clients with their own centre, or all clients with the best centre."""
         if self.report == "own":
             return super().evaluate(state, engine, split)
 
@@ -234,10 +235,10 @@ class FeSEM(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class FeSEMAsRun(FeSEM):
-    """FeSEM's shipped code, which has no penalty and no E-step that counts.
+    """FeSEM's published code, which has no penalty and an E-step without effect.
 
-    Its clusters start from k-means on vectors of random numbers, and are made anew
-    every 150 rounds in a run of 60.
+    Its clusters start from k-means on vectors of random numbers, and would be formed
+    again every 150 rounds in a run of 60.
 
     Examples
     --------
@@ -261,11 +262,12 @@ class FeSEMAsRun(FeSEM):
 class FeSEMMA(FeSEM):
     """FeSEM with neurons matched inside each cluster before averaging (Section 5.1).
 
-    In the M-step all members of a cluster are brought, layer by layer, into the neuron
-    order of the member with the most samples (:mod:`fltnb.methods.matching`, which says
-    what is not FedMA's). The E-step compares models as they are. All clients start from
-    one model: their neurons are mostly in the same order already, and then this is
-    FeSEM. A model of torchvision raises :class:`fltnb.FltnbError`.
+    In the M-step the neurons of all members of a cluster are reordered, layer by layer,
+    to match the member with the most samples (:mod:`fltnb.methods.matching`, which
+    lists the differences from FedMA). The E-step compares models without reordering.
+    All clients start from one model, so their neurons are mostly in the same order
+    already, and then this is FeSEM. A torchvision model raises
+    :class:`fltnb.FltnbError`.
 
     Examples
     --------
@@ -284,7 +286,7 @@ class FeSEMMA(FeSEM):
     layered = True
 
     def start(self, fed, model, context: Context) -> State:
-        """As FeSEM; the widths of the layers go along."""
+        """Start as FeSEM, and keep the widths of the layers."""
         shapes = [
             (shape[0], math.prod(shape[1:]))
             for _, shape in model.shapes
@@ -315,7 +317,7 @@ class FeSEMMA(FeSEM):
 
 @dataclass(eq=False, kw_only=True)
 class FedSEMState(Unclustered):
-    """And the centres (K, P) of k-means, and the last known models (M, P) if needed."""
+    """State of FedSEM: centres (K, P), and the last known models (M, P) if needed."""
 
     of_clients = ("heard", "memory")
 
@@ -325,18 +327,18 @@ class FedSEMState(Unclustered):
 
 @dataclass(eq=False, repr=False)
 class FedSEM(HardMethod):
-    """FeSEM as FLT ran it: k-means on all clients' flattened models in every round.
+    """FeSEM as in FLT's runs: k-means on all clients' flattened models in every round.
 
-    Averaging is inside the groups. 20 random starts in the first round, later started
-    from the last centres; no proximal term.
+    Models are averaged inside the groups. The first round has 20 random starts of
+    k-means; later ones start from the last centres. There is no proximal term.
 
     Parameters
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute to the *average*
         (:class:`fltnb.methods.graph.GraphMethod`). Their *group* always follows from
-        the last model known of them: the one they trained last, or under
-        ``last_aggregate`` were served last.
+        their last known model: the one that they trained last, or under
+        ``last_aggregate`` the one that served them last.
 
     Examples
     --------
@@ -357,7 +359,7 @@ class FedSEM(HardMethod):
     rule: Rule = "participants"
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody holds the common initial model; the first grouping follows."""
+        """Start with the common initial model; the first grouping comes later."""
         K = self.n_clusters
         theta = model.init(context.seed)
         centers = np.repeat(theta[None, : model.n_trainable], K, axis=0)
@@ -394,7 +396,7 @@ class FedSEM(HardMethod):
     def welcome(
         self, state: State, new: np.ndarray, round: int, engine: "Engine"
     ) -> State:
-        """Let newcomers train the mean of all models, and join the nearest centre."""
+        """Let newcomers train the mean of all models and join the nearest centre."""
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
         n = int(state.trainable)
@@ -407,7 +409,7 @@ class FedSEM(HardMethod):
     def _known(
         self, state: State, clients: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Different models (D, P) known of the clients, and which each has (M,)."""
+        """Return the different known models (D, P), and each client's index (M,)."""
         if self.rule != "last_aggregate" and state.labels is not None:
             return state.memory, np.arange(len(state.row))
         # absent clients hold one of the K models: at most n + K different ones
@@ -419,7 +421,7 @@ class FedSEM(HardMethod):
     def _grouped(
         self, state: State, points: np.ndarray, count: np.ndarray, round: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Group models (D,) that ``count`` clients hold each; also the centres."""
+        """Group models (D,) held by ``count`` clients each; also return the centres."""
         n = int(state.trainable)  # without batch-norm statistics
         compared = points[:, :n]
         initial = state.initial[:n]
@@ -432,7 +434,7 @@ class FedSEM(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class FedSEMAsRun(FedSEM):
-    """FedSEM in FLT's tables: absent clients count with what they trained last.
+    """FedSEM in FLT's tables: absent clients contribute their last trained model.
 
     Examples
     --------

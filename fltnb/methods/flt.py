@@ -1,9 +1,9 @@
 """FLT, its soft form, PCA+kM+HC and PACFL: cluster once, then average over the graph.
 
 FLT (Jamali-Rad et al., arXiv 2103.15947, Algorithm 3) takes the graph from FCR
-(Algorithm 2) on encoder embeddings. Weights in place of links (:class:`SoftFLT`) are
-ours: the paper keeps "removing the hard threshold" for future work (Section 5). PACFL:
-Vahidian et al., AAAI 2023 (arXiv 2209.10526).
+(Algorithm 2) on encoder embeddings. Weights instead of links (:class:`SoftFLT`) are our
+addition: the paper leaves "removing the hard threshold" for future work (Section 5).
+PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,9 @@ SMALL = 10_000
 class OneShot(GraphMethod):
     """Methods whose graph comes from one clustering before round 1.
 
-    Of embeddings, or of what :meth:`fit` says. A clusterer that is fitted already, on
-    as many clients, is used as it is, else a fitted copy.
+    The clustering is of embeddings, or of what :meth:`fit` says. A clusterer that is
+    already fitted on the same number of clients is used as it is; otherwise a copy is
+    fitted.
     """
 
     default: ClassVar[type] = clustering.FCR  # the clusterer where none is given
@@ -73,16 +74,16 @@ class OneShot(GraphMethod):
             )
 
     def _clusters(self) -> bool:
-        """Whether the clusterer is an estimator over clients, not over samples."""
+        """Return whether the clusterer is an estimator over clients, not samples."""
         made = self.clusterer
         estimator = hasattr(made, "get_params") and isinstance(made, self.kind)
         over_samples = type(made).__module__.startswith("sklearn.")
         return estimator and not isinstance(made, type) and not over_samples
 
     def check(self, fed: Federation) -> None:
-        """Refuse what the clusterer would refuse after the embedding.
+        """Refuse before the embedding what the clusterer would refuse after it.
 
-        That can take long.
+        The embedding can take long.
         """
         super().check(fed)
         labels = getattr(self.clusterer, "labels_", None)
@@ -113,13 +114,13 @@ class OneShot(GraphMethod):
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer, so that its result is in the cache.
 
-        On the first phase of a federation that changes.
+        If the federation changes, it is fitted on the first phase.
         """
         if not isinstance(self.clusterer, str):
             self.fitted(phases(fed)[0].fed, context)
 
     def about(self) -> dict[str, Any]:
-        """Return the settings that decide the fit."""
+        """Return the settings that determine the fit."""
         return {
             "clusterer": clustering.canonical(self.clusterer),
             "encoder": brief(EncoderSpec, asdict(self.encoder)),
@@ -139,7 +140,7 @@ class OneShot(GraphMethod):
         clusterer.fit(embeddings, classes)
 
     def fitted(self, fed: Federation, context: Context) -> Any:
-        """Return the clusterer, fitted on the clients as they are."""
+        """Return the clusterer, fitted on the present clients."""
         self.check(fed)
         if hasattr(self.clusterer, "labels_"):
             return self.clusterer
@@ -167,17 +168,17 @@ class OneShot(GraphMethod):
     ) -> tuple[Any, EncoderSpec] | None:
         """Return what finds the graph before round 1: a clusterer and an encoder.
 
-        None where the graph comes in another way.
+        None if the graph comes from something else.
         """
         return (self.clusterer, self.encoder) if self.encoder is not None else None
 
     def graph_from(
         self, arrays: Mapping[str, np.ndarray], fed: Federation, model: str
     ) -> ClientGraph:
-        """Client graph of a clustering that is done.
+        """Return the client graph of a finished clustering.
 
-        ``arrays``: what the clusterer has learned, without the underscores: ``labels``,
-        ``sent``, ``received`` and, as the options ask for it, ``adjacency``,
+        ``arrays`` has the fitted attributes of the clusterer, without underscores:
+        ``labels``, ``sent``, ``received`` and, if the options need it, ``adjacency``,
         ``distance`` or ``leaf_order``.
         """
         fitted = SimpleNamespace()
@@ -195,17 +196,17 @@ class OneShot(GraphMethod):
         return ClientGraph(adjacency, labels, (int(up), int(down)))
 
     def graph_of(self, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Adjacency (M, M) and labels (M,); neighbours are of one cluster."""
+        """Return adjacency (M, M) and labels (M,); neighbours share a cluster."""
         what = f"labels_ of {type(fitted).__name__}"
         labels = integers(what, fitted.labels_, len(fitted.labels_), "client")
-        # noise, as DBSCAN says it, stays alone
+        # noise points, label -1 in DBSCAN, stay alone
         noise = labels < 0
         labels = np.where(noise, labels.max() + np.cumsum(noise), labels)
         return labels[:, None] == labels, labels
 
 
 def learned(fitted: Any) -> dict[str, np.ndarray]:
-    """Return what an estimator has learned, as arrays by name."""
+    """Return the fitted attributes of an estimator, as arrays by name."""
     kept = (int, float, np.ndarray, np.generic)
     return {
         name: np.asarray(value)
@@ -223,12 +224,12 @@ class FLT(OneShot):
     clusterer : estimator over clients, optional
         ``FCR()`` by default.
     graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency as it is).
+        Case II (disjoint clusters) or case I (the adjacency without a cut).
     membership : {"clients", "leaf_order"}
-        "leaf_order" repeats a slip of the public code, to measure it
-        (:func:`leaf_order_labels`). Case II only, and not in :class:`FLTAsRun`.
+        "leaf_order" repeats an index error of the public code, to measure its effect
+        (:func:`leaf_order_labels`). Only in case II, and not in :class:`FLTAsRun`.
     encoder : EncoderSpec, optional
-        What clients embed their data with; raw pixels by default.
+        The encoder of the clients' data; raw pixels by default.
     rule
         See :class:`fltnb.methods.graph.GraphMethod`.
     name : str, optional
@@ -261,7 +262,7 @@ class FLT(OneShot):
             )
 
     def graph_of(self, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Adjacency as it is (case I), or by the clusters (case II), and labels."""
+        """Return adjacency (case I), or that of the clusters (case II), and labels."""
         adjacency, labels = super().graph_of(fitted)
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
@@ -278,7 +279,7 @@ class FLT(OneShot):
 
 @dataclass(eq=False, repr=False)
 class FLTAsRun(FLT):
-    """FLT in its tables: case I, and absent clients count with what they trained.
+    """FLT in its tables: case I; absent clients contribute their last trained model.
 
     Examples
     --------
@@ -298,7 +299,7 @@ class FLTAsRun(FLT):
 
 
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
-    """Clusters (M,) as the public code reads them off.
+    """Return clusters (M,) with the index error of the public code.
 
     Cluster c gets the clients ``leaf_order[labels == c]``.
     """
@@ -311,19 +312,19 @@ def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
 class SoftFLT(FLT):
     r"""FLT, case I, with the client distance kept as a weight.
 
-    A client's new model is the mean over all clients of :math:`n_j\,g(A_{ij} / s)`,
-    made to sum to 1: n_j samples, A the client distance of FCR (Algorithm 2, line 15),
-    g the ``weight``. With distances of 0 and infinity only this is case I on the
-    thresholded graph, whatever g and s. When absent clients contribute nothing, a
-    client whose nearest participant has weight w keeps its own model with weight 1 - w
-    among them.
+    A client's new model is the mean over all clients with weights
+    :math:`n_j\,g(A_{ij} / s)`, normalised to sum 1. Here n_j are samples, A is the
+    client distance of FCR (Algorithm 2, line 15), and g is the ``weight``. If all
+    distances are 0 or infinite, this is case I on the thresholded graph, for any g and
+    s. If absent clients contribute nothing, a client whose nearest participant has
+    weight w also counts its own model, with weight 1 - w.
 
     Parameters
     ----------
     clusterer, encoder, rule, name
         See :class:`fltnb.methods.FLT`; the clusters are only reported.
     weight : {"gaussian", "linear"}
-        g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on.
+        g: exp(-x^2), or max(0, 1 - x / 2), which is 0 beyond twice the scale.
     scale : float, optional
         s, in units of the client distance; by default the clusterer's threshold gamma.
 
@@ -358,7 +359,7 @@ class SoftFLT(FLT):
             )
 
     def graph_of(self, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Weights by the clients' distances."""
+        """Return weights from the clients' distances."""
         weights = soft_graph(fitted.distance_, self.scale, self.weight)
         return weights, np.asarray(fitted.labels_, dtype=np.int64)
 
@@ -386,9 +387,9 @@ class SoftFLTAsRun(SoftFLT):
 def soft_graph(
     distance: np.ndarray, scale: float, weight: str = "gaussian"
 ) -> np.ndarray:
-    """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal.
+    """Return weights (M, M) in [0, 1] of a client graph, 1 on the diagonal.
 
-    At the scale itself they are exp(-1) ("gaussian") or 1/2 ("linear").
+    At a distance equal to the scale they are exp(-1) ("gaussian") or 1/2 ("linear").
     """
     ratio = np.asarray(distance, dtype=np.float64) / scale
     weights = np.exp(-(ratio**2))
@@ -421,7 +422,7 @@ class PCAKMHC(FLT):
 
 @dataclass(eq=False, repr=False)
 class PCAKMHCAsRun(PCAKMHC):
-    """PCA+kM+HC in FLT's tables: case I and the rule, as :class:`FLTAsRun`.
+    """PCA+kM+HC in FLT's tables: case I and the rule of :class:`FLTAsRun`.
 
     Examples
     --------
@@ -446,8 +447,8 @@ class PCAKMHCAsRun(PCAKMHC):
 class PACFL(OneShot):
     """One-shot clustering by subspaces of the images, then FedAvg in the clusters.
 
-    The subspaces are of training images with pixels in [0, 1], all colours of an image
-    one column.
+    The subspaces are those of training images with pixels in [0, 1]; all colours of an
+    image form one column.
 
     Parameters
     ----------
@@ -486,9 +487,9 @@ class PACFL(OneShot):
         clusterer.fit(*client_images(fed, self.split, self.scaled))
 
     def joins(self, state: State, fed: Federation, context: Context) -> dict[int, int]:
-        """Newcomers join the cluster whose subspaces are nearest, if any is near.
+        """Let newcomers join the cluster with the nearest subspaces, if any is near.
 
-        The others' subspaces are those of their present images.
+        The subspaces of the other clients are those of their present images.
         """
         before = len(state.row)
         images, classes = client_images(fed, self.split, self.scaled)
@@ -506,10 +507,10 @@ class PACFL(OneShot):
 
 @dataclass(eq=False, repr=False)
 class PACFLAsRun(PACFL):
-    """What printed EMD-CFL's tables: subspaces of *validation* images.
+    """PACFL as in EMD-CFL's tables: subspaces of *validation* images.
 
-    As the network sees them, channel by channel. Absent clients count with what they
-    trained last.
+    The images are scaled as for the network, and each channel is a column. Absent
+    clients contribute their last trained model.
 
     Examples
     --------
@@ -538,9 +539,9 @@ class PACFLAsRun(PACFL):
 def client_images(
     fed: Federation, split: str = "train", scaled: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Flattened images (n_i, d) and classes (n_i,) of every client.
+    """Return flattened images (n_i, d) and classes (n_i,) of every client.
 
-    As :class:`PACFL` says; ``scaled``: as the network sees them, a row per channel.
+    As in :class:`PACFL`; with ``scaled``: as for the network, a row per channel.
     """
     images = []
     classes = []

@@ -1,4 +1,4 @@
-"""Averaging inside clusters that are known, such as those that somebody else found."""
+"""Averaging inside given clusters, such as those that another program found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from .graph import ClientGraph, GraphMethod
 
 @dataclass(eq=False, repr=False)
 class Clusters(GraphMethod):
-    """FedAvg inside each of the clusters that are given.
+    """FedAvg inside given clusters.
 
     Parameters
     ----------
     clusters : sequence of M values, or dict
-        Cluster of each client, such as ``labels_`` of a clusterer; a dict has them by
-        the clients' names. They are numbered 0, 1, ... by sorted value.
+        Cluster of each client, such as ``labels_`` of a clusterer; a dict maps
+        the clients' names to clusters. They are numbered 0, 1, ... by sorted value.
     rule
         See :class:`fltnb.methods.graph.GraphMethod`.
 
@@ -55,7 +55,7 @@ class Clusters(GraphMethod):
         self.clusters = given
 
     def check(self, fed: Federation) -> None:
-        """Refuse clusters of other clients than the federation's."""
+        """Refuse clusters that do not fit the federation's clients."""
         super().check(fed)
         self._numbers(fed)
 
@@ -66,5 +66,5 @@ class Clusters(GraphMethod):
         return ClientGraph(same.astype(np.uint8), labels)
 
     def _numbers(self, fed: Federation) -> np.ndarray:
-        """Cluster of each client (M,), numbered, or refuse them."""
+        """Return the numbered cluster of each client (M,), or refuse them."""
         return clusters_of(self.clusters, fed.names)

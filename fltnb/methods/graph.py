@@ -1,10 +1,10 @@
 """Averaging over a fixed client graph: FedAvg, Oracle and FLT on different graphs.
 
 A client's new model is the sample-weighted mean over its neighbours in the graph (FLT,
-arXiv 2103.15947, Algorithm 3, lines 16-20, with rows made to sum to 1; a graph's own
-weights multiply the samples). The state holds one model per *distinct* row of the
-adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up
-to M.
+arXiv 2103.15947, Algorithm 3, lines 16-20, with rows normalised to sum 1; a graph's
+weights multiply the numbers of samples). The state holds one model per *distinct* row
+of the adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint
+clusters, up to M.
 """
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from .state import State
 
 @dataclass(eq=False, kw_only=True)
 class GraphState(State):
-    """And the graph.
+    """State of graph methods.
 
     ``relation`` (R, M): distinct rows of the adjacency; ``memory`` (M, P): last trained
-    models, under the rule "last_local"; ``sent`` (2,): scalars that finding the graph
-    moved up and down.
+    models, under the rule "last_local"; ``sent`` (2,): scalars sent up and down to find
+    the graph.
     """
 
     relation: np.ndarray
@@ -37,10 +37,10 @@ class GraphState(State):
 
 
 class ClientGraph(NamedTuple):
-    """Who averages with whom.
+    """Which clients are averaged together.
 
     The adjacency (M, M), the clusters' labels (M,), and the scalars that were sent to
-    find them, of all clients: (up, down).
+    find them, summed over all clients: (up, down).
 
     Examples
     --------
@@ -58,16 +58,16 @@ class ClientGraph(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class GraphMethod(Method):
-    """What the methods share that average over a fixed graph.
+    """Base of the methods that average over a fixed graph.
 
-    Subclasses give :meth:`client_graph`.
+    Subclasses define :meth:`client_graph`.
 
     Parameters
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute. "participants": nothing (FLT's Algorithms 1 and
-        3). "last_local": the last model that each trained, or the initial one.
-        "last_aggregate": the last one served.
+        3). "last_local": the model that each trained last, or the initial one.
+        "last_aggregate": the model that served each last.
 
     Examples
     --------
@@ -77,9 +77,9 @@ class GraphMethod(Method):
     """
 
     state_type = GraphState
-    # whether a change of the federation redraws the graph, which takes no clustering
+    # whether the graph is made again when the federation changes (without clustering)
     redrawn = False
-    # whether equal graphs mean equal runs: nothing of this class is changed
+    # whether equal graphs mean equal runs: a subclass changes nothing else
     graph_decides = False
 
     rule: Rule = field(default="participants", kw_only=True)
@@ -135,10 +135,10 @@ class GraphMethod(Method):
         changed: np.ndarray,
         context: Context,
     ) -> State:
-        """Keep the graph, where a newcomer stands alone; or draw it anew.
+        """Keep the graph, in which a newcomer stands alone, or make it again.
 
-        A newcomer that stands alone starts from the mean of all models, one that joins
-        a cluster (:meth:`joins`) from the cluster's.
+        A newcomer that stands alone starts from the mean of all models; one that joins
+        a cluster (:meth:`joins`) starts from the cluster's model.
         """
         if self.redrawn:
             graph = self.client_graph(fed, context)
@@ -160,14 +160,14 @@ class GraphMethod(Method):
         return rewire(state, adjacency, labels, fed.sizes, trusted)
 
     def joins(self, state: State, fed: Federation, context: Context) -> dict[int, int]:
-        """Return which newcomers join which cluster; most graphs take in nobody."""
+        """Return which newcomers join which cluster; by default none does."""
         return {}
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average over each neighbourhood under the non-participant rule."""
-        # (R, M): who counts in which row, and how much
+        """Average over each neighbourhood under the rule for absent clients."""
+        # (R, M): the weight of each client in each row
         share = state.relation * state.weights
         if self.rule == "last_local":
             state.memory[clients] = theta
@@ -178,7 +178,7 @@ class GraphMethod(Method):
         return replace(state, models=mix(W, theta, state.models))
 
     def _kept(self, state: State, clients: np.ndarray, share: np.ndarray) -> np.ndarray:
-        """Weights (R, R) of the models that there were before the round."""
+        """Return weights (R, R) of the models from before the round."""
         row = state.row
         if self.rule == "last_aggregate":
             # Absent clients contribute their row's model: their weights add up per
@@ -187,9 +187,9 @@ class GraphMethod(Method):
             absent[:, clients] = 0
             return absent @ np.eye(len(state.models))[row]
 
-        # A neighbourhood without any participant keeps its model. On a soft graph so
-        # does, in part, one whose participants are all far: else a weight next to
-        # nothing would, made to sum to 1, replace the model.
+        # A neighbourhood without any participant keeps its model. On a soft graph a
+        # neighbourhood whose participants are all far keeps it in part; otherwise a
+        # tiny weight, normalised to sum 1, would replace the model.
         near = state.relation[:, clients].max(axis=1)
         mean_weight = np.bincount(row, state.weights) / np.bincount(row)
         return np.diag((1.0 - near) * mean_weight)
@@ -213,8 +213,8 @@ def rewire(
     """Give the clients a new graph (M, M) in the middle of a run.
 
     Clients with the same new neighbourhood start from the sample-weighted mean of the
-    models that the ``trusted`` (M,) among them were served so far (all of them where
-    none is). Newcomers bring the mean of all.
+    models that have served the ``trusted`` (M,) clients among them (or all of them if
+    none is trusted). Newcomers count with the mean of all models.
     """
     row = state.row
     before = len(row)
@@ -252,7 +252,7 @@ def rewire(
 class FedAvg(GraphMethod):
     """Federated averaging (FLT, Algorithm 1): one model for all clients.
 
-    Its graph is of ones only.
+    All entries of its graph are 1.
 
     Examples
     --------
@@ -274,13 +274,13 @@ class FedAvg(GraphMethod):
     rule: Rule = field(default="participants", kw_only=False)
 
     def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
-        """Everybody is everybody's neighbour."""
+        """All clients are neighbours."""
         return ClientGraph(np.ones((fed.n_clients, fed.n_clients), dtype=np.uint8))
 
 
 @dataclass(eq=False, repr=False)
 class FedAvgAsRun(FedAvg):
-    """FedAvg in FLT's tables: absent clients count with what they trained last.
+    """FedAvg in FLT's tables: absent clients contribute their last trained model.
 
     Examples
     --------
@@ -300,9 +300,9 @@ class FedAvgAsRun(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class OnGraph(GraphMethod):
-    """Averaging over a client graph that was found before.
+    """Averaging over a given client graph.
 
-    It is what remains of FLT, PACFL or EMD-CFL when their clustering is done.
+    It is the rest of FLT, PACFL or EMD-CFL after their clustering.
 
     Examples
     --------
@@ -332,7 +332,7 @@ class OnGraph(GraphMethod):
 
 @dataclass(eq=False, repr=False)
 class Oracle(FedAvg):
-    """FedAvg inside each true cluster: what a perfect clustering would give.
+    """FedAvg inside each true cluster: the result of a perfect clustering.
 
     Examples
     --------
@@ -366,7 +366,7 @@ class Oracle(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class OracleAsRun(Oracle):
-    """The oracle in FLT's tables: absent clients count with what they trained last.
+    """The oracle in FLT's tables: absent clients contribute their last trained model.
 
     Examples
     --------

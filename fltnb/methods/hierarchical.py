@@ -2,7 +2,7 @@
 
 MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before
 training. Every group's local parameter server (LPS) runs FedAvg on its users for some
-rounds; then the global one (GPS) averages the layers that all tasks share and sends
+rounds; then the global server (GPS) averages the layers that all tasks share and sends
 them back.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, kw_only=True)
 class MTHFLState(GraphState):
-    """And the columns (P,) that all tasks share, and the users' ``tasks`` (M,)."""
+    """State of MT-HFL: columns (P,) that all tasks share; users' ``tasks`` (M,)."""
 
     shared: np.ndarray | None = None
     tasks: np.ndarray | None = None
@@ -41,28 +41,29 @@ class MTHFL(OneShot):
     """Multi-task hierarchical federated learning (MT-HFL, Section II-D, Algorithm 1).
 
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every
-    ``local_rounds`` of them the GPS acts (lines 6 and 7): G global iterations are
+    ``local_rounds`` rounds the GPS averages (lines 6 and 7), so G global iterations are
     ``G * local_rounds`` rounds. All servers start from one model. :meth:`traffic` is
-    that of a user with its LPS.
+    that between a user and its LPS.
 
     Parameters
     ----------
     clusterer : estimator over clients, "oracle" or "random", optional
-        How users come to their LPS: ``EigenRelevance()`` by default; the true tasks;
-        or, as the paper's baseline, a random permutation of these over the users, drawn
-        from the run's seed. (The paper does not say how it drew.)
+        How users are assigned to an LPS: by ``EigenRelevance()`` (the default); by the
+        true tasks; or, as in the paper's baseline, by a random permutation of the true
+        tasks over the users, drawn from the run's seed. (The paper does not say how it
+        drew.)
     shared : int, optional
-        The first so many layers with weights; 0: none is shared. By default the
-        convolutions, else the first layer.
+        Number of first layers with weights that are shared; 0: none. By default the
+        convolutions, or the first layer if there are none.
     local_rounds : int
-        Rounds of every LPS per round of the GPS; not stated in the paper.
+        Rounds of every LPS per round of the GPS; the paper gives no value.
     weighting : {"samples", "equal"}
-        Of an LPS at the GPS: its users' training samples, or one each; not in the
+        Weight of an LPS at the GPS: its users' training samples, or 1; not in the
         paper.
     view : {"own", "task"}
-        Which server's model is tested on a user's data: its own, or that of its task,
-        as in the paper's figures: with random groups server t, else the one that most
-        users of the task are with.
+        Which server's model is tested on a user's data: that of its own server, or that
+        of its task, as in the paper's figures. The server of task t is server t for
+        random groups, otherwise the server of most users of the task.
     encoder, rule, name
         See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the
         clusterer.
@@ -97,7 +98,7 @@ class MTHFL(OneShot):
     view: Literal["own", "task"] = "own"
 
     def check(self, fed: Federation) -> None:
-        """Refuse a federation without the tasks needed, or unfit to cluster."""
+        """Refuse a federation without the needed tasks, or unfit for clustering."""
         if fed.clusters is None:
             needs = [self.clusterer] if isinstance(self.clusterer, str) else []
             needs += ["task"] if self.view == "task" else []
@@ -121,7 +122,7 @@ class MTHFL(OneShot):
     def clustering(
         self, fed: Federation, model: str, training: Mapping[str, Any]
     ) -> tuple[Any, EncoderSpec] | None:
-        """Return clusterer and encoder, but for groups that are given or drawn."""
+        """Return clusterer and encoder, unless groups are given or drawn."""
         if isinstance(self.clusterer, str):
             return None
         return super().clustering(fed, model, training)
@@ -150,7 +151,7 @@ class MTHFL(OneShot):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """One FedAvg round of every LPS, and the GPS's when it is due."""
+        """Run one FedAvg round of every LPS, and a GPS round when it is due."""
         state = super().collect(state, clients, theta, round)
         if round % self.local_rounds:
             return state
@@ -163,7 +164,7 @@ class MTHFL(OneShot):
         return replace(state, models=models)
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Model of every user's own LPS, or of its task's (``view``)."""
+        """Return the model of every user's own LPS, or of its task's (``view``)."""
         if state.tasks is None:
             return super().serve(state)
         row = state.row
@@ -178,7 +179,7 @@ class MTHFL(OneShot):
 
 
 def shared_columns(model: "Model", shared: int | None) -> np.ndarray:
-    """Which parameters all tasks share, bool (P,).
+    """Return which parameters all tasks share, bool (P,).
 
     ``shared`` is the option of :class:`MTHFL`.
     """

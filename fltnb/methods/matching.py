@@ -1,15 +1,15 @@
-"""Neuron matching: bring models into one order of neurons before averaging.
+"""Neuron matching: bring models into a common order of neurons before averaging.
 
-A network computes the same with its hidden neurons in any order, if the next layer's
-inputs move along. FedMA (Wang et al., arXiv 2002.06440), to which FeSEM (arXiv
-2108.08647, Section 5.1) points, lets layers grow under a nonparametric prior, and sends
-and trains the layers above again after each. Here layers keep their width and whole
-models are sent: neurons are matched one to one by the squared distance of the weights
-and bias into them, FedMA's for equal variances.
+A network computes the same function with its hidden neurons in any order, if the next
+layer's inputs are reordered too. FedMA (Wang et al., arXiv 2002.06440), to which FeSEM
+(arXiv 2108.08647, Section 5.1) refers, lets layers grow under a nonparametric prior,
+and after each layer sends and trains the layers above again. Here layers keep their
+width and whole models are sent. Neurons are matched one to one by the squared distance
+of their incoming weights and bias, which is FedMA's distance for equal variances.
 
 Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and
 biases (outputs,). A convolution's channels are its neurons; a dense layer after one
-sees ``inputs / channels`` numbers of each channel, in that order.
+gets ``inputs / channels`` numbers of each channel, in that order.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def joined(layers: Layers) -> np.ndarray:
 
 
 def assignment(cost: np.ndarray) -> np.ndarray:
-    """Columns (n,) of the rows in the one-to-one assignment of least total cost (n, n).
+    """Return the columns (n,) of the one-to-one assignment of least cost (n, n).
 
     Solved by the Hungarian method, unless all rows prefer different columns.
     """
@@ -71,13 +71,13 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
     """Find the orders of hidden neurons, for :func:`permuted`, that fit a reference.
 
-    Neurons are assigned layer by layer from the input, by what leads into each.
+    Neurons are assigned layer by layer from the input, by their incoming weights.
     """
     orders = []
     inputs = None
     for (weight, bias), wanted in zip(layers[:-1], reference[:-1], strict=True):
         incoming = _incoming(_inputs_reordered(weight, inputs), bias)
-        # squared distances, less a number per row, on which no assignment depends
+        # squared distances, minus a number per row: the assignment is the same
         squares = (incoming.astype(np.float64) ** 2).sum(axis=1)
         inputs = assignment(squares - 2.0 * (_incoming(*wanted) @ incoming.T))
         orders.append(inputs)
@@ -89,8 +89,8 @@ def matched_mean(
 ) -> Layers:
     """Average n models of equal layers, neuron by matched neuron.
 
-    The n weights are at least 0 and made to sum to 1. All models are brought into the
-    order of the one at ``reference``, by default the one with the largest weight.
+    The n weights are at least 0 and normalised to sum 1. All models are reordered to
+    match the one at ``reference``, by default the one with the largest weight.
     """
     weights = np.asarray(weights, dtype=np.float64)
     if reference is None:
@@ -109,12 +109,12 @@ def matched_mean(
 
 
 def _incoming(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Everything that leads into each neuron, (neurons, inputs + 1)."""
+    """Return the incoming weights and bias of each neuron, (neurons, inputs + 1)."""
     return np.hstack([weight.reshape(len(weight), -1), bias[:, None]])
 
 
 def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarray:
-    """Reorder inputs as the neurons they come from; each gives an equal run of them."""
+    """Reorder inputs as their neurons; each neuron gives equally many inputs."""
     if order is None:
         return weight
     runs = weight.reshape(len(weight), len(order), -1)

@@ -1,9 +1,10 @@
-"""Means and k-means over models, for few centres and very many parameters.
+"""Means and k-means over models, for few centres and a large number of parameters.
 
-A federation's last known models are the largest array of a run (gigabytes), so nothing
-here copies it: models are ``points`` (D, P), taken block by block, with ``weights``
-(D,) that say how many clients hold each. Distances are measured from an ``origin`` near
-all of them (the initial model), else float32 would lose them in the models' length.
+A federation's last known models are the largest array of a run (gigabytes), so no
+function here copies it. Models are ``points`` (D, P), processed in blocks of columns,
+with ``weights`` (D,): the number of clients that hold each. Distances are measured from
+an ``origin`` near all models (the initial model); otherwise rounding in float32 would
+hide them, because the models themselves are long.
 """
 
 import warnings
@@ -49,7 +50,7 @@ def gram(
 ) -> np.ndarray:
     """Inner products (m, m), in float64, of some models; by default of all.
 
-    ``origin``, if given, is taken off first.
+    ``origin``, if given, is subtracted first.
     """
     out = 0.0
     for block in blocks(points.shape[1]):
@@ -63,7 +64,7 @@ def gram(
 def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
     """Cosine similarity (m, m) of the updates of some clients (m,).
 
-    0 with an update that is zero, 1 on the diagonal.
+    It is 0 if an update is zero, and 1 on the diagonal.
     """
     inner = gram(updates, own=members)
     norm = np.sqrt(np.diag(inner))
@@ -75,9 +76,9 @@ def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Points (D, D) with the distances of the models.
+    """Return points (D, D) with the same distances as the models.
 
-    These are all that k-means sees, so no further step depends on P.
+    k-means uses only these, so its further steps do not depend on P.
     """
     values, vectors = np.linalg.eigh(gram(points, origin))
     return vectors * np.sqrt(np.maximum(values, 0))
@@ -90,7 +91,7 @@ def best_start(
     n_clusters: int,
     seed: int,
 ) -> np.ndarray:
-    """Labels (D,) of the best of 20 k-means starts: least distance inside clusters."""
+    """Return labels (D,) of the best of 20 k-means starts (least inner distance)."""
     repeated = np.repeat(coordinates(points, origin), weights, axis=0)
     labels = kmeans(repeated, n_clusters, seed, n_init=20, max_iter=300)
     last = np.cumsum(weights) - 1  # equal points have equal labels
@@ -110,9 +111,9 @@ def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
 def kmeans(
     points: np.ndarray, n_clusters: int, seed: int, n_init: int = 10, max_iter: int = 20
 ) -> np.ndarray:
-    """Labels (n,) of the best of some k-means++ starts.
+    """Return labels (n,) of the best of several k-means++ starts.
 
-    By default as many and as long as in FlexCFL and CFLGP.
+    The defaults for starts and steps are those of FlexCFL and CFLGP.
     """
     made = KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed)
     with warnings.catch_warnings():
@@ -122,7 +123,7 @@ def kmeans(
 
 
 def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Squared distances (D, K) to the centres, less one number per point."""
+    """Return squared distances (D, K) to the centres, minus a number per point."""
     offset = centers.astype(np.float64) - origin
     constant = (offset**2).sum(axis=1) + 2 * (offset @ origin.astype(np.float64))
     out = np.tile(constant, (len(points), 1))
@@ -137,8 +138,8 @@ def lloyd(
     """k-means from given centres until no point changes its cluster.
 
     As in scikit-learn, a centre that loses all its points is moved to the point
-    farthest from its own centre. One without points in the end stays where it was
-    given.
+    farthest from its own centre. A centre without points in the end keeps its given
+    position.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What methods share that place newcomers by a first training, or by losses."""
+"""Shared code of methods that place newcomers by a first training, or by losses."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def placed(state: State, new: np.ndarray, clusters: np.ndarray | int) -> State:
-    """Return the state with newcomers (n,) in clusters (n,), whose rows these are."""
+    """Return the state with newcomers (n,) in clusters (n,), the rows of models."""
     row = with_rows(state.row, new, clusters)
     labels = state.labels
     if labels is not None:
@@ -24,7 +24,7 @@ def placed(state: State, new: np.ndarray, clusters: np.ndarray | int) -> State:
 
 
 def common_model(state: State, new: np.ndarray) -> np.ndarray:
-    """Mean (1, P), by samples, of the models of all but the newcomers (n,)."""
+    """Return the mean model (1, P), by samples, of all but the newcomers (n,)."""
     known = np.ones(len(state.row), dtype=bool)
     known[new] = False
     rows = state.row[known]
@@ -39,7 +39,7 @@ def first_training(
     engine: "Engine",
     how: "Variation | None" = None,
 ) -> np.ndarray:
-    """Return what clients (n,) make of the model ``theta`` (1, P): (n, P).
+    """Return the models (n, P) that clients (n,) train from the model ``theta`` (1, P).
 
     FltnbError: a training diverged.
     """
@@ -56,13 +56,13 @@ def first_training(
 
 
 def counted(state: State, n_models: int) -> State:
-    """Return the state with so many more models moved, both ways."""
+    """Return the state with ``n_models`` more models sent in both directions."""
     before = np.zeros(2, dtype=np.int64) if state.sent is None else state.sent
     return replace(state, sent=before + n_models * state.models.shape[1])
 
 
 def nearest_direction(updates: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Return the direction (K, d) of largest cosine for each update (n, d)."""
+    """Return for each update (n, d) the direction (K, d) with the largest cosine."""
     directions = directions.astype(np.float64)
     norm = np.linalg.norm(directions, axis=1)
     norm = np.where(norm > 0, norm, np.inf)

@@ -1,7 +1,7 @@
-"""Clients that train once, each alone from a common start, and how far apart they are.
+"""Clients that train once alone from a common start, and their distances.
 
-That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares
-samples under *their own* networks.
+This is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares
+samples by the clients' *own* networks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def local_models(
     training : mapping
         Options of :class:`fltnb.training.TrainSpec` besides the seed.
     n_workers, device
-        As for :func:`fltnb.training.make_engine`; they change rounding only.
+        As for :func:`fltnb.training.make_engine`; they only change rounding.
 
     Returns
     -------
@@ -81,9 +81,9 @@ def local_models(
 class OwnModels:
     """Encoder: every client's own network after one local round (EMD-CFL).
 
-    Stands where a :class:`fltnb.encoders.EncoderSpec` does, but for
-    :class:`fltnb.EMDClustering` alone: each client's embeddings have other axes. The
-    options are those of the training whose first round this is.
+    It can replace a :class:`fltnb.encoders.EncoderSpec`, but only for
+    :class:`fltnb.EMDClustering`, because each client's embeddings have different axes.
+    The options are those of the training whose first round this is.
 
     Examples
     --------
@@ -113,11 +113,11 @@ class OwnModels:
     def embed(
         self, fed: Federation, device: str = "auto"
     ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
+        """Train, and return the arguments of :meth:`fltnb.EMDClustering.fit`.
 
-        That is every client's training samples (n_i, d) under its own network, and a
-        function from i to all clients' validation samples under the network of i.
-        FltnbError: there are no validation samples, or a training diverged.
+        These are every client's training samples (n_i, d) embedded by its own network,
+        and a function from i to all clients' validation samples embedded by the network
+        of i. FltnbError: there are no validation samples, or a training diverged.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
@@ -130,7 +130,7 @@ class OwnModels:
 def embedded(
     fed: Federation, net: Model, theta: np.ndarray, device: str = "auto"
 ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-    """Return what :meth:`OwnModels.embed` does, of clients with models ``theta``."""
+    """Return what :meth:`OwnModels.embed` does, for clients with models ``theta``."""
     held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
 
@@ -148,9 +148,10 @@ def embedded(
 def penultimate(
     model: Model, theta: np.ndarray, inputs: np.ndarray, device: Any = "auto"
 ) -> np.ndarray:
-    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets.
+    """Return embeddings (n, d) float32 of inputs: the inputs of the last layer.
 
-    Without dropout; on a device of torch's, "auto" is a GPU if there is one.
+    Inputs are (n, C, H, W). There is no dropout. The device is a name of torch's;
+    "auto" is a GPU if there is one.
     """
     import torch
 
@@ -180,23 +181,23 @@ def measure(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances (M, M) between clients, and EMD-CFL's references (M,).
 
-    References of other distances are NaN.
+    For other distances the references are NaN.
 
     Parameters
     ----------
     fed, net, start, theta
-        The clients, and what :func:`local_models` gave.
+        The clients, and the results of :func:`local_models`.
     how : mapping
-        ``{"name": "EMDClustering", ...}`` with its options (row i under the network of
-        client i, so not symmetric); "parameters": Euclidean, all trained parameters;
-        "last layer": the same for weights and biases of the last layer; "updates":
-        1 - cosine of what training changed, as CFL compares gradients (from a common
-        start their Euclidean distance is that of the parameters); "angles": PACFL's,
-        degrees.
+        ``{"name": "EMDClustering", ...}`` with its options (row i is under the network
+        of client i, so the matrix is not symmetric). "parameters": Euclidean, all
+        trained parameters. "last layer": the same for weights and biases of the last
+        layer. "updates": 1 - cosine of the updates, as CFL compares gradients (from a
+        common start their Euclidean distance is that of the parameters). "angles":
+        PACFL's, in degrees.
     seed, n_jobs : int
-        Of EMD-CFL's projection; processes (no influence on the result).
+        Seed of EMD-CFL's projection; processes (without effect on the result).
     seen : tuple, optional
-        What :func:`embedded` gave: several measures of EMD-CFL need it once.
+        The result of :func:`embedded`, to share it between several measures.
     """
     name = how["name"]
     if name == "EMDClustering":
@@ -220,20 +221,21 @@ def labels_at(
 ) -> tuple[np.ndarray, float]:
     """EMD-CFL's clusters (M,) at a tolerance, and the tolerance used.
 
-    From what :func:`measure` gave.
+    They are computed from the result of :func:`measure`.
     """
     _, labels, used = EMDClustering(tolerance=tolerance).connect(distance, reference)
     return labels, used
 
 
 def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """Widest range of tolerances, by ratio, at which the clusters are the true ones.
+    """Return the widest range of tolerances, by ratio, with the true clusters.
 
     ``far`` (M, M) are symmetric distances. All pairs inside a cluster must be below the
-    tolerance, those of any two clusters either all below or all not, and no two
+    tolerance, the pairs of any two clusters must be all below it or all not, and no two
     clusters may then have the same neighbours. The tolerance must be above the first
-    number returned and at most the second (infinite: no end). Where there is none: the
-    largest distance inside and the smallest across, not above it.
+    returned number and at most the second (infinite: no upper limit). If there is no
+    such range, the largest distance inside and the smallest across are returned; the
+    second is then not above the first.
 
     Examples
     --------
@@ -261,17 +263,17 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
 def pair_numbers(
     distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray
 ) -> dict[str, float]:
-    """How far the true clusters (M,) can be seen in what :func:`measure` gave.
+    """Return how well the result of :func:`measure` shows the true clusters (M,).
 
     Returns
     -------
     dict
         ``inside, inside_max, across, across_min``: mean and extremes over pairs inside
-        and across the true clusters, of the larger direction (what does not exist is
-        left out); ``low, high`` (:func:`plateau`); ``ari_told``: of average linkage
-        told the number of clusters. Of EMD-CFL's also ``reference_mean``; ``ari`` at
-        the paper's tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance taken from
-        the data, and its ARI.
+        and across the true clusters, of the larger direction (left out if there are no
+        such pairs); ``low, high`` (:func:`plateau`); ``ari_told``: of average linkage
+        with the number of clusters given. For EMD-CFL also ``reference_mean``; ``ari``
+        at the paper's tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance that is
+        derived from the data, and its ARI.
     """
     far = farther(distance)
     same = clusters[:, None] == clusters

@@ -18,7 +18,7 @@ from .state import State, alone
 class Local(Method):
     """No aggregation: participants keep the model they train.
 
-    Local in FLT, NoFed in FeSEM (arXiv 2108.08647).
+    It is called Local in FLT, NoFed in FeSEM (arXiv 2108.08647).
 
     Examples
     --------
@@ -38,13 +38,13 @@ class Local(Method):
     models_up = 0
 
     def start(self, fed, model, context: Context) -> State:
-        """One model per client."""
+        """Start with one model per client."""
         return alone(State, fed, model.init(context.seed))
 
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
-        """Keep every client's model; newcomers begin like everybody else."""
+        """Keep every client's model; newcomers start with the initial model."""
         known = state.models
         fresh = alone(State, fed, model.init(context.seed).astype(known.dtype))
         models = with_rows(fresh.models, slice(len(known)), known)
@@ -53,7 +53,7 @@ class Local(Method):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Keep what each participant trained."""
+        """Keep the model that each participant trained."""
         return replace(state, models=with_rows(state.models, clients, theta))
 
 
@@ -62,9 +62,9 @@ class FedProx(FedAvg):
     """FedProx: clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
     Li et al., arXiv 1812.06127. The aggregation is FedAvg's, and ``mu=0`` is FedAvg bit
-    for bit; mu is 0.001 to 1 in the original, 0.1 in FeSEM, and stable for ``lr * mu``
-    below 2 only. The original also lets participants stop early, which is left out
-    here.
+    for bit. mu is 0.001 to 1 in the original, 0.1 in FeSEM; training is stable only for
+    ``lr * mu`` below 2. In the original, participants may also stop early; this is left
+    out here.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class FedProx(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class FedProxAsRun(FedProx):
-    """FedProx in FLT's tables: absent clients count with what they trained last.
+    """FedProx in FLT's tables: absent clients contribute their last trained model.
 
     Examples
     --------
@@ -112,16 +112,17 @@ class FedProxAsRun(FedProx):
 
 @dataclass(eq=False, repr=False)
 class FedSGD(FedAvg):
-    """FedSGD: one step, along the participants' mean gradient.
+    """FedSGD: one step along the participants' mean gradient.
 
-    McMahan et al., arXiv 1602.05629; FeSEM's tables. That is FedAvg with one local
-    epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter. All of a
-    client's samples pass through the network at once: those not drawn get weight zero.
+    McMahan et al., arXiv 1602.05629; FeSEM's tables. This is FedAvg with one local
+    epoch in one batch; ``local_epochs`` and ``batch_size`` have no effect. All samples
+    of a client pass through the network at once; samples that are not drawn get weight
+    zero.
 
     Parameters
     ----------
     batch : int, optional
-        Samples of a client's gradient, drawn anew each round; default all of them.
+        Number of samples of a client's gradient, drawn in each round; default: all.
 
     Examples
     --------
@@ -143,11 +144,11 @@ class FedSGD(FedAvg):
     batch: Count | None = None
 
     def local_training(self) -> dict[str, Any]:
-        """One step on everything."""
+        """Return one step on all samples."""
         return {"local_epochs": 1, "batch_size": 2**31 - 1}  # more than any client has
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """One step each; samples that are not drawn weigh nothing."""
+        """Train one step each; samples that are not drawn have weight zero."""
         weights = None
         if self.batch is not None:
             sizes = [len(engine.fed.train[client]) for client in clients]
@@ -161,13 +162,13 @@ class FedSGD(FedAvg):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """As FedAvg; a client counts as much as the samples of its gradient."""
+        """Average as FedAvg; a client's weight is the number of drawn samples."""
         if self.batch is not None:
             state = replace(state, weights=np.minimum(state.weights, self.batch))
         return super().collect(state, clients, theta, round)
 
     def _drawn(self, n: int, seed: int, round: int, client: int) -> np.ndarray:
-        """Factors (n,) that turn the mean over all samples into that over some."""
+        """Return factors (n,) that turn a mean over all samples into one over some."""
         rng = stream(seed, "method", round, client)
         drawn = rng.choice(n, size=min(self.batch, n), replace=False)
         factors = np.zeros(n)
@@ -177,10 +178,10 @@ class FedSGD(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class FedSGDAsRun(FedSGD):
-    """FedSGD in FeSEM's shipped code: two samples.
+    """FedSGD in FeSEM's published code: two samples.
 
-    It asks for 32, but cuts them to the number of entries in the record of a client's
-    data, images and labels.
+    The code asks for 32 samples, but cuts them to the number of entries in the record
+    of a client's data, which are images and labels.
 
     Examples
     --------
@@ -202,8 +203,8 @@ class FedSGDAsRun(FedSGD):
 class FedDist(FedAvg):
     """Server step ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, Section 6.1).
 
-    As Reptile's (arXiv 1803.02999). ``epsilon`` goes from 0 (never moves) to 1 (the
-    mean itself); it is 0.6 in FeSEM's runs.
+    The step is that of Reptile (arXiv 1803.02999). ``epsilon`` is between 0 (the model
+    never moves) and 1 (the mean itself); FeSEM's runs have 0.6.
 
     Examples
     --------
@@ -240,8 +241,8 @@ class FedDist(FedAvg):
 class FedDistWS(FedDist):
     """FedDist with a mean weighted by samples; ``epsilon=1`` is FedAvg.
 
-    FedDist+WS, "FedDWS" in the paper's list. The paper gives no step, and the public
-    code for this row does not run; a remark in it means ``epsilon=1``.
+    This is FedDist+WS, "FedDWS" in the paper's list. The paper gives no step, and the
+    public code for this row does not run; a remark in it suggests ``epsilon=1``.
 
     Examples
     --------
@@ -262,7 +263,7 @@ class FedDistWS(FedDist):
 
 @dataclass(eq=False, repr=False)
 class FedDANE(FedAvg):
-    """Participants agree on a gradient first, then train with it in place of their own.
+    """Participants first agree on a mean gradient, then train with corrected gradients.
 
     Phase A: each sends the gradient of its mean loss at the server's model; the server
     returns their mean g, weighted by samples. Phase B: each minimises ``f_i(theta) +
@@ -270,11 +271,11 @@ class FedDANE(FedAvg):
     has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean
     follows.
 
-    The paper draws other clients for phase B; the official code seeds both draws alike,
-    so they are the same, as here. No engine adds a constant to a gradient: this method
-    trains in one of its own, the serial one with that step, on the run's device. A
-    model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's configurations try 0,
-    0.5, 1 for mu.
+    In the paper other clients are drawn for phase B. The official code uses the same
+    seed for both draws, so they are the same clients, as here. The other engines cannot
+    add a constant to a gradient, so this method trains in its own one: the serial
+    engine with that step, on the run's device. A torchvision model raises
+    :class:`fltnb.FltnbError`. FeSEM's configurations try 0, 0.5 and 1 for mu.
 
     Examples
     --------
@@ -302,7 +303,7 @@ class FedDANE(FedAvg):
     local_training = FedProx.local_training
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """Both phases."""
+        """Run both phases."""
         from .baselines.autograd import CorrectedEngine
 
         theta = state.models[0].astype(engine.spec.dtype)

@@ -1,6 +1,6 @@
-"""What soft methods measure sample by sample.
+"""Measurements of soft methods for each sample.
 
-An engine gives means over a client only.
+An engine only gives means over a client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Split = Literal["train", "val"]
 def check_validation(fed: Federation, who: str, other: str = "") -> None:
     """Refuse a federation in which some client has no validation samples.
 
-    ``other``: another way to mend it.
+    ``other``: another way to fix it, for the message.
     """
     for client, own in enumerate(fed.val):
         if len(own) == 0:
@@ -37,9 +37,9 @@ def check_validation(fed: Federation, who: str, other: str = "") -> None:
 def sample_losses(
     engine: Engine, theta: np.ndarray, clients: Sequence[int], split: str = "train"
 ) -> list[np.ndarray]:
-    """Loss of every sample of clients (n,) under each model (K, P).
+    """Return the loss of every sample of clients (n,) under each model (K, P).
 
-    n arrays (K, n_i), float64.
+    These are n arrays (K, n_i), float64.
     """
     if engine.spec.loss != "cross_entropy":
         return [_losses(engine, theta, client, split) for client in clients]
@@ -53,7 +53,7 @@ def sample_losses(
 
 
 def _losses(engine: Engine, theta: np.ndarray, client: int, split: str) -> np.ndarray:
-    """Losses (K, n), of another kind than cross entropy, of a client's samples."""
+    """Return losses (K, n) other than cross entropy of a client's samples."""
     import torch
 
     from ..training.losses import losses
@@ -117,7 +117,7 @@ def outputs(
 ) -> np.ndarray:
     """Return ``answer(params, x)`` of K models, (K, n, ...) float64.
 
-    In as many threads as the engine has, so that sums never vary.
+    It uses as many threads as the engine, so that sums never vary.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""What methods remember between rounds: arrays by name, in a dataclass of their own.
+"""What methods remember between rounds: named arrays in a dataclass of the method.
 
-A state is never changed in place: ``dataclasses.replace`` makes the next one. Only
-``memory``, the clients' last known models, which can be gigabytes, is written into
-where it lies. A field that is None is not there (yet).
+A state is never changed in place: ``dataclasses.replace`` makes the next one. The only
+exception is ``memory``, the clients' last known models, which can be gigabytes and is
+overwritten in place. A field that is None does not exist (yet).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 NOWHERE = -1
-"""Row of a client that has come and is in no cluster yet."""
+"""Row of a client that has joined and is in no cluster yet."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -36,9 +36,9 @@ class State:
     labels : int array (M,), optional
         Cluster of each client.
     sent : int array (2,), optional
-        Scalars moved up and down besides the rounds' models.
+        Scalars sent up and down besides the rounds' models.
     of_clients : tuple of str
-        Fields of a method's own that have an entry for each client.
+        Additional fields that have an entry for each client.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class State:
     sent: np.ndarray | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is there, by name."""
+        """Return all arrays that exist, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def mapped(self, change: Callable[[np.ndarray], np.ndarray]) -> Self:
@@ -69,7 +69,7 @@ class State:
     def joined(self, fed: Federation) -> Self:
         """Return the state with newcomers in no cluster yet: row and label are -1.
 
-        Their entries of ``of_clients`` are 0, but for what is not kept any more.
+        Their entries of ``of_clients`` are 0, except in fields that are no longer kept.
         """
         before = len(self.row)
         new = fed.n_clients - before
@@ -89,18 +89,18 @@ class State:
 
 @dataclass(eq=False, kw_only=True)
 class Unclustered(State):
-    """What clustering by models needs.
+    """State for clustering by models.
 
     Attributes
     ----------
     initial : array (P,)
-        The model that all start from.
+        The model from which all clients start.
     trainable : int
         How many columns of the models are compared.
     heard : bool array (M,)
         Which clients have trained.
     seed : int
-        That of the run.
+        The run's seed.
     """
 
     of_clients = ("heard",)
@@ -114,7 +114,7 @@ class Unclustered(State):
 def one_cluster(
     kind: type[State], fed: Federation, theta: np.ndarray, **more: Any
 ) -> State:
-    """State in which everybody is of cluster 0 and served the first of the models.
+    """Return a state in which all clients are in cluster 0, served by the first model.
 
     ``theta``: the models (K, P), or the only one (P,); ``more``: further fields.
     """
@@ -136,7 +136,7 @@ def unclustered(
     n_models: int = 1,
     **more: Any,
 ) -> Unclustered:
-    """:func:`one_cluster` with copies of the initial model."""
+    """Return :func:`one_cluster` with copies of the initial model."""
     theta = model.init(context.seed)
     common = {
         "initial": theta,
@@ -149,7 +149,7 @@ def unclustered(
 
 
 def alone(kind: type[State], fed: Federation, theta: np.ndarray, **more: Any) -> State:
-    """State in which every client has a model of its own, all equal to ``theta``."""
+    """Return a state in which every client has its own copy of ``theta``."""
     return kind(
         models=np.repeat(theta[None], fed.n_clients, axis=0),
         row=np.arange(fed.n_clients, dtype=np.int64),
@@ -159,5 +159,5 @@ def alone(kind: type[State], fed: Federation, theta: np.ndarray, **more: Any) ->
 
 
 def several(model: "Model", context: "Context", n_models: int) -> np.ndarray:
-    """Independent initial models (K, P); the first is where FedAvg starts."""
+    """Return independent initial models (K, P); the first is FedAvg's start."""
     return np.stack([model.init(context.seed, k) for k in range(n_models)])

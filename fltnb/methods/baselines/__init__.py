@@ -1,6 +1,6 @@
-"""Methods that clustering is compared with, one algorithm per module.
+"""Methods for comparison with clustering, one algorithm per module.
 
-Those of the four papers' tables, and others of the field.
+They are the baselines of the four papers' tables, and further published methods.
 """
 
 from .cfl import CFL

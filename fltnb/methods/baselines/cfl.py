@@ -1,4 +1,4 @@
-"""CFL: recursive bipartition by the updates' cosines.
+"""CFL: recursive bipartition by the cosines of the updates.
 
 Sattler et al., arXiv 1910.01991: FedAvg, until a cluster is cut in two.
 """
@@ -18,11 +18,11 @@ from ..state import State, Unclustered, unclustered
 
 @dataclass(eq=False, kw_only=True)
 class CFLState(Unclustered):
-    """And the latest update (M, d) of every client, and the tree of cuts.
+    """State of CFL: the latest update (M, d) of every client, and the tree of cuts.
 
-    Cut s parted cluster ``cuts[s, 0]`` (S, 2), which trained from ``stems[s]`` (S, P),
-    into itself and cluster ``cuts[s, 1]``; ``leads[s]`` (S, 2, d) are the mean updates
-    of the two.
+    Cut s divided cluster ``cuts[s, 0]`` (S, 2), which trained from ``stems[s]`` (S, P)
+    in that round, into itself and cluster ``cuts[s, 1]``; ``leads[s]`` (S, 2, d) are
+    the mean updates of the two halves.
     """
 
     of_clients = ("heard", "updates")
@@ -45,11 +45,11 @@ class CFLState(Unclustered):
 
 @dataclass(eq=False, repr=False)
 class Recursive(Welcoming):
-    """Base of the methods that cut clusters in two, again and again.
+    """Base of the methods that repeatedly cut clusters in two.
 
-    A newcomer goes down the tree of cuts: it trains the model that a cluster had before
-    its cut, and goes on with the half to whose mean update its own has the larger
-    cosine.
+    A newcomer is placed along the tree of cuts: at each cut it trains the model that
+    the cluster had before the cut, and goes to the half whose mean update has the
+    larger cosine with its own.
     """
 
     def compared(self, state: CFLState) -> slice:
@@ -57,7 +57,7 @@ class Recursive(Welcoming):
         return slice(0, state.updates.shape[1])
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers go down the tree."""
+        """Place newcomers along the tree of cuts."""
         cluster = np.zeros(len(new), dtype=np.int64)
         columns = self.compared(state)
         n_cuts = 0 if state.cuts is None else len(state.cuts)
@@ -77,27 +77,27 @@ class Recursive(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class CFL(Recursive):
-    """Recursive bipartition of the clients during training; no number of clusters.
+    """Recursive bipartition of the clients during training; K is not needed.
 
-    A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``, with
-    an update the difference between a member's model after and before local training.
+    A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``. An
+    update is the difference between a member's model after and before local training.
     Both halves continue from their members' mean.
 
-    With partial participation (the original has everybody in every round) the condition
-    looks at each member's *latest* update, once every member has been heard since the
-    cluster was formed. The original theory also asks that the two halves be dissimilar
-    enough; the official code omits that test, and so does this one.
+    With partial participation (in the original all clients take part in every round)
+    the condition uses each member's *latest* update, once every member has trained
+    since the cluster was formed. The original theory also requires that the two halves
+    are dissimilar enough; the official code leaves out this test, and so does this one.
 
     Parameters
     ----------
     eps1, eps2 : float
-        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are the
+        Thresholds for norms of updates; ``eps1=0`` never cuts. The defaults are the
         official code's, for its network, a learning rate of 0.1 and one epoch;
-        elsewhere they need to be tuned.
+        in other settings they must be tuned.
     warmup : int, rounds at the start in which nothing is cut
     min_size : int, only clusters with more members than this are cut
     weighting : {"plain", "samples"}
-        Members of a mean count alike, as in the official code, or by samples.
+        Members of a mean have equal weights, as in the official code, or by samples.
 
     Examples
     --------
@@ -122,14 +122,14 @@ class CFL(Recursive):
     weighting: Literal["plain", "samples"] = "plain"
 
     def start(self, fed, model, context: Context) -> State:
-        """One cluster with everybody."""
+        """Start with one cluster of all clients."""
         updates = np.zeros((fed.n_clients, model.n_trainable), dtype=np.float32)
         return unclustered(CFLState, fed, model, context, updates=updates)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Remember the updates, cut what is to be cut, then average in the clusters."""
+        """Store the updates, cut the clusters that are due, then average inside."""
         models = state.models
         row = state.row.copy()
         heard = with_rows(state.heard, clients, True)
@@ -154,7 +154,7 @@ class CFL(Recursive):
                 state = state.cut(cluster, models[cluster], parts)
                 row[members[second]] = len(models)
                 models = np.vstack([models, models[cluster : cluster + 1]])
-                # a half is judged by updates from its own model only
+                # a half is only tested with updates from its own model
                 heard[members] = False
 
         # All members started from the cluster's model: its mean update added to it is
@@ -165,8 +165,8 @@ class CFL(Recursive):
     def _is_torn(
         self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray
     ) -> bool:
-        """Whether the mean update is small and some member's is large."""
-        # of the updates' type: no copy is made of these (M, P) numbers
+        """Return whether the mean update is small and some member's is large."""
+        # the type of the updates, so that these (M, P) numbers are not copied
         share = np.zeros(len(updates), dtype=updates.dtype)
         share[members] = weights / weights.sum()
         mean = np.linalg.norm(share @ updates)

@@ -1,4 +1,4 @@
-"""CFLGP: clusters from profiles of updates, found again and again.
+"""CFLGP: clusters from profiles of updates, formed repeatedly.
 
 Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
 """
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, kw_only=True)
 class CFLGPState(Unclustered):
-    """And every client's profile.
+    """State of CFLGP: every client's profile.
 
-    ``profile`` (M, K, P): mean updates from each of the models; ``times`` (M, K): of
-    how many; ``twice``: share of the participants that trained two models this time.
+    ``profile`` (M, K, P): mean updates from each of the models; ``times`` (M, K): the
+    number of updates in each mean; ``twice``: share of the participants that trained
+    two models in this round.
     """
 
     of_clients = ("heard", "profile", "times")
@@ -39,16 +40,17 @@ class CFLGPState(Unclustered):
 class CFLGP(HardMethod):
     """Cluster clients by the leading singular directions of their averaged updates.
 
-    Every ``period`` rounds participants also train from one of the K models, the same
-    for all, in turn: what comes out enters that model's block of a client's profile, a
-    mean over its own updates. The profiles of all clients heard so far are projected on
-    their K leading singular vectors and clustered by k-means++, and the new clusters
-    are renamed so that as many clients as possible keep their label. Clients are
-    averaged inside the new clusters, all alike.
+    Every ``period`` rounds all participants also train one of the K models, the same
+    model for all, each model in turn. The update enters that model's block of the
+    client's profile, which is a mean over the client's updates. The profiles of all
+    clients that have trained are projected on their K leading singular vectors and
+    clustered by k-means++. The new clusters are renamed so that as many clients as
+    possible keep their label. Models are averaged inside the new clusters, with equal
+    weights.
 
-    The paper's update is the gradient of a single mini-batch; here it is that of the
-    whole local training. A client never drawn when it is time stays in cluster 0, all
-    while fewer than K have been.
+    In the paper an update is the gradient of a single mini-batch; here it is that of
+    the whole local training. A client that was never drawn in such a round stays in
+    cluster 0, as do all clients while fewer than K have been drawn.
 
     Parameters
     ----------
@@ -76,7 +78,7 @@ class CFLGP(HardMethod):
     stop: Natural = 10
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody in cluster 0, all models equal, profiles zero."""
+        """Start with all clients in cluster 0, equal models, and profiles of zero."""
         blocks = (fed.n_clients, self.n_clusters)
         return unclustered(
             CFLGPState,
@@ -89,24 +91,24 @@ class CFLGP(HardMethod):
         )
 
     def due(self, round: int) -> bool:
-        """Whether clients are clustered in this round."""
+        """Return whether clients are clustered in this round."""
         frozen = self.stop and round > self.stop
         return (round - 1) % self.period == 0 and not frozen
 
     def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
-        """Models (n,) whose updates enter the profiles: one for all, in turn."""
+        """Return models (n,) whose updates enter the profiles: one for all, in turn."""
         return np.full(len(clients), (round - 1) // self.period % self.n_clusters)
 
     def momentum(self, round: int, times: int) -> float:
-        """Weight of an update in its block, which was updated so many times."""
+        """Return an update's weight in its block, which was updated ``times`` times."""
         return 1 / times
 
     def train(
         self, state: State, clients: np.ndarray, round: int, engine
     ) -> tuple[State, "Trained"]:
-        """Train the cluster's model; if it is time, update the profiles as well.
+        """Train the cluster's model and, in due rounds, update the profiles.
 
-        Who does not train the criterion anyway trains that too.
+        Clients whose own model is not the criterion also train the criterion.
         """
         state, trained = super().train(state, clients, round, engine)
         if not self.due(round):
@@ -120,7 +122,7 @@ class CFLGP(HardMethod):
             again = engine.train(models, block[other], clients[other], round)
             theta = theta.copy()
             theta[other] = again.theta
-            trained.loss[other] += 0 * again.loss  # NaN ends the run
+            trained.loss[other] += 0 * again.loss  # NaN stops the run
 
         profile = state.profile.copy()
         times = state.times.copy()
@@ -136,7 +138,7 @@ class CFLGP(HardMethod):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Cluster the profiles if it is time, then average inside the clusters."""
+        """Cluster the profiles in due rounds, then average inside the clusters."""
         row = state.row
         heard = state.heard
         if self.due(round):
@@ -152,9 +154,9 @@ class CFLGP(HardMethod):
         return replace(state, models=models, row=row, labels=row, heard=heard)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers train all K models; the largest cosine of profiles decides.
+        """Let newcomers train all K models; they join the most similar profile.
 
-        With the mean profiles of the clusters; a choice of ours.
+        It is the mean profile of a cluster with the largest cosine; our choice.
         """
         known = np.flatnonzero(state.heard)
         if not len(known):
@@ -187,19 +189,19 @@ class CFLGP(HardMethod):
         return kmeans(features, self.n_clusters, seed)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Count a model down and one up, twice for who trains the criterion too."""
+        """Count a model in each direction, two for clients that train two models."""
         scalars = round((1 + float(state.twice)) * n_parameters)
         return scalars, scalars
 
 
 @dataclass(eq=False, repr=False)
 class CFLGPAsRun(CFLGP):
-    """What printed EMD-CFL's tables: clusters anew in every round, for ever.
+    """CFLGP as in EMD-CFL's tables: clusters are formed in every round, never frozen.
 
     Averages are weighted by samples. An update enters the block of the client's present
-    cluster, from whose model it came. Clients of different clusters thus have different
-    blocks filled, which makes early labels stick. Its weight depends on the round
-    alone.
+    cluster, from whose model it started. So clients of different clusters fill
+    different blocks, and early labels tend to stay. The weight of an update depends
+    only on the round.
 
     Examples
     --------
@@ -220,11 +222,11 @@ class CFLGPAsRun(CFLGP):
     stop: ClassVar = 0
 
     def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return the models that the clients train anyway."""
+        """Return the models that the clients train in any case."""
         return state.row[clients]
 
     def momentum(self, round: int, times: int) -> float:
-        """Weight by the round."""
+        """Return a weight that depends on the round."""
         return 1 / (round // (self.n_clusters * self.period) + 1)
 
 

@@ -1,7 +1,7 @@
-"""CLoVE: clusters of the clients' loss vectors, matched to the models.
+"""CLoVE: clusters of the clients' loss vectors, assigned to the models.
 
 Bhatia et al., arXiv 2506.22427. Written from the authors' code (Nokia-Bell-Labs,
-Loss-Vector-based-Clustered-Federated-Learning), not checked against the paper.
+Loss-Vector-based-Clustered-Federated-Learning), not compared with the paper.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,17 +21,17 @@ from ..samples import Split
 from ..state import State, one_cluster, several
 from .ifca import client_losses
 
-BETTER = 0.10  # by how much of itself a silhouette must grow for one more cluster
-LARGEST = 1e6  # in place of a loss that is not finite
+BETTER = 0.10  # relative increase of the silhouette that one more cluster needs
+LARGEST = 1e6  # replaces a loss that is not finite
 
 
 @dataclass(eq=False, kw_only=True)
 class CLoVEState(State):
-    """And how steady the labels are.
+    """State of CLoVE: the models, and how stable the labels are.
 
-    ``kept`` (M,): how often in a row a client got the cluster that it had before, -1 if
-    it never took part; ``frozen``: whether clusters stay as they are; ``centers`` (K,
-    K): mean losses of the last clients that got each model, infinite before.
+    ``kept`` (M,): how often in a row a client got the same cluster as before, -1 if it
+    never took part; ``frozen``: whether clusters stay as they are; ``centers`` (K, K):
+    mean losses of the last clients that got each model, infinite before that.
     """
 
     of_clients = ("kept",)
@@ -43,30 +43,32 @@ class CLoVEState(State):
 
 @dataclass(eq=False, repr=False)
 class CLoVE(HardMethod):
-    """IFCA in which the server clusters what all models say, not each client by itself.
+    """IFCA in which the server clusters the loss vectors of all participants.
 
     Every participant sends its mean losses under all K models. The server clusters
-    these vectors by k-means, gives each cluster the model of its own for which the sum
-    of its members' losses is least (a minimum-cost assignment), and averages inside the
-    clusters, by samples. A model that gets no cluster stays. An absent client keeps its
-    last cluster, one never drawn is served model 0. Labels freeze once every client has
-    kept its own for some participations; the rest is FedAvg in the clusters.
+    these vectors by k-means. It assigns to each cluster a different model, so that the
+    total loss of the members is smallest (a minimum-cost assignment), and averages
+    inside the clusters, by samples. A model without a cluster does not change. An
+    absent client keeps its last cluster; a client that was never drawn is served model
+    0. Labels freeze once every client has kept its label for some participations; the
+    rest is FedAvg in the clusters.
 
     Parameters
     ----------
     n_clusters : int, optional
-        K. If it is not given there are ``max_clusters`` models (at most one a client),
-        and a round's number of clusters is that of the best silhouette under Ward's
-        linkage, from 2 on; a larger number must be better by a tenth. It is never 1.
+        K. If it is not given there are ``max_clusters`` models (at most one per
+        client). The number of clusters in a round is then that with the best silhouette
+        under Ward's linkage, from 2 on; a larger number must be better by a tenth. It
+        is never 1.
     max_clusters : int
-        20 in the authors' runs on FEMNIST.
+        The authors' runs on FEMNIST have 20.
     first : {"losses", "random"}
-        How round 1 makes clusters: as all others, or at random and none empty, whatever
-        the losses are.
+        How clusters are made in round 1: from the losses, as in all other rounds, or at
+        random, with none empty.
     patience : int, optional
-        Participations without a change after which labels freeze; None: they never do.
+        Participations without a change after which labels freeze; None: never.
     split : {"train", "val"}
-        What the losses are measured on.
+        The samples on which losses are measured.
 
     Examples
     --------
@@ -91,7 +93,7 @@ class CLoVE(HardMethod):
     split: Split = field(default="train", kw_only=True)
 
     def start(self, fed, model, context: Context) -> State:
-        """Independent models, everybody with the first."""
+        """Start with independent models; all clients have the first."""
         K = self.n_clusters or min(self.max_clusters, fed.n_clients)
         return one_cluster(
             CLoVEState,
@@ -103,7 +105,7 @@ class CLoVE(HardMethod):
         )
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Let participants measure all models, and cluster them by what they find."""
+        """Let participants test all models, and cluster them by their losses."""
         steady = self.patience is not None and (state.kept >= self.patience).all()
         if steady or state.frozen:
             state = replace(state, frozen=np.array(True))
@@ -129,7 +131,7 @@ class CLoVE(HardMethod):
         return super().observe(state, clients, round, engine)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers join whose mean losses are nearest to theirs."""
+        """Let newcomers join the cluster with the nearest mean losses."""
         loss = _bounded(client_losses(state.models, new, engine, self.split))
         known = np.flatnonzero(np.isfinite(state.centers[:, 0]))
         nearest = known[cdist(loss, state.centers[known]).argmin(axis=1)]
@@ -137,7 +139,7 @@ class CLoVE(HardMethod):
         return placed(replace(state, kept=kept), new, nearest)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """All models and a number down, one model and all losses up; then one each."""
+        """Count K models down, one and K losses up; once frozen, one each."""
         if state.frozen:
             return n_parameters, n_parameters
         K = len(state.models)
@@ -146,11 +148,11 @@ class CLoVE(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class CLoVEAsRun(CLoVE):
-    """CLoVE as the authors' experiments ran: round 1 at random, labels never freeze.
+    """CLoVE as in the authors' experiments: random in round 1, labels never freeze.
 
     Freezing is on by default in their code, but an empty cell in their list of
-    experiments turns it off. Where it is on, their test overwrites its own result and
-    compares only the label of three participations ago with the last.
+    experiments switches it off. If it is on, their test overwrites its own result and
+    only compares the label of three participations ago with the last one.
 
     Examples
     --------
@@ -170,7 +172,7 @@ class CLoVEAsRun(CLoVE):
 
 
 def at_random(n: int, n_models: int, rng: np.random.Generator) -> np.ndarray:
-    """Models (n,) drawn for clients; none is left out, if there are enough clients.
+    """Return models (n,) drawn for clients; each occurs if there are enough clients.
 
     They are numbered in the order of the first client that has each.
     """
@@ -181,9 +183,9 @@ def at_random(n: int, n_models: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def assigned(loss: np.ndarray, n_clusters: int | None, seed: int = 0) -> np.ndarray:
-    """Models (n,) of clients with these losses (n, K).
+    """Return the models (n,) of clients with these losses (n, K).
 
-    Clusters of the loss vectors, at most one a client, each with a model of its own.
+    Loss vectors are clustered, and each cluster gets a different model.
 
     Examples
     --------
@@ -203,14 +205,14 @@ def assigned(loss: np.ndarray, n_clusters: int | None, seed: int = 0) -> np.ndar
 
 
 def _bounded(loss: np.ndarray) -> np.ndarray:
-    """Losses (n, K) that are numbers, and not too large to be compared."""
+    """Return losses (n, K) that are finite and not too large for comparison."""
     return np.nan_to_num(loss, nan=LARGEST, posinf=LARGEST).clip(max=LARGEST)
 
 
 def best_number(points: np.ndarray, most: int) -> int:
     """Find the number of clusters, 2 to ``most``, of points (n, d) by silhouettes.
 
-    Ward's linkage; a larger number must be better by a tenth.
+    It uses Ward's linkage; a larger number must be better by a tenth.
     """
     from scipy.cluster.hierarchy import fcluster, linkage
     from sklearn.metrics import silhouette_score

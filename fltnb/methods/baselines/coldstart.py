@@ -1,4 +1,4 @@
-"""Clusters from the first local training, which FedClust and FlexCFL have in common."""
+"""Clusters from the first local training: the common part of FedClust and FlexCFL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from ..state import State, Unclustered, unclustered
 
 @dataclass(eq=False, kw_only=True)
 class ColdStartState(Unclustered):
-    """And the columns by which models are compared, and whether this was round 1."""
+    """State: the columns by which models are compared, and whether it was round 1."""
 
     head: np.ndarray
     forming: np.ndarray
@@ -22,19 +22,19 @@ class ColdStartState(Unclustered):
 
 @dataclass(eq=False, repr=False)
 class ColdStart(HardMethod):
-    """Base of the two; they say how clusters are formed and how newcomers are placed.
+    """Base of FedClust and FlexCFL, which define the clusters and place newcomers.
 
     Row 0 of the models is the common initial model, row k + 1 the model of cluster k.
-    The participants of round 1 are clustered by what they trained. A client that takes
-    part later only trains from the initial model the first time, and joins a cluster by
-    what came out; until then it is served the initial model and counts as a cluster of
-    its own. A newcomer does so when it comes.
+    The participants of round 1 are clustered by their trained models. A client that
+    takes part later first trains from the initial model, and joins a cluster by the
+    result; until then it is served the initial model and counts as a cluster of its
+    own. A newcomer does this when it joins.
     """
 
     least = 1  # participants that round 1 needs, if not n_clusters
 
     def start(self, fed, model, context: Context) -> State:
-        """One common model, no clusters yet."""
+        """Start with one common model, without clusters."""
         compared = self.compared(model)
         return unclustered(
             self.state_type,
@@ -66,24 +66,24 @@ class ColdStart(HardMethod):
         raise NotImplementedError
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers train the initial model, and place them by what came out."""
+        """Let newcomers train the initial model, and place them by the result."""
         theta = first_training(state.models[:1], new, round, engine)
         return placed(counted(state, len(new)), new, self.place(state, theta) + 1)
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
-        """Clusters (n,) of newcomers, by what (n, P) they trained from the initial."""
+        """Return clusters (n,) of newcomers from their trained models (n, P)."""
         raise NotImplementedError
 
     def aggregate(
         self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray
     ) -> np.ndarray:
-        """Models (C, P) after a round in which clients of these labels trained."""
+        """Return models (C, P) after clients with these labels have trained."""
         return cluster_means(labels, weights, theta, state.models[1:])
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Form the clusters, or average inside them and place who is new."""
+        """Form the clusters, or average inside them and place new clients."""
         row = state.row.copy()
         forming = len(state.models) == 1
         more = {}

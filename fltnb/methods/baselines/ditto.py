@@ -1,7 +1,7 @@
-"""Ditto: every client has a model of its own, which the global one pulls.
+"""Ditto: every client has its own model, which is kept near the global model.
 
-Li et al., ICML 2021 (arXiv 2012.04221); the authors' code (litian96/ditto) was read,
-the paper not in full.
+Li et al., ICML 2021 (arXiv 2012.04221). We read the authors' code (litian96/ditto), but
+not all of the paper.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from ..state import State, one_cluster
 
 @dataclass(eq=False, kw_only=True)
 class DittoState(State):
-    """And every client's own model (M, P), and who has trained it, ``met`` (M,)."""
+    """State of Ditto: clients' own models (M, P), and if trained, ``met`` (M,)."""
 
     own: np.ndarray
     met: np.ndarray
@@ -25,22 +25,23 @@ class DittoState(State):
 
 @dataclass(eq=False, repr=False)
 class Ditto(Method):
-    """FedAvg, beside which participants train models that they keep and are served.
+    """FedAvg, and in addition a model for each client, which serves this client.
 
-    A participant trains the global model w as in FedAvg. Then it trains its own v, from
-    where it was, by ``grad f_i(v) + lam (v - w)``, with w as it was received. With
-    ``lam=0`` it is served what training alone gives; w is FedAvg's whatever ``lam`` is.
-    Who never took part is served w. ``lr * lam`` must stay below 2.
+    A participant trains the global model w as in FedAvg. Then it continues to train its
+    own model v, by ``grad f_i(v) + lam (v - w)``, with w as it was received. With
+    ``lam=0`` its own model is that of training alone; w is FedAvg's for any ``lam``. A
+    client that never took part is served w. ``lr * lam`` must be below 2.
 
-    The authors' code takes the plain mean of updates, and steps v and w in turn in each
-    batch; here w is the mean by samples, and v meets the same batches afterwards. It
-    can also choose ``lam`` of 0.1, 1 and 2 by validation, which is not here.
+    The authors' code takes the plain mean of updates, and alternates the steps of v and
+    w in each batch. Here w is the mean by samples, and v is trained on the same batches
+    afterwards. Their code can also choose ``lam`` from 0.1, 1 and 2 by validation; this
+    is left out here.
 
     Parameters
     ----------
     lam : float, 1 in the authors' runs
     epochs : int, optional
-        Passes for v; by default the run's ``local_epochs``.
+        Epochs for v; by default the run's ``local_epochs``.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Ditto(Method):
     epochs: Count | None = None
 
     def start(self, fed, model, context: Context) -> State:
-        """One initial model, and a copy for everybody."""
+        """Start with one initial model, and a copy for each client."""
         theta = model.init(context.seed)
         own = np.repeat(theta[None], fed.n_clients, axis=0)
         met = np.zeros(fed.n_clients, dtype=bool)
@@ -105,11 +106,11 @@ class Ditto(Method):
         return replace(state, models=mix(weights[None] / weights.sum(), theta))
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return everybody's own model, the global one for whom never took part."""
+        """Return clients' own models; the global model if one never took part."""
         theta = np.where(state.met[:, None], state.own, state.models)
         return theta, np.arange(len(theta))
 
 
 def _finite(trained) -> np.ndarray:
-    """Whether each training (n,) gave numbers."""
+    """Return whether each training (n,) gave finite numbers."""
     return np.isfinite(trained.loss) & np.isfinite(trained.theta).all(axis=1)

@@ -1,6 +1,6 @@
 """FedCE: clients contribute to all models (Cai et al., ACM MM 2023).
 
-Neither the paper's text nor official code was at hand, but EMD-CFL's
+Neither the paper's text nor official code was available; this follows EMD-CFL's
 re-implementation.
 """
 
@@ -19,7 +19,7 @@ from ..state import State, one_cluster, several
 
 @dataclass(eq=False, kw_only=True)
 class FedCEState(State):
-    """And every client's associations (M, K) with the models."""
+    """State of FedCE: every client's associations (M, K) with the models."""
 
     of_clients = ("associations",)
 
@@ -28,20 +28,21 @@ class FedCEState(State):
 
 @dataclass(eq=False, repr=False)
 class FedCE(Welcoming):
-    """K models; each client trains its best, and contributes to all by associations.
+    """K models; each client trains its best one, and contributes to all.
 
-    A participant's association with its best model grows by 1, with any other by
-    ``exp(-delta ||a_best - a_k||)``, a the vector of a model's losses on the client's
-    batches. Model k becomes the mean of the participants' trained models with weights
-    that are the softmax *over clients* of their associations with k. As these only
-    grow, the weights sharpen. No samples are weighed. Clients are served the model that
-    was best for them when they took part last (0 if never).
+    A participant's association with its best model grows by 1, and with any other model
+    by ``exp(-delta ||a_best - a_k||)``, where a is the vector of a model's losses on
+    the client's batches. Model k becomes the mean of the participants' trained models,
+    with weights that are the softmax *over clients* of their associations with k. The
+    associations only grow, so the weights become more and more unequal. The numbers of
+    samples do not matter. Clients are served the model that was best for them when they
+    took part last (model 0 if never).
 
     Parameters
     ----------
     delta : float, 0.5 in EMD-CFL's runs
     split : {"val", "train"}
-        Samples to compare the models on, in batches of the run's ``batch_size``.
+        Samples for comparing the models, in batches of the run's ``batch_size``.
 
     Examples
     --------
@@ -57,20 +58,20 @@ class FedCE(Welcoming):
 
     state_type = FedCEState
     name = "fedce"
-    once = True  # a round adds a single 1
+    once = True  # a round adds 1 only once
 
     n_clusters: Count
     delta: NonNegative = 0.5
     split: Split = "val"
 
     def start(self, fed, model, context: Context) -> State:
-        """K independent models, no associations."""
+        """Start with K independent models, without associations."""
         models = several(model, context, self.n_clusters)
         associations = np.zeros((fed.n_clients, self.n_clusters))
         return one_cluster(FedCEState, fed, models, associations=associations)
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Let participants measure all models; ties go to the lowest index."""
+        """Let participants test all models; of equal ones the lowest index wins."""
         state = super().observe(state, clients, round, engine)
         row = state.row.copy()
         associations = state.associations.copy()
@@ -97,15 +98,15 @@ class FedCE(Welcoming):
         return replace(state, models=mix(W, theta))
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """All models down; one model and K associations up."""
+        """Count all models down; one model and K associations up."""
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
 
 
 @dataclass(eq=False, repr=False)
 class FedCEAsRun(FedCE):
-    """What printed EMD-CFL's tables.
+    """FedCE as in EMD-CFL's tables.
 
-    A 1 for each of the K models looked at, each time to the best so far.
+    It adds 1 for each of the K tested models, always to the best one so far.
 
     Examples
     --------
@@ -124,9 +125,9 @@ class FedCEAsRun(FedCE):
 
 
 def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
-    """Return what a client adds to its associations (K,).
+    """Return the increase of a client's associations (K,).
 
-    From the losses (K, b) of K models on its batches.
+    It follows from the losses (K, b) of K models on the client's batches.
     """
     means = batches.mean(axis=1)
     best = means.argmin()

@@ -1,4 +1,4 @@
-"""FedClust: clusters by the weights of the final layer, found in a warm-up round.
+"""FedClust: clusters by the weights of the last layer, found in a warm-up round.
 
 Islam et al., ICPP 2024 (arXiv 2407.07124).
 """
@@ -20,28 +20,28 @@ from .coldstart import ColdStart, ColdStartState
 
 @dataclass(eq=False, kw_only=True)
 class FedClustState(ColdStartState):
-    """And the mean head (C, d) of each cluster's first members."""
+    """State of FedClust: the mean last layer (C, d) of each cluster's first members."""
 
     heads: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
 class FedClust(ColdStart):
-    """One-shot clustering by the weights of the final layer, then FedAvg in clusters.
+    """One-shot clustering by the weights of the last layer, then FedAvg in clusters.
 
-    In round 1, the warm-up, participants send their final layer only. Euclidean
-    distances between these, complete linkage (that of EMD-CFL's runs) and a threshold
-    give the clusters, whose models still are the initial one. A newcomer joins the
-    cluster whose members' mean final layer is nearest to its own, and sends whole
-    models.
+    In round 1, the warm-up, participants only send their last layer. Euclidean
+    distances between these layers, complete linkage (as in EMD-CFL's runs) and a
+    threshold give the clusters. Their models are still the initial one. A newcomer
+    joins the cluster whose members' mean last layer is nearest to its own, and then
+    sends whole models.
 
     Parameters
     ----------
     threshold : float, optional
-        lambda: no two members of a cluster are farther apart; it depends on the
-        training.
+        lambda: no two members of a cluster are farther apart than this. A good value
+        depends on the training.
     n_clusters : int, optional
-        Cut the dendrogram into so many clusters instead; give one of the two.
+        Cut the dendrogram into this number of clusters; give one of the two.
 
     Examples
     --------
@@ -73,11 +73,11 @@ class FedClust(ColdStart):
             )
 
     def compared(self, model) -> slice:
-        """Columns of the final layer."""
+        """Return the columns of the last layer."""
         return model.head
 
     def form(self, state, clients, theta, round):
-        """Complete linkage of the final layers."""
+        """Cluster the last layers by complete linkage."""
         sent = theta[:, slice(*state.head)]
         squared = 0.0
         for at in range(0, sent.shape[1], BLOCK):
@@ -96,12 +96,12 @@ class FedClust(ColdStart):
         return labels, models, {"heads": heads}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
-        """Nearest mean final layer."""
+        """Return the cluster with the nearest mean last layer."""
         sent = theta[:, slice(*state.head)].astype(np.float64)
         return cdist(sent, state.heads).argmin(axis=1)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Count a model down and one up; in the warm-up the final layer up."""
+        """Count a model down and one up; in the warm-up only the last layer up."""
         begin, end = state.head.tolist()
         up = end - begin if state.forming else n_parameters
         return n_parameters, up
@@ -109,9 +109,10 @@ class FedClust(ColdStart):
 
 @dataclass(eq=False, repr=False)
 class FedClustAsRun(FedClust):
-    """What printed EMD-CFL's tables.
+    """FedClust as in EMD-CFL's tables.
 
-    Distances are between *all* weights, and the warm-up's averages stay **for ever**.
+    Distances are between *all* weights, and the averages of the warm-up **never
+    change**.
 
     Examples
     --------
@@ -132,7 +133,7 @@ class FedClustAsRun(FedClust):
     compared = ColdStart.compared
 
     def form(self, state, clients, theta, round):
-        """Complete linkage of all weights, and the only averages."""
+        """Cluster all weights by complete linkage, and average once."""
         labels, models, more = super().form(state, clients, theta, round)
         weights = state.weights[clients]
         return labels, cluster_means(labels, weights, theta, models), more
@@ -142,5 +143,5 @@ class FedClustAsRun(FedClust):
         return state.models[1:]
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Count a model down and one up, in the warm-up too."""
+        """Count a model down and one up, also in the warm-up."""
         return Method.traffic(self, state, n_parameters)

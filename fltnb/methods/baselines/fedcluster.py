@@ -1,7 +1,7 @@
 """FedCluster, as FeSEM's authors (arXiv 2108.08647) rebuilt it for their tables.
 
-It cuts on schedule, and a bound on the cosine between the halves says whether that was
-right.
+It cuts at fixed times, and a bound on the cosine between the halves decides whether the
+cut is kept.
 """
 
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ from .cfl import CFLState, Recursive, bipartition
 
 @dataclass(eq=False, kw_only=True)
 class FedClusterState(CFLState):
-    """And what decides on the next cut.
+    """State of FedCluster: what decides on the next cut.
 
-    ``updates`` are of the last layer's weights, whose columns ``kernel`` names;
-    ``since`` (K,): the round that formed each cluster; ``settled`` (K,): never cut
-    again.
+    ``updates`` are those of the last layer's weights, in the columns ``kernel``;
+    ``since`` (K,): the round in which each cluster was formed; ``settled`` (K,):
+    whether it is never cut again.
     """
 
     kernel: np.ndarray
@@ -31,20 +31,20 @@ class FedClusterState(CFLState):
 
 @dataclass(eq=False, repr=False)
 class FedCluster(Recursive):
-    """FedAvg for a while, one cut by the last layer's updates, and again in each half.
+    """FedAvg for some rounds, one cut by the last layer's updates, then the same again.
 
     A cluster that is ``period`` rounds old is cut in two by average linkage of the
     cosine distances between members' updates of the last layer's weights (without
-    biases). With s the largest cosine across the halves, the cut stands if
-    ``sqrt((1 - s) / 2) >= gamma``, and ends the recursion if not. Both halves continue
-    from the model that the cluster had *before* the round whose updates were looked at.
-    Partial participation is as in :class:`fltnb.methods.CFL`.
+    biases). Let s be the largest cosine across the halves. The cut is kept if
+    ``sqrt((1 - s) / 2) >= gamma``; otherwise the cluster is never cut again. Both
+    halves continue from the model that the cluster had *before* the round of these
+    updates. Partial participation is treated as in :class:`fltnb.methods.CFL`.
 
     Parameters
     ----------
     gamma : float
-        Least separation of the halves; above 1 nothing is ever cut, which is FedAvg.
-        0.13 in FeSEM's code.
+        Smallest separation of the halves. Above 1 nothing is ever cut, which is FedAvg.
+        FeSEM's code has 0.13.
     period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
 
     Examples
@@ -68,7 +68,7 @@ class FedCluster(Recursive):
     period: Natural = 30
 
     def start(self, fed, model, context: Context) -> State:
-        """One cluster with everybody."""
+        """Start with one cluster of all clients."""
         begin = model.head_weight.start
         end = model.head_weight.stop
         return unclustered(
@@ -83,7 +83,7 @@ class FedCluster(Recursive):
         )
 
     def compared(self, state: FedClusterState) -> slice:
-        """Weights of the last layer."""
+        """Return the columns of the last layer's weights."""
         return slice(*state.kernel)
 
     def collect(
@@ -136,9 +136,9 @@ class FedCluster(Recursive):
 
 
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
-    """Average-linkage cut in two: True (m,) for the half without the first member.
+    """Cut in two by average linkage: True (m,) for the half without the first member.
 
-    None where the cut does not stand.
+    None if the cut is not kept.
     """
     second = bipartition(similarity, "average")
     nearest = similarity[np.ix_(second, ~second)].max()

@@ -1,4 +1,4 @@
-"""FedCollab: FedAvg inside coalitions that weigh distances against few samples.
+"""FedCollab: FedAvg inside coalitions that balance distances and sample sizes.
 
 Bao et al., ICML 2023 (arXiv 2306.06508).
 """
@@ -13,16 +13,16 @@ from ..flt import OneShot
 class FedCollab(OneShot):
     """One clustering of the clients' samples and classes, then FedAvg in the clusters.
 
-    :class:`fltnb.clustering.FedCollab` says what is compared; what it moves before
-    round 1 is counted, and is much. Newcomers stand alone.
+    :class:`fltnb.clustering.FedCollab` explains the comparison. Its traffic before
+    round 1 is counted, and is large. Newcomers stand alone.
 
     Parameters
     ----------
     clusterer : fltnb.clustering.FedCollab, optional
-        Its ``c`` decides how many clusters there are.
+        Its ``c`` determines the number of clusters.
     encoder : EncoderSpec, optional
-        What the networks see of an image; raw pixels by default. (Colour images: the
-        outputs of a network with ImageNet weights in the authors' runs.)
+        The encoder whose outputs the networks get; raw pixels by default. (For colour
+        images the authors' runs used the outputs of a network with ImageNet weights.)
     rule
         See :class:`fltnb.methods.graph.GraphMethod`.
 

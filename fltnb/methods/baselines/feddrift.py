@@ -1,7 +1,7 @@
-"""FedDrift: clients leave a model that fails them, and models that agree are merged.
+"""FedDrift: clients leave a model that no longer fits; similar models are merged.
 
 Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799). Written from the authors' code
-(microsoft/FedDrift), not checked against the paper.
+(microsoft/FedDrift), not compared with the paper.
 """
 
 from dataclasses import dataclass, replace
@@ -19,17 +19,17 @@ from ..base import Context, HardMethod, Method
 from ..modelspace import with_rows
 from ..state import State, alone, one_cluster
 
-ROUNDING = 1e-9  # of differences between accuracies
+ROUNDING = 1e-9  # tolerance for differences between accuracies
 
 
 @dataclass(eq=False, kw_only=True)
 class FedDriftState(State):
-    """And what a new phase is judged by.
+    """State of FedDrift: the quantities that decide at the start of a phase.
 
     ``last`` (M,): accuracy of each client's model on its own data, NaN if never
-    measured; ``pairs`` (K,): clients times phases that each model has had; ``idle``
-    (K,): phases since somebody had it; ``fresh``: whether a phase begins; ``sent``
-    (2,): scalars moved up and down in the beginning of phases.
+    measured; ``pairs`` (K,): the sum over phases of the clients of each model; ``idle``
+    (K,): phases since a client used the model; ``fresh``: whether a phase begins;
+    ``sent`` (2,): scalars sent up and down at the start of phases.
     """
 
     last: np.ndarray
@@ -41,29 +41,32 @@ class FedDriftState(State):
 
 @dataclass(eq=False, repr=False)
 class FedDrift(Method):
-    """Clusters for federations that change; between changes FedAvg inside them.
+    """Clusters for federations that change; between changes it is FedAvg inside them.
 
-    When a phase begins every client, absent ones too, measures all models on its new
-    training data and takes the best. If even that is less accurate by more than
-    ``delta`` than its own one was before, it leaves: it gets a model of its own, a copy
-    of the best. Models of those that stay are compared two by two: how much worse each
-    is on the data of the other's clients than the other (:func:`losses_of_merging`).
-    Complete linkage merges them up to ``merge``; the mean weighs phases times clients.
+    When a phase begins, every client, also an absent one, tests all models on its new
+    training data and takes the best. If the accuracy of the best is lower by more than
+    ``delta`` than that of its own model was before, the client gets a new model, a copy
+    of the best. The models of the other clients are compared in pairs: how much worse
+    each model is on the data of the other's clients than the other model
+    (:func:`losses_of_merging`). Complete linkage merges models up to ``merge``. In the
+    mean a model's weight is the sum of its clients over all phases.
 
-    Their training takes all data that a model's clients ever had; here it is that of
-    the present phase (a window of one). FedDrift-Eager is not here.
+    In the original, training uses all data that a model's clients ever had. Here it
+    uses the data of the present phase (a window of one). FedDrift-Eager is not
+    implemented.
 
     Parameters
     ----------
     delta : float
-        Share of accuracy; 0.04 to 0.20 in the authors' runs, by data set.
+        Accuracy as a share; 0.04 to 0.20 in the authors' runs, by data set.
     merge : float, optional
         By default ``delta``.
     first : {"each", "one"}
-        Whether everybody begins with a model of its own, or all with one.
+        Whether each client starts with its own model, or all clients with one.
     max_models : int, optional
-        Most models that are kept; by default as many as clients. Those unused for
-        longest go first; where all are in use nobody can leave.
+        Largest number of models; by default the number of clients. The models that have
+        been unused for longest are removed first; if all are in use, no client can
+        leave.
 
     Examples
     --------
@@ -80,7 +83,7 @@ class FedDrift(Method):
 
     state_type = FedDriftState
     name = "feddrift"
-    every_round = True  # whether accuracies are measured again as training goes on
+    every_round = True  # whether accuracies are measured again during training
 
     delta: Share = 0.1
     merge: Share | None = None
@@ -97,7 +100,7 @@ class FedDrift(Method):
             )
 
     def start(self, fed, model, context: Context) -> State:
-        """One model for all, or copies of it."""
+        """Start with one model for all, or with copies of it."""
         theta = model.init(context.seed)
         K = 1 if self.first == "one" else fed.n_clients
         more = {
@@ -114,7 +117,7 @@ class FedDrift(Method):
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
-        """Note that a phase begins; newcomers wait for it with the first model."""
+        """Mark the start of a phase; newcomers wait for it with the first model."""
         new = fed.n_clients - len(state.row)
         row = np.append(state.row, np.zeros(new, dtype=np.int64))
         return replace(
@@ -127,7 +130,7 @@ class FedDrift(Method):
         )
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Begin a phase, or let participants measure their own model."""
+        """Begin a phase, or let participants test their own model."""
         if state.fresh:
             return self._new_phase(state, engine)
         if round > 1 and not self.every_round:
@@ -137,7 +140,7 @@ class FedDrift(Method):
         return replace(state, last=last)
 
     def _new_phase(self, state: State, engine) -> State:
-        """Let everybody choose or leave, and merge the models of those that stay."""
+        """Let clients choose or leave, and merge the models of the others."""
         K, M = len(state.models), len(state.row)
         rows = np.repeat(np.arange(K), M)
         found = engine.evaluate(state.models, rows, np.tile(np.arange(M), K), "train")
@@ -159,7 +162,7 @@ class FedDrift(Method):
         unused = unused[np.argsort(state.idle[unused], kind="stable")]
         unused = unused[: max(most - len(leaving) - len(np.unique(group)), 0)]
 
-        # the models to come: merged ones, one for each that leaves, those kept
+        # new models: merged ones, one for each leaving client, kept ones
         n_groups = len(np.unique(group))
         W = np.zeros((n_groups + len(leaving) + len(unused), K))
         W[group, used] = state.pairs[used]
@@ -187,7 +190,7 @@ class FedDrift(Method):
         )
 
     def _merged(self, lost: np.ndarray) -> np.ndarray:
-        """Group of each model, by what merging two loses (n, n)."""
+        """Return the group of each model, from the losses of merging two (n, n)."""
         if len(lost) < 2:
             return np.zeros(len(lost), dtype=np.int64)
         merge = self.delta if self.merge is None else self.merge
@@ -199,10 +202,10 @@ class FedDrift(Method):
 
 @dataclass(eq=False, repr=False)
 class FedDriftAsRun(FedDrift):
-    """FedDrift in its code: accuracies of the beginning of each phase.
+    """FedDrift in its code: accuracies from the beginning of each phase.
 
     A model's first accuracy is that before any training, so a change in the second
-    phase is hardly ever noticed.
+    phase is almost never noticed.
 
     Examples
     --------
@@ -224,10 +227,11 @@ class FedDriftAsRun(FedDrift):
 def losses_of_merging(
     right: np.ndarray, total: np.ndarray, best: np.ndarray
 ) -> np.ndarray:
-    """Accuracy (n, n) that two models lose on each other's clients, the larger loss.
+    """Return the accuracy (n, n) that two models lose on each other's clients.
 
-    ``right`` (m, K) of ``total`` (m,) samples of each client are told right by each
-    model; ``best`` (m,) says whose clients they are. Of the n models that have some.
+    It is the larger of the two losses. Each model predicts ``right`` (m, K) of
+    ``total`` (m,) samples of each client correctly; ``best`` (m,) is each client's
+    model. The n models are those that have clients.
     """
     used = np.unique(best)
     members = (best == used[:, None]).astype(np.float64)

@@ -18,11 +18,11 @@ from ..state import State, one_cluster, several
 
 @dataclass(eq=False, kw_only=True)
 class FedEMState(State):
-    """And every client's shares (M, K) in the components.
+    """State of FedEM: every client's proportions (M, K) of the components.
 
-    FedRC has besides: ``sums`` (M, K, C) of the samples' weights by class, and
-    ``parts`` (K, C) of the classes in the components. As run: ``copies`` (M, P) of the
-    last component.
+    FedRC also has ``sums`` (M, K, C) of the samples' weights by class, and ``parts``
+    (K, C) of the classes in the components. :class:`FedEMAsRun` has ``copies`` (M, P)
+    of the last component.
     """
 
     of_clients = ("shares", "sums", "copies")
@@ -35,20 +35,21 @@ class FedEMState(State):
 
 @dataclass(eq=False, repr=False)
 class FedEM(Welcoming):
-    """K component models, shared by all; every client has shares of its own in them.
+    """K component models, shared by all clients, in proportions of each client.
 
-    Expectation-maximisation. A round of a participant: posterior weights q of the
-    components for each training sample (E-step), the mean of these as its new shares,
-    then one local training *per component*, each sample's loss multiplied by its
-    weight. The server averages each component over all participants, by samples. A
-    prediction is the shares' mean of the components' probabilities; only
-    :meth:`evaluate` knows it, ``serve`` and labels give the component of largest share.
+    It is expectation-maximisation. In a round a participant computes posterior weights
+    q of the components for each training sample (E-step). Their mean is its new
+    proportions. Then it trains *each component* locally, with each sample's loss
+    multiplied by its weight. The server averages each component over all participants,
+    by samples. A prediction is the mean of the components' probabilities, weighted by
+    the proportions. Only :meth:`evaluate` computes it; ``serve`` and labels give the
+    component with the largest proportion.
 
-    The weights of a sample sum to 1 over the components, so each trains as if with a
+    The weights of a sample sum to 1 over the components, so each component trains with
     part of the learning rate, 1 / K on average at the start: it wants a larger one than
     FedAvg. A client that never took part has equal shares.
-
-    Examples
+    a part of the learning rate, 1 / K on average at the start. It needs a larger rate
+    than FedAvg. A client that never took part has equal proportions.
     --------
     >>> import fltnb as fl
     >>> digits = fl.load("digits")
@@ -74,7 +75,7 @@ class FedEM(Welcoming):
         self.models_up = self.n_clusters
 
     def start(self, fed, model, context: Context) -> State:
-        """K independent components, equal shares."""
+        """Start with K independent components and equal proportions."""
         models = several(model, context, self.n_clusters)
         shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
         return one_cluster(FedEMState, fed, models, shares=shares)
@@ -82,16 +83,16 @@ class FedEM(Welcoming):
     def scores(
         self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
     ) -> np.ndarray:
-        """Log-weights (K, n) of the components for a client's samples.
+        """Return log-weights (K, n) of the components for a client's samples.
 
-        From the losses (K, n) and its shares.
+        They follow from the losses (K, n) and its proportions.
         """
-        # minus infinity where a component has been lost
+        # minus infinity if a proportion has become 0
         with np.errstate(divide="ignore"):
             return np.log(state.shares[client])[:, None] - losses
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """E-step, then K weighted trainings for each participant."""
+        """Run the E-step, then K weighted trainings for each participant."""
         K = self.n_clusters
         state, weights = self._expected(state, clients, engine)
         state = self.weighed(state, weights, engine.fed)
@@ -106,7 +107,7 @@ class FedEM(Welcoming):
     def _expected(
         self, state: State, clients: np.ndarray, engine
     ) -> tuple[State, dict[int, np.ndarray]]:
-        """E-step: new shares, and weights (K, n_i) of every client's samples."""
+        """Run the E-step: new proportions, and weights (K, n_i) of clients' samples."""
         fed = engine.fed
         losses = sample_losses(engine, state.models, clients)
         shares = state.shares.copy()
@@ -120,13 +121,13 @@ class FedEM(Welcoming):
         return replace(state, shares=shares, row=largest, labels=largest), weights
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Find newcomers' shares by one E-step from equal ones."""
+        """Find newcomers' proportions by one E-step from equal ones."""
         equal = with_rows(state.shares, new, 1 / self.n_clusters)
         state, _ = self._expected(replace(state, shares=equal), new, engine)
         return state
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
-        """Take note of the samples' weights; FedEM has no use for them."""
+        """Store the samples' weights; FedEM does not use them."""
         return state
 
     def collect(
@@ -144,7 +145,7 @@ class FedEM(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class FedEMAsRun(FedEM):
-    """What printed EMD-CFL's tables.
+    """FedEM as in EMD-CFL's tables.
 
     A client is tested with its *local copy of the last component* (by accident).
 
@@ -165,26 +166,26 @@ class FedEMAsRun(FedEM):
     tests_served = True
 
     def start(self, fed, model, context: Context) -> State:
-        """As written, and everybody's copy."""
+        """Start as FedEM, and make copies for all clients."""
         state = super().start(fed, model, context)
         copies = np.repeat(state.models[-1:], fed.n_clients, axis=0)
         return replace(state, copies=copies)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """As written; newcomers copy the last component."""
+        """Place newcomers as FedEM; they copy the last component."""
         copies = with_rows(state.copies, new, state.models[-1])
         return super().welcome(replace(state, copies=copies), new, round, engine)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Keep the copies as well."""
+        """Also keep the copies."""
         last = theta[:, -state.models.shape[1] :]
         copies = with_rows(state.copies, clients, last)
         return replace(super().collect(state, clients, theta, round), copies=copies)
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Give the local copies."""
+        """Serve the local copies."""
         return state.copies, np.arange(len(state.copies))
 
     def evaluate(self, state: State, engine, split: str):

@@ -1,6 +1,6 @@
-"""FedPer: clients share all layers but the last, which is their own.
+"""FedPer: clients share all layers except the last one, which is their own.
 
-Arivazhagan et al., arXiv 1912.00818; not read in full.
+Arivazhagan et al., arXiv 1912.00818; we have not read all of the paper.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from ..state import State, one_cluster
 
 @dataclass(eq=False, kw_only=True)
 class FedPerState(State):
-    """And every client's head.
+    """State of FedPer: every client's head.
 
-    ``heads`` (M, h) of the columns ``head`` (2,); those of ``models`` (1, P) are the
-    initial head for ever.
+    ``heads`` (M, h) are the columns ``head`` (2,) of each client's model; in ``models``
+    (1, P) these columns always keep the initial head.
     """
 
     heads: np.ndarray
@@ -27,11 +27,11 @@ class FedPerState(State):
 
 @dataclass(eq=False, repr=False)
 class FedPer(Method):
-    """Body and head are trained together; bodies are averaged, heads stay at home.
+    """Body and head are trained together; bodies are averaged, heads stay local.
 
-    The head is the last layer, the body everything below, with the statistics of batch
-    normalisations. The mean is weighted by samples, as in FedAvg. A client that never
-    took part, a newcomer too, is served the body with the initial head.
+    The head is the last layer, the body everything below, including the statistics of
+    batch normalisations. The mean is weighted by samples, as in FedAvg. A client that
+    never took part, such as a newcomer, is served the body with the initial head.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class FedPer(Method):
     headed = True
 
     def start(self, fed, model, context: Context) -> State:
-        """One initial model, and its head for everybody."""
+        """Start with one initial model, and its head for each client."""
         theta = model.init(context.seed)
         head = theta[model.head]
         state = one_cluster(
@@ -85,7 +85,7 @@ class FedPer(Method):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average the bodies by samples, keep the heads."""
+        """Average the bodies by samples, and keep the heads."""
         head = slice(*state.head)
         weights = state.weights[clients]
         models = mix(weights[None] / weights.sum(), theta)
@@ -98,6 +98,6 @@ class FedPer(Method):
         return self.dispatch(state, np.arange(len(state.heads)))
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Count a body each way."""
+        """Count a body in each direction."""
         body = n_parameters - state.heads.shape[1]
         return body, body

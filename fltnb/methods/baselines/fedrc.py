@@ -14,13 +14,13 @@ from .fedem import FedEM, FedEMAsRun
 
 @dataclass(eq=False, repr=False)
 class FedRC(FedEM):
-    """FedEM that asks how much of a *class* each component holds already.
+    """FedEM with weights corrected by how much of a *class* each component holds.
 
-    ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``, where
-    c_k(y) is the part that class y has in component k over all clients: first 1 / K,
-    then renewed every round from the sums of q. Thus label skew does not part the
-    clients, and components follow another labelling of the same images. The prediction
-    does not use the parts.
+    ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``. c_k(y) is
+    the part of class y that component k holds over all clients: first 1 / K, then
+    renewed in every round from the sums of q. So label skew alone does not separate
+    clients, and components follow different labellings of the same images. The
+    prediction does not use the parts.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class FedRC(FedEM):
     name = "fedrc"
 
     def start(self, fed, model, context: Context) -> State:
-        """As FedEM, with equal class parts."""
+        """Start as FedEM, with equal class parts."""
         K = self.n_clusters
         C = model.n_classes
         return replace(
@@ -50,12 +50,12 @@ class FedRC(FedEM):
     def scores(
         self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
     ) -> np.ndarray:
-        """FedEM's weights over the class parts."""
+        """Return FedEM's weights divided by the class parts."""
         scores = super().scores(state, losses, client, labels)
         return scores - np.log(state.parts[:, labels])
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
-        """Keep each participant's sums of q by class, which it sends."""
+        """Store each participant's sums of q by class, which it sends."""
         sums = state.sums.copy()
         n_classes = sums.shape[2]
         for client, q in weights.items():
@@ -73,7 +73,7 @@ class FedRC(FedEM):
         return replace(super().collect(state, clients, theta, round), parts=parts)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """All components and the class parts, down and up."""
+        """Count all components and the class parts, down and up."""
         down, up = super().traffic(state, n_parameters)
         parts = state.parts.size
         return down + parts, up + parts
@@ -81,7 +81,7 @@ class FedRC(FedEM):
 
 @dataclass(eq=False, repr=False)
 class FedRCAsRun(FedRC, FedEMAsRun):
-    """FedRC, tested as :class:`FedEMAsRun` is.
+    """FedRC, tested like :class:`FedEMAsRun`.
 
     Examples
     --------

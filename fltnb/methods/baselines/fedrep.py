@@ -1,7 +1,7 @@
 """FedRep: heads are fitted to a shared body, then the body to the heads.
 
-Collins et al., ICML 2021 (arXiv 2102.07078); the authors' code (lgcollins/FedRep) was
-read, the paper not in full.
+Collins et al., ICML 2021 (arXiv 2102.07078). We read the authors' code
+(lgcollins/FedRep), but not all of the paper.
 """
 
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from .fedper import FedPer, FedPerState
 
 @dataclass(eq=False, repr=False)
 class FedRep(FedPer):
-    """:class:`FedPer` in two phases: heads with the body fixed, then the reverse.
+    """:class:`FedPer` in two phases: heads with a fixed body, then the reverse.
 
-    The run's ``local_epochs`` do not matter. Both phases meet the samples in the same
+    The run's ``local_epochs`` has no effect. Both phases use the samples in the same
     orders. Only bodies are sent and averaged, by samples.
 
     Parameters
@@ -62,17 +62,17 @@ class FedRep(FedPer):
 
 @dataclass(eq=False, kw_only=True)
 class FedRepRunState(FedPerState):
-    """And who has trained, ``heard`` (M,); the head of ``models`` is a mean."""
+    """State: which clients trained, ``heard`` (M,); ``models`` has the mean head."""
 
     heard: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
 class FedRepAsRun(FedRep):
-    """FedRep in its code: who never took part holds the mean head of the last round.
+    """FedRep in its code: a client that never took part has the last mean head.
 
-    Heads are averaged too, and tables of clients' own tensors share memory with that
-    mean until the client takes part. So does a newcomer's.
+    Heads are averaged too, and the table of clients' own tensors shares memory with
+    this mean until the client takes part. The same holds for newcomers.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class FedRepAsRun(FedRep):
     state_type = FedRepRunState
 
     def start(self, fed, model, context: Context) -> State:
-        """As FedPer; nobody was heard."""
+        """Start as FedPer; no client has trained."""
         state = super().start(fed, model, context)
         return replace(state, heard=np.zeros(fed.n_clients, dtype=bool))
 
@@ -107,7 +107,7 @@ class FedRepAsRun(FedRep):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average bodies and heads; who was heard keeps its own head."""
+        """Average bodies and heads; clients that have trained keep their heads."""
         head = slice(*state.head)
         heard = with_rows(state.heard, clients, True)
         state = super().collect(state, clients, theta, round)

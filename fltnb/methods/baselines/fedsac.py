@@ -1,4 +1,4 @@
-"""FedSaC: pFedGraph that also looks for partners with other features.
+"""FedSaC: pFedGraph that also prefers partners with different features.
 
 Yan et al., ICML 2024 (arXiv 2405.09892).
 """
@@ -23,10 +23,10 @@ DIRECTIONS = 3
 class FedSaC(PFedGraph):
     """pFedGraph with a reward for partners whose features span other directions.
 
-    Weights minimise ``||w - p||^2 + sum_j (l1 c_ij + l2 d_ij) w_j``; c is the cosine of
+    Weights minimise ``||w - p||^2 + sum_j (l1 c_ij + l2 d_ij) w_j``. c is the cosine of
     the mean angle between matched pairs of the clients' three leading principal
-    directions of features (what the last layer of their trained models sees of training
-    samples), which they send as well.
+    directions of features. Features are the inputs of the last layer for training
+    samples, under the trained models. Clients also send these directions.
 
     Examples
     --------
@@ -49,15 +49,15 @@ class FedSaC(PFedGraph):
     l2: NonNegative = 1.4
 
     def start(self, fed, model, context: Context) -> State:
-        """As pFedGraph, with no directions yet."""
+        """Start as pFedGraph, without directions."""
         state = super().start(fed, model, context)
         directions = np.zeros((fed.n_clients, DIRECTIONS, model.n_features))
         return replace(state, directions=directions)
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """Train, then find the principal directions of the features that came out."""
+        """Train, then find the principal directions of the resulting features."""
         state, trained = super().train(state, clients, round, engine)
-        # a run that diverged is about to stop, with a message about it
+        # a run that diverged will stop with an error
         if not np.isfinite(trained.theta).all():
             return state, trained
 
@@ -70,20 +70,20 @@ class FedSaC(PFedGraph):
         return replace(state, directions=directions), trained
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """Half the weighted sum of both costs."""
+        """Return half the weighted sum of both costs."""
         c = subspace_similarity(state.directions[clients])
         return (self.l1 * c + self.l2 * d) / 2
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Count a model each way, and three directions up."""
+        """Count a model in each direction, and three directions up."""
         return n_parameters, n_parameters + state.directions[0].size
 
 
 @dataclass(eq=False, repr=False)
 class FedSaCAsRun(FedSaC, PFedGraphAsRun):
-    """What printed EMD-CFL's tables.
+    """FedSaC as in EMD-CFL's tables.
 
-    But for the regulariser, which those runs had with mu = 1.
+    The regulariser, which those runs had with mu = 1, is left out.
 
     Examples
     --------
@@ -102,18 +102,18 @@ class FedSaCAsRun(FedSaC, PFedGraphAsRun):
 
 
 def principal_directions(features: np.ndarray) -> np.ndarray:
-    """Three leading principal directions (3, e), largest entries positive.
+    """Return three leading principal directions (3, e), largest entries positive.
 
-    Zeros beyond the rank.
+    They are zero beyond the rank.
     """
     found = singular_vectors(features - features.mean(axis=0), DIRECTIONS).T
     return np.pad(found, ((0, DIRECTIONS - len(found)), (0, 0)))
 
 
 def subspace_similarity(directions: np.ndarray) -> np.ndarray:
-    """Cosine (n, n) of the mean angle between directions (n, 3, e).
+    """Return the cosine (n, n) of the mean angle between directions (n, 3, e).
 
-    They are matched greedily, by the largest cosine.
+    Directions are matched greedily, by the largest cosine.
     """
     out = np.eye(len(directions))
     for i, j in combinations(range(len(directions)), 2):

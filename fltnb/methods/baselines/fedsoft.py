@@ -12,15 +12,15 @@ from ..modelspace import with_rows
 from ..samples import batch_means, sample_losses
 from ..state import State, one_cluster, several
 
-FLOOR = 1e-4  # share of a centre that no sample of a client prefers
+FLOOR = 1e-4  # smallest importance: of a centre that no sample of a client prefers
 
 
 @dataclass(eq=False, kw_only=True)
 class FedSoftState(State):
-    """And what every client has measured.
+    """State of FedSoft: what every client has measured.
 
     ``own`` (M, P): the models trained last; ``importance`` (M, K) of the centres, from
-    ``counts`` (M, K) of samples; ``measured`` (M,): who ever did.
+    ``counts`` (M, K) of samples; ``measured`` (M,): which clients ever measured it.
     """
 
     of_clients = ("own", "importance", "counts", "measured")
@@ -33,28 +33,28 @@ class FedSoftState(State):
 
 @dataclass(eq=False, repr=False)
 class FedSoft(Welcoming):
-    """K centres on the server, and clients' importance weights of these.
+    """K centres on the server, and every client's importance weights of them.
 
-    A client's weights u say what share of its samples prefers which centre. Every
-    ``period`` rounds a participant counts, over its training samples, which centre has
-    the least loss; these shares are u. It trains one model near all centres,
-    ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``, and this model goes into
-    every centre, with weights ``u_ik n_i`` made to sum to 1 over the participants.
+    A client's weight u_k is the share of its samples that prefer centre k. In every
+    ``period``-th round a participant counts which centre has the smallest loss on each
+    of its training samples; these shares are u. It trains one model near all centres,
+    ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``. This model enters every
+    centre, with weights ``u_ik n_i`` normalised to sum 1 over the participants.
 
-    That penalty is, up to a constant, one towards the centres' mean with weights u,
-    where clients also *begin* here (as in the published runs); the original continues
-    from the client's own model. It draws clients for each centre in proportion to
-    ``u_ik n_i`` and averages them equally; here every participant counts for every
-    centre.
+    Up to a constant, the penalty pulls towards the mean of the centres with weights u.
+    Here clients also *start* from this mean, as in the published runs; in the original
+    they continue from their own model. The original draws clients for each centre in
+    proportion to ``u_ik n_i`` and averages them equally; here every participant counts
+    for every centre.
 
     Parameters
     ----------
     lam : float
-        lambda; the official examples have 0.01 (CIFAR-10) and 0.1 (MNIST).
+        lambda; 0.01 (CIFAR-10) and 0.1 (MNIST) in the official examples.
     period : int, tau, rounds from one measurement of u to the next
     serves : {"own", "center"}
-        Tested is the model that a client trained last, or its centre of largest
-        importance.
+        The tested model: the one that a client trained last, or its centre with the
+        largest importance.
     variant : "as_run" is :class:`FedSoftAsRun`, without ``lam`` and ``period``
 
     Examples
@@ -84,7 +84,7 @@ class FedSoft(Welcoming):
         return {"proximal": self.lam}
 
     def start(self, fed, model, context: Context) -> State:
-        """K independent centres, no client measured yet."""
+        """Start with K independent centres; no client has measured."""
         K = self.n_clusters
         models = several(model, context, K)
         return one_cluster(
@@ -98,9 +98,9 @@ class FedSoft(Welcoming):
         )
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Let participants count which centre suits how many of their samples.
+        """Let participants count how many of their samples each centre suits best.
 
-        If it is time, or if they never have.
+        They do so in due rounds, or if they have never done it.
         """
         state = super().observe(state, clients, round, engine)
         due = clients
@@ -109,13 +109,13 @@ class FedSoft(Welcoming):
         return self._measured(state, due, engine)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers count; theirs is the mean of the centres, until they train."""
+        """Let newcomers count; the centres' mean serves them until they train."""
         state = self._measured(state, new, engine)
         means = mix(state.importance[new], state.models)
         return replace(state, own=with_rows(state.own, new, means))
 
     def _measured(self, state: State, due: np.ndarray, engine) -> State:
-        """Let some clients count which centre suits how many of their samples."""
+        """Let some clients count how many of their samples each centre suits best."""
         importance = state.importance.copy()
         counts = state.counts.copy()
         losses = sample_losses(engine, state.models, due, self.split)
@@ -137,7 +137,7 @@ class FedSoft(Welcoming):
     def counted(
         self, losses: np.ndarray, samples: float, batch_size: int
     ) -> np.ndarray:
-        """``u_k n`` (K,) of a client, from the losses (K, n) of its samples."""
+        """Return ``u_k n`` (K,) of a client, from the losses (K, n) of its samples."""
         count = np.bincount(losses.argmin(axis=0), minlength=self.n_clusters)
         share = np.where(count > 0, count / losses.shape[1], FLOOR)
         return share * samples
@@ -145,9 +145,9 @@ class FedSoft(Welcoming):
     def dispatch(
         self, state: State, clients: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Mean of the centres with the client's importance weights.
+        """Return the mean of the centres with the client's importance weights.
 
-        Which is also what the proximal term pulls to.
+        The proximal term also pulls to this mean.
         """
         theta = mix(state.importance[clients], state.models)
         return theta, np.arange(len(clients))
@@ -164,21 +164,21 @@ class FedSoft(Welcoming):
         )
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Give the clients' own models or their nearest centres."""
+        """Serve the clients' own models or their nearest centres."""
         if self.serves == "own":
             return state.own, np.arange(len(state.own))
         return super().serve(state)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """All centres down; one model and K counts up."""
+        """Count all centres down; one model and K counts up."""
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
 
 
 @dataclass(eq=False, repr=False)
 class FedSoftAsRun(FedSoft):
-    """What printed EMD-CFL's tables.
+    """FedSoft as in EMD-CFL's tables.
 
-    Whole *validation batches* count, in every round; there is no proximal term.
+    Whole *validation batches* are counted, in every round; there is no proximal term.
 
     Examples
     --------
@@ -200,9 +200,9 @@ class FedSoftAsRun(FedSoft):
     def counted(
         self, losses: np.ndarray, samples: float, batch_size: int
     ) -> np.ndarray:
-        """Count whole batches (K,): each batch's samples go to its best centre.
+        """Count whole batches (K,): all samples of a batch go to its best centre.
 
-        A centre that wins none counts for a thousandth of the samples, at least for 1.
+        A centre that wins no batch gets a thousandth of the samples, at least 1.
         """
         K, n = losses.shape
         winner = batch_means(losses, batch_size).argmin(axis=0)

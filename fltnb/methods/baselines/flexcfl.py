@@ -1,6 +1,6 @@
-"""FlexCFL: static groups by the directions of the first updates.
+"""FlexCFL: fixed groups by the directions of the first updates.
 
-Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after their FedGroup (arXiv 2010.06870).
+Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), based on FedGroup (arXiv 2010.06870).
 """
 
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ from .coldstart import ColdStart, ColdStartState
 
 @dataclass(eq=False, kw_only=True)
 class FlexCFLState(ColdStartState):
-    """And the mean first update (K, P) of each group."""
+    """State of FlexCFL: the mean first update (K, P) of each group."""
 
     directions: np.ndarray | None = None
 
 
 @dataclass(eq=False, repr=False)
 class FlexCFL(ColdStart):
-    """Static groups by decomposed cosine similarity; they may pull each other.
+    """Fixed groups by decomposed cosine similarity; the groups may pull each other.
 
     The participants' updates of round 1 are clustered by k-means on their cosines with
     the updates' leading left singular vectors (:func:`decomposed_cosines`). A group
     starts from the plain mean of its members' models; later rounds average by samples.
-    A newcomer joins the group whose mean first update points most nearly where its own
-    does. The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps
-    each; migration is not here.
+    A newcomer joins the group whose mean first update has the largest cosine with its
+    own. In the official code ``min(20 K, M)`` clients take part in the cold start, with
+    50 steps each; migration is not implemented here.
 
     Parameters
     ----------
     eta : float
         Inter-group rate: after each average a group's model becomes the mean of itself,
-        with weight 1, and of the other groups' models, with weights ``eta / norm``. 0
-        is the official configuration.
+        with weight 1, and of the other groups' models, with weights ``eta / norm``. The
+        official configuration has 0.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class FlexCFL(ColdStart):
     eta: NonNegative = 0.0
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
-        """Take k-means on the decomposed cosines of the first updates."""
+        """Run k-means on the decomposed cosines of the first updates."""
         K = self.n_clusters
         initial = state.models[0]
         n = int(state.trainable)
@@ -75,7 +75,7 @@ class FlexCFL(ColdStart):
         return labels, models, {"directions": (models - initial)[:, :n]}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
-        """Largest cosine between first updates, the least ``(1 - cosine) / 2``."""
+        """Return the group of the largest cosine between first updates."""
         n = int(state.trainable)
         updates = (theta - state.models[0])[:, :n]
         return nearest_direction(updates, state.directions)
@@ -88,9 +88,9 @@ class FlexCFL(ColdStart):
 
 @dataclass(eq=False, repr=False)
 class FlexCFLAsRun(FlexCFL):
-    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1.
+    """FlexCFL as in EMD-CFL's tables: the weights of the pull do not sum to 1.
 
-    It adds ``eta * (K - 1)`` to lengths at most.
+    The pull adds at most ``eta * (K - 1)`` to the length of a model.
 
     Examples
     --------
@@ -111,9 +111,9 @@ class FlexCFLAsRun(FlexCFL):
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
-    """Cosines (n, K) of n updates with their K leading left singular vectors.
+    """Return cosines (n, K) of updates with their K leading left singular vectors.
 
-    From the updates' Gram matrix; 0 beyond its rank.
+    They follow from the updates' Gram matrix; 0 beyond its rank.
     """
     features = leading_features(products, n_components)
     norm = np.sqrt(np.diag(products))[:, None]

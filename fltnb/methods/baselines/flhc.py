@@ -1,7 +1,7 @@
 """FL+HC: hierarchical clusters of the clients' updates, found once.
 
-Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791), as third parties describe it, not
-checked against the paper; no official code is known.
+Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791). Written from descriptions by
+third parties, not compared with the paper; no official code is known.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,11 +27,11 @@ SCIPY = {"L1": "cityblock", "L2": "euclidean", "cosine": "cosine"}
 
 @dataclass(eq=False, kw_only=True)
 class FLHCState(State):
-    """And ``trainable``, how many columns are compared.
+    """State of FL+HC; ``trainable``: how many columns are compared.
 
-    ``sent``: of clients who sat out the clustering round, and newcomers. After it
-    ``joint`` (P,), the model that all trained, and ``centers`` (K, d), the clusters'
-    mean updates.
+    ``sent`` counts clients that were absent in the clustering round, and newcomers.
+    After that round ``joint`` (P,) is the model that all clients trained, and
+    ``centers`` (K, d) are the clusters' mean updates.
     """
 
     trainable: np.ndarray
@@ -41,30 +41,30 @@ class FLHCState(State):
 
 @dataclass(eq=False, repr=False)
 class FLHC(HardMethod):
-    """FedAvg, one clustering of everybody's updates, FedAvg inside the clusters.
+    """FedAvg, one clustering of all clients' updates, then FedAvg inside the clusters.
 
-    In round ``after + 1`` *all* clients train the joint model, those that sit the round
-    out as well, and send what training changed. Clusters are merged up to a distance.
-    They begin with the joint model, and what this round's participants have just
-    trained is their first average (in the original that is one more round).
+    In round ``after + 1`` *all* clients train the joint model, also those that are
+    absent in this round, and send their updates. Clusters are merged up to a distance.
+    They start with the joint model, and the models that this round's participants have
+    just trained give their first average (the original needs one more round for it).
 
-    No published row measures more than its linkage and distance: the package FedCL
-    gives the *similarity* to a clusterer that expects distances, and so merges members
+    No published number tests more than its linkage and distance. The package FedCL
+    gives the *similarity* to a clusterer that expects distances, so it merges members
     of opposite groups.
 
     Parameters
     ----------
     threshold : float, optional
-        T, up to which distance clusters are merged; it depends on the training. 3 for
-        L2 on MNIST in the original.
+        T, the distance up to which clusters are merged; a good value depends on the
+        training. 3 for L2 on MNIST in the original.
     n_clusters : int, optional
-        Cut the dendrogram into so many clusters instead; give one of the two.
+        Cut the dendrogram into this number of clusters; give one of the two.
     after : int
         n, rounds of FedAvg before. The original tries 1, 3, 5, 10, and recommends 10
         with L1.
     metric : {"L2", "L1", "cosine"}
     linkage : {"complete", "average", "single"}
-        The original's is not known to us.
+        We do not know that of the original.
 
     Examples
     --------
@@ -97,13 +97,13 @@ class FLHC(HardMethod):
             )
 
     def check(self, fed) -> None:
-        """Refuse a single client as well."""
+        """Also refuse a single client."""
         super().check(fed)
         if fed.n_clients < 2:
             raise FltnbError("FLHC needs at least 2 clients: take FedAvg for one.")
 
     def start(self, fed, model, context: Context) -> State:
-        """One model, one cluster."""
+        """Start with one model and one cluster."""
         return one_cluster(
             FLHCState,
             fed,
@@ -113,7 +113,7 @@ class FLHC(HardMethod):
         )
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """Let everybody train in the clustering round, and form the clusters."""
+        """Let all clients train in the clustering round, and form the clusters."""
         if round != self.after + 1:
             return super().train(state, clients, round, engine)
 
@@ -131,7 +131,7 @@ class FLHC(HardMethod):
         return state, replace(trained, theta=theta, loss=loss)
 
     def _clustered(self, state: State, theta: np.ndarray, n_present: int) -> State:
-        """Clusters of what all clients trained (M, P), with the joint model each."""
+        """Cluster all clients' trained models (M, P); clusters get the joint model."""
         n = int(state.trainable)
         updates = theta[:, :n] - state.models[0, :n]
         tree = scipy_linkage(distances(updates, self.metric), self.linkage)
@@ -153,7 +153,7 @@ class FLHC(HardMethod):
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
         """Let newcomers train the joint model, and join the nearest mean update.
 
-        The original says nothing of newcomers.
+        The original does not treat newcomers.
         """
         if state.centers is None:
             return placed(state, new, 0)
@@ -161,13 +161,13 @@ class FLHC(HardMethod):
         n = int(state.trainable)
         updates = theta[:, :n] - state.joint[:n]
         distance = cdist(updates, state.centers, SCIPY[self.metric])
-        # a cosine with nothing is no number
+        # a cosine with a zero update is NaN
         nearest = np.nan_to_num(distance, nan=np.inf).argmin(axis=1)
         return placed(counted(state, len(new)), new, nearest)
 
 
 def distances(updates: np.ndarray, metric: Metric) -> np.ndarray:
-    """Distances between updates (n, P), SciPy's condensed form.
+    """Return distances between updates (n, P), in SciPy's condensed form.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""FLUX: clusters by descriptors of what the joint model sees in each client's data.
+"""FLUX: clusters by statistics of features that the joint model computes from the data.
 
 Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305). Written from the authors' code
-(dariofenoglio98/FLUX), not checked against the paper.
+(dariofenoglio98/FLUX), not compared with the paper.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,22 +21,22 @@ from ..ownmodels import penultimate
 from ..samples import Split
 from ..state import State, one_cluster
 
-RISE = 0.06  # of accuracy in a round, below which training counts as settled
-SETTLED = 3  # rounds before which it does not
-POINTS = 200  # random points of which the axes are
-SPREAD = 1.02  # their range, in largest values met
-ABSENT = -1.0  # stands for a class that a client does not have
+RISE = 0.06  # of accuracy in a round; below it training counts as settled
+SETTLED = 3  # training never counts as settled before this round
+POINTS = 200  # number of random points that determine the axes
+SPREAD = 1.02  # their range, as a multiple of the largest feature
+ABSENT = -1.0  # replaces the mean of a class that a client does not have
 
 
 @dataclass(eq=False, kw_only=True)
 class FLUXState(State):
-    """And what descriptors are made and compared with.
+    """State of FLUX: how descriptors are made and compared.
 
-    ``accuracy`` (rounds so far,) of the joint model; ``largest`` feature met;
-    ``watched``: whether participants reported both in this round; ``sent`` (2,):
-    scalars moved up and down for the clustering. Once clusters are there: ``joint``
-    (P,), the model that described; ``low, high`` (2,), the ranges of means and
-    deviations over all samples; ``centers`` (C, 2 l), these two scaled.
+    ``accuracy`` (rounds so far,) of the joint model; ``largest``: largest feature so
+    far; ``watched``: whether participants reported both in this round; ``sent`` (2,):
+    scalars sent up and down for the clustering. Once there are clusters: ``joint``
+    (P,), the model that computed the descriptors; ``low, high`` (2,), the ranges of
+    means and deviations over all samples; ``centers`` (C, 2 l), these two, scaled.
     """
 
     accuracy: np.ndarray
@@ -53,34 +53,35 @@ class FLUXState(State):
 class FLUX(HardMethod):
     """FedAvg, one clustering by descriptors, then FedAvg inside the clusters.
 
-    Once the joint model has settled (a round's mean accuracy rose by less than 0.06,
-    not before three rounds), every client, absent ones too, sends mean and standard
-    deviation of what the model it just received sees: of all samples and of those of
-    each class, along a few axes that everybody can draw. The server scales each of
-    these blocks to [0, 1] by one range and links clients that are as near as the elbow
-    of the distances to nearest neighbours says: DBSCAN with 2 samples, noise alone.
+    Training has settled when the mean accuracy of the joint model rose by less than
+    0.06 in a round, after at least three rounds. Then every client, also an absent one,
+    sends means and standard deviations of the features that the received model computes
+    from its samples: of all samples and of those of each class, along a few axes that
+    all clients can draw themselves. The server scales each of these blocks to [0, 1] by
+    one range. It links clients up to a distance, the elbow of the distances to nearest
+    neighbours (DBSCAN with 2 samples; noise points stand alone).
 
-    A newcomer needs no classes: it gets the cluster whose mean descriptor of all
-    samples is nearest to its own under the model that described.
+    A newcomer needs no classes. It gets the cluster whose mean descriptor of all
+    samples is nearest to its own, computed by the model that computed the others.
 
-    What is seen is the input of the last layer; in the original the last convolution
-    of a LeNet. A third party says that the text sends covariances; the code sends
-    deviations, as here. A class that a client lacks counts as -1 before scaling, so
-    which classes there are matters most.
+    Features are the inputs of the last layer; in the original they come from the last
+    convolution of a LeNet. According to a third party the text sends covariances; the
+    code sends deviations, as here. A class that a client does not have counts as -1
+    before scaling, so the set of a client's classes matters most.
 
     Parameters
     ----------
     n_clusters : int, optional
-        k-means with so many clusters instead ("FLUX-prior").
+        Use k-means with this number of clusters instead ("FLUX-prior").
     n_components : int, optional
-        l, axes; None: as many as there are classes.
+        l, the number of axes; None: the number of classes.
     latest : int
-        Round after which clusters are formed in any case. The original has 80 % of all
-        rounds, mostly 8 of 10.
+        The round after which clusters are formed in any case. The original has 80 % of
+        all rounds, mostly 8 of 10.
     rise : float
-        The least rise of accuracy, a share, while training is under way.
+        The smallest rise of accuracy, as a share, of training that has not settled.
     split : {"val", "train"}
-        What the joint model is tested on.
+        The samples on which the joint model is tested.
 
     Examples
     --------
@@ -105,7 +106,7 @@ class FLUX(HardMethod):
     split: Split = field(default="val", kw_only=True)
 
     def check(self, fed) -> None:
-        """Refuse numbers to predict as well: descriptors are by class."""
+        """Also refuse numbers to predict: descriptors are by class."""
         super().check(fed)
         if fed.targets == "values":
             raise FltnbError(
@@ -114,7 +115,7 @@ class FLUX(HardMethod):
             )
 
     def start(self, fed, model, context: Context) -> State:
-        """One model, one cluster."""
+        """Start with one model and one cluster."""
         return one_cluster(
             FLUXState,
             fed,
@@ -126,7 +127,7 @@ class FLUX(HardMethod):
         )
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Let participants test the joint model, until there are clusters."""
+        """Let participants test the joint model until there are clusters."""
         if state.centers is not None:
             return replace(state, watched=np.array(False))
         found = engine.evaluate(
@@ -158,7 +159,7 @@ class FLUX(HardMethod):
         return super().train(state, clients, round, engine)
 
     def _clustered(self, state: State, round: int, engine, n_present: int) -> State:
-        """Describe all clients by the joint model, and cluster them."""
+        """Compute the descriptors of all clients, and cluster them."""
         joint = state.models[0]
         fed = engine.fed
         own = []
@@ -196,7 +197,7 @@ class FLUX(HardMethod):
     def _seen(
         self, model, state: State, joint: np.ndarray, inputs: np.ndarray, device
     ) -> np.ndarray:
-        """Coordinates (n, l) of what a model sees of inputs."""
+        """Return coordinates (n, l) of the features that a model computes."""
         features = penultimate(model, joint, inputs, device)
         n_axes = self.n_components or model.n_classes
         largest = float(state.largest)
@@ -206,7 +207,7 @@ class FLUX(HardMethod):
     def place(
         self, state: State, model, inputs: np.ndarray, device: str = "auto"
     ) -> int:
-        """Cluster of a client that has not trained, by its inputs (n, C, H, W)."""
+        """Return the cluster of an untrained client by its inputs (n, C, H, W)."""
         if state.centers is None:
             return 0
         seen = self._seen(model, state, state.joint, inputs, device)
@@ -217,7 +218,7 @@ class FLUX(HardMethod):
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
-        """Place newcomers by their inputs alone; everybody else stays."""
+        """Place newcomers by their inputs alone; other clients stay."""
         newcomers = range(len(state.row), fed.n_clients)
         placed = []
         for i in newcomers:
@@ -228,15 +229,15 @@ class FLUX(HardMethod):
         return replace(state, row=row, labels=row, weights=weights)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """Count a model each way, and two numbers up until there are clusters."""
+        """Count a model in each direction, and two numbers up before clustering."""
         return n_parameters, n_parameters + 2 * int(state.watched)
 
 
 def axes(width: int, n: int, largest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return middle (d,) and leading directions (d, n) of random features.
+    """Return the mean (d,) and leading directions (d, n) of random features.
 
-    They are uniform between 0 and the largest value met: the same for everybody, and
-    independent of the data but for that value.
+    They are uniform between 0 and the largest feature, so they are the same for all
+    clients and only depend on the data through this value.
     """
     points = stream(1, "method").random((POINTS, width)) * SPREAD * (largest or 1.0)
     middle = points.mean(axis=0)
@@ -244,7 +245,7 @@ def axes(width: int, n: int, largest: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def descriptor(seen: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Means and deviations (2 (U + 1), l) of all samples (n, l), then of each class."""
+    """Return means and deviations (2 (U + 1), l) of all samples, then of each class."""
     parts = [seen] + [seen[classes == c] for c in range(n_classes)]
     out = np.full((len(parts), 2, seen.shape[1]), ABSENT)
     for k, part in enumerate(parts):
@@ -254,14 +255,14 @@ def descriptor(seen: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndar
 
 
 def _scaled(blocks: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Blocks (M, b, l) in units of their ranges (b,), from 0; 0 where there is none."""
+    """Scale blocks (M, b, l) by their ranges (b,), from 0; 0 if a range is empty."""
     length = (high - low)[:, None]
     out = np.zeros_like(blocks)
     return np.divide(blocks - low[:, None], length, out=out, where=length > 0)
 
 
 def elbow(values: np.ndarray) -> float:
-    """Return the sorted value that lies farthest below the chord of the first and last.
+    """Return the sorted value farthest below the chord of the first and last.
 
     Examples
     --------
@@ -274,9 +275,10 @@ def elbow(values: np.ndarray) -> float:
 
 
 def linked(points: np.ndarray) -> np.ndarray:
-    """Clusters (M,) of points that are linked by steps up to the elbow.
+    """Return clusters (M,) of points linked by steps up to the elbow.
 
-    DBSCAN with two samples, noise alone. Equal points are one cluster, and so are two.
+    This is DBSCAN with two samples; noise points stand alone. Equal points are one
+    cluster, and so are two points.
     """
     if len(points) == 1:
         return np.zeros(1, dtype=np.int64)

@@ -8,7 +8,7 @@ from .ifca import IFCA
 
 @dataclass(eq=False, repr=False)
 class HypoCluster(IFCA):
-    """IFCA's alternation alone.
+    """IFCA without warm-up and shared layers.
 
     Examples
     --------

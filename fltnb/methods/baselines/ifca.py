@@ -19,10 +19,10 @@ from ..state import State, one_cluster, several
 
 @dataclass(eq=False, kw_only=True)
 class IFCAState(State):
-    """And the groups' own columns.
+    """State of IFCA: the groups' own columns.
 
     ``heads`` (K, d) of the columns ``own`` (2,) that groups do not share; ``warm``:
-    whether the warm-up still goes on; ``drawn`` (starts, K, d): heads to choose from.
+    whether the warm-up continues; ``drawn`` (starts, K, d): heads to choose from.
     """
 
     heads: np.ndarray
@@ -35,28 +35,30 @@ class IFCAState(State):
 class IFCA(HardMethod):
     """Iterative federated clustering, model averaging (IFCA, Algorithm 1, option II).
 
-    K models are sent to each participant, which trains the one of least loss; the
-    server averages by groups. An absent client keeps its last group, one never drawn is
-    served model 0.
+    K models are sent to each participant, which trains the one with the smallest loss;
+    the server averages each group. An absent client keeps its last group; a client that
+    was never drawn is served model 0.
 
     Parameters
     ----------
     warmup : int
-        Rounds of plain FedAvg before the K models part. They then take over all layers
-        but the last, and each begins with a freshly drawn last layer (everybody would
-        choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
+        Rounds of plain FedAvg before the K models separate. They then take over all
+        layers except the last, and each starts with a newly drawn last layer
+        (otherwise all clients would choose FedAvg's trained one). FLT's scenario 3 has
+        500 of 1,500.
     shared : {"none", "lower"}
-        "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the
-        last are averaged over all participants, and only the last layer belongs to a
-        group. (FLT's fork trained nothing else after the warm-up.)
+        "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers except
+        the last are averaged over all participants, and only the last layer belongs to
+        a group. (FLT's version trained only this layer after the warm-up.)
     split : {"train", "val"}
-        What participants compare the models on; EMD-CFL's runs took validation data.
+        The samples on which participants compare the models; EMD-CFL's runs used
+        validation samples.
     starts : int
-        Draws of the K models. When they part, the draw whose smallest group of first
-        participants is largest is kept. IFCA's official code draws anew until every
-        model is chosen by a tenth of them: from one draw, one model often gets
-        everybody, and the run is FedAvg. What sending the draws costs, once, is not
-        counted.
+        Number of draws of the K models. When they separate, the draw whose smallest
+        group of first participants is largest is kept. IFCA's official code draws again
+        until every model is chosen by a tenth of them. With a single draw, one model
+        often gets all clients, and the run is FedAvg. The traffic for sending the
+        draws, once, is not counted.
 
     Examples
     --------
@@ -81,13 +83,13 @@ class IFCA(HardMethod):
 
     @property
     def headed(self) -> bool:
-        """Whether it looks at last layers."""
+        """Return whether it uses last layers."""
         return self.shared != "none" or self.warmup > 0
 
     def start(self, fed, model, context: Context) -> State:
-        """K independently initialised models.
+        """Start with K independently initialised models.
 
-        If layers are shared, they differ in the last one only.
+        If layers are shared, they differ only in the last one.
         """
         K = self.n_clusters
         models = several(model, context, K * self.starts)
@@ -107,16 +109,16 @@ class IFCA(HardMethod):
         return state if self.warmup else self._parted(state, state.heads)
 
     def _parted(self, state: State, heads: np.ndarray) -> State:
-        """Give every group the lower layers of model 0 and a last layer of its own."""
+        """Give every group the lower layers of model 0 and its own last layer."""
         models = state.models.copy()
-        # a single model has nothing to part from: it stays FedAvg's
+        # a single model stays FedAvg's
         if self.n_clusters > 1:
             models[:] = models[0]
             models[:, slice(*state.own)] = heads
         return replace(state, models=models, heads=heads, warm=np.array(False))
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
-        """Let participants pick the model with the least mean loss; ties: the first."""
+        """Let participants pick the model with the smallest mean loss (ties: first)."""
         if round <= self.warmup:
             return super().observe(state, clients, round, engine)
         if state.warm:
@@ -131,7 +133,7 @@ class IFCA(HardMethod):
         return replace(state, row=row, labels=row)
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers pick the model with the least loss, as participants do."""
+        """Let newcomers pick the model with the smallest loss, as participants do."""
         best = 0 if state.warm else self._best(state.models, new, engine)
         return placed(state, new, best)
 
@@ -145,14 +147,14 @@ class IFCA(HardMethod):
         return draws[int(np.argmax(smallest))]
 
     def _best(self, models: np.ndarray, clients: np.ndarray, engine) -> np.ndarray:
-        """Return the model of least mean loss of each client (n,)."""
+        """Return the model with the smallest mean loss of each client (n,)."""
         loss = client_losses(models, clients, engine, self.split)
         return np.where(np.isnan(loss), np.inf, loss).argmin(axis=1)
 
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Average inside the groups, by samples; shared layers over everybody."""
+        """Average inside the groups, by samples; shared layers over all clients."""
         state = super().collect(state, clients, theta, round)
         if self.shared != "lower" or state.warm:
             return state
@@ -165,9 +167,9 @@ class IFCA(HardMethod):
         return replace(state, models=models)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """K models down and one up; one down in the warm-up.
+        """Count K models down and one up; one down in the warm-up.
 
-        Shared layers travel once. Group ids are not counted.
+        Shared layers are sent once. Group ids are not counted.
         """
         if state.warm:
             return n_parameters, n_parameters
@@ -180,7 +182,7 @@ class IFCA(HardMethod):
 def client_losses(
     models: np.ndarray, clients: np.ndarray, engine, split: Split
 ) -> np.ndarray:
-    """Mean loss (n, K) of each of K models on the data of each of n clients."""
+    """Return the mean loss (n, K) of K models on the data of n clients."""
     K = len(models)
     rows = np.repeat(np.arange(K), len(clients))
     found = engine.evaluate(models, rows, np.tile(clients, K), split)

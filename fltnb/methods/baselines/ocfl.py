@@ -1,7 +1,7 @@
-"""OCFL: one clustering of the updates, in the round in which they begin to disagree.
+"""OCFL: one clustering of the updates, in the round in which they begin to diverge.
 
 Zuziak et al., arXiv 2503.04231. Written from the authors' code
-(MKZuziak/Clustered-Federated-Learning), not checked against the paper.
+(MKZuziak/Clustered-Federated-Learning), not compared with the paper.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,10 @@ Kind = Literal["hdbscan", "meanshift", "affinity", "kmeans"]
 
 @dataclass(eq=False, kw_only=True)
 class OCFLState(Unclustered):
-    """And the latest update (M, d) of every client.
+    """State of OCFL: the latest update (M, d) of every client.
 
-    ``temperature`` of the last round, NaN before there is one; ``formed``: whether
-    there are clusters; then ``joint`` (P,), the model before, and ``centers`` (K, d),
+    ``temperature`` of the last round, NaN in the first; ``formed``: whether there are
+    clusters; then ``joint`` (P,), the model before clustering, and ``centers`` (K, d),
     the clusters' mean updates.
     """
 
@@ -41,26 +41,26 @@ class OCFLState(Unclustered):
 
 @dataclass(eq=False, repr=False)
 class OCFL(HardMethod):
-    """FedAvg with equal weights, until the clients' updates part; then one clustering.
+    """FedAvg with equal weights until clients' updates diverge; then one clustering.
 
-    A round's temperature is the norm of the cosine distances between all updates, in
-    parts of its largest value. In the first round in which it is above that of the
-    round before, the distances are clustered, every cluster goes on from the common
-    model, and this round's models are averaged inside the clusters already. There is no
-    second clustering. Rises are prone to noise: ``run.labels_at`` shows the round.
+    A round's temperature is the norm of the cosine distances between all updates, as a
+    share of its largest possible value. In the first round in which it rises, the
+    distances are clustered, every cluster continues from the common model, and this
+    round's models are already averaged inside the clusters. There is no second
+    clustering. Noise can cause such a rise: ``run.labels_at`` shows the round.
 
-    With partial participation (the original has everybody in every round) the latest
-    update of each client counts, once all were heard.
+    With partial participation (in the original all clients take part in every round)
+    the latest update of each client is used, once all clients have trained.
 
     Parameters
     ----------
     clusterer : {"hdbscan", "meanshift", "affinity", "kmeans"}
-        HDBSCAN of the distances, of whose noise every client stands alone; mean shift
-        or k-means of their rows; affinity propagation of the cosines.
+        HDBSCAN on the distances, whose noise points stand alone; mean shift or k-means
+        on the rows of distances; affinity propagation on the cosines.
     n_clusters : int, optional
-        Of k-means, which needs it.
+        For k-means, which needs it.
     min_size : int
-        Least members of a cluster of HDBSCAN.
+        Smallest size of a cluster of HDBSCAN.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class OCFL(HardMethod):
             raise FltnbError("OCFL needs clusters of at least 2: raise min_size.")
 
     def check(self, fed) -> None:
-        """Refuse fewer clients than HDBSCAN needs as well."""
+        """Also refuse fewer clients than HDBSCAN needs."""
         super().check(fed)
         least = self.min_size if self.clusterer == "hdbscan" else 2
         if fed.n_clients < least:
@@ -105,7 +105,7 @@ class OCFL(HardMethod):
             )
 
     def start(self, fed, model, context: Context) -> State:
-        """One cluster with everybody."""
+        """Start with one cluster of all clients."""
         return unclustered(
             OCFLState,
             fed,
@@ -119,7 +119,7 @@ class OCFL(HardMethod):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Look whether the updates part, then average inside the clusters."""
+        """Check whether the updates diverge, then average inside the clusters."""
         if not state.formed:
             n = int(state.trainable)
             moved = theta[:, :n] - state.models[0, :n]
@@ -134,7 +134,7 @@ class OCFL(HardMethod):
         return replace(state, models=models)
 
     def _looked_at(self, state: State, round: int) -> State:
-        """Measure the temperature, and form the clusters where it rose."""
+        """Measure the temperature, and form the clusters if it rose."""
         everybody = np.arange(len(state.row))
         distance = 1.0 - cosines(state.updates, everybody)
         now = temperature(distance)
@@ -157,10 +157,10 @@ class OCFL(HardMethod):
         )
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Let newcomers train the joint model; the largest cosine decides.
+        """Let newcomers train the joint model, and join by the largest cosine.
 
-        With the mean updates that formed the clusters. The original says nothing of
-        newcomers.
+        Compared are the mean updates that formed the clusters. The original does not
+        treat newcomers.
         """
         if not state.formed:
             return placed(state, new, 0)
@@ -171,7 +171,7 @@ class OCFL(HardMethod):
         return placed(counted(state, len(new)), new, cluster)
 
     def _groups(self, distance: np.ndarray, seed: int) -> np.ndarray:
-        """Clusters (M,) by distances (M, M)."""
+        """Return clusters (M,) from distances (M, M)."""
         from sklearn.cluster import HDBSCAN, AffinityPropagation, MeanShift
 
         if self.clusterer == "kmeans":
@@ -195,8 +195,8 @@ class OCFL(HardMethod):
 class OCFLAsRun(OCFL):
     """OCFL in its code, with full participation.
 
-    All noise of HDBSCAN is one cluster, and affinity propagation is given distances,
-    where it expects similarities.
+    All noise points of HDBSCAN form one cluster, and affinity propagation gets
+    distances, although it expects similarities.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class OCFLAsRun(OCFL):
 
 
 def temperature(distance: np.ndarray) -> float:
-    """Frobenius norm of cosine distances (n, n), in parts of its largest value.
+    """Return the norm of cosine distances (n, n), as a share of its largest value.
 
     Examples
     --------

@@ -14,16 +14,16 @@ from ..modelspace import cosines, with_rows
 from ..newcomers import common_model
 from ..state import State, alone
 
-ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
+ALIKE = -0.9  # the official code treats updates with a cosine above 0.9 as equal
 
 
 @dataclass(eq=False, kw_only=True)
 class PFedGraphState(State):
-    """And the clients' weights for each other.
+    """State of pFedGraph: the clients' weights for each other.
 
     ``initial`` (P,) and ``trainable`` as in :class:`fltnb.methods.state.Unclustered`;
-    ``mixing`` (M, M): the weights used last; FedSaC has besides ``directions`` (M, 3,
-    e) of the clients' features.
+    ``mixing`` (M, M): the weights used last; FedSaC also has ``directions`` (M, 3, e)
+    of the clients' features.
     """
 
     of_clients = ("directions",)
@@ -36,16 +36,16 @@ class PFedGraphState(State):
 
 @dataclass(eq=False, repr=False)
 class PFedGraph(Method):
-    """A model per client, mixed each round over the participants by learnt weights.
+    """A model per client, a mean over the participants with weights for each client.
 
-    Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex,
-    with p the shares of samples and d the negative cosine of updates; it continues from
-    the mean of the participants' models with these weights. A large alpha is FedAvg;
-    towards 0 everybody is alone.
+    Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex.
+    p are the shares of samples, and d is the negative cosine of updates. The client
+    continues from the mean of the participants' models with these weights. A large
+    alpha gives FedAvg; for alpha near 0 each client is alone.
 
     The regulariser, mu = 0.01 times the cosine between the local model and a reference,
-    is left out: its gradient is at most mu over the model's length. (The official code
-    has the sign that pushes models apart.)
+    is left out: its gradient is at most mu divided by the model's norm. (The official
+    code has the sign that pushes models apart.)
 
     Examples
     --------
@@ -66,7 +66,7 @@ class PFedGraph(Method):
     alpha: Positive = 0.8
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody holds the common initial model."""
+        """Start with the common initial model for all clients."""
         theta = model.init(context.seed)
         return alone(
             PFedGraphState,
@@ -80,7 +80,7 @@ class PFedGraph(Method):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Mix the participants' models, for each participant in its own way."""
+        """Mix the participants' models, with different weights for each participant."""
         weights = state.weights[clients]
         p = weights / weights.sum()
         d = self.distances(state, clients, theta)
@@ -94,7 +94,7 @@ class PFedGraph(Method):
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
-        """Give newcomers the mean of all models, by samples; a choice of ours."""
+        """Give newcomers the mean of all models, by samples (our choice)."""
         before = len(state.row)
         new = np.arange(before, fed.n_clients)
         mean = common_model(state, new[:0])
@@ -117,13 +117,13 @@ class PFedGraph(Method):
         return np.where(d < ALIKE, -1.0, d)
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """Return what is taken off p before the projection, (n, n)."""
+        """Return what is subtracted from p before the projection, (n, n)."""
         return d / (2 * self.alpha)
 
 
 @dataclass(eq=False, repr=False)
 class PFedGraphAsRun(PFedGraph):
-    """What printed EMD-CFL's tables: this round's updates, and cosines as they are.
+    """pFedGraph as in EMD-CFL's tables: this round's updates, unchanged cosines.
 
     Examples
     --------
@@ -148,25 +148,25 @@ class PFedGraphAsRun(PFedGraph):
 
 
 def negative_cosines(updates: np.ndarray, state: State) -> np.ndarray:
-    """Negative cosines (n, n) between the trained columns of updates (n, P)."""
+    """Return negative cosines (n, n) of the trained columns of updates (n, P)."""
     trained = updates[:, : int(state.trainable)]
     return -cosines(trained, np.arange(len(updates)))
 
 
 def nearest_weights(v: np.ndarray) -> np.ndarray:
-    """Project rows v (..., n) on the simplex: ``max(v - t, 0)``, of sum 1.
+    """Project rows v (..., n) on the simplex: ``max(v - t, 0)``, with sum 1.
 
-    Held et al. 1974. That is the least ``a ||x - p||^2 + d x`` there for
-    ``v = p - d / (2 a)``.
+    Held et al. 1974. For ``v = p - d / (2 a)`` this is the minimum of
+    ``a ||x - p||^2 + d x`` over the simplex.
     """
     v = np.asarray(v, dtype=np.float64)
-    # moves nothing, and keeps large numbers from swallowing the 1
+    # does not change the result, but avoids rounding if numbers are large
     v = v - v.max(axis=-1, keepdims=True)
     falling = -np.sort(-v, axis=-1)
     excess = np.cumsum(falling, axis=-1) - 1.0
     count = np.arange(1, v.shape[-1] + 1)
 
-    # the largest entries stay above 0
+    # the largest entries stay positive
     kept = (falling * count > excess).sum(axis=-1, keepdims=True)
     t = np.take_along_axis(excess, kept - 1, axis=-1) / kept
     x = np.maximum(v - t, 0.0)

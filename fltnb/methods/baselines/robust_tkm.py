@@ -1,7 +1,7 @@
 """Robust clustered FL: trimmed k-means on models, trimmed means inside the clusters.
 
-The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Meant against
-clients that send nonsense.
+This is the row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). It is
+meant for federations in which some clients send arbitrary models.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from ..newcomers import common_model, counted, first_training, placed
 from ..state import State, Unclustered, unclustered
 
 STARTS = 20
-STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
+STEPS = 100  # most Lloyd steps: with trimming, two clusterings may alternate
 FIRST_STEPS = 8  # in the first clustering of FeSEM's code
 
 
 @dataclass(eq=False, kw_only=True)
 class RobustTKMState(Unclustered):
-    """And what clients are compared by.
+    """State of Robust (TKM): the points by which clients are compared.
 
     ``points`` (M, d): the columns ``seen`` (2,) of their last models; ``centers`` (K,
     d) of the clusters; ``formed``: whether there are clusters.
@@ -42,20 +42,21 @@ class RobustTKMState(Unclustered):
 
 @dataclass(eq=False, repr=False)
 class RobustTKM(HardMethod):
-    """Clusters by k-means whose centres do not listen to outliers, nor do the models.
+    """k-means with centres that ignore outliers, and trimmed means as models.
 
-    Clients are clustered once, as soon as K have trained, by all parameters; later ones
-    join the nearest centre. Of the original's three stages, the first (every client
-    fits its own model) is the local training of the first round. The last takes trimmed
-    means of models, not *gradients*: the same for one local step.
+    Clients are clustered once, as soon as K have trained, by all parameters; later
+    clients join the nearest centre. The original has three stages. The first (every
+    client fits its own model) is the local training of the first round. The last takes
+    trimmed means of *gradients*; here they are of models, which is the same for one
+    local step.
 
     Parameters
     ----------
     n_clusters : int, number of clusters K; 3 in FeSEM's tables
     trim : float
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim``
-        farthest members. A cluster's model is, number by number, the mean of its
-        participants' models without the ``trim`` lowest and the ``trim`` highest.
+        farthest members. Each parameter of a cluster's model is the mean over its
+        participants without the ``trim`` smallest and the ``trim`` largest values.
 
     Examples
     --------
@@ -77,11 +78,11 @@ class RobustTKM(HardMethod):
     trim: Annotated[float, Within(high=0.5, below=True)] = 0.2
 
     def seen(self, model) -> slice:
-        """Columns of the models that are compared."""
+        """Return the columns of the models that are compared."""
         return slice(0, model.n_trainable)
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody holds the common initial model, and there is one cluster."""
+        """Start with the common initial model and one cluster."""
         seen = self.seen(model)
         compared = model.init(context.seed)[seen]
         return unclustered(
@@ -99,7 +100,7 @@ class RobustTKM(HardMethod):
     def collect(
         self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> State:
-        """Cluster if it is time to, then take trimmed means inside the clusters."""
+        """Cluster if it is due, then take trimmed means inside the clusters."""
         row = state.row.copy()
         models = state.models.copy()
         centers = state.centers
@@ -107,7 +108,7 @@ class RobustTKM(HardMethod):
         points = with_rows(state.points, clients, theta[:, slice(*state.seen)])
         heard = with_rows(state.heard, clients, True)
 
-        moving = np.flatnonzero(heard & ~state.heard)  # heard for the first time
+        moving = np.flatnonzero(heard & ~state.heard)  # trained for the first time
         if formed:
             moving, centers = self.again(points, heard, moving, centers)
         elif heard.sum() >= self.n_clusters:
@@ -153,13 +154,13 @@ class RobustTKM(HardMethod):
         new: np.ndarray,
         centers: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Clients to place in a later round, and centres (K, d) to place them by."""
+        """Return clients to place in a later round, and centres (K, d) for it."""
         return new, centers
 
     def first_centers(
         self, points: np.ndarray, initial: np.ndarray, seed: int, round: int
     ) -> np.ndarray:
-        """Centres (K, d) of the best of 20 draws of K clients."""
+        """Return centres (K, d) from the best of 20 draws of K clients."""
         K = self.n_clusters
         inside = coordinates(points, initial)
 
@@ -189,9 +190,9 @@ class RobustTKM(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class RobustTKMAsRun(RobustTKM):
-    """FeSEM's code: clusters every round, by the last layer's weights.
+    """Robust (TKM) in FeSEM's code: it clusters every round, by the last layer.
 
-    Centres are medians, after 8 Lloyd steps, later one.
+    Centres are medians, after 8 Lloyd steps in the first round and one in later rounds.
 
     Examples
     --------
@@ -210,17 +211,17 @@ class RobustTKMAsRun(RobustTKM):
     headed = True
 
     def seen(self, model) -> slice:
-        """Weights of the last layer, without its biases."""
+        """Return the columns of the last layer's weights, without biases."""
         return model.head_weight
 
     def again(self, points, heard, new, centers):
-        """Everybody, by centres that have made one more step."""
+        """Return all clients, and centres after one more step."""
         members = points[heard].astype(np.float64)
         _, centers = lloyd(members, centers, median, 1)
         return np.arange(len(points)), centers
 
     def first_centers(self, points, initial, seed, round):
-        """Centres (K, d) from one draw of K clients, after eight steps."""
+        """Return centres (K, d) from one draw of K clients, after eight steps."""
         points = points.astype(np.float64)
         drawn = self._drawn(len(points), seed, round, 0)
         _, centers = lloyd(points, points[drawn], median, FIRST_STEPS)
@@ -228,14 +229,14 @@ class RobustTKMAsRun(RobustTKM):
 
 
 def median(points: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """Median of every coordinate; of an even number of points the midpoint."""
+    """Return the median of each coordinate (midpoint for even numbers)."""
     return np.median(points, axis=0)
 
 
 def nearest(points: np.ndarray, center: np.ndarray, trim: float) -> np.ndarray:
-    """Positions of the points (n, d) that are left without the farthest.
+    """Return the positions of the points (n, d) without the farthest ones.
 
-    Ignored is the share ``trim`` of them that is farthest from the centre.
+    The share ``trim`` of points that are farthest from the centre is ignored.
     """
     distance = ((points - center) ** 2).sum(axis=1)
     order = np.argsort(distance, kind="stable")
@@ -248,11 +249,11 @@ def lloyd(
     update: Callable[[np.ndarray, np.ndarray], np.ndarray],
     steps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k-means with a centre of one's own choice, at most so many steps.
+    """k-means with any rule for centres, and a limit on the steps.
 
     Returns labels (n,) and centres (K, d) of points (n, d) in float64.
     ``update(members (m, d), old centre (d,))`` gives a centre; one without members
-    stays.
+    does not change.
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):
@@ -268,7 +269,7 @@ def lloyd(
 
 
 def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
-    """Mean (P,) of models (n, P), number by number, without ``trim`` at each end."""
+    """Return the mean (P,) of models (n, P), each number trimmed at both ends."""
     cut = _cut(len(theta), trim)
     kept = theta
     if cut:
@@ -277,5 +278,5 @@ def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
 
 
 def _cut(n: int, trim: float) -> int:
-    # 0.2 of 5 is one, whatever the last digit of the product
+    # 0.2 of 5 is one, even if the product is rounded
     return int(trim * n + 1e-9)

@@ -1,7 +1,7 @@
-"""StoCFL: clusters that only ever merge, found as clients take part.
+"""StoCFL: clusters that are only ever merged, found as clients take part.
 
 Zeng et al., arXiv 2303.00897. Written from the authors' code (dunzeng/StoCFL), not
-checked against the paper.
+compared with the paper.
 """
 
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from ..modelspace import cluster_means, cosines, with_rows
 from ..newcomers import first_training, nearest_direction, placed
 from ..state import State, Unclustered, unclustered
 
-Cosine = Annotated[float, Within(-1.0, 2.0, above=True)]  # above 1: no unions
+Cosine = Annotated[float, Within(-1.0, 2.0, above=True)]  # above 1: nothing is merged
 
 
 @dataclass(eq=False, kw_only=True)
 class StoCFLState(Unclustered):
-    """And what clusters are united by.
+    """State of StoCFL: the quantities that decide which clusters are merged.
 
     Row 0 of ``models`` (M + 1, P) is the global model, row k + 1 that of cluster k.
     There are M clusters, named by one of their clients; most have no members later.
@@ -49,28 +49,29 @@ class StoCFLState(Unclustered):
 class StoCFL(Welcoming):
     """Clusters by the first updates of participants, pulled by a global model.
 
-    A client that takes part for the first time trains the initial model and sends what
-    changed, once; until then it is a cluster of its own. In each round the clusters
-    that are there are compared by the mean of their participants' changes, and pairs
-    are united in the order of falling cosines down to ``tau``; means are not taken anew
-    in between. A union keeps the model of the larger side; of equal ones that of the
-    first. A cluster without a model begins with the global one. Participants train
-    their cluster's model with a pull of weight ``mu`` to the global model as received,
-    and the global model plainly; both are averaged plainly. Served is the cluster's
-    model, or the global one where it has none.
+    A client that takes part for the first time trains the initial model and sends its
+    update, once; until then it is a cluster of its own. In each round the clusters of
+    the participants are compared by the mean of these first updates. Pairs are merged
+    in the order of decreasing cosines down to ``tau``; means are not updated in
+    between. A merged cluster keeps the model of the larger one, or of the first if they
+    are equally large. A cluster without a model starts with the global one.
+    Participants train their cluster's model with a penalty of weight ``mu`` towards the
+    received global model, and the global model without penalty. Both are averaged with
+    equal weights. A client is served its cluster's model, or the global one if there is
+    none.
 
     In the authors' code each participant trains the global model from where the one
-    before it ended, and the mean is over this chain: a slip that is not here.
+    before it ended, and the mean is over this chain. This error is not repeated here.
 
     Parameters
     ----------
     tau : float
-        Least cosine of a union: 0.65 in the authors' runs on rotated images, 0.2 under
-        skewed features. Above 1 nothing is united.
+        Smallest cosine of a merger: 0.65 in the authors' runs on rotated images, 0.2
+        under skewed features. Above 1 nothing is merged.
     mu : float
-        0.05 and 0.1 in these runs.
+        Weight of the penalty; 0.05 and 0.1 in these runs.
     anchor_epochs : int
-        Passes of the first training, 20 in these runs.
+        Epochs of the first training, 20 in these runs.
 
     Examples
     --------
@@ -111,7 +112,7 @@ class StoCFL(Welcoming):
         return replace(state, labels=np.arange(n_clients))
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """Hear newcomers, unite clusters, and train the clusters' and global models."""
+        """Merge clusters by first updates, train their models and the global one."""
         from ...training import Variation
 
         state = self._heard(state, clients, round, engine)
@@ -149,7 +150,7 @@ class StoCFL(Welcoming):
     def changed(
         self, state: State, fed, model, changed: np.ndarray, context: Context
     ) -> State:
-        """Give every newcomer a cluster of its own, which has no model."""
+        """Give every newcomer its own cluster, without a model."""
         before = len(state.row)
         state = super().changed(state, fed, model, changed, context)
         new = np.arange(before, fed.n_clients)
@@ -162,7 +163,7 @@ class StoCFL(Welcoming):
         )
 
     def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
-        """Unite newcomers with the cluster of largest cosine, if it is ``tau``."""
+        """Merge newcomers with the most similar cluster, if the cosine reaches tau."""
         known = np.flatnonzero(state.heard)
         state = self._heard(state, new, round, engine)
         clusters, means = _means(state.cluster[known], state.psi[known])
@@ -178,7 +179,7 @@ class StoCFL(Welcoming):
         return replace(state, labels=relabel(cluster))
 
     def _united(self, state: State, clients: np.ndarray) -> State:
-        """Unite clusters of participants whose changes point alike."""
+        """Merge clusters of participants whose first updates are similar."""
         cluster = state.cluster.copy()
         owned = state.owned.copy()
         models = state.models
