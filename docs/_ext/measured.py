@@ -1,10 +1,12 @@
-"""What a method or clusterer measured in notebook 15: a picture and a line of numbers.
+"""What a method or clusterer measured in notebook 15: pictures and lines of numbers.
 
-``{measured} flt flt_given`` takes ids of that notebook. The picture has a row for each
-federation (or difficulty), a grey dot for every other method, and a coloured one.
+``{measured} flt flt_given`` takes ids of that notebook. A picture has a row for each
+kind of federation (or difficulty), a grey dot for every other method, and a coloured
+one. A method may have two: in the arena, and on ten other federations.
 """
 
 import functools
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import ClassVar
@@ -15,13 +17,28 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import fltnb as fl
-from fltnb import paths
+from fltnb import arena, paths
+from fltnb.arena.entry import TRUE_CLUSTERS
 from fltnb.papers import label
 
 NOTEBOOK = "15"
 WIDTH, LEFT, ROW = 640, 150, 20  # of the picture, its names, a row
 FARTHEST = 40  # points behind the best that are still drawn
 OTHERS = "#b5b5b5"
+
+
+@functools.cache
+def played() -> pd.DataFrame:
+    """Return runs of the arena by track and family: points behind the best."""
+    runs = arena.everybody().runs
+    runs["row"] = runs["track"] + ": " + runs["family"]
+    means = runs.groupby(["row", "method"], sort=False)
+    means = means[["accuracy", "ari", "bytes"]].mean().reset_index()
+    rivals = means[~means["method"].isin(TRUE_CLUSTERS)]
+    best = rivals.groupby("row")["accuracy"].max()
+    means["value"] = means["accuracy"] - means["row"].map(best)
+    ids = {name: kind.name for name, kind in fl.methods.METHODS.items()}
+    return means.assign(method=means["method"].map(ids)).dropna(subset="method")
 
 
 @functools.cache
@@ -111,35 +128,60 @@ class Measured(SphinxDirective):
         """Take the first id that notebook 15 has, for the picture."""
         self.env.note_dependency(str(paths.ROOT / "results/ledger/15_head_to_head.csv"))
         ids = self.arguments[0].split()
-        clusterer = "clusterers" in self.env.docname
-        rows = clustered() if clusterer else trained()
-        there = [one for one in ids if one in set(rows["method"])]
-        if not there:
-            return self.parse_text_to_nodes(self._without(ids))
-        text = "".join(self._line(rows, one, clusterer) for one in there)
-        if clusterer:
-            picture = dots(
-                rows, there[0], 0, 1, "ARI, K not told (1: all clusters found)"
-            )
+        self.env.note_dependency(str(paths.ROOT / "results/arena/runs.csv"))
+        if "clusterers" in self.env.docname:
+            axis = "ARI, K not told (1: all clusters found)"
+            shown = self._shown(clustered(), ids, self._of_clusterer, (0, 1, axis))
         else:
             axis = "points of accuracy behind the best method"
-            picture = dots(rows, there[0], -FARTHEST, 0, axis)
+            look = (-FARTHEST, 0, axis)
+            shown = self._shown(played(), ids, self._of_arena, look)
+            shown += self._shown(trained(), ids, self._of_method, look)
+        return shown or self.parse_text_to_nodes(self._without(ids))
+
+    def _shown(
+        self,
+        rows: pd.DataFrame,
+        ids: list[str],
+        line: Callable[[pd.DataFrame, str], str],
+        look: tuple[float, float, str],
+    ) -> list[nodes.Node]:
+        """Return a line for each id that the rows have, and a picture of the first.
+
+        ``look``: lowest and highest value of the picture, and the name of its axis.
+        """
+        there = [one for one in ids if one in set(rows["method"])]
+        if not there:
+            return []
+        text = "".join(line(rows[rows["method"] == one], one) for one in there)
+        picture = dots(rows, there[0], *look)
         drawn = nodes.raw("", f'<div class="measured">{picture}</div>', format="html")
         return [*self.parse_text_to_nodes(text), drawn]
 
-    def _line(self, rows: pd.DataFrame, method: str, clusterer: bool) -> str:
-        own = rows[rows["method"] == method]
+    def _of_clusterer(self, own: pd.DataFrame, method: str) -> str:
         where = f"in [notebook 15]({self._to('15_head_to_head')})"
-        if clusterer:
-            mean = own["value"].mean()
-            text = f"**Measured.** {label(method)}, not told K, {where}: "
-            return (
-                text + f"mean ARI {mean:.2f} over {len(own)} kinds of difficulty.\n\n"
-            )
+        return (
+            f"**Measured.** {label(method)}, not told K, {where}: mean ARI "
+            f"{own['value'].mean():.2f} over {len(own)} kinds of difficulty.\n\n"
+        )
+
+    def _of_arena(self, own: pd.DataFrame, method: str) -> str:
+        where = f"[arena]({self._to('15_head_to_head')})"
+        found = own["ari"].mean()
+        clusters = "" if pd.isna(found) else f", mean ARI {found:.2f}"
+        return (
+            f"**Measured.** {label(method)} in the {where}, mean of {len(own)} kinds "
+            f"of federation: {-own['value'].mean():.1f} points behind the best"
+            f"{clusters}, {own['bytes'].mean() / 1e6:,.0f} MB sent in 20 rounds of "
+            "20 clients.\n\n"
+        )
+
+    def _of_method(self, own: pd.DataFrame, method: str) -> str:
+        where = f"[ten other federations]({self._to('15_head_to_head')})"
         found = own["ari"].mean()
         clusters = "" if pd.isna(found) else f"mean ARI {found:.2f}, "
         return (
-            f"**Measured.** {label(method)} {where}, mean of {len(own)} federations: "
+            f"{label(method)} on {where}, mean of {len(own)}: "
             f"{-own['value'].mean():.1f} points behind the best, {clusters}"
             f"{own['bytes'].mean() / 1e6:,.0f} MB sent and {own['seconds'].mean():.0f} "
             "s on two cores in ten rounds of 20 clients.\n\n"
