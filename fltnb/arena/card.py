@@ -154,6 +154,8 @@ def _tasks(
     """Return the runs of a method on cells; ``best`` has options of those tuned."""
     tasks = []
     for cell in cells:
+        if not who.plays(cell.known):
+            continue
         name = f"{who.name} {cell.name}"
         options = best.get(name, {})
         tasks.append(Task(who.where, cell, seed, options))

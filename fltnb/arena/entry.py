@@ -114,6 +114,10 @@ class Entry:
             text = f"{self.name} {parts}"
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def plays(self, known: bool) -> bool:
+        """Whether it plays on a cell whose true clusters are ``known``, or are not."""
+        return known or "true clusters" not in self.needs
+
     def options(
         self, told: int, dataset: str, options: dict[str, Any]
     ) -> dict[str, Any]:

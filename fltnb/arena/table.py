@@ -167,6 +167,8 @@ def _asked(
         for track in on:
             for cell in tracks.cells(seed, track, demo):
                 for name, one in who.items():
+                    if not one.plays(cell.known):
+                        continue
                     where = (cell.track, cell.family, cell.level, name, seed)
                     asked[where] = Task(one.where, cell, seed, {})
     return asked

@@ -64,6 +64,8 @@ class Cell:
         Only clients count that came late and never trained; else all count.
     unlabelled : bool
         Methods do not see the labels of the clients that count.
+    known : bool
+        Somebody knows the true clusters; else no method plays that must be told them.
     """
 
     track: str
@@ -77,6 +79,7 @@ class Cell:
     swapped: int = 0
     newcomers: bool = False
     unlabelled: bool = False
+    known: bool = True
 
     @property
     def name(self) -> str:
@@ -204,7 +207,8 @@ def _pictures(size: Size, seed: int, level: int, samples: int) -> Recipe:
 class Family(NamedTuple):
     """A kind of federation with three levels.
 
-    ``swapped``: of how many classes clusters have different opinions, by level.
+    ``swapped``: of how many classes clusters have different opinions, by level;
+    ``known``: somebody knows the true clusters.
     """
 
     shift: str
@@ -212,6 +216,7 @@ class Family(NamedTuple):
     n_clusters: int
     swapped: tuple[int, int, int] = (0, 0, 0)
     lr: float = 0.05
+    known: bool = True
 
 
 FAMILIES = {
@@ -220,7 +225,7 @@ FAMILIES = {
     "no labels": Family("P(x)", _rotated, 4),
     "opinions": Family("P(y | x)", _upright, 4, (10, 6, 4)),
     "power law": Family("P(y), quantity", _power_law, 5),
-    "writers": Family("P(x | y)", _writers, GUESS),
+    "writers": Family("P(x | y)", _writers, GUESS, known=False),
     "pictures": Family("P(x)", _pictures, 4, lr=0.01),
 }
 TRACKS = {
@@ -286,6 +291,7 @@ def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> 
         swapped=kind.swapped[level],
         newcomers=newcomers,
         unlabelled=family == "no labels",
+        known=kind.known,
     )
 
 
