@@ -18,6 +18,7 @@ from fltnb.arena.verify import at_sight
 from fltnb.experiments.key import NUMERICS
 
 TOY = '''
+import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,6 +100,11 @@ class Endless(Blend):
                 sum(range(1000))
             except Exception:
                 pass
+
+class Waits(Blend):
+    name = "waits"
+    def at_start(self, fed):
+        time.sleep(3600)
 
 class NoStart(Method):
     name = "none"
@@ -451,10 +457,12 @@ def test_samples_that_are_only_for_testing_are_black(toy):
         ("Lost", "not finite"),
         ("Leaves", "SystemExit"),
         ("Endless", "It took longer than 1 s."),
+        ("Waits", "It took longer than 0.1 s."),
     ],
 )
 def test_a_run_that_fails_is_counted_with_its_reason(toy, name, says):
-    numbers = one(toy(name), limit=1.0 if name == "Endless" else play.LIMIT)
+    limit = {"Endless": 1.0, "Waits": 0.1}.get(name, play.LIMIT)
+    numbers = one(toy(name), limit=limit)
     assert says in numbers["failed"] and numbers["accuracy"] == 0.0
 
 
@@ -479,6 +487,14 @@ def test_cells_are_named_once_and_only_newcomers_that_never_trained_count(demo):
             fed = cell.build()
             counted = cell.counted(fed, seed)
             assert counted.any() and not counted[fed.groups == "stayed"].any()
+
+
+def test_nobody_plays_who_must_be_told_what_nobody_knows():
+    cells = {cell.family: cell for cell in arena.cells(0, "unknown-K")}
+    known = {family: cell.known for family, cell in cells.items()}
+    assert known == {"power law": True, "writers": False, "pictures": True}
+    assert not entry("Oracle").plays(known=False) and entry("Oracle").plays(known=True)
+    assert entry("FedAvg").plays(known=False)
 
 
 def test_clusters_call_the_first_classes_by_names_of_their_own():
