@@ -25,8 +25,9 @@ MARKUP = re.compile(r"[*`$]|\[|\]\([^)]*\)")
 class Shown:
     """An output of a notebook that the gallery shows.
 
-    ``cell``: number of its cell from 0; ``title``: of the section that it stands in;
-    ``picture``: a PNG; ``table``: HTML. One of the two is empty.
+    ``cell``: number of its cell from 0; ``title``: a picture's own words, or the
+    section that a table stands in; ``picture``: a PNG; ``table``: HTML. One of the two
+    is empty.
     """
 
     cell: int
@@ -53,7 +54,9 @@ def outputs(notebook: dict[str, Any]) -> Iterator[Shown]:
             table = "".join(data.get("text/html", ""))
             if "image/png" in data:
                 picture = base64.b64decode("".join(data["image/png"]))
-                yield Shown(number, title, picture=picture)
+                about = output.get("metadata", {}).get("image/png", {})
+                said = about.get("alt") or title
+                yield Shown(number, said[:1].upper() + said[1:], picture=picture)
             elif "<table" in table and (first or re.search(r"\bTables? ", title)):
                 yield Shown(number, title, table=table)
                 first = False

@@ -230,8 +230,9 @@ class FLT(OneShot):
         (:func:`leaf_order_labels`). Only in case II, and not in :class:`FLTAsRun`.
     encoder : EncoderSpec, optional
         The encoder of the clients' data; raw pixels by default.
-    rule
-        See :class:`fltnb.methods.graph.GraphMethod`.
+    rule : {"participants", "last_local", "last_aggregate"}
+        What absent clients contribute: nothing, the model that each trained last, or
+        the model that served each last.
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
 
@@ -454,8 +455,9 @@ class PACFL(OneShot):
     ----------
     clusterer : fltnb.clustering.PACFL, optional
         Its default threshold suits few data sets.
-    rule
-        See :class:`fltnb.methods.graph.GraphMethod`.
+    rule : {"participants", "last_local", "last_aggregate"}
+        What absent clients contribute: nothing, the model that each trained last, or
+        the model that served each last.
 
     Examples
     --------

@@ -23,8 +23,9 @@ class Clusters(GraphMethod):
     clusters : sequence of M values, or dict
         Cluster of each client, such as ``labels_`` of a clusterer; a dict maps
         the clients' names to clusters. They are numbered 0, 1, ... by sorted value.
-    rule
-        See :class:`fltnb.methods.graph.GraphMethod`.
+    rule : {"participants", "last_local", "last_aggregate"}
+        What absent clients contribute: nothing, the model that each trained last, or
+        the model that served each last.
 
     Examples
     --------

@@ -23,8 +23,9 @@ class FedCollab(OneShot):
     encoder : EncoderSpec, optional
         The encoder whose outputs the networks get; raw pixels by default. (For colour
         images the authors' runs used the outputs of a network with ImageNet weights.)
-    rule
-        See :class:`fltnb.methods.graph.GraphMethod`.
+    rule : {"participants", "last_local", "last_aggregate"}
+        What absent clients contribute: nothing, the model that each trained last, or
+        the model that served each last.
 
     Examples
     --------
