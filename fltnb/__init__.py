@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # what editors and type checkers read in place of __getattr__
     from .experiments import Study as Study
     from .experiments import Training as Training
     from .experiments import compute as compute
-    from .experiments import grid as grid
+    from .experiments import grid as grid  # type: ignore[no-redef]  # no module here
     from .experiments import results as results
     from .federations import Federation as Federation
     from .federations.recipe import recipe as recipe

@@ -242,7 +242,7 @@ def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) 
         for one in planned:
             cost = "not known" if one.seconds is None else duration(one.seconds)
             print(f"  {cost:>12}  {one.rows[0]}")
-    elif planned and not options.plan:
+    elif planned and not options.plan and seconds is not None:
         count = compute.compute_within(name, planned, seconds, n_jobs=options.jobs)
         print(f"{count} of {len(planned)} were computed and are in the ledger.")
 

@@ -49,9 +49,13 @@ class Checkpoint:
 
 def save(path: str | Path, settings: dict[str, Any], done: Progress) -> None:
     """Write how far a run of these settings is."""
-    arrays = {"state": done.state.arrays(), "labels_at": done.labels_at}
+    assert done.state is not None
+    arrays: dict[str, dict] = {
+        "state": done.state.arrays(),
+        "labels_at": done.labels_at,
+    }
     meta = vars(done) | {"settings": settings}
-    members = {}
+    members: dict[str, Any] = {}
     for part, own in arrays.items():
         meta[part] = list(own)
         for name, value in own.items():
@@ -84,10 +88,12 @@ def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress
                 f"Checkpoint {path} cannot be read ({error.strerror}): mend that, or "
                 "name another file."
             ) from error
-        return _set_aside(path, error)
+        _set_aside(path, error)
+        return None
     # a damaged zip raises many types; whatever it is, the remedy is the same
     except Exception as error:
-        return _set_aside(path, error)
+        _set_aside(path, error)
+        return None
     if found != json.loads(json.dumps(settings, default=repr)):
         raise FltnbError(
             f"Checkpoint {path} belongs to a run with other settings: "

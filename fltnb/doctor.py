@@ -130,7 +130,7 @@ def _packages() -> tuple[dict[str, str], str]:
         )
         return {"packages": "unknown"}, why
 
-    lacking = {"": []}
+    lacking: dict[str, list[str]] = {"": []}
     for one in asked:
         # this project's only markers are extras
         extra = str(one.marker).split('"')[1] if one.marker else ""

@@ -89,7 +89,7 @@ def write_text(path: Path | str, text: str) -> Path:
     return write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
+def write_atomically(path: Path | str, write: Callable[[IO[bytes]], object]) -> Path:
     """Write a file so that readers see the old one or the whole new one, never half.
 
     The folder is made if need be, and what killed writers of the same path left is

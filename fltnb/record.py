@@ -245,8 +245,8 @@ class Run:
         if isinstance(owner, str) and owner in self.owners:
             return int(self.rows[self.owners.index(owner)])
         whole = isinstance(owner, numbers.Integral) and not isinstance(owner, bool)
-        if whole and 0 <= owner < len(self.rows):
-            return int(self.rows[owner])
+        if whole and 0 <= int(owner) < len(self.rows):
+            return int(self.rows[int(owner)])
         raise FltnbError(
             f"There is no owner {owner!r}: this run has {some(self.owners)}; for a "
             "newcomer give a cluster."
@@ -298,6 +298,7 @@ class Run:
 
         network = self._network()
         row = self.row(owner, cluster)
+        assert self.reader is not None  # as there is a network
         x = torch.from_numpy(self.reader.inputs(samples))
         params = network.unflatten(self.theta[row])
         if x.is_floating_point():
@@ -331,7 +332,9 @@ class Run:
         FltnbError
             As :meth:`row`; or the samples have another shape, type or other columns.
         """
-        return self.reader.answers(self.outputs(samples, owner, cluster))
+        outputs = self.outputs(samples, owner, cluster)
+        assert self.reader is not None  # as there are outputs
+        return self.reader.answers(outputs)
 
     def _network(self) -> Model:
         if self.model is None or self.reader is None:
@@ -441,6 +444,7 @@ def history_row(
         everything = fed.labels[np.concatenate(getattr(fed, split))]
         pooled = metrics.spread(everything)
         spreads = _spreads(fed, split)
+        assert result.squared is not None  # of numbers
         row |= metrics.r2_summary(result.squared, spreads, result.total, pooled)
     else:
         row |= metrics.summary(result.correct, result.total)
@@ -456,6 +460,7 @@ def history_row(
 def scores_of(fed: Federation, split: str, result: Evaluation) -> np.ndarray:
     """Return every client's accuracy (M,), percent; R2 of numbers to predict."""
     if fed.targets == "values":
+        assert result.squared is not None  # of numbers
         return metrics.r2(result.squared, _spreads(fed, split))
     return metrics.accuracy(result.correct, result.total)
 
@@ -484,7 +489,7 @@ def clients_table(
 def confusion(
     model: Model,
     theta: np.ndarray,
-    rows: Sequence[int],
+    rows: Sequence[int] | np.ndarray,
     fed: Federation,
     split: str = "test",
     device: str = "cpu",
@@ -520,7 +525,7 @@ def confusion(
 def served(
     model: Model,
     theta: np.ndarray,
-    rows: Sequence[int],
+    rows: Sequence[int] | np.ndarray,
     fed: Federation,
     split: str,
     device: str = "cpu",
@@ -535,7 +540,8 @@ def served(
     from .training.serial import SerialEngine
 
     parts = getattr(fed, choose(split, SPLITS, "split"))
-    spec = TrainSpec(dtype=np.asarray(theta).dtype.name)
+    dtype: Any = np.asarray(theta).dtype.name
+    spec = TrainSpec(dtype=dtype)
     engine = SerialEngine(fed, model, spec, device)
     theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
 

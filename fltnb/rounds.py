@@ -146,11 +146,12 @@ def run(  # noqa: PLR0913
     from . import training
 
     spec, net, settings = _prepared(given)
+    kind: Any = backend  # one of Backend's, which make_engine checks
     with _one_order(), ExitStack() as open_engine:
 
         def make_engine(fed: Federation) -> Engine:
             open_engine.close()  # of the phase before
-            engine = training.make_engine(fed, net, spec, backend, device, n_workers)
+            engine = training.make_engine(fed, net, spec, kind, device, n_workers)
             return open_engine.enter_context(engine)
 
         loop = _begun(given, net, settings, make_engine)
@@ -203,6 +204,7 @@ def run_together(
     """
     from . import training
 
+    kind: Any = backend  # one of Backend's, which make_engines checks
     place = {"backend": backend, "device": device}
     every = [DEFAULTS | dict(one) | place for one in runs]
     prepared = [_prepared(given) for given in every]
@@ -213,10 +215,10 @@ def run_together(
                 raise FltnbError("A federation that changes runs alone: use fl.run.")
             needs.append((given["fed"], net, spec))
         loops = {}
-        for k, engine in enumerate(training.make_engines(needs, backend, device)):
+        for k, engine in enumerate(training.make_engines(needs, kind, device)):
             own = open_engines.enter_context(engine)
             _, net, settings = prepared[k]
-            loops[k] = _begun(every[k], net, settings, lambda fed, own=own: own)
+            loops[k] = _begun(every[k], net, settings, _always(own))
 
         answers = dict.fromkeys(loops)
         while loops:
@@ -229,6 +231,11 @@ def run_together(
                     yield k, end.run if isinstance(end, DivergedError) else end.value
             trained = training.train_together(list(asked.values()))
             answers = dict(zip(asked, trained, strict=True))
+
+
+def _always(engine: Engine) -> Callable[[Federation], Engine]:
+    """Return what gives this engine for any federation."""
+    return lambda fed: engine
 
 
 def _one_order():
@@ -273,11 +280,12 @@ def _prepared(given: dict[str, Any]) -> tuple[TrainSpec, Model, dict[str, Any]]:
     numbers = plain({name: given[name] for name in NUMBERS})
     more = {name: given[name] for name in ("loss", "class_weights")}
     spec, net = check(method, fed, model, **numbers, **more)
+    own: Any = net  # one of a user's own says what it is made of
     settings = {
         "method": method.settings(),
         "federation": fed.settings,
         "data": fed.fingerprint(),
-        "model": model if isinstance(model, str) else net.settings(spec.seed),
+        "model": model if isinstance(model, str) else own.settings(spec.seed),
     }
     settings = plain(settings) | numbers | losses.settings(spec)
     if given["initial"] is not None:
@@ -313,7 +321,7 @@ def _begun(
     net: Model,
     settings: dict[str, Any],
     make_engine: Callable[[Federation], Engine],
-) -> Generator[Asked, Trained, Run]:
+) -> Generator[Asked, Trained | None, Run]:
     """Begin a run, or go on with it from its checkpoint."""
     from . import training
 
@@ -329,7 +337,7 @@ def _begun(
 
 def _loop(
     course: Course, checkpoint: Checkpoint, shown: bool, watch: Callable | None
-) -> Generator[Asked, Trained, Run]:
+) -> Generator[Asked, Trained | None, Run]:
     """Go through the rounds.
 
     Yields what is to be trained in each, and is sent what was trained.

@@ -24,7 +24,7 @@ from .notebook import grids
 
 # jsonschema, which papermill imports, builds a grammar of web addresses where it finds
 # this package: a second in every notebook's process, for a format that is not used.
-sys.modules.setdefault("rfc3987_syntax", None)
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # no module
 PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def read(path: Path) -> ImageSet:
         missing = {"images", "labels", "split", "class_names"} - content.keys()
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        arrays = {key: content.get(key) for key in ARRAYS}
+        arrays: dict[str, Any] = {key: content.get(key) for key in ARRAYS}
         class_names = tuple(map(str, content["class_names"]))
         origin = str(content.get("origin", ""))
         images = ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
@@ -83,7 +84,7 @@ def read(path: Path) -> ImageSet:
 
 def write(path: Path, images: ImageSet) -> Path:
     """Write a prepared file and, beside it, the note with its checksum."""
-    content = images.arrays()
+    content: dict[str, Any] = images.arrays()
     content["class_names"] = np.array(images.class_names)
     content["origin"] = np.array(images.origin)
     paths.write_atomically(path, lambda file: np.savez(file, **content))

@@ -153,7 +153,7 @@ class ImageSet:
         """Return a DataFrame: a row per class; class, train, test (image counts)."""
         import pandas as pd
 
-        columns = {"class": self.class_names}
+        columns: dict[str, Any] = {"class": self.class_names}
         for part, index in (("train", self.train_index), ("test", self.test_index)):
             columns[part] = np.bincount(self.labels[index], minlength=self.n_classes)
         return pd.DataFrame(columns)

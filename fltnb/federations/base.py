@@ -92,18 +92,19 @@ class Federation(OwnSamples):
     train: Sequence[np.ndarray]
     test: Sequence[np.ndarray]
     n_classes: int
-    val: Sequence[np.ndarray] | None = None
-    probe: Sequence[np.ndarray] | None = None
+    # None is filled in: parts without samples, names "0", "1", ..., the usual layout
+    val: Sequence[np.ndarray] = None  # type: ignore[assignment]
+    probe: Sequence[np.ndarray] = None  # type: ignore[assignment]
     name: str = "federation"
     origin: str = "not stated"
     settings: dict = field(default_factory=dict)
-    class_names: Sequence[str] | None = None
+    class_names: Sequence[str] = None  # type: ignore[assignment]
     clusters: np.ndarray | None = None
     mean: Scale = 0.0
     std: Scale = 1.0
     owners: Sequence[str] | None = None
     targets: Targets = "classes"
-    layout: Layout | None = None
+    layout: Layout = None  # type: ignore[assignment]
     preprocessing: "Preprocessing | None" = None
     notes: Sequence[str] = ()
 
@@ -202,7 +203,7 @@ class Federation(OwnSamples):
 
     def _checked_scaling(self, images: np.ndarray) -> dict[str, Scale]:
         """Return mean and std, a number or one for each channel, or refuse them."""
-        scaling = {}
+        scaling: dict[str, Any] = {}
         for name in ("mean", "std"):
             given = getattr(self, name)
             scaling[name] = tuple(np.ravel(given).tolist())
@@ -265,7 +266,7 @@ class Federation(OwnSamples):
 
         ``fields`` say who holds what, and what else differs from the image set.
         """
-        values = {
+        values: dict[str, Any] = {
             "images": images.images,
             "labels": images.labels,
             "n_classes": images.n_classes,
@@ -274,8 +275,8 @@ class Federation(OwnSamples):
             "origin": images.origin,
         }
         values.update(fields)
-        scaling = pixel_scaling(values["images"])
-        return cls(**values, **scaling)
+        values.update(pixel_scaling(values["images"]))
+        return cls(**values)
 
     @property
     def n_clients(self) -> int:
@@ -287,7 +288,7 @@ class Federation(OwnSamples):
         """Names of the clients, "0", "1", ... where they have none."""
         if self.owners is None:
             return tuple(str(number) for number in range(self.n_clients))
-        return self.owners
+        return tuple(self.owners)
 
     def place(self, client: str | int) -> int:
         """Return the number of a client, given by name or number.

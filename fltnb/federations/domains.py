@@ -3,7 +3,9 @@
 EMD-CFL, arXiv 2506.07769, Section 4.1.
 """
 
+import math
 import numbers
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -32,7 +34,7 @@ def _angles(name: str, angles: Any) -> list[list[float]]:
     except TypeError:
         groups = []
     every = [angle for group in groups for angle in group]
-    numeric = all(isinstance(one, numbers.Real) and np.isfinite(one) for one in every)
+    numeric = all(isinstance(one, numbers.Real) and math.isfinite(one) for one in every)
     if not groups or not all(groups) or not numeric:
         raise FltnbError(
             f"{name} must be one list of degrees per cluster, such as [[0], [90]], not "
@@ -41,7 +43,7 @@ def _angles(name: str, angles: Any) -> list[list[float]]:
     return groups
 
 
-Angles = Annotated[list, _angles]
+Angles = Annotated[Sequence[Sequence[float]], _angles]
 
 
 @kind
@@ -216,7 +218,7 @@ def domains(
         )
     check_shares(test_fraction, val_fraction)
     clusters = []
-    parts = {"train": [], "val": [], "test": []}
+    parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for cluster, domain in enumerate(np.unique(images.domains)):
         held = np.flatnonzero(images.domains == domain)
         n_clients = len(held) // min_samples

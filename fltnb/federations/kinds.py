@@ -110,7 +110,8 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     (True, False)
     """
     full = complete(settings)
-    short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
+    names = ("kind", "dataset", "scaling")
+    short: dict[str, Any] = {key: full[key] for key in names if key in full}
     short |= brief(KINDS[full["kind"]], full)
     if "base" in short:
         short["base"] = canonical(short["base"])

@@ -347,7 +347,7 @@ def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:
     sizes : images of each class
     places : classes of each cluster
     """
-    lists = [[] for _ in places]
+    lists: list[list[int]] = [[] for _ in places]
     free = np.array(places)
     # Times the number of all places: whole numbers, so that ties are exact.
     lacking = free * sum(sizes)

@@ -5,6 +5,7 @@ EMD-CFL's validation samples, FeSEM's division and IID shuffle, ImageNet feature
 its own ``seed`` decides the partition, and whatever that refuses raises FltnbError.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -123,7 +124,7 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
     fed = made(images, base)
     _own_samples(fed, base["kind"])
 
-    def dealt(held: tuple[np.ndarray, ...], key: int) -> list[np.ndarray]:
+    def dealt(held: Sequence[np.ndarray], key: int) -> list[np.ndarray]:
         order = stream(seed, "partition", 9, key).permutation(np.concatenate(held))
         cuts = np.cumsum([len(own) for own in held])[:-1]
         return [np.sort(own) for own in np.split(order, cuts)]

@@ -409,7 +409,8 @@ class OwnSamples:
         }
         if targets == "values":
             settings["targets"] = targets
-        return cls(
+        make: Any = cls  # Federation, whose class this is a part of
+        return make(
             images=x,
             labels=y,
             n_classes=n_classes,
@@ -434,7 +435,7 @@ def divide(
 
     ``stratify``: each class of ``y`` (N,) in proportion.
     """
-    parts = {"train": [], "val": [], "test": []}
+    parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for i in range(len(owners.names)):
         held = np.flatnonzero(owners.place == i)
         size = len(held)

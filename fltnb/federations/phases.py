@@ -140,7 +140,9 @@ def with_events(
     seed = check("seed", seed, Natural)
     events = _events("events", events)
     known = fed.clusters is not None
-    true = fed.clusters if known else np.zeros(fed.n_clients, dtype=np.int64)
+    true = np.zeros(fed.n_clients, dtype=np.int64)
+    if fed.clusters is not None:
+        true = fed.clusters
     first, joiners = _joiners(true, events, seed)
     if len(first) == 0:
         raise FltnbError("All clients join late: leave one at least for round 1.")
@@ -201,7 +203,7 @@ def _clients(
 
     Client i is its client ``members[i]`` and holds what client ``source[i]`` has.
     """
-    parts = {}
+    parts: dict[str, Any] = {}
     for split in SPLITS:
         held = getattr(fed, split)
         parts[split] = [held[i] for i in source]

@@ -62,7 +62,7 @@ def channels(values: Scale) -> np.ndarray:
     return np.asarray(values, dtype=np.float32).reshape(-1, 1, 1)
 
 
-def pixel_scaling(images: np.ndarray) -> dict[str, float]:
+def pixel_scaling(images: np.ndarray) -> dict[str, Scale]:
     """Return ``mean`` and ``std`` as FLT's public code scales.
 
     Colour images to [-1, 1], grey ones to [0, 1].
@@ -108,7 +108,8 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
 def layout_of(images: np.ndarray, layout: Layout | None) -> Layout:
     """Return how samples are laid out: as said, else by their type."""
     if layout is not None:
-        return choose(layout, LAYOUTS, "layout")
+        choose(layout, LAYOUTS, "layout")
+        return layout
     whole = images.dtype.kind in "iu" and images.dtype != np.uint8
     return "tokens" if whole and images.ndim == 2 else "pictures"
 

@@ -26,7 +26,7 @@ SHOWN = 8  # names in a sentence; a table may have thousands of columns
 FORMAT = 1  # of what to_dict returns
 
 
-def some(names: Sequence) -> str:
+def some(names: Sequence | np.ndarray) -> str:
     """Return the first names, and how many more there are, for a sentence."""
     text = ", ".join(str(name) for name in names[:SHOWN])
     more = len(names) - SHOWN
@@ -47,6 +47,10 @@ class Preprocessing:
 
     columns: tuple[str, ...]
     beside: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in plain JSON, or refuse what cannot be."""
+        raise NotImplementedError
 
     def transform(self, rows: "pd.DataFrame | np.ndarray") -> np.ndarray:
         """Return samples float32 (n, D) of rows, (n, columns).
@@ -356,14 +360,14 @@ def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
     """Refuse columns that cannot be scaled: empty in training rows, or infinite."""
     empty = np.isnan(values).all(axis=0)
     if empty.any():
-        columns = [names[i] for i in np.flatnonzero(empty)]
+        columns = [names[i] for i in np.flatnonzero(empty).tolist()]
         raise FltnbError(
             f"No training row has a number in {some(columns)}: leave these columns "
             "out, features=[...]."
         )
     infinite = np.isinf(values).any(axis=0)
     if infinite.any():
-        columns = [names[i] for i in np.flatnonzero(infinite)]
+        columns = [names[i] for i in np.flatnonzero(infinite).tolist()]
         raise FltnbError(
             f"The columns {some(columns)} hold NaN or infinite values: remove or "
             "replace them first."
@@ -373,7 +377,7 @@ def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
 def _check_scales(names: Sequence[str], values: np.ndarray, scaler: Any) -> None:
     """Refuse numbers whose mean or deviation no float64 holds."""
     finite = np.isfinite(scaler.mean_) & np.isfinite(scaler.scale_)
-    for place in np.flatnonzero(~finite):
+    for place in np.flatnonzero(~finite).tolist():
         largest = np.nanmax(np.abs(values[:, place]))
         raise FltnbError(
             f"Column {names[place]} holds numbers of up to {largest:.3g}, which are "

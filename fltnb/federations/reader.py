@@ -48,7 +48,7 @@ class Reader:
             mean=fed.mean,
             std=fed.std,
             targets=fed.targets,
-            class_names=fed.class_names,
+            class_names=tuple(fed.class_names),
             preprocessing=fed.preprocessing,
         )
 

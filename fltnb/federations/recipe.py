@@ -58,7 +58,7 @@ def recipe(
     >>> fl.recipe("pseudo_writers", "digits", n_clients=5).settings
     {'kind': 'pseudo_writers', 'dataset': 'digits', 'n_clients': 5}
     """
-    settings = {"kind": kind}
+    settings: dict[str, Any] = {"kind": kind}
     if dataset:
         settings["dataset"] = dataset
     if base is not None:

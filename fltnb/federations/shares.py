@@ -113,7 +113,7 @@ def hand_out(
     A part, of training or of test images, is the positions of each class and how many
     of them each client gets, (M, K). Returns pieces[client][class] of each part.
     """
-    dealt = [[[] for _ in wanted] for _, wanted in parts]
+    dealt: list[list[list]] = [[[] for _ in wanted] for _, wanted in parts]
     for c in range(len(parts[0][0])):
         rng = stream(seed, "partition", 1 + c)
         for clients, (by_class, wanted) in zip(dealt, parts, strict=True):
@@ -198,7 +198,7 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
 
     A part is a split, and images and labels of the next client in it.
     """
-    splits = {}
+    splits: dict[str, list[np.ndarray]] = {}
     images = []
     labels = []
     start = 0
@@ -208,7 +208,8 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
         images.append(pixels)
         labels.append(classes)
         start = end
-    return splits | {
+    return {
+        **splits,
         "images": np.concatenate(images),
         "labels": np.concatenate(labels),
     }
@@ -219,7 +220,7 @@ class Dealt(NamedTuple):
 
     split: str
     group: int
-    index: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
 
 
 def deal_copies(
