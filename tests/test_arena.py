@@ -395,7 +395,7 @@ def test_a_run_that_fails_is_counted_with_its_reason(toy, name, says):
 
 def test_a_method_that_takes_in_nobody_fails_where_clients_join(toy):
     numbers = one(toy("Blend"), track="newcomers")
-    assert "does not say what a client that joins is served" in numbers["failed"]
+    assert "does not define the model of a client that joins" in numbers["failed"]
     assert one("Oracle", track="newcomers")["accuracy"] > 0
 
 

@@ -173,7 +173,7 @@ def _imported(path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         raise FltnbError(
-            f"{path.name} cannot be imported ({said(error)}): mend that first."
+            f"{path.name} cannot be imported ({said(error)}): fix that first."
         ) from error
     return module
 

@@ -50,11 +50,11 @@ KNOWN_CONTENT = {
 
 def read(path: Path) -> ImageSet:
     """Return the image set of a prepared file; FltnbError: it is not sound."""
-    mend = "delete it and load again, or prepare it anew"
+    mend = "delete it and load again, or prepare it again"
     note = _note(path)
     try:
         if note.is_file() and json.loads(note.read_text())["sha256"] != _sha256(path):
-            mend = f"delete both it and {note.name} and load again, or prepare it anew"
+            mend = f"delete both it and {note.name} and load again, or prepare it again"
             raise ValueError("its SHA-256 is not the one noted when it was written")
         with np.load(path, allow_pickle=False) as file:
             content = dict(file)
@@ -70,7 +70,7 @@ def read(path: Path) -> ImageSet:
     except OSError as error:  # and so it may be where the disk is at fault
         if error.errno is not None:
             raise FltnbError(
-                f"{path} cannot be read ({error.strerror}): mend that; the file itself "
+                f"{path} cannot be read ({error.strerror}): fix that; the file itself "
                 "may be sound."
             ) from error
         raise _unsound(path, error, mend) from error

@@ -242,7 +242,7 @@ def read_picture(
     except OSError as error:
         if error.errno is not None:  # of the disk, not of the picture
             raise FltnbError(
-                f"{path} cannot be read ({error.strerror}): mend that, or leave it out."
+                f"{path} cannot be read ({error.strerror}): fix that, or leave it out."
             ) from error
         raise _broken(path, error) from error
     except Exception as error:  # a damaged file raises many types

@@ -260,7 +260,7 @@ def read_weights(path: Path) -> Weights | None:
     except OSError as error:  # of the disk: the weights may be sound
         raise FltnbError(
             f"The trained encoder {path} cannot be read ({error.strerror or error}): "
-            "mend that, or delete it to have it trained anew."
+            "fix that, or delete it to train it again."
         ) from error
     except (SafetensorError, ValueError):
         pass

@@ -230,7 +230,7 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
         if len(short):
             raise FltnbError(
                 f"{file.name} has rows with fewer values than its header has names "
-                f"(lines {some(lines.starts[short])}): mend them."
+                f"(lines {some(lines.starts[short])}): correct them."
             )
 
 
@@ -424,7 +424,7 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
     if len(missing):
         raise FltnbError(
             f"{place.what} has gaps or text in {column.name} ({place.of(missing)}), "
-            "whose numbers are to be predicted: mend or remove these rows."
+            "whose numbers are to be predicted: correct or remove these rows."
         )
     return numbers.to_numpy(dtype=np.float64)
 
