@@ -248,7 +248,7 @@ def test_preprocess_none_and_of_ones_own():
     )
     standard = Federation.from_frame(table, "hospital", "outcome")
     np.testing.assert_allclose(own.images, standard.images, atol=1e-5)
-    refused("StandardScaler is a transformer of your own", own.preprocessing.to_dict)
+    refused("StandardScaler is your own transformer", own.preprocessing.to_dict)
     wrong = {"owner": "hospital", "label": "outcome"}
     refused(
         "Features sex hold text",
