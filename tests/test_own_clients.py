@@ -283,8 +283,8 @@ def test_preprocess_none_and_of_ones_own():
         "Column dose holds numbers as text": [f"{i}.5" for i in range(60)],
         "No training row has a value in dose": [None] * 60,
         "Column dose holds several values in one cell": [[1, 2]] * 60,
-        "number's, such as '3 %'": ["3 %", "4 %"] * 30,
-        "number's, such as .\u22121.5": ["\u22121.5", "2", "\u22123"] * 20,
+        "numbers do not have, such as '3 %'": ["3 %", "4 %"] * 30,
+        "numbers do not have, such as .\u22121.5": ["\u22121.5", "2", "\u22123"] * 20,
     }
     for says, dose in columns.items():
         refused(says, Federation.from_frame, table.assign(dose=dose), **wrong)
