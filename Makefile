@@ -10,6 +10,7 @@ PYTHON  ?= python3
 ALL     ?=
 UPGRADE ?=
 DISTURB ?=
+SAVE    ?=
 
 # Every notebook has a process of its own: where the shell forbids Python to keep
 # compiled modules, compiling libraries again costs each of them 6 seconds.
@@ -61,7 +62,7 @@ help:
 	@echo "  make lab         open the notebooks in JupyterLab"
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
 	@echo "  make lint        style, types and the order of the rooms only"
-	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
+	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run; SAVE=1 keeps them, with a line for today"
 	@echo "  make flower      a federation of 9 processes on this machine, with Flower; with DISTURB=1 some of them are killed"
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
@@ -168,7 +169,7 @@ test: lint
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 
 bench: $(READY)
-	$(PY) -m benchmarks.run
+	$(PY) -m benchmarks.run $(if $(filter-out 0,$(SAVE)),--save)
 
 # ---- a real federation (docs/flower.md) ----------------------------------------------------------------------------
 # Flower needs older versions of two packages than .venv has: its own folder inside .venv, in which the rest is seen too.
