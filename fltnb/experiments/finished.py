@@ -25,7 +25,7 @@ TABLES = ("curves", "clients")
 
 @dataclass
 class Finished:
-    """What a job left behind.
+    """The result of a job.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Finished:
     curves, clients : DataFrame or None, round by round and client by client
     arrays : dict, labels, matrices, tables of studies as ``table/<name>/<column>``
     record : dict, ``id``, ``settings`` and ``provenance``
-    keep : tuple of str, arrays that the job asks the ledger to keep
+    keep : tuple of str, arrays that the ledger should keep
 
     Examples
     --------
@@ -73,7 +73,7 @@ def store_path(key: str) -> Path:
 
 @contextmanager
 def alone(key: str) -> Iterator[None]:
-    """Let one process at a time compute what is stored under a key; others wait."""
+    """Let one process at a time compute the result of a key; others wait."""
     lock = paths.store() / "locks" / key
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
@@ -94,7 +94,7 @@ def save(done: Finished) -> Finished:
         "numbers": done.numbers,
         "record": done.record,
     }
-    columns = {"meta": np.array(json.dumps(meta))}
+    columns: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     for name, value in done.arrays.items():
         columns[f"arrays/{name}"] = value
     columns |= columns_of("curves", done.curves)
@@ -116,7 +116,7 @@ def load(key: str, since: float = 0.0) -> Finished | None:
         return None
     try:
         return _from_store(key, read_arrays(path.read_bytes()))
-    # Damage shows in many ways; whatever it is, the remedy is the same.
+    # Damage causes many kinds of errors; all are treated in the same way.
     except Exception as error:
         told = f"Store entry {path} is damaged ({error!r}): "
         warnings.warn(told + "only this job is computed again.", stacklevel=2)
@@ -151,7 +151,7 @@ def read_arrays(content: bytes) -> Arrays:
 
 def columns_of(start: str, table: pd.DataFrame | None) -> Arrays:
     """Return a table's columns as arrays ``<start>/<column>`` that need no pickle."""
-    arrays = {}
+    arrays: Arrays = {}
     if table is None:
         return arrays
     for name in table:

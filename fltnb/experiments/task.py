@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..federations import Federation
 from ..rounds import check
-from .experiment import Experiment, Training, built
+from .experiment import Training, built
 from .grid import Row
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A row of a grid with its data; ``key`` names its result everywhere.
+    """A row of a grid with its data; ``key`` identifies its result.
 
-    ``spec`` and ``net``: local training and network, of a training.
+    ``spec`` and ``net``: local training and network, for a training.
     """
 
     row: Row
@@ -29,8 +29,8 @@ class Task:
     net: Model | None = None
 
     @property
-    def experiment(self) -> Experiment:
-        """What is to be computed."""
+    def experiment(self) -> Any:
+        """Return the experiment to compute."""
         return self.row.experiment
 
 

@@ -22,7 +22,7 @@ class Samples:
     images: np.ndarray  # (N, d), (N, H, W) or (N, H, W, C)
     labels: np.ndarray  # (N,) int64
     splits: dict[str, tuple[np.ndarray, ...]]  # M index arrays each
-    input_shape: tuple[int, int, int]  # (C, H, W)
+    input_shape: tuple[int, ...]  # (C, H, W)
     mean: Scale
     std: Scale
 
@@ -98,7 +98,7 @@ class Samples:
 def tensor(array: np.ndarray) -> torch.Tensor:
     """Return a tensor on the memory of an array, which nobody writes to.
 
-    torch warns of read-only arrays; here that is what they are meant to be.
+    torch warns of read-only arrays; here they are read-only on purpose.
     """
     array = np.ascontiguousarray(array)
     if array.flags.writeable:
