@@ -63,7 +63,7 @@ help:
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
 	@echo "  make coverage    which lines of the package no test runs"
 	@echo "  make lint        style, types and the order of the rooms only"
-	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run; SAVE=1 keeps them, with a line for today"
+	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
 	@echo "  make flower      a federation of 9 processes on this machine, with Flower; with DISTURB=1 some of them are killed"
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
@@ -78,6 +78,7 @@ help:
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
 	@echo "  DATA=folder      where prepared data sets are (default: data/, filled by download when first needed)"
+	@echo "  SAVE=1           make bench: keep the measurement, with a line for this date and machine"
 	@echo "  DASK=tcp://h:p   compute on the workers of this Dask scheduler (docs/cluster.md)"
 	@echo
 	@echo "Notebooks: $(NAMES)"
