@@ -197,7 +197,7 @@ def test_noise_and_own_models_refuse():
         OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed,
         fl.federations.build(HELD),
     )
-    refused("for EMDClustering alone", grouped, fl.FCR(2))
+    refused("is only for EMDClustering", grouped, fl.FCR(2))
 
 
 def grouped(clusterer):
