@@ -202,6 +202,7 @@ def test_methods_of_the_package_share_seeds_and_are_found_again(own_table, capsy
     for name in ("accuracy", "worst", "seconds"):
         assert again.runs[name].tolist() == first.runs[name].tolist()
     assert own_table.read_text(encoding="utf-8") == text
+    assert str(again.whole()) == str(first)
     # more runs join those that are there, and everybody is paired with everybody
     more = table(both, [0, 1], compute=True)
     assert len(more.runs) == 8 and len(own_table.read_text().splitlines()) == 9
@@ -218,7 +219,8 @@ def test_runs_of_an_earlier_version_of_a_method_are_no_results(own_table, monkey
     table(["FedAvg", "Local"], [0], compute=True)
     monkeypatch.setitem(NUMERICS, "fedavg", 99)
     left = table(["FedAvg", "Local"], [0])
-    assert set(left.runs["method"]) == {"Local"} and left.asked == 4
+    assert set(left.runs["method"]) == {"Local"} and left.asked == {0: 4}
+    refused("No seed has all its runs", left.whole)
     monkeypatch.setitem(NUMERICS, "core", 99)
     refused("No run of these methods", table, ["FedAvg", "Local"], [0])
 

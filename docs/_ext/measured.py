@@ -30,7 +30,7 @@ OTHERS = "#b5b5b5"
 @functools.cache
 def played() -> pd.DataFrame:
     """Return runs of the arena by track and family: points behind the best."""
-    runs = arena.everybody().runs
+    runs = arena.everybody().whole().runs
     runs["row"] = runs["track"] + ": " + runs["family"]
     means = runs.groupby(["row", "method"], sort=False)
     means = means[["accuracy", "ari", "bytes"]].mean().reset_index()

@@ -7,6 +7,7 @@ beside it.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,8 @@ class Table:
     runs : DataFrame
         A row a run, as :func:`fltnb.arena.statistics.table_of` makes it, with
         ``machine`` (the number of one of ``machines``).
-    asked : int
-        How many runs were asked for; the others are not computed.
+    asked : dict
+        Seed -> how many of its runs were asked for; the others are not computed.
     machines : list of dict
         What computed them: commit, hardware, versions.
 
@@ -57,7 +58,7 @@ class Table:
     """
 
     runs: pd.DataFrame
-    asked: int
+    asked: dict[int, int]
     machines: list[dict[str, Any]]
 
     def __str__(self) -> str:
@@ -65,9 +66,21 @@ class Table:
         seeds = ", ".join(map(str, sorted(self.runs["seed"].unique())))
         methods = "method" if n_methods == 1 else "methods"
         return (
-            f"{len(self.runs):,} of {self.asked:,} runs, {n_methods} {methods}, "
+            f"{len(self.runs):,} of {sum(self.asked.values()):,} runs, {n_methods} {methods}, "
             f"{self.runs['cell'].nunique()} cells, seeds {seeds}."
         )
+
+    def whole(self) -> "Table":
+        """Return the table without the seeds of which a run is missing.
+
+        FltnbError: no seed is complete.
+        """
+        there = self.runs["seed"].value_counts()
+        seeds = {seed: n for seed, n in self.asked.items() if there.get(seed) == n}
+        if not seeds:
+            raise FltnbError("No seed has all its runs: compute them, or ask for less.")
+        runs = self.runs[self.runs["seed"].isin(list(seeds))]
+        return Table(runs.reset_index(drop=True), seeds, self.machines)
 
     def ranks(self) -> pd.Series:
         """Return mean ranks over all cells by method, the best first."""
@@ -155,7 +168,8 @@ def everybody(
             "No run of these methods on these tracks is stored: give compute=True, "
             "which plays them."
         )
-    return Table(statistics.table_of(there), len(asked), machines)
+    n_asked = Counter(name[-1] for name in asked)
+    return Table(statistics.table_of(there), dict(n_asked), machines)
 
 
 def _asked(
