@@ -65,8 +65,9 @@ class Table:
         n_methods = self.runs["method"].nunique()
         seeds = ", ".join(map(str, sorted(self.runs["seed"].unique())))
         methods = "method" if n_methods == 1 else "methods"
+        n_asked = sum(self.asked.values())
         return (
-            f"{len(self.runs):,} of {sum(self.asked.values()):,} runs, {n_methods} {methods}, "
+            f"{len(self.runs):,} of {n_asked:,} runs, {n_methods} {methods}, "
             f"{self.runs['cell'].nunique()} cells, seeds {seeds}."
         )
 
