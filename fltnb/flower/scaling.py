@@ -1,9 +1,9 @@
-"""One scale for all nodes, from sums that they send: no row leaves a node.
+"""A common scale for all nodes, from sums that they send: no row leaves a node.
 
-Nobody can standardise alone, since each node's mean and deviation are its own. So the
-server asks for the sums of every column, merges them, and sends the mean and deviation
-of all rows back. A node keeps these in Flower's state and uses them for its sketch, in
-training and in tests.
+No node can standardise alone, since its mean and deviation differ from the others'. So
+the server asks for sums of every column, merges them, and sends back the mean and
+deviation of all rows. A node keeps these in Flower's state and uses them for its
+sketch, in training and in evaluation.
 """
 
 import logging
@@ -19,7 +19,7 @@ from ..errors import FltnbError
 from .letters import Answers, Letter, client_of, flwr_app, letter_in, packed
 
 log = logging.getLogger("flwr")
-STATE = "scaling"  # what Flower's state calls the record
+STATE = "scaling"  # name of the record in Flower's state
 PARTS = ("count", "mean", "rest", "squares")
 EPSILON = np.finfo(np.float64).eps
 Sums = dict[str, np.ndarray]
@@ -33,7 +33,7 @@ class Scaling:
     Attributes
     ----------
     mean, scale : ndarray (D,) float64
-        ``scale`` is 1 for a column whose values are all the same.
+        ``scale`` is 1 for a column whose values are all equal.
 
     Examples
     --------
@@ -48,21 +48,21 @@ class Scaling:
     scale: np.ndarray
 
     def transform(self, rows: np.ndarray) -> np.ndarray:
-        """Return standardised rows (n, D), float32; a gap (NaN) stays one.
+        """Return standardised rows (n, D), float32; missing values (NaN) stay missing.
 
-        FltnbError: there is another number of columns.
+        FltnbError: the number of columns differs.
         """
         rows = columns_of(rows)
         if rows.shape[1] != len(self.mean):
             raise FltnbError(
-                f"The rows have {rows.shape[1]} columns, and the scale of all nodes "
+                f"The rows have {rows.shape[1]} columns, but the scale has "
                 f"{len(self.mean)}: give every node the same columns."
             )
         return ((rows - self.mean) / self.scale).astype(np.float32)
 
     @classmethod
     def merged(cls, sums: Sequence[Sums]) -> Self:
-        """Return what scikit-learn's ``StandardScaler`` finds in all rows together."""
+        """Return the result of scikit-learn's ``StandardScaler`` on all rows."""
         count, mean, rest, squares = (
             np.array([one[part] for one in sums]) for part in PARTS
         )
@@ -70,13 +70,13 @@ class Scaling:
         if not n.all():
             columns = np.flatnonzero(n == 0).tolist()
             raise FltnbError(f"No node has a number in the columns {columns}.")
-        # Distances from a point in the middle, so that 1.7e9 + 3 keeps its 3.
+        # Distances from a central point, so that 1.7e9 + 3 keeps its 3.
         middle = (count * mean).sum(axis=0) / n
         gap = mean - middle + rest
         shift = (count * gap).sum(axis=0) / n
         variance = (squares + count * (gap - shift) ** 2).sum(axis=0) / n
         centre = middle + shift
-        # The rule of scikit-learn: what may be rounding is no deviation.
+        # scikit-learn's rule: a deviation that may be a rounding error counts as none.
         rounding = n * EPSILON * variance + (n * centre * EPSILON) ** 2
         scale = np.where(variance <= rounding, 1.0, np.sqrt(variance))
         return cls(centre, scale)
@@ -97,14 +97,14 @@ def columns_of(rows: Any) -> np.ndarray:
 
 
 def sums_of(rows: Any) -> Sums:
-    """Return what a node sends about its rows (n, D); gaps (NaN) do not count.
+    """Return the sums that a node sends of its rows (n, D); NaN values do not count.
 
     Returns
     -------
     dict
-        Of each column, (D,) float64: ``count`` of its numbers; ``mean``; ``rest``, what
-        rounding took from that mean; ``squares``, the sum of squared distances from the
-        mean. With the sum alone, 1.7e9 + small numbers would cancel.
+        For each column, (D,) float64: ``count`` of its numbers; ``mean``; ``rest``, the
+        rounding error of that mean; ``squares``, the sum of squared distances from the
+        mean. With plain sums, 1.7e9 + small numbers would cancel.
     """
     rows = columns_of(rows)
     known = ~np.isnan(rows)
@@ -118,15 +118,15 @@ def sums_of(rows: Any) -> Sums:
 
 
 def scaling_query(rows: Callable[[Any], Any]) -> Callable:
-    """Return the answer of a ``ClientApp`` to the server's query for a common scale.
+    """Return the function with which a ``ClientApp`` answers queries for a scale.
 
-    Asked the first time, the node sends the sums of its columns (:func:`sums_of`). Then
-    the server sends mean and deviation, which :func:`scaling_of` gives from then on.
+    At the first query the node sends the sums of its columns (:func:`sums_of`). Then
+    the server sends mean and deviation, which :func:`scaling_of` returns from then on.
 
     Parameters
     ----------
     rows : callable
-        Turns Flower's ``Context`` into this node's training rows (n, D), unscaled.
+        Maps Flower's ``Context`` to this node's training rows (n, D), unscaled.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def scaling_query(rows: Callable[[Any], Any]) -> Callable:
 
 
 def scaling_of(context: Any) -> Scaling:
-    """Return the scale of all nodes, which the server sent; FltnbError: it did not.
+    """Return the scale of all nodes that the server sent; FltnbError: there is none.
 
     Examples
     --------
@@ -182,17 +182,17 @@ def scaling_of(context: Any) -> Scaling:
 
 
 def is_private(clusterer: Any) -> bool:
-    """Whether a clusterer's sketches carry noise against being read back."""
+    """Whether a clusterer adds noise to its sketches, to protect the samples."""
     return getattr(clusterer, "epsilon", None) is not None
 
 
 def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
-    """Say that a node sends more numbers than it holds, or return an empty string.
+    """Return a warning if a node sends as many numbers as it holds, else "".
 
     Parameters
     ----------
     what : str
-        What is sent.
+        Name of the message in the warning.
     sent : dict of arrays
         Names that begin with ``_`` are not sent.
     held : int
@@ -202,23 +202,23 @@ def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
     if numbers < held:
         return ""
     return (
-        f"{what} has {numbers} numbers, no fewer than its samples, {held}: whoever "
-        "reads that may know these samples."
+        f"{what} has {numbers} numbers, no fewer than its samples, {held}: anybody who "
+        "reads them may know these samples."
     )
 
 
 @dataclass
 class Agreement:
-    """The server's side: who sent its sums, what came of them, who knows it.
+    """The server's side: the sums received, the scale, and the nodes that know it.
 
     Parameters
     ----------
     query : str
         Name under which the nodes' apps registered :func:`scaling_query`.
     needed : int
-        Nodes whose sums the scale is made of; who joins later gets the same scale.
+        Number of nodes whose sums give the scale; later nodes get the same scale.
     ask : callable
-        Sends letters to nodes, ``ask(kind, letters)``, and returns their answers.
+        ``ask(kind, letters)`` sends letters to nodes and returns their answers.
     """
 
     query: str
@@ -229,7 +229,7 @@ class Agreement:
     sent: dict[int, Letter] = field(default_factory=dict)
 
     def meet(self, nodes: Iterable[int]) -> dict[int, str]:
-        """Bring nodes to one scale, as far as they answer.
+        """Send a common scale to all nodes that answer.
 
         Returns node -> why it cannot take part, for those with such a reason.
         """
@@ -242,13 +242,14 @@ class Agreement:
         return faults
 
     def _collect(self, nodes: Sequence[int]) -> dict[int, str]:
-        """Ask for sums; merge them once there are enough."""
+        """Ask for sums, and merge them when there are enough."""
         asked = dict.fromkeys(nodes, Letter({}, {}))
         self.sent |= self.ask(f"query.{self.query}", asked)
         widths = [
             np.size(letter.arrays.get("mean", 0)) for letter in self.sent.values()
         ]
-        usual = max(widths, key=widths.count, default=0)  # what most have is right
+        # the most common number is right
+        usual = max(widths, key=widths.count, default=0)
         faults = {}
         by_client: dict[Any, Any] = {}  # a client with two nodes counts once
         for node, letter in self.sent.items():
@@ -264,7 +265,7 @@ class Agreement:
         return faults
 
     def _tell(self, nodes: Sequence[int]) -> dict[int, str]:
-        """Send mean and deviation to nodes that do not know them."""
+        """Send mean and deviation to the nodes that do not have them."""
         scaling = self.scaling
         assert scaling is not None  # agreed on
         found = {"mean": scaling.mean, "scale": scaling.scale}
@@ -283,7 +284,7 @@ class Agreement:
         return sketch_bytes(self.sent[node].arrays) if node in self.sent else 0
 
     def warning_of(self, node: int) -> str:
-        """Say that a node's sums may tell its rows, or return an empty string."""
+        """Return a warning if a node's sums may reveal its rows, else ""."""
         if node not in self.sent:
             return ""
         sums, notes = self.sent[node]
@@ -291,7 +292,7 @@ class Agreement:
 
 
 def _fault(sums: Sums, usual: int) -> str:
-    """Say why sums cannot be used, or return an empty string."""
+    """Return the reason why sums cannot be used, or ""."""
     if not set(PARTS) <= set(sums):
         return "sent no sums of its columns"
     shapes = {np.shape(sums[part]) for part in PARTS}
@@ -299,5 +300,5 @@ def _fault(sums: Sums, usual: int) -> str:
         return f"sent sums of {np.size(sums['mean'])} columns, most others {usual}"
     values = np.array([sums[part] for part in PARTS])
     if not np.isfinite(values).all() or (values[[0, 3]] < 0).any():
-        return "sent sums that are no finite numbers"
+        return "sent sums that are not finite numbers"
     return ""

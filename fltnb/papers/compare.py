@@ -91,14 +91,14 @@ def _toy_sets(results: Any) -> list[str] | None:
 def for_people(
     found: pd.DataFrame, write: Callable[[Row], str] | None = None
 ) -> pd.DataFrame:
-    """Put what :func:`measured` found into the words of :func:`compare`.
+    """Turn the result of :func:`measured` into the table of :func:`compare`.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`measured`: a row for the text, then one for the code.
+        The result of :func:`measured`: a row for the text, then one for the code.
     write : function, optional
-        How one number of ours is written, by default :func:`cell_text`.
+        Formats one number of ours, by default :func:`cell_text`.
     """
     write = write or cell_text
     everywhere = _notes_everywhere(found)
@@ -143,13 +143,13 @@ def _params(line: Row) -> dict[str, Any]:
 
 
 def above_diagonal(params: str) -> bool:
-    """Whether a number is no repetition within a symmetric matrix."""
+    """Whether a number is not a repetition within a symmetric matrix."""
     pair = json.loads(params or "{}")
     return pair.get("user_i", 0) < pair.get("user_j", 1)
 
 
 def _levels(found: pd.DataFrame) -> list[str]:
-    """Return what tells the settings apart under which a table prints one method."""
+    """Return columns that distinguish the settings of one method in a table."""
     key = list(KEY)
     lines = found.drop_duplicates([*key, "setting", "params"])
     if not lines.duplicated(key).any():
@@ -168,7 +168,7 @@ def _levels(found: pd.DataFrame) -> list[str]:
 
 
 def _level(line: Row, title: str) -> str:
-    """Return what tells one line apart: of a column of :func:`_levels`."""
+    """Return a line's value in a column of :func:`_levels`."""
     if title == "version":
         return label(line["setting"])
     params = _params(line)
@@ -178,7 +178,7 @@ def _level(line: Row, title: str) -> str:
 
 
 def _users(params: Row) -> str:
-    """Name the two users between whom a similarity stands."""
+    """Return the names of the two users of a similarity."""
     if "labels_i" in params:
         first = label(params["labels_i"])
         second = label(params["labels_j"])
@@ -194,7 +194,7 @@ def _measure(line: Row) -> str:
 
 
 def _printed(line: Row) -> str:
-    """Write a printed number, with its error if it has one."""
+    """Format a printed number, with its error if it has one."""
     text = line["value"]
     if text.isdigit():
         text = f"{int(text):,}"
@@ -207,16 +207,16 @@ def _printed(line: Row) -> str:
 
 
 def cell_text(cell: Row, seeds: bool = True) -> str:
-    """Write one number of ours: mean and spread, or "not run".
+    """Format one number of ours: mean and spread, or "not run".
 
-    It has as many decimals as the printed number, and two or more; whole numbers have
+    It has as many decimals as the printed number, but at least two; whole numbers have
     none.
 
     Parameters
     ----------
     cell : row of :func:`measured`
     seeds : bool
-        Say behind it how many there are.
+        Append the number of seeds.
     """
     if cell["status"] == "not run":
         return "not run"
@@ -237,12 +237,12 @@ def cell_text(cell: Row, seeds: bool = True) -> str:
 
 
 def count(number: int, word: str) -> str:
-    """Write a number of things: "1 seed", "3 seeds"."""
+    """Format a number of things: "1 seed", "3 seeds"."""
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def _apart(cell: Row) -> str:
-    """Write how far ours is from the printed number, "" where that says nothing."""
+    """Format the difference from the printed number, "" if it has no meaning."""
     off = cell["mean"] - cell["number"]
     if pd.isna(off) or cell["status"] == "stand-in data":
         return ""
@@ -250,7 +250,7 @@ def _apart(cell: Row) -> str:
 
 
 def _setting(*cells: Row) -> str:
-    """Say how the runs of a line depart, once where all do so in the same way."""
+    """Return how the runs of a line depart, only once if all depart in the same way."""
     said = {}
     for cell in cells:
         if cell["status"] != "not run":
@@ -275,10 +275,10 @@ def _notes_everywhere(found: pd.DataFrame) -> list[str]:
 
 
 def _note(line: Row, everywhere: Sequence[str]) -> str:
-    """Return the notes of one line, and what the paper prints elsewhere."""
+    """Return the notes of one line, and other printed values of the number."""
     notes = []
     for note in line["note"].split("; "):
-        # "printed a in T2 but b in T8" is told by what is printed elsewhere
+        # "printed a in T2 but b in T8" repeats the other printed values
         elsewhere = note.startswith("printed ") and " in T" in note
         if note and note not in everywhere and not elsewhere:
             notes.append(note)
@@ -293,7 +293,7 @@ def _note(line: Row, everywhere: Sequence[str]) -> str:
 
 @functools.cache
 def _repeated(paper: str) -> dict[tuple, str]:
-    """Table, key and value of a number -> what the paper prints for it elsewhere."""
+    """Table, key and value of a number -> its values in the paper's other tables."""
     found = {}
     for row in inconsistencies(paper).to_dict("records"):
         about = [row[name] for name in KEY]
@@ -311,9 +311,9 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
     Parameters
     ----------
     found : DataFrame
-        Of :func:`measured`, for one table.
+        The result of :func:`measured`, for one table.
     results : Results, or None
-        Those that it was found in.
+        The results that were measured.
     """
     paper = found["paper"].iloc[0]
     said = [f"Of every printed number: {note}." for note in _notes_everywhere(found)]
@@ -332,7 +332,7 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
 
 
 def _origins(found: pd.DataFrame, results: Any) -> list[str]:
-    """Say where data come from that are not the official ones."""
+    """Return the origins of data that are not the official ones."""
     origins: dict[str, None] = {}
     for key in found["keys"].explode().dropna().unique():
         origin = results.record(key)["provenance"].get("data_origin", "")
@@ -342,7 +342,7 @@ def _origins(found: pd.DataFrame, results: Any) -> list[str]:
 
     said = []
     for origin in origins:
-        # features name the pictures that they are of
+        # the origin of features also names their pictures
         in_another = [other for other in origins if origin in other and origin != other]
         if not in_another:
             said.append(f"Data: {origin}.")

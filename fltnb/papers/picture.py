@@ -1,4 +1,4 @@
-"""The picture of the report: ours against print, and what became of the claims."""
+"""The figure of the report: our numbers against the printed ones, and the claims."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ FILLS = {
     "disagrees": "#9E2A2B",
     "not tested": "#E4E4E4",
 }
-"""Outcome of a claim -> its colour, also for readers who see no red or no green."""
+"""Outcome of a claim -> its colour, which colour-blind readers can distinguish."""
 PLURAL = {
     "agrees": "agree",
     "partly": "agree partly",
     "disagrees": "disagree",
     "not tested": "are not tested",
 }
-"""Outcome of a claim -> what is said of several claims."""
+"""Outcome of a claim -> its plural form."""
 INK = {"disagrees": "#fff"}
-"""Colour of the numbers on a bar, where it is not black."""
+"""Colour of the numbers on a bar, if it is not black."""
 WIDE, TALL = 640, 34
-"""Width of README's picture, and height of a row of it, in pixels."""
+"""Width of README's picture and height of its rows, in pixels."""
 NAMES, BAR = 96, 530
-"""Where its bars begin, and how long they are."""
+"""Start and length of its bars."""
 
 
 def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
-    """Draw every printed score against ours, a panel a paper, and the claims.
+    """Draw every printed score against ours, one panel per paper, and the claims.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`fltnb.papers.all_measured`.
+        The result of :func:`fltnb.papers.all_measured`.
     claims : DataFrame
         A row per claim with ``paper`` and ``outcome``.
 
     Returns
     -------
     (Figure, str)
-        The second is its title: the finding.
+        The figure, and its title, which states the result.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
 
 
 def _in_order(papers: Iterable[str]) -> list[str]:
-    """Return the papers that are there, in the order of the notebooks."""
+    """Return the papers in the table, in the order of the notebooks."""
     there = set(papers)
     return [name for name in PAPERS if name in there]
 
@@ -118,7 +118,7 @@ def claim_bars(claims: pd.DataFrame) -> tuple[str, str]:
     Returns
     -------
     (str, str)
-        The picture as SVG, and in words what it shows.
+        The picture as SVG, and a description of it in words.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def _by_outcome(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
-    """Draw the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
+    """Return the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
     at = float(NAMES)
     middle = top + 22
     drawn = [f'<text x="{NAMES - 10}" y="{middle}" text-anchor="end">{name}</text>']
@@ -177,7 +177,7 @@ def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
 
 
 def _key(top: int) -> list[str]:
-    """Draw what the colours mean."""
+    """Return the legend of the colours as parts of an SVG."""
     drawn = []
     for place, (word, said) in enumerate(PLURAL.items()):
         at = NAMES + 132 * place
@@ -193,7 +193,7 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     found : DataFrame
-        Of :func:`fltnb.papers.all_measured`.
+        The result of :func:`fltnb.papers.all_measured`.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
-    """Say how many accuracies of the printed setting are near, and claims agree.
+    """Return the title: how many accuracies are near, and how many claims agree.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
 
 
 def _points(ax: Axes, points: pd.DataFrame) -> None:
-    """Draw the scores of a paper: on the line, ours equals the printed one."""
+    """Draw the scores of a paper: on the line, ours equal the printed ones."""
     in_print = points["status"] == "printed setting"
     other = points[~in_print]
     ax.scatter(other["number"], other["mean"], marker="X", s=16, c=OTHER, lw=0)

@@ -1,7 +1,7 @@
-"""The report: every printed number and claim beside what became of it.
+"""The report: every printed number and claim, with our results.
 
-:func:`write` makes it of results and computes no run: pages for GitHub
-(``docs/report/``) and what README shows of it. Their words stand in ``templates/``.
+:func:`write` makes the report from stored results, without any run: pages for GitHub
+(``docs/report/``) and the parts of README. Their text is in ``templates/``.
 """
 
 import re
@@ -30,12 +30,12 @@ BARS = "docs/pictures/claims.svg"
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
-    """Write the report, its picture and README's part.
+    """Write the report, its figure and the parts of README.
 
     Parameters
     ----------
     results_by_notebook : dict, optional
-        Notebook -> results; by default all that is stored.
+        Notebook -> results; by default all stored results.
     """
     held = committed() if results_by_notebook is None else results_by_notebook
     found, judged = evidence(held)
@@ -48,7 +48,7 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
     """Return file -> text: ``docs/report/``, ``README.md`` and its picture of claims.
 
-    Without a README there are only the pages of the report.
+    Without a README, only the pages of the report are returned.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     Returns
     -------
     (DataFrame, DataFrame)
-        The first is of :func:`fltnb.papers.all_measured`; the second are the papers'
+        The result of :func:`fltnb.papers.all_measured`, and the papers'
         claims with the columns of :func:`fltnb.papers.outcomes`.
     """
     judged = outcomes(judge_all(held)).drop(columns="claim")
@@ -110,29 +110,29 @@ def _of(table: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 
 def _cards() -> pd.DataFrame:
-    """Return what is told about each paper: title, address, notebooks."""
+    """Return title, address and notebooks of each paper."""
     return read("cards.csv").set_index("paper")
 
 
 def fill(template: str, **words: Any) -> str:
-    """Return a template of ``templates/`` with its words filled in."""
+    """Return a template of ``templates/`` with its variables filled in."""
     file = resources.files(__package__).joinpath("templates", template)
     return Template(file.read_text(encoding="utf-8")).substitute(words)
 
 
 def _replaced(text: str, name: str, block: str) -> str:
-    """Put a block between its two marks; a text without them stays as it is."""
+    """Put a block between its two marks; a text without marks stays as it is."""
     marks = re.compile(rf"(<!-- {name}: [^\n]*\n).*?(<!-- end -->)", re.DOTALL)
     return marks.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 
 def pipes(table: pd.DataFrame) -> str:
-    """Write a table as Markdown; columns of numbers are set right.
+    """Format a table as Markdown; columns of numbers are aligned to the right.
 
     Parameters
     ----------
     table : DataFrame
-        Numbers may stand in italics, and be missing ("" or "–").
+        Numbers may be in italics or missing ("" or "–").
     """
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
     marks = []
@@ -151,7 +151,7 @@ def pipes(table: pd.DataFrame) -> str:
 def _summary(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per paper: numbers, how near they come, claims, costs."""
+    """Return a row per paper: numbers, how many are near, claims, costs."""
     totals = counts(found)
     near = nearness(found)
     rows = []
@@ -171,34 +171,34 @@ def _summary(
 
 
 def _in_the_setting(own: pd.DataFrame) -> str:
-    """Write how many numbers of a paper were run in the printed setting."""
+    """Format how many numbers of a paper were run in the printed setting."""
     run = own[own["printed_setting"] > 0]
     return _by_variant(run["variant"], run["printed_setting"])
 
 
 def _within_3(own: pd.DataFrame) -> str:
-    """Write how many accuracies of a paper are within 3 points of print."""
+    """Format how many accuracies of a paper are within 3 points of the printed ones."""
     run = own[own["accuracies"] > 0]
     near = run["points_3"].astype(str) + " of " + run["accuracies"].astype(str)
     return _by_variant(run["variant"], near)
 
 
 def _by_variant(variants: pd.Series, texts: pd.Series) -> str:
-    """Write numbers, each with the short name of its variant behind; "–" for none."""
+    """Format numbers, each followed by the short name of its variant; "–" for none."""
     pairs = zip(variants, texts, strict=True)
     said = [f"{text} ({SHORT[variant]})" for variant, text in pairs]
     return ", ".join(said) or "–"
 
 
 def _signs(outcome: pd.Series) -> str:
-    """Write how many claims came to each outcome, behind its sign."""
+    """Format the number of claims with each outcome, after its sign."""
     number = outcome.value_counts()
     said = [f"{sign}&nbsp;{number.get(word, 0)}" for word, sign in OUTCOMES.items()]
     return " ".join(said)
 
 
 def _hours(held: Mapping[str, Any], paper: str) -> float:
-    """Return the hours that the runs behind a paper's tables took."""
+    """Return the hours of all runs for a paper's tables."""
     minutes = 0.0
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
@@ -209,7 +209,7 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
 
 
 def _claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per claim: what became of it and on what."""
+    """Return a row per claim: its outcome and on what it was tested."""
     rows = []
     for claim in judged.itertuples():
         sentence = f"{claim.claim} ({claim.source})"
@@ -234,12 +234,12 @@ def _claims(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Footnotes:
-    """Remarks on cells, each told once under the table behind a letter.
+    """Remarks on cells, each written once under the table with a letter.
 
     Parameters
     ----------
     usual : str
-        The remark of most cells, which has no letter; "" for none.
+        The most frequent remark, which has no letter; "" for none.
     """
 
     def __init__(self, usual: str):
@@ -255,7 +255,7 @@ class _Footnotes:
         return f"<sup>{letter}</sup>"
 
     def write(self, cell: Row) -> str:
-        """Write a number of ours: in italics if it was not the printed setting."""
+        """Format a number of ours, in italics if it is not from the printed setting."""
         if cell["status"] == "not run":
             return "–"
         text = cell_text(cell, seeds=False)
@@ -288,14 +288,14 @@ def _tables(held: Mapping[str, Any], found: pd.DataFrame) -> str:
 def _table(found: pd.DataFrame, results: Any) -> str:
     """Return one printed table as Markdown, by data set and network.
 
-    Its title and how many numbers were run stand above, remarks and footnotes below.
+    Its title and the number of runs are above it, remarks and footnotes below.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`measured`, for one table.
+        The result of :func:`measured`, for one table.
     results : Results, or None
-        Those that it was found in.
+        The results that were measured.
     """
     notes = _Footnotes(_usual(found))
     table = for_people(found, notes.write)
@@ -315,7 +315,7 @@ def _table(found: pd.DataFrame, results: Any) -> str:
 
 
 def _usual(found: pd.DataFrame) -> str:
-    """Return how most of the numbers that depart do so."""
+    """Return the most frequent departure."""
     departs = Counter("; ".join(said) for said in found["departs"] if said)
     for usual, _ in departs.most_common(1):
         return usual
@@ -323,7 +323,7 @@ def _usual(found: pd.DataFrame) -> str:
 
 
 def _by_head(table: pd.DataFrame) -> list[str]:
-    """Return a table in parts, by data set and network, each under its name."""
+    """Return a table in parts by data set and network, each with a heading."""
     heads = [head for head in ("data", "model") if head in table]
     if not heads:
         return [pipes(_wide(table))]
@@ -335,7 +335,7 @@ def _by_head(table: pd.DataFrame) -> list[str]:
 
 
 def _status(found: pd.DataFrame) -> str:
-    """Say how many numbers of a table were run, and how."""
+    """Return a sentence: how many numbers of a table were run, and in which setting."""
     said = []
     for variant, own in found.groupby("variant", sort=False):
         number = own["status"].value_counts()
@@ -347,13 +347,13 @@ def _status(found: pd.DataFrame) -> str:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Put a table into the paper's form: a line per method, measures side by side.
+    """Return a table in the paper's form: a line per method, measures side by side.
 
     Parameters
     ----------
     table : DataFrame
-        Of :func:`for_people`: a line per method and measure, with ``printed, text,
-        code``. A variant of which nothing was run is left out.
+        The result of :func:`for_people`: a line per method and measure, with
+        ``printed, text, code``. A variant without any run is left out.
     """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
@@ -378,7 +378,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 def _first_table(results: Any) -> str:
     """Return the accuracies of FLT's Table 1 for README, a table per data set.
 
-    The oracle's stand beside them.
+    The accuracies of the oracle are included.
     """
     found = measured(results, "flt", "T1", beside=("oracle",))
     accuracies = found[found["metric"] == "accuracy"]

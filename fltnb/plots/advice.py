@@ -1,4 +1,4 @@
-"""What clusterers say about the clients, with their names."""
+"""Figures of the results of :func:`fltnb.advise`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from ..analyses.advise import Advice
 
 MOST_NAMES = 60
-"""Clients whose names are written beside a matrix."""
+"""Largest number of clients whose names are written beside a matrix."""
 
 
 def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
-    """Show how often clients are put together, and what the groups would gain.
+    """Show how often clients are put into one cluster, and the gain of the groups.
 
     Parameters
     ----------
     found : Advice
-        What :func:`fltnb.advise` returned.
+        The result of :func:`fltnb.advise`.
     title : str
-        The finding; by default the recommendation in a few words.
+        The title; by default the recommendation in a few words.
 
     Returns
     -------
@@ -54,7 +54,7 @@ def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
 def _together(ax: Any, found: Advice) -> None:
     """Share of clusterings that put two clients together, by recommended group.
 
-    Of the clusterer that is recommended, else of all.
+    From the recommended clusterer, or from all if there is none.
     """
     groups = found.groups
     order = np.concatenate(
@@ -94,7 +94,7 @@ def _gains(ax: Any, found: Advice) -> None:
         names.append(f"{row['clusterer']}: {clusters} cluster{plural}")
     ax.axvline(0, color="lightgrey", zorder=0)
     low, high = ax.get_xlim()
-    ax.set_xlim(min(low, -1), max(high, 1))  # gains of nothing look like nothing
+    ax.set_xlim(min(low, -1), max(high, 1))  # small gains look small
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set_xlabel("points over one model for all, estimated")
