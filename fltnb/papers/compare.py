@@ -83,9 +83,10 @@ def _toy_sets(results: Any) -> list[str] | None:
     if results is None:
         return None
     sets = list(results.runs["dataset"].unique())
-    if sets and all(map(TOY.search, sets)):
-        return sets
-    return None
+    others = [name for name in sets if not TOY.search(name)]
+    if others or not sets:
+        return None
+    return sets
 
 
 def for_people(
@@ -100,30 +101,30 @@ def for_people(
     write : function, optional
         Formats one number of ours, by default :func:`cell_text`.
     """
-    write = write or cell_text
+    if write is None:
+        write = cell_text
     everywhere = _notes_everywhere(found)
     shown = found[found["params"].map(above_diagonal)]
     levels = _levels(shown)
     records = shown.to_dict("records")
+    of_text = records[0::2]
+    of_code = records[1::2]
     rows = []
-    for text, code in zip(records[0::2], records[1::2], strict=True):
-        row = {
-            "data": label(text["dataset"]),
-            "model": label(text["model"]),
-            "method": label(text["method"]),
-        }
+    for text, code in zip(of_text, of_code, strict=True):
+        row = {}  # in the order of the columns
+        row["data"] = label(text["dataset"])
+        row["model"] = label(text["model"])
+        row["method"] = label(text["method"])
         for title in levels:
             row[title] = _level(text, title)
-        row |= {
-            "measure": _measure(text),
-            "printed": _printed(text),
-            "text": write(text),
-            "code": write(code),
-            "text − printed": _apart(text),
-            "code − printed": _apart(code),
-            "setting": _setting(text, code),
-            "note": _note(text, everywhere),
-        }
+        row["measure"] = _measure(text)
+        row["printed"] = _printed(text)
+        row["text"] = write(text)
+        row["code"] = write(code)
+        row["text − printed"] = _apart(text)
+        row["code − printed"] = _apart(code)
+        row["setting"] = _setting(text, code)
+        row["note"] = _note(text, everywhere)
         rows.append(row)
 
     out = pd.DataFrame(rows)
@@ -149,7 +150,10 @@ def above_diagonal(params: str) -> bool:
 
 
 def _levels(found: pd.DataFrame) -> list[str]:
-    """Return columns that distinguish the settings of one method in a table."""
+    """Return columns that distinguish the settings of one method in a table.
+
+    Those are titles of columns: "version", "users", or names of parameters.
+    """
     key = list(KEY)
     lines = found.drop_duplicates([*key, "setting", "params"])
     if not lines.duplicated(key).any():
@@ -157,11 +161,13 @@ def _levels(found: pd.DataFrame) -> list[str]:
     if lines["setting"].nunique() > 1:
         return ["version"]
 
-    varied: dict[str, None] = {}
+    varied = []  # parameters, in the order in which they are met
     for _, group in lines.groupby(key, sort=False):
         settings = pd.DataFrame([_params(line) for line in group.to_dict("records")])
         several = settings.astype(str).nunique() > 1
-        varied |= dict.fromkeys(settings.columns[several])
+        for name in settings.columns[several]:
+            if name not in varied:
+                varied.append(name)
     if "user_j" in varied:
         return ["users"]
     return [label(name) for name in varied]
@@ -174,7 +180,8 @@ def _level(line: Row, title: str) -> str:
     params = _params(line)
     if title == "users":
         return _users(params)
-    return next(str(params[name]) for name in params if label(name) == title)
+    by_label = {label(name): str(value) for name, value in params.items()}
+    return by_label[title]
 
 
 def _users(params: Row) -> str:
@@ -189,8 +196,11 @@ def _users(params: Row) -> str:
 
 
 def _measure(line: Row) -> str:
+    """Return the name of what a line measures."""
     measure = label(line["metric"])
-    return f"train {measure}" if line["split"] == "train" else measure
+    if line["split"] == "train":
+        return f"train {measure}"
+    return measure
 
 
 def _printed(line: Row) -> str:
@@ -238,7 +248,9 @@ def cell_text(cell: Row, seeds: bool = True) -> str:
 
 def count(number: int, word: str) -> str:
     """Format a number of things: "1 seed", "3 seeds"."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+    if number == 1:
+        return f"1 {word}"
+    return f"{number:,} {word}s"
 
 
 def _apart(cell: Row) -> str:
@@ -256,9 +268,11 @@ def _setting(*cells: Row) -> str:
         if cell["status"] != "not run":
             variant = SHORT[cell["variant"]]
             said[variant] = "; ".join(cell["departs"])
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
+    different = set(said.values())
+    if len(different) == 1:
+        return different.pop()
+    parts = [f"{name}: {text}" for name, text in said.items() if text]
+    return "; ".join(parts)
 
 
 # ---------------------------------------------------------------- notes
@@ -293,13 +307,19 @@ def _note(line: Row, everywhere: Sequence[str]) -> str:
 
 @functools.cache
 def _repeated(paper: str) -> dict[tuple, str]:
-    """Table, key and value of a number -> its values in the paper's other tables."""
+    """Table, key and value of a number -> its values in the paper's other tables.
+
+    Table, key and value of a number -> the note.
+    """
     found = {}
     for row in inconsistencies(paper).to_dict("records"):
         about = [row[name] for name in KEY]
-        printed = row["printed"]
+        printed = row["printed"]  # table -> value
         for table, value in printed.items():
-            others = [f"{printed[name]} in {name}" for name in printed if name != table]
+            others = []
+            for name, other in printed.items():
+                if name != table:
+                    others.append(f"{other} in {name}")
             key = (table, *about, value)
             found[key] = f"the paper also prints {', '.join(others)}"
     return found
@@ -316,12 +336,12 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
         The results that were measured.
     """
     paper = found["paper"].iloc[0]
+    table = found["table"].iloc[0]
     said = [f"Of every printed number: {note}." for note in _notes_everywhere(found)]
     if found["number"].notna().any():
         of_tables = read("remarks.csv")
-        own = of_tables["paper"] == paper
-        own &= of_tables["table"] == found["table"].iloc[0]
-        said += of_tables["remark"][own].tolist()
+        own = (of_tables["paper"] == paper) & (of_tables["table"] == table)
+        said.extend(of_tables["remark"][own])
     if paper in WITHOUT_CODE:
         said.append("The paper has no public code to follow.")
     if not found["params"].map(above_diagonal).all():
@@ -333,17 +353,19 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
 
 def _origins(found: pd.DataFrame, results: Any) -> list[str]:
     """Return the origins of data that are not the official ones."""
-    origins: dict[str, None] = {}
+    origins = []
     for key in found["keys"].explode().dropna().unique():
         origin = results.record(key)["provenance"].get("data_origin", "")
         official = origin.startswith("official")
-        if origin and not official and not stand_in("", origin):
-            origins[origin] = None
+        if not origin or official or stand_in("", origin):
+            continue
+        if origin not in origins:
+            origins.append(origin)
 
     said = []
     for origin in origins:
-        # the origin of features also names their pictures
-        in_another = [other for other in origins if origin in other and origin != other]
-        if not in_another:
+        # features name the pictures that they are of
+        others = [other for other in origins if other != origin]
+        if not any(origin in other for other in others):
             said.append(f"Data: {origin}.")
     return said

@@ -118,9 +118,13 @@ def measured(
     rows = []
     for line in _lines(printed, datasets, beside):
         for variant in VARIANTS:
-            cell = found.cell(line, variant) if found else NOTHING
-            rows.append(line | {"variant": variant} | cell)
-    return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOTHING])
+            row = dict(line, variant=variant)
+            row.update(NOTHING)
+            if found is not None:
+                row.update(found.cell(line, variant))
+            rows.append(row)
+    columns = [*numbers().columns, "variant", *NOTHING]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _refuse_other_tables(runs: pd.DataFrame, paper: str, table: str) -> None:
@@ -142,8 +146,9 @@ def _lines(
     """Yield printed lines by data set, and lines without numbers for other methods."""
     by_dataset: dict[str, list[dict]] = {}
     for line in printed:
-        by_dataset.setdefault(line["dataset"], []).append(line)
-    first_set, *_ = by_dataset.values()
+        own = by_dataset.setdefault(line["dataset"], [])
+        own.append(line)
+    first_set = by_dataset[printed[0]["dataset"]]
 
     for name in datasets or by_dataset:
         own = by_dataset.get(name)
@@ -166,16 +171,21 @@ def _without_numbers(lines: list[dict], same: str, **about: str) -> list[dict]:
     **about
         New values of columns in the copies.
     """
-    first = lines[0]
-    empty = {
-        "value": "",
-        "error": "",
-        "note": "",
-        "number": NAN,
-        "number_error": NAN,
-    }
-    shared = [line for line in lines if line[same] == first[same]]
-    return [line | empty | about for line in shared]
+    found = []
+    for line in lines:
+        if line[same] != lines[0][same]:
+            continue
+        other = dict(
+            line,
+            value="",
+            error="",
+            note="",
+            number=NAN,
+            number_error=NAN,
+        )
+        other.update(about)
+        found.append(other)
+    return found
 
 
 # ---------------------------------------------------------------- which runs may count
@@ -216,13 +226,19 @@ def name_in_print(line: Row) -> str:
 def sets_beside(line: Row) -> list[str]:
     """Return the data sets of runs that may count for a line, its own first."""
     own = name_in_print(line)
-    others = [name for name, printed in (STAND_INS | SAME).items() if printed == own]
-    return [own, *others]
+    found = [own]
+    for stands_for in (STAND_INS, SAME):  # data set of runs -> its name in print
+        for name, printed in stands_for.items():
+            if printed == own:
+                found.append(name)
+    return found
 
 
 def kinds_beside(variant: str) -> tuple[str, ...]:
     """Return the names of a variant in runs: the text's may have no name."""
-    return (variant, "") if variant == "as_written" else (variant,)
+    if variant == "as_written":
+        return (variant, "")
+    return (variant,)
 
 
 # ---------------------------------------------------------------- the numbers of runs
@@ -269,11 +285,12 @@ class _Found:
         for run in studies.to_dict("records"):
             if table not in run["table"].split():
                 continue
-            about = {name: run[name] for name in shared}
             printed = self.results.table(run["key"], "printed")
             for row in printed.to_dict("records"):
-                network = row.get("model", "")
-                yield about | {"network": network} | row
+                found = {name: run[name] for name in shared}
+                found["network"] = row.get("model", "")
+                found.update(row)
+                yield found
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return our measurement for one number.
@@ -295,14 +312,16 @@ class _Found:
         if not groups:
             return NOTHING
 
-        def order(group: tuple) -> tuple:
+        def how_far(group: tuple) -> tuple:
             departs, _ = group
             stands_in = tested_on(departs) == "stand-in data"
-            return stands_in, len(departs), -len(groups[group])
+            n_jobs = len(groups[group])
+            return stands_in, len(departs), -n_jobs
 
-        nearest = min(groups, key=order)
+        nearest = min(groups, key=how_far)
         departs, _ = nearest
-        rows, values = zip(*groups[nearest], strict=True)
+        rows = [row for row, _ in groups[nearest]]
+        values = [value for _, value in groups[nearest]]
         _refuse_twice(rows, line, variant)
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
@@ -318,7 +337,13 @@ class _Found:
     def _by_departures(
         self, line: Row, variant: str
     ) -> dict[tuple, list[tuple[dict, float]]]:
-        """Return the jobs that have a number, with it, by departures and kind."""
+        """Return the jobs that have a number, with it, by departures and kind.
+
+        Returns
+        -------
+        dict
+            (phrases, kind of job) -> pairs of a job and its number.
+        """
         at_round = None
         if "rounds" in self.levels:
             at_round = printed_setting(line)["rounds"]
@@ -335,7 +360,10 @@ class _Found:
     def _departures(
         self, row: Row, line: Row, variant: str, at_round: int | None
     ) -> tuple[str, ...]:
-        """Return how a job departs from the setting of a printed line."""
+        """Return how a job departs from the setting of a printed line.
+
+        ``at_round``: the round whose number is looked at, None for the last.
+        """
         record = self.results.record(row["key"])
         departs = departures(record, line, row["dataset"], variant, at_round)
         if row.get("otherwise"):
@@ -359,7 +387,10 @@ class _Found:
 
     def _is_about(self, row: Row, line: Row, variant: str) -> bool:
         """Whether a study's number is that of a line: all shared columns agree."""
-        wanted = {"variant": kinds_beside(variant), "network": ["", line["model"]]}
+        wanted = {  # name -> the values that fit
+            "variant": kinds_beside(variant),
+            "network": ["", line["model"]],
+        }
         for name in KEY:
             if line[name] and name != "model":
                 wanted[name] = [line[name]]
@@ -376,7 +407,9 @@ class _Found:
         """Whether a run has a line's network: only FLT has two on one data set."""
         if self.paper != "flt" or not line["model"]:
             return True
-        return row["model"].startswith("mlp") == (line["model"] == "mlp")
+        has_mlp = row["model"].startswith("mlp")
+        wants_mlp = line["model"] == "mlp"
+        return has_mlp == wants_mlp
 
     def _at_level(self, row: Row, line: Row) -> bool:
         """Whether a run has the settings that distinguish the table's lines."""
@@ -388,7 +421,10 @@ class _Found:
         return all(abs(have[name] - want[name]) < 1e-9 for name in levels)
 
     def _value(self, row: Row, line: Row, at_round: int | None) -> float:
-        """Return a run's number, if required at a round or over the targets."""
+        """Return a run's number, if required at a round or over the targets.
+
+        NaN if the run has none.
+        """
         metric = line["metric"]
         if metric in TARGETS:
             of_targets = self._targets[TARGETS[metric]]
@@ -398,10 +434,10 @@ class _Found:
             return float(row.get(column, NAN))
 
         curves = self.results.curves
-        there = curves["key"] == row["key"]
-        there &= curves["split"] == line["split"]
-        there &= curves["round"] == at_round
-        return float(curves[column][there].mean())
+        of_run = curves["key"] == row["key"]
+        of_split = curves["split"] == line["split"]
+        then = curves["round"] == at_round
+        return float(curves[column][of_run & of_split & then].mean())
 
     @functools.cached_property
     def _targets(self) -> pd.DataFrame:
@@ -424,11 +460,12 @@ def _levels(lines: pd.DataFrame) -> list[str]:
 
 
 def _refuse_twice(rows: Sequence[Mapping], line: Row, variant: str) -> None:
-    """Refuse several jobs of one seed."""
+    """Refuse several jobs of one seed for a printed line (FltnbError)."""
     seeds = {row["seed"] for row in rows}
     if len(seeds) == len(rows):
         return
-    networks = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
+    each_once = dict.fromkeys(label(row["model"]) for row in rows)
+    networks = ", ".join(each_once)
     number = f"{label(line['method'])} on {label(line['dataset'])} {label(variant)}"
     raise FltnbError(
         f"Several jobs of one seed fit {number} ({networks}): "

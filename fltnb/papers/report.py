@@ -37,11 +37,14 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
     results_by_notebook : dict, optional
         Notebook -> results; by default all stored results.
     """
-    held = committed() if results_by_notebook is None else results_by_notebook
+    held = results_by_notebook
+    if held is None:
+        held = committed()
     found, judged = evidence(held)
     fig, _ = agreement(found, judged)
     save(fig, "99_agreement", "stored")
-    for name, text in _pages(held, found, judged).items():
+    made = _pages(held, found, judged)
+    for name, text in made.items():
         paths.write_text(paths.ROOT / name, text)
 
 
@@ -55,7 +58,8 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
     held : dict
         Notebook -> results.
     """
-    return _pages(held, *evidence(held))
+    found, judged = evidence(held)
+    return _pages(held, found, judged)
 
 
 def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -72,34 +76,44 @@ def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
         The result of :func:`fltnb.papers.all_measured`, and the papers'
         claims with the columns of :func:`fltnb.papers.outcomes`.
     """
-    judged = outcomes(judge_all(held)).drop(columns="claim")
-    return all_measured(held), claims().merge(judged, on="id")
+    found = all_measured(held)
+    tested = judge_all(held)
+    judged = outcomes(tested).drop(columns="claim")
+    return found, claims().merge(judged, on="id")
 
 
 def _pages(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> dict[str, str]:
-    """Return the pages of :func:`pages`."""
+    """Return the pages of :func:`pages`.
+
+    ``found``, ``judged``: as :func:`evidence` returns them.
+    """
+    made = {}
     summary = _summary(held, found, judged)
-    front = fill("front.md", picture=PICTURE, papers=pipes(summary))
-    made = {"docs/report/README.md": front}
+    made["docs/report/README.md"] = fill(
+        "front.md", picture=PICTURE, papers=pipes(summary)
+    )
     for paper in NOTEBOOKS:
+        told = _claims(_of(judged, paper))
         made[f"docs/report/{paper}.md"] = fill(
             "paper.md",
             paper=PAPERS[paper],
             title=_cards()["title"][paper],
-            claims=pipes(_claims(_of(judged, paper))),
+            claims=pipes(told),
             tables=_tables(held, _of(found, paper)),
         )
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        made[BARS], said = claim_bars(judged)
+        bars, said = claim_bars(judged)
+        made[BARS] = bars
         short = pipes(summary.drop(columns=["printed numbers", "claims", "hours"]))
-        from_root = short.replace("](", "](docs/report/")
+        from_root = short.replace("](", "](docs/report/")  # addresses of its links
         cards = f"{from_root}\n\n![{said}]({BARS})"
         first_table = _first_table(held.get("01_scenario1"))
-        text = _replaced(readme.read_text(encoding="utf-8"), "cards", cards)
+        text = readme.read_text(encoding="utf-8")
+        text = _replaced(text, "cards", cards)
         made["README.md"] = _replaced(text, "table", first_table)
     return made
 
@@ -121,9 +135,17 @@ def fill(template: str, **words: Any) -> str:
 
 
 def _replaced(text: str, name: str, block: str) -> str:
-    """Put a block between its two marks; a text without marks stays as it is."""
+    """Put a block between its two marks; a text without marks stays as it is.
+
+    The first mark is a line ``<!-- name: ...``, the second one ``<!-- end -->``.
+    """
     marks = re.compile(rf"(<!-- {name}: [^\n]*\n).*?(<!-- end -->)", re.DOTALL)
-    return marks.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
+
+    def with_block(found: re.Match) -> str:
+        first, end = found.groups()
+        return f"{first}\n{block}\n\n{end}"
+
+    return marks.sub(with_block, text)
 
 
 def pipes(table: pd.DataFrame) -> str:
@@ -139,9 +161,11 @@ def pipes(table: pd.DataFrame) -> str:
     for name in text:
         numbers = text[name].str.match(r"[*–−+-]?[\d–]|^$").all()
         marks.append("---:" if numbers else "---")
+    rows = [text.columns, marks, *text.to_numpy()]
     lines = []
-    for row in (text.columns, marks, *text.to_numpy()):
-        lines.append(f"| {' | '.join(row)} |")
+    for row in rows:
+        cells = " | ".join(row)
+        lines.append(f"| {cells} |")
     return "\n".join(lines)
 
 
@@ -158,13 +182,15 @@ def _summary(
     for paper in NOTEBOOKS:
         own = _of(totals, paper)
         notebooks = _cards()["notebooks"][paper]
+        outcome = _of(judged, paper)["outcome"]
+        hours = _hours(held, paper)
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
             "in the printed setting": _in_the_setting(own),
             "accuracies within 3 points": _within_3(_of(near, paper)),
-            "claims": _signs(_of(judged, paper)["outcome"]),
-            "hours": f"{_hours(held, paper):.0f}",
+            "claims": _signs(outcome),
+            "hours": f"{hours:.0f}",
         }
         rows.append(row)
     return pd.DataFrame(rows)
@@ -185,15 +211,21 @@ def _within_3(own: pd.DataFrame) -> str:
 
 def _by_variant(variants: pd.Series, texts: pd.Series) -> str:
     """Format numbers, each followed by the short name of its variant; "–" for none."""
-    pairs = zip(variants, texts, strict=True)
-    said = [f"{text} ({SHORT[variant]})" for variant, text in pairs]
-    return ", ".join(said) or "–"
+    said = []
+    for variant, text in zip(variants, texts, strict=True):
+        said.append(f"{text} ({SHORT[variant]})")
+    if not said:
+        return "–"
+    return ", ".join(said)
 
 
 def _signs(outcome: pd.Series) -> str:
     """Format the number of claims with each outcome, after its sign."""
     number = outcome.value_counts()
-    said = [f"{sign}&nbsp;{number.get(word, 0)}" for word, sign in OUTCOMES.items()]
+    said = []
+    for word, sign in OUTCOMES.items():
+        count = number.get(word, 0)
+        said.append(f"{sign}&nbsp;{count}")
     return " ".join(said)
 
 
@@ -250,9 +282,9 @@ class _Footnotes:
         """Return the mark of a remark."""
         if not remark or remark == self.usual:
             return ""
-        next_letter = chr(ord("a") + len(self.letters))
-        letter = self.letters.setdefault(remark, next_letter)
-        return f"<sup>{letter}</sup>"
+        if remark not in self.letters:
+            self.letters[remark] = chr(ord("a") + len(self.letters))
+        return f"<sup>{self.letters[remark]}</sup>"
 
     def write(self, cell: Row) -> str:
         """Format a number of ours, in italics if it is not from the printed setting."""
@@ -261,8 +293,8 @@ class _Footnotes:
         text = cell_text(cell, seeds=False)
         if not cell["departs"]:
             return text
-        mark = self.mark("; ".join(cell["departs"]))
-        return f"*{text}*{mark}"
+        departs = "; ".join(cell["departs"])
+        return f"*{text}*{self.mark(departs)}"
 
     def told(self) -> list[str]:
         """Return a sentence for the usual remark and one for each letter."""
@@ -299,11 +331,11 @@ def _table(found: pd.DataFrame, results: Any) -> str:
     """
     notes = _Footnotes(_usual(found))
     table = for_people(found, notes.write)
-    table = table.drop(
-        columns=["setting", "text − printed", "code − printed"], errors="ignore"
-    )
+    told_otherwise = ["setting", "text − printed", "code − printed"]
+    table = table.drop(columns=told_otherwise, errors="ignore")
     if "note" in table:
-        said = table.pop("note").str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
+        said = table.pop("note")
+        said = said.str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
         table["printed"] += said.map(notes.mark)
 
     name = found["table"].iloc[0]
@@ -316,10 +348,14 @@ def _table(found: pd.DataFrame, results: Any) -> str:
 
 def _usual(found: pd.DataFrame) -> str:
     """Return the most frequent departure."""
-    departs = Counter("; ".join(said) for said in found["departs"] if said)
-    for usual, _ in departs.most_common(1):
-        return usual
-    return ""
+    departs = Counter()
+    for said in found["departs"]:
+        if said:
+            departs["; ".join(said)] += 1
+    if not departs:
+        return ""
+    usual, _ = departs.most_common(1)[0]
+    return usual
 
 
 def _by_head(table: pd.DataFrame) -> list[str]:
@@ -329,8 +365,10 @@ def _by_head(table: pd.DataFrame) -> list[str]:
         return [pipes(_wide(table))]
     parts = []
     for head, own in table.groupby(heads, sort=False):
-        parts.append(f"**{', '.join(head)}**")
-        parts.append(pipes(_wide(own.drop(columns=heads))))
+        title = ", ".join(head)
+        wide = _wide(own.drop(columns=heads))
+        parts.append(f"**{title}**")
+        parts.append(pipes(wide))
     return parts
 
 
@@ -341,9 +379,11 @@ def _status(found: pd.DataFrame) -> str:
         number = own["status"].value_counts()
         each = [f"{number[word]} {word}" for word in TESTED_ON if word in number]
         if each:
-            said.append(f"{label(variant)}: {', '.join(each)}")
-    n_numbers = len(found) // len(VARIANTS)
-    return f"{n_numbers} numbers; {'; '.join(said) or 'none was run'}."
+            counts_of_all = ", ".join(each)
+            said.append(f"{label(variant)}: {counts_of_all}")
+    n_numbers = len(found) // len(VARIANTS)  # each stands there once a variant
+    told = "; ".join(said) or "none was run"
+    return f"{n_numbers} numbers; {told}."
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -363,14 +403,18 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         heads.remove("method")
         single = table["measure"].nunique() == 1
 
-    kinds = [kind for kind in KINDS if kind in table]
-    kinds = [kind for kind in kinds if (table[kind] != "–").any()]
+    kinds = []
+    for kind in KINDS:
+        if kind in table and (table[kind] != "–").any():
+            kinds.append(kind)
     lines: dict[tuple, dict[str, str]] = {}
     for row in table.to_dict("records"):
         about = {name: row[name] for name in heads}
         line = lines.setdefault(tuple(about.values()), about)
         for kind in kinds:
-            column = kind if single else f"{row['measure']}<br>{kind}"
+            column = kind
+            if not single:
+                column = f"{row['measure']}<br>{kind}"
             line[column] = row[kind]
     return pd.DataFrame(lines.values()).fillna("")
 

@@ -18,8 +18,16 @@ from .numbers import Numbers
 from .words import joined
 
 BASELINES = (
-    *("nofed", "fedsgd", "fedavg", "feddist", "feddist_ws", "robust_tkm"),
-    *("fedcluster", "hypocluster_3", "feddane", "fedprox"),
+    "nofed",
+    "fedsgd",
+    "fedavg",
+    "feddist",
+    "feddist_ws",
+    "robust_tkm",
+    "fedcluster",
+    "hypocluster_3",
+    "feddane",
+    "fedprox",
 )
 """Methods with which Tables 2 and 3 compare FeSEM."""
 CENTRES = ("fesem_2", "fesem_3", "fesem_4")

@@ -63,6 +63,10 @@ def _off_print(within: pd.Series | float, across: pd.Series | float):
 
 
 def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
+    """Judge similarities within a task and across tasks, beside the text's.
+
+    ``name``: of the features that they are of.
+    """
     off = _off_print(within, across)
     return Finding(
         number=off,
