@@ -37,13 +37,22 @@ Part = tuple[Any, np.ndarray]
 class Form(NamedTuple):
     """The differences between LEAF's data sets.
 
-    ``parse`` turns lists x and y of equal, positive length into a part; it may
-    raise ValueError.
+    Attributes
+    ----------
+    name : str
+        Folder in LEAF's data; also the name of the image set.
+    command : str
+        Creates the files, run in that folder.
+    needed : str
+        The parts of LEAF's folder that are read, in words.
+    parse : callable
+        Turns lists x and y of equal, positive length into a part; it may raise
+        ValueError.
     """
 
-    name: str  # folder in LEAF's data; also the name of the image set
-    command: str  # creates the files, run in that folder
-    needed: str  # the parts of LEAF's folder that are read, in words
+    name: str
+    command: str
+    needed: str
     parse: Callable[[list, list], Part]
 
     @property
@@ -174,25 +183,38 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
 
 
 def _key(name: str) -> list:
-    """Sort key that puts file 2 before file 10."""
-    pieces = re.split(r"(\d+)", name)
-    return [int(piece) if piece.isdigit() else piece for piece in pieces]
+    """Return a sort key that puts file 2 before file 10.
+
+    Of "all_data_10" it is ["all_data_", 10, ""].
+    """
+    key = []
+    for piece in re.split(r"(\d+)", name):
+        key.append(int(piece) if piece.isdigit() else piece)
+    return key
 
 
 def _read_both(file: Path, form: Form) -> tuple[dict[str, Part], dict[str, Part]]:
     """Return the parts of every person in a training file and its test file."""
+    # LEAF has names such as all_data_0_niid_0_keep_0_train_9.json
     head, word, tail = file.name.rpartition("train")
-    name = f"{head}test{tail}" if word else file.name
+    name = file.name
+    if word:
+        name = f"{head}test{tail}"
     other = file.parent.parent / "test" / name
     if not other.is_file():
         raise FltnbError(f"{file} has no test part {other}: {form.advice}.")
     train = _read_part(file, form)
     test = _read_part(other, form)
-    alone = sorted(train.keys() ^ test.keys())
+    alone = sorted(train.keys() ^ test.keys())  # in one of them only
     if alone:
-        here, there = (file, other) if alone[0] in train else (other, file)
+        person = alone[0]
+        here = file
+        there = other
+        if person in test:
+            here = other
+            there = file
         raise FltnbError(
-            f"Person {alone[0]!r} of {here} is not in {there}: create both in one run."
+            f"Person {person!r} of {here} is not in {there}: create both in one run."
         )
     return train, test
 
@@ -242,10 +264,11 @@ def _handwriting(x: list, y: list) -> Part:
                 f"has the label {label!r}, which is not one of 0 to {last}"
             )
     pixels = np.asarray(x, dtype=np.float64)
-    if not ((pixels >= 0) & (pixels <= 1)).all():
+    inside = (pixels >= 0) & (pixels <= 1)
+    if not inside.all():
         raise ValueError("has pixels outside 0 to 1")
-    images = np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28)
-    return images, np.array(y, dtype=np.int64)
+    values = np.rint(pixels * 255).astype(np.uint8)
+    return values.reshape(-1, 28, 28), np.array(y, dtype=np.int64)
 
 
 def _smiles(x: list, y: list) -> Part:

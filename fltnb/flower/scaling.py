@@ -62,10 +62,16 @@ class Scaling:
 
     @classmethod
     def merged(cls, sums: Sequence[Sums]) -> Self:
-        """Return the result of scikit-learn's ``StandardScaler`` on all rows."""
-        count, mean, rest, squares = (
-            np.array([one[part] for one in sums]) for part in PARTS
-        )
+        """Return the result of scikit-learn's ``StandardScaler`` on all rows.
+
+        ``sums``: what each node sent, as :func:`sums_of` returns it. With n_j rows of
+        mean m_j and sum of squared distances s_j at node j, and m the mean of all n
+        rows, the variance is the sum of s_j + n_j (m_j - m)^2, divided by n.
+        """
+        count = np.array([one["count"] for one in sums])  # (nodes, D), as all four
+        mean = np.array([one["mean"] for one in sums])
+        rest = np.array([one["rest"] for one in sums])
+        squares = np.array([one["squares"] for one in sums])
         n = count.sum(axis=0)
         if not n.all():
             columns = np.flatnonzero(n == 0).tolist()
@@ -109,11 +115,12 @@ def sums_of(rows: Any) -> Sums:
     rows = columns_of(rows)
     known = ~np.isnan(rows)
     count = known.sum(axis=0).astype(np.float64)
-    per = np.maximum(count, 1)
+    per = np.maximum(count, 1)  # a column of gaps has the mean 0
     mean = np.where(known, rows, 0).sum(axis=0) / per
     apart = np.where(known, rows - mean, 0)
     rest = apart.sum(axis=0) / per
-    squares = (np.where(known, apart - rest, 0) ** 2).sum(axis=0)
+    from_mean = np.where(known, apart - rest, 0)
+    squares = (from_mean**2).sum(axis=0)
     return {"count": count, "mean": mean, "rest": rest, "squares": squares}
 
 
@@ -198,7 +205,10 @@ def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
     held : int
         Rows times columns of the node.
     """
-    numbers = sum(np.size(one) for name, one in sent.items() if name[0] != "_")
+    numbers = 0
+    for name, one in sent.items():
+        if not name.startswith("_"):
+            numbers += np.size(one)
     if numbers < held:
         return ""
     return (
@@ -235,19 +245,28 @@ class Agreement:
         """
         faults = {}
         if self.scaling is None:
-            faults = self._collect([node for node in nodes if node not in self.sent])
+            new = [node for node in nodes if node not in self.sent]
+            faults.update(self._collect(new))
         if self.scaling is not None:
-            known = self.told | set(faults)
-            faults |= self._tell([node for node in nodes if node not in known])
+            waiting = []
+            for node in nodes:
+                if node not in self.told and node not in faults:
+                    waiting.append(node)
+            faults.update(self._tell(waiting))
         return faults
 
     def _collect(self, nodes: Sequence[int]) -> dict[int, str]:
-        """Ask for sums, and merge them when there are enough."""
+        """Ask for sums, and merge them when there are enough.
+
+        Returns node -> why its sums cannot be used, for those with such a reason.
+        """
         asked = dict.fromkeys(nodes, Letter({}, {}))
-        self.sent |= self.ask(f"query.{self.query}", asked)
-        widths = [
-            np.size(letter.arrays.get("mean", 0)) for letter in self.sent.values()
-        ]
+        answers = self.ask(f"query.{self.query}", asked)
+        self.sent.update(answers)
+        widths = []
+        for letter in self.sent.values():
+            mean = letter.arrays.get("mean", 0)
+            widths.append(np.size(mean))
         # the most common number is right
         usual = max(widths, key=widths.count, default=0)
         faults = {}
@@ -256,8 +275,9 @@ class Agreement:
             fault = _fault(letter.arrays, usual)
             if fault:
                 faults[node] = fault
-            else:
-                by_client.setdefault(letter.notes.get("client", node), letter.arrays)
+                continue
+            client = letter.notes.get("client", node)
+            by_client.setdefault(client, letter.arrays)
         for node in faults:
             del self.sent[node]
         if len(by_client) >= self.needed:
@@ -265,23 +285,30 @@ class Agreement:
         return faults
 
     def _tell(self, nodes: Sequence[int]) -> dict[int, str]:
-        """Send mean and deviation to the nodes that do not have them."""
+        """Send mean and deviation to the nodes that do not have them.
+
+        Returns node -> why it cannot use them, for those with such a reason.
+        """
         scaling = self.scaling
         assert scaling is not None  # agreed on
-        found = {"mean": scaling.mean, "scale": scaling.scale}
-        asked = dict.fromkeys(nodes, Letter(found, {}))
+        mean = scaling.mean
+        letter = Letter({"mean": mean, "scale": scaling.scale}, {})
+        asked = dict.fromkeys(nodes, letter)
+        answers = self.ask(f"query.{self.query}", asked)
         faults = {}
-        for node, letter in self.ask(f"query.{self.query}", asked).items():
-            columns = letter.notes.get("columns")
-            if columns != len(scaling.mean):
-                faults[node] = f"has {columns} columns, others {len(found['mean'])}"
-            else:
+        for node, answer in answers.items():
+            columns = answer.notes.get("columns")
+            if columns == len(mean):
                 self.told.add(node)
+            else:
+                faults[node] = f"has {columns} columns, others {len(mean)}"
         return faults
 
     def bytes_of(self, node: int) -> int:
         """Return how many bytes of sums a node has sent."""
-        return sketch_bytes(self.sent[node].arrays) if node in self.sent else 0
+        if node not in self.sent:
+            return 0
+        return sketch_bytes(self.sent[node].arrays)
 
     def warning_of(self, node: int) -> str:
         """Return a warning if a node's sums may reveal its rows, else ""."""
@@ -298,7 +325,8 @@ def _fault(sums: Sums, usual: int) -> str:
     shapes = {np.shape(sums[part]) for part in PARTS}
     if shapes != {(usual,)}:
         return f"sent sums of {np.size(sums['mean'])} columns, most others {usual}"
-    values = np.array([sums[part] for part in PARTS])
-    if not np.isfinite(values).all() or (values[[0, 3]] < 0).any():
+    finite = all(np.isfinite(sums[part]).all() for part in PARTS)
+    negative = (sums["count"] < 0).any() or (sums["squares"] < 0).any()
+    if not finite or negative:
         return "sent sums that are not finite numbers"
     return ""
