@@ -381,7 +381,8 @@ def cost(
 
     net = models.make(model, fed.input_shape, fed.n_classes)
     W = net.n_parameters
-    last_layer = sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
+    weight_and_bias = net.shapes[-2:]
+    last_layer = sum(int(np.prod(shape)) for _, shape in weight_and_bias)
     body = (M - 1) * (W - last_layer)
     other = encoding.EncoderSpec(**sent)
     W_enc = encoding.sent_parameters(other, fed.input_shape)

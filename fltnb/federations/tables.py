@@ -521,6 +521,9 @@ def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
     different, place = np.unique(names, return_inverse=True)
     if not all(WHOLE.fullmatch(name) for name in different):
         return different.tolist(), place
-    order = sorted(range(len(different)), key=lambda i: (int(different[i]), i))
-    rank = np.argsort(order)
-    return [str(different[i]) for i in order], rank[place]
+    n = len(different)
+    # 07 and 7 are two names of one number, in the order of the alphabet
+    order = sorted(range(n), key=lambda i: (int(different[i]), i))
+    rank = np.argsort(order)  # of each name in `different`
+    in_order = [str(different[i]) for i in order]
+    return in_order, rank[place]

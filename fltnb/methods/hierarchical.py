@@ -159,7 +159,8 @@ class MTHFL(OneShot):
         weights = np.ones(len(models))
         if self.weighting == "samples":
             weights = np.bincount(state.row, state.weights)
-        models[:, columns] = mix(weights[None] / weights.sum(), models[:, columns])
+        share = weights[None] / weights.sum()  # (1, tasks)
+        models[:, columns] = mix(share, models[:, columns])
         return replace(state, models=models)
 
     def serve(self, state: MTHFLState) -> tuple[np.ndarray, np.ndarray]:

@@ -329,7 +329,9 @@ def _generalisation(
     there = disagreement(h, g, other.z)
     lemma = Sides(there, here + 2 * L * emd, L)
 
-    both = Sample(np.concatenate([one.z, other.z]), np.concatenate([one.y, other.y]))
+    z = np.concatenate([one.z, other.z])
+    y = np.concatenate([one.y, other.y])
+    both = Sample(z, y)
     joint = fitted(both)
     L = lipschitz(h, g, joint)
     on_target = _even(joint, one, other)

@@ -136,7 +136,9 @@ def formula(method: str, **symbols: Any) -> Cost:
 
     rounds = 2 * models * run.T + run.again * centroids
     if method == "ifca":
-        rounds = models * (2 * run.warmup + (run.T - run.warmup) * (run.C + 1))
+        # one model each way in the warm-up, later C down and one up
+        later = run.T - run.warmup
+        rounds = models * (2 * run.warmup + later * (run.C + 1))
     return Cost(once, rounds, once + rounds)
 
 

@@ -132,7 +132,8 @@ class CFLGP(HardMethod):
         for client, m, new in zip(clients, block, theta, strict=True):
             beta = self.momentum(round, times[client, m])
             update = (new - models[m])[: profile.shape[2]]
-            profile[client, m] = (1 - beta) * profile[client, m] + beta * update
+            before = profile[client, m]
+            profile[client, m] = (1 - beta) * before + beta * update
 
         twice = np.array(other.mean())
         return replace(state, profile=profile, times=times, twice=twice), trained

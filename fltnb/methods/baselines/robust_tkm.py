@@ -177,7 +177,8 @@ class RobustTKM(HardMethod):
             kept = np.zeros((K, len(points)))
             for k in range(K):
                 members = np.flatnonzero(labels == k)
-                kept[k, members[nearest(inside[members], centers[k], self.trim)]] = 1
+                near = nearest(inside[members], centers[k], self.trim)
+                kept[k, members[near]] = 1
             cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share = kept
