@@ -62,6 +62,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
 def _over_clients(
     statistic: Callable[[np.ndarray], float], accuracies: ArrayLike
 ) -> float:
+    """Return a statistic of the clients' accuracies, NaN if nobody has one."""
     # clients without samples have no accuracy, and a 0 would count as a failure
     values = np.asarray(accuracies, dtype=np.float64).ravel()
     values = values[~np.isnan(values)]

@@ -572,6 +572,10 @@ def check_clients(
 
 
 def _check_client(array: np.ndarray, i: int, what: str) -> None:
+    """Refuse an array of a client that is no finite numbers (n, d).
+
+    ``what`` it has, for sentences.
+    """
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         mend = ": flatten them, x.reshape(len(x), -1)" if array.ndim > 2 else ""
         raise FltnbError(

@@ -266,6 +266,7 @@ class EigenRelevance(ClientClusterer):
         return self.place_sketches(answers)
 
     def _members(self) -> np.ndarray:
+        """Return 1 less the relevance of clients to each other, (M, M): a distance."""
         return 1 - self.directed_
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:

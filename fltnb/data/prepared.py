@@ -32,6 +32,7 @@ class Release(NamedTuple):
 
 
 def _from_leaf(form: Form, read: Callable[[Path], ImageSet]) -> Release:
+    """Return the release of a data set that LEAF's scripts make."""
     get = (
         f"get LEAF (https://github.com/TalwalkarLab/leaf), run {form.command} in its "
         f"folder data/{form.name}, and copy the data folder this makes (with "

@@ -334,6 +334,7 @@ class _Residual(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, C, H, W) -> the same shape."""
         return x + self.path(x)
 
 

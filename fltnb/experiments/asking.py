@@ -114,6 +114,7 @@ def collecting() -> Iterator[list[Grid]]:
 
 
 def _files() -> list[Path]:
+    """Return the committed ledgers, one for each notebook."""
     return sorted(paths.ledgers().glob("[0-9]*.csv"))
 
 

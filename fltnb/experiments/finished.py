@@ -124,6 +124,7 @@ def load(key: str, since: float = 0.0) -> Finished | None:
 
 
 def _from_store(key: str, held: Arrays) -> Finished:
+    """Return a finished experiment from the arrays of its file."""
     meta = json.loads(str(held["meta"]))
     tables = {}
     for which in TABLES:

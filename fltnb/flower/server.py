@@ -290,6 +290,7 @@ class ClusteredFedAvg:
         return {node for node, why in left_out if not why.startswith("is client")}
 
     def _leave_out(self, node: int, fault: str) -> None:
+        """Leave a node out, and log why."""
         self.left_out[node] = fault
         log.warning("Node %d is left out: it %s.", node, fault)
 

@@ -202,6 +202,7 @@ class GraphMethod(Method):
 
 
 def _integers(labels: np.ndarray | None) -> np.ndarray | None:
+    """Return labels as int64, if there are any."""
     return None if labels is None else np.asarray(labels, dtype=np.int64)
 
 
@@ -209,6 +210,7 @@ AGraphState = TypeVar("AGraphState", bound=GraphState)
 
 
 def _normalised(share: np.ndarray) -> np.ndarray:
+    """Return weights (R, n) whose rows add up to 1."""
     return share / share.sum(axis=1, keepdims=True)
 
 

@@ -426,6 +426,10 @@ class Model:
     def _predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None
     ) -> torch.Tensor:
+        """Return the outputs (n, K) of inputs (n, C, H, W), stage by stage.
+
+        ``kernels``: type in which convolutions compute, by default that of the weights.
+        """
         pairs = zip(params[::2], params[1::2], strict=True)
         for stage, (weight, bias) in zip(self.stages, pairs, strict=True):
             if isinstance(stage.linear, Dense):
@@ -452,6 +456,7 @@ class Model:
 
 
 def _module(layer: Layer) -> nn.Module:
+    """Return the torch module of a layer."""
     match layer:
         case Flatten():
             return nn.Flatten()

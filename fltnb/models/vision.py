@@ -198,6 +198,7 @@ class VisionModel(Model):
         }
 
     def _weights(self) -> dict[str, torch.Tensor]:
+        """Return ImageNet's weights by name, from torchvision."""
         from torchvision import models
 
         published = models.get_model_weights(self.architecture).IMAGENET1K_V1
@@ -359,6 +360,7 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
 
 
 def _torchvision(architecture: str, n_classes: int) -> nn.Module:
+    """Return an architecture of torchvision with random weights."""
     from torchvision import models
 
     return models.get_model(architecture, weights=None, num_classes=n_classes)

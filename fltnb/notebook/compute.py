@@ -138,6 +138,7 @@ def compute_within(
 
 
 def _ledger(notebook: str) -> Ledger:
+    """Return the ledger of a notebook."""
     return Ledger(notebook_file(notebook).stem)
 
 
