@@ -134,7 +134,10 @@ class EigenRelevance(ClientClusterer):
         If no number is given, they have as many eigenvectors as all clients have.
         """
         width = X[0].shape[1]
-        p = self.n_eigenvectors or min(width, *(len(x) for x in X))
+        p = self.n_eigenvectors
+        if not p:
+            fewest = min(len(x) for x in X)
+            p = min(width, fewest)
         if p > width:
             raise FltnbError(
                 f"{width} features do not have {p} eigenvectors: lower n_eigenvectors."

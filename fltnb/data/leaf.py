@@ -100,7 +100,9 @@ def read_celeba(folder: Path | str) -> ImageSet:
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)
-    names = [name for person in listed for name in person]
+    names = []
+    for person in listed:
+        names.extend(person)
     _check_pictures(base / PICTURES, names)
 
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)

@@ -111,9 +111,12 @@ def embed_from_latest(
             own = latest[client]
         return networks.tuned_on(fed, spec, weights, client, own)
 
-    pairs = _in_threads(tuned, fed.n_clients, progress, n_jobs)
-    embedded, rows = zip(*pairs, strict=True)
-    return list(embedded), np.stack(rows)
+    embedded = []
+    rows = []
+    for own, row in _in_threads(tuned, fed.n_clients, progress, n_jobs):
+        embedded.append(own)
+        rows.append(row)
+    return embedded, np.stack(rows)
 
 
 def _pretrained(

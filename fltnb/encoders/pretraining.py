@@ -166,7 +166,8 @@ def pretrain(
     if weights is None:
         weights = _fitted(spec, train, images.name, progress)
         weights["input_shape"] = np.array(shape)
-        settings |= {"pretrain": spec.pretrain, "origin": images.origin}
+        settings["pretrain"] = spec.pretrain
+        settings["origin"] = images.origin
         _write(path, weights, settings)
     return weights
 

@@ -144,7 +144,7 @@ class Training(Experiment):
             apart = name in ("loss", "class_weights")
             if not apart and (name not in TRAINING or value != TRAINING[name]):
                 found[name] = value
-        found |= self._loss()
+        found.update(self._loss())
         if self.has_own_network:
             from ..models import shaped
             from ..training.losses import n_outputs

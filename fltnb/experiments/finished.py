@@ -97,8 +97,8 @@ def save(done: Finished) -> Finished:
     columns: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     for name, value in done.arrays.items():
         columns[f"arrays/{name}"] = value
-    columns |= columns_of("curves", done.curves)
-    columns |= columns_of("clients", done.clients)
+    columns.update(columns_of("curves", done.curves))
+    columns.update(columns_of("clients", done.clients))
 
     path = store_path(done.key)
     paths.write_atomically(path, lambda file: np.savez_compressed(file, **columns))

@@ -518,7 +518,7 @@ def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
             continue
         twin = jobs[name]
         twin.axes = dict(done.axes)
-        twin.arrays |= _for_ledger(done)
+        twin.arrays.update(_for_ledger(done))
 
 
 def _record_of_twin(

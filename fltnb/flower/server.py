@@ -213,7 +213,7 @@ class ClusteredFedAvg:
         for client in sorted(self.clients):
             about = client.about()
             if client.node in answers:
-                about |= answers[client.node].notes
+                about.update(answers[client.node].notes)
             result.append(about)
         return result
 

@@ -38,7 +38,11 @@ def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]] | np.ndarray) -> 
 
 def joined(layers: Layers) -> np.ndarray:
     """Return layers as one flat model: the inverse of :func:`split`."""
-    return np.concatenate([part.ravel() for layer in layers for part in layer])
+    flat = []
+    for weight, bias in layers:
+        flat.append(weight.ravel())
+        flat.append(bias.ravel())
+    return np.concatenate(flat)
 
 
 def assignment(cost: np.ndarray) -> np.ndarray:

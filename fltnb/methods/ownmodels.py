@@ -209,9 +209,13 @@ def measure(
     """
     name = how["name"]
     if name == "EMDClustering":
-        options = {key: value for key, value in how.items() if key != "name"}
+        options = dict(how)
+        options.pop("name")
         clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs)
-        clusterer.fit(*(seen or embedded(fed, net, theta)))
+        if seen is None:
+            seen = embedded(fed, net, theta)
+        train, validation = seen
+        clusterer.fit(train, validation)
         return clusterer.distance_, clusterer.reference_
 
     n_clients = len(theta)

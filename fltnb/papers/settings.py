@@ -52,9 +52,13 @@ def in_order() -> list[tuple[str, str, str]]:
     """
     found = []
     for paper, books in NOTEBOOKS.items():
-        tables = {table: book for book, names in books.items() for table in names}
-        for table in sorted(tables, key=lambda name: (len(name), name)):
-            found.append((paper, table, tables[table]))
+        book_of = {}
+        for book, tables in books.items():
+            for table in tables:
+                book_of[table] = book
+        # T2 before T10
+        for table in sorted(book_of, key=lambda name: (len(name), name)):
+            found.append((paper, table, book_of[table]))
     return found
 
 

@@ -56,18 +56,20 @@ def _together(ax: Any, found: Advice) -> None:
 
     From the recommended clusterer, or from all if there is none.
     """
-    groups = found.groups
-    order = np.concatenate(
-        [[found.names.index(name) for name in members] for members in groups.values()]
-    ).astype(int)
-    colors = [
-        cluster_color(cluster) for cluster, members in groups.items() for _ in members
-    ]
+    order = []  # clients, group by group
+    colors = []
+    for cluster, members in found.groups.items():
+        for name in members:
+            order.append(found.names.index(name))
+            colors.append(cluster_color(cluster))
     chosen = found.recommended
-    who = chosen if chosen in found.together else "all clusterers"
-    shares: Any = found.together.get(
-        chosen, np.mean([*found.together.values()], axis=0)
-    )
+    shares: Any
+    if chosen in found.together:
+        who = chosen
+        shares = found.together[chosen]
+    else:
+        who = "all clusterers"
+        shares = np.mean(list(found.together.values()), axis=0)
     ax.imshow(shares[np.ix_(order, order)], cmap="Greys", vmin=0, vmax=1)
     ax.grid(False)
     ax.set_title(f"put into one cluster by {who}, share of seeds", fontsize="medium")

@@ -464,7 +464,7 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
         options["ms"] = 4.5
         options["mew"] = 0
     elif dash == "":
-        options |= HOLLOW
+        options.update(HOLLOW)
         options["marker"] = look.marker
         options["mec"] = look.color
         options["mew"] = 1.5

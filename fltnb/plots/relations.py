@@ -328,7 +328,8 @@ def pair_distances(
     ax.set_xlabel("distance, the larger of the two directions")
     # every line has its own dots; the legend shows the first of each kind
     first: dict[str, Any] = {}
-    for drawn, text in zip(*ax.get_legend_handles_labels(), strict=True):
+    dots, texts = ax.get_legend_handles_labels()
+    for drawn, text in zip(dots, texts, strict=True):
         first.setdefault(text, drawn)
     legend(fig, None, list(first.values()))
     headline(fig, [ax], title)

@@ -290,7 +290,7 @@ def inequalities(
     for i, j in permutations(range(len(clients)), 2):
         emd = distances[i, j]
         found = _generalisation(clients[i], clients[j], own[i], own[j], emd)
-        found |= _parameters(clients[i], clients[j], start, emd, lr, steps)
+        found.update(_parameters(clients[i], clients[j], start, emd, lr, steps))
         for statement, sides in found.items():
             row = {
                 "statement": statement,

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from ..errors import FltnbError
+from ..errors import FltnbError, first_line
 from .step import Batch, State, Step
 
 Take = Callable[[], object]
@@ -258,8 +258,7 @@ class Runner:
             gap = self._gap(t, a, take, before)
         except Exception as error:  # of a compiler or a driver, in any form
             self._restore(before)
-            line, _, _ = str(error).strip().partition("\n")
-            self._give_up(f"it could not be made ({line})")
+            self._give_up(f"it could not be made ({first_line(error)})")
             return None
 
         agrees = gap <= AGREED[self.stack.step.spec.kernels]  # false of NaN

@@ -90,11 +90,13 @@ def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, 
     used : dict
         Key of a job -> the results that have it.
     """
-    said: dict[str, None] = {}
+    said = []
     for results, runs in _each(used):
         for run in runs.drop_duplicates("key").itertuples():
             record = results.record(run.key)
-            said |= dict.fromkeys(_departs(claim, table, record, run))
+            for phrase in _departs(claim, table, record, run):
+                if phrase not in said:
+                    said.append(phrase)
     return tuple(said)
 
 
