@@ -206,7 +206,8 @@ def rank_agreement(
                 "highest": max(rhos, default=None),
                 "off": _farthest(both),
             }
-            rows.append(dict(zip(_PLACE, place, strict=True)) | row)
+            row.update(zip(_PLACE, place, strict=True))
+            rows.append(row)
     columns = [*_PLACE, "rows", "methods", "rho", "lowest", "highest", "off"]
     return pd.DataFrame(rows, columns=columns)
 

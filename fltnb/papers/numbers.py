@@ -115,8 +115,10 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     if paper == "flt":
         setting = rows["setting"].replace("ablation", "scenario2")
         rows = rows.assign(setting=setting)
-    pairs = zip(rows["params"], rows["setting"], strict=True)
-    rows = rows.assign(same=[_telling(*pair) for pair in pairs])
+    same = []
+    for params, setting in zip(rows["params"], rows["setting"], strict=True):
+        same.append(_telling(params, setting))
+    rows = rows.assign(same=same)
 
     keys = ["setting", *KEY]
     found = []
@@ -135,6 +137,9 @@ def _telling(params: str, setting: str) -> str:
 
     Only Table 5 names J, and it varies T; Tables 3 and 9 disagree on T.
     """
-    left_out = ["J"] if setting == "scenario2" else ["J", "T"]
+    left_out = ["J"]
+    if setting != "scenario2":
+        left_out.append("T")
     own = json.loads(params or "{}")
-    return str(sorted((name, own[name]) for name in own if name not in left_out))
+    kept = [(name, value) for name, value in own.items() if name not in left_out]
+    return str(sorted(kept))

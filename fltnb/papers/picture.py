@@ -131,13 +131,18 @@ def claim_bars(claims: pd.DataFrame) -> tuple[str, str]:
     'Claims that agree, agree partly, disagree, are not tested: FLT 2, 1, 0, 0'
     """
     table = _by_outcome(claims)
-    drawn, said = [], []
-    for row, (paper, numbers) in enumerate(table.iterrows()):
-        drawn += _bar(PAPERS[paper], numbers, row * TALL)
-        said.append(f"{PAPERS[paper]} {', '.join(map(str, numbers))}")
+    drawn = []
+    said = []
+    top = 0
+    for paper, numbers in table.iterrows():
+        name = PAPERS[paper]
+        drawn.extend(_bar(name, numbers, top))
+        counts = ", ".join(str(number) for number in numbers)
+        said.append(f"{name} {counts}")
+        top += TALL
 
-    height = (len(table) + 1) * TALL
-    drawn += _key(len(table) * TALL)
+    drawn.extend(_key(top))
+    height = top + TALL
     told = f"Claims that {', '.join(PLURAL.values())}: {'; '.join(said)}"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {height}" '
@@ -157,20 +162,22 @@ def _by_outcome(claims: pd.DataFrame) -> pd.DataFrame:
 
 def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
     """Return the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
-    at = float(NAMES)
+    at = float(NAMES)  # where the next piece begins
     middle = top + 22
     drawn = [f'<text x="{NAMES - 10}" y="{middle}" text-anchor="end">{name}</text>']
     for word, number in numbers.items():
         if not number:
             continue
         width = BAR * number / numbers.sum()
+        centre = at + width / 2
+        ink = INK.get(word, "#111")
         drawn.append(
             f'<rect x="{at:.1f}" y="{top + 4}" width="{width:.1f}" height="26" '
             f'fill="{FILLS[word]}" stroke="#fff"/>'
         )
         drawn.append(
-            f'<text x="{at + width / 2:.1f}" y="{middle}" text-anchor="middle" '
-            f'fill="{INK.get(word, "#111")}">{number}</text>'
+            f'<text x="{centre:.1f}" y="{middle}" text-anchor="middle" '
+            f'fill="{ink}">{number}</text>'
         )
         at += width
     return drawn
@@ -181,8 +188,10 @@ def _key(top: int) -> list[str]:
     drawn = []
     for place, (word, said) in enumerate(PLURAL.items()):
         at = NAMES + 132 * place
-        drawn.append(f'<rect x="{at}" y="{top + 9}" width="15" height="15" ')
-        drawn[-1] += f'fill="{FILLS[word]}"/>'
+        drawn.append(
+            f'<rect x="{at}" y="{top + 9}" width="15" height="15" '
+            f'fill="{FILLS[word]}"/>'
+        )
         drawn.append(f'<text x="{at + 21}" y="{top + 22}">{said}</text>')
     return drawn
 
@@ -202,11 +211,11 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
     >>> len(fl.papers.scores(found)) > 10
     True
     """
-    kept = found["metric"].str.contains("accuracy$|f1$")
-    kept &= found["split"] == "test"
-    kept &= found["status"] != "not run"
-    kept &= found["table"] == found["first"]
-    return found[kept]
+    is_score = found["metric"].str.contains("accuracy$|f1$")
+    of_test = found["split"] == "test"
+    was_run = found["status"] != "not run"
+    printed_first = found["table"] == found["first"]
+    return found[is_score & of_test & was_run & printed_first]
 
 
 def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:

@@ -6,7 +6,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -205,11 +205,13 @@ def _in_the_setting(own: pd.DataFrame) -> str:
 def _within_3(own: pd.DataFrame) -> str:
     """Format how many accuracies of a paper are within 3 points of the printed ones."""
     run = own[own["accuracies"] > 0]
-    near = run["points_3"].astype(str) + " of " + run["accuracies"].astype(str)
-    return _by_variant(run["variant"], near)
+    texts = []
+    for row in run.itertuples():
+        texts.append(f"{row.points_3} of {row.accuracies}")
+    return _by_variant(run["variant"], texts)
 
 
-def _by_variant(variants: pd.Series, texts: pd.Series) -> str:
+def _by_variant(variants: Sequence, texts: Sequence) -> str:
     """Format numbers, each followed by the short name of its variant; "–" for none."""
     said = []
     for variant, text in zip(variants, texts, strict=True):

@@ -103,8 +103,11 @@ def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
     # a version of a data set begins with the set's name
     if dataset in STAND_INS and STAND_INS[dataset].startswith(printed):
         return [f"stand-in: {label(dataset)}"]
-    parts = [part for part in origin.split("; ") if part.startswith("stand-in")]
-    return [part.split(" (")[0] for part in parts[:1]]
+    for part in origin.split("; "):
+        if part.startswith("stand-in"):
+            phrase, _, _ = part.partition(" (")
+            return [phrase]
+    return []
 
 
 # ---------------------------------------------------------------- printed settings
@@ -178,11 +181,12 @@ def run_setting(record: Row) -> dict[str, Any]:
     federation = settings.get("federation")
     found: dict[str, Any] = {}
     while federation:
-        found |= federation
+        found.update(federation)
         federation = federation.get("base")
     if "rounds" in settings:  # a record leaves out what equals a default
-        found |= TRAINING
-    return found | settings
+        found.update(TRAINING)
+    found.update(settings)
+    return found
 
 
 # ---------------------------------------------------------------- departures
@@ -253,7 +257,8 @@ def departures(
     have = run_setting(record)
     if at_round is not None:
         have["rounds"] = at_round
-    want = printed_setting(line) | dict(instead or {})
+    want = printed_setting(line)
+    want.update(instead or {})
     if variant == "as_run":
         for name in _CODE_DIFFERS.get(line["paper"], ()):
             want.pop(name, None)
@@ -263,11 +268,7 @@ def departures(
 
     origin = record["provenance"].get("data_origin", "")
     found = stand_in(dataset, origin, line["dataset"])
-    network = want.get("model")
-    if network and have.get("model", network) != network:
-        # a network without ImageNet's weights is a stand-in for the printed ResNet-18
-        weak = "stand-in: " if network == "resnet18" else ""
-        found.append(weak + label(have["model"]))
+    found.extend(_other_network(have, want))
     for name, saying in _SAYINGS.items():
         if name not in want or name not in have:
             continue
@@ -279,6 +280,18 @@ def departures(
             saying = _MORE[name]
         found.append(saying.format(have=own, want=printed))
     return found
+
+
+def _other_network(have: Row, want: Row) -> list[str]:
+    """Say which network a job has in place of the printed one: one phrase, or none."""
+    network = want.get("model")
+    if not network or have.get("model", network) == network:
+        return []
+    name = label(have["model"])
+    if network == "resnet18":
+        # a network without ImageNet's weights is a stand-in for the printed ResNet-18
+        return [f"stand-in: {name}"]
+    return [name]
 
 
 def _equal(have: Any, want: Any) -> bool:
@@ -293,4 +306,6 @@ def tested_on(departs: Iterable[str]) -> str:
     phrases = list(departs)
     if any(phrase.startswith("stand-in") for phrase in phrases):
         return "stand-in data"
-    return "reduced setting" if phrases else "printed setting"
+    if phrases:
+        return "reduced setting"
+    return "printed setting"

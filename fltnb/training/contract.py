@@ -208,7 +208,8 @@ def keep_masks(
     masks = []
     for layer, (shape, p) in enumerate(model.dropout):
         draws = stream(spec.seed, "dropout", round, client, epoch, layer)
-        masks.append(draws.random((n, *shape), dtype=np.float32) >= p)
+        uniform = draws.random((n, *shape), dtype=np.float32)
+        masks.append(uniform >= p)
     return masks
 
 

@@ -176,8 +176,11 @@ class Stack:
 
     def plain(self, t: int, a: int) -> None:
         """Take step ``t`` of the first ``a`` clients."""
-        masks = [one[t, :a] for one in self.masks]
-        batch = Batch(self.index[t, :a], self.factor[t, :a], masks)
+        batch = Batch(
+            index=self.index[t, :a],
+            factor=self.factor[t, :a],
+            masks=[mask[t, :a] for mask in self.masks],
+        )
         self.log[t, :a] = self.step(self.state, batch)
 
     def moving(self, a: int) -> None:
