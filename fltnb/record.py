@@ -146,7 +146,7 @@ class Run:
             score = metrics.value_scores
 
         def scored(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
-            row = {"samples": len(targets)}
+            row: dict[str, float] = {"samples": len(targets)}
             row.update(score(targets, outputs))
             return row
 

@@ -144,7 +144,7 @@ def rotated_copies(
     >>> fed.n_clients, fed.n_clusters
     (4, 2)
     """
-    degrees = []
+    degrees: list[float] = []
     for group in angles:
         degrees.extend(group)
     n_angles = [len(group) for group in angles]

@@ -315,7 +315,7 @@ def _pairs(trained: np.ndarray, new: np.ndarray) -> dict[int, list[int]]:
     {0: [2], 1: [2], 2: [0, 1]}.
     """
     known = np.flatnonzero(trained).tolist()
-    others = {}
+    others: dict[int, list[int]] = {}
     for i in known:
         others[i] = []
         for j in known:

@@ -350,7 +350,7 @@ def _table(found: pd.DataFrame, results: Any) -> str:
 
 def _usual(found: pd.DataFrame) -> str:
     """Return the most frequent departure."""
-    departs = Counter()
+    departs: Counter[str] = Counter()
     for said in found["departs"]:
         if said:
             departs["; ".join(said)] += 1

@@ -177,18 +177,17 @@ def make_engines(
     """
     _, model, spec = runs[0]
     place = stacking(model, spec, backend, device)
-    apart = place is None
     if place is not None:
         kinds = {alike(fed, model, spec) for fed, model, spec in runs}
-        apart = len(kinds) > 1
-    if apart:
-        engines = []
-        for fed, model, spec in runs:
-            engines.append(make_engine(fed, model, spec, backend, device))
-        return engines
+        if len(kinds) == 1:
+            for fed, model, spec in runs:
+                _check(fed, model, spec, place)
+            return sharing(runs, place)
+
+    engines = []
     for fed, model, spec in runs:
-        _check(fed, model, spec, place)
-    return sharing(runs, place)
+        engines.append(make_engine(fed, model, spec, backend, device))
+    return engines
 
 
 def _choice(model: Model, backend: Backend, device: str) -> tuple[str, torch.device]:

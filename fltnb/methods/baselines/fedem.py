@@ -100,7 +100,7 @@ class FedEM(Welcoming):
         # component 0 to K - 1 of the first participant, then those of the next
         rows = np.tile(np.arange(K), len(clients))
         who = np.repeat(clients, K)
-        each = []
+        each: list[np.ndarray] = []
         for of_client in weights.values():
             each.extend(of_client)
         trained = engine.train(state.models, rows, who, round, each)

@@ -128,7 +128,7 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
     """Return the row of a claim for which there are no numbers."""
     sentences = claims().set_index("id")["claim"]
-    row = dict.fromkeys(COLUMNS, "")
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     row.update(
         id=name,
         claim=sentences[name].rstrip("."),
