@@ -81,6 +81,6 @@ class SerialEngine(Engine):
                     client,
                     round,
                     weights[j],
-                    out=done.theta[j],
-                    how=how.of(j),
+                    done.theta[j],
+                    how.of(j),
                 )
