@@ -1,8 +1,8 @@
-"""Tables as files and frames: read without silent repairs, owners and classes as text.
+"""Tables from files and frames, read without silent repairs; names are text.
 
-pandas repairs much without a word: a name that occurs twice becomes ``label.1``, rows
-that are too short are filled up, ``007`` and ``7`` become one number, and ``NA`` a gap.
-Here each of these is refused, or read as it stands.
+pandas repairs many errors silently: a name that occurs twice becomes ``label.1``, rows
+that are too short are filled up, ``007`` and ``7`` become one number, and ``NA`` is
+missing. Here each of these is refused, or read exactly as written.
 """
 
 import csv
@@ -25,7 +25,7 @@ from .preprocessing import are_dates, check_once, named, some
 if TYPE_CHECKING:
     import pandas as pd
 
-# Options of pandas.read_csv that decide what the header is.
+# Options of pandas.read_csv that determine the header.
 HEADER_OPTIONS = (
     "sep",
     "delimiter",
@@ -63,10 +63,10 @@ REFUSED = {
     "chunksize": "the whole table is needed at once",
     "iterator": "the whole table is needed at once",
 }
-MARK = "="  # before names while they are read
+MARK = "="  # prefix of names while they are read
 # zero-width space, word joiner, byte order mark, soft hyphen
 WITHOUT_WIDTH = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD])
-# Of the disk, and of a compressed file that is damaged.
+# Errors of the disk and of damaged compressed files.
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 WHOLE = re.compile(r"[+-]?\d+")
 
@@ -93,7 +93,7 @@ class Asked(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Columns that are read as they stand."""
+        """Columns that are read exactly as written."""
         if self.numeric_names:
             return ()
         if self.values:
@@ -124,7 +124,7 @@ def asked(
 
 
 def are_values(targets: str) -> bool:
-    """Whether numbers are predicted, and not classes."""
+    """Whether numbers are predicted instead of classes."""
     return choose(targets, ("classes", "values"), "kind of targets") == "values"
 
 
@@ -151,7 +151,7 @@ class Rows(NamedTuple):
     place: "Places"
 
     def check_gaps(self) -> None:
-        """Refuse gaps in the features, where nothing will fill them."""
+        """Refuse missing values in the features, if nothing will fill them."""
         gaps = self.table[self.features].isna()
         if gaps.any(axis=None):
             columns = [name for name in self.features if gaps[name].any()]
@@ -166,9 +166,9 @@ class Rows(NamedTuple):
 def read_csv(
     file: Path, texts: Sequence[str], options: Mapping[str, Any]
 ) -> "pd.DataFrame":
-    """Read a CSV file by pandas; the columns ``texts`` as they stand, without blanks.
+    """Read a CSV file with pandas; the columns ``texts`` as written, without blanks.
 
-    ``options`` are those of ``pandas.read_csv``. FltnbError: the file is none, or
+    ``options`` are those of ``pandas.read_csv``. FltnbError: this is not a CSV file, or
     pandas would have repaired it.
     """
     import pandas as pd
@@ -178,7 +178,7 @@ def read_csv(
             raise FltnbError(f"{name} cannot be given to from_csv: {why}.")
     options = dict(options)
     if "engine" not in options:
-        options.setdefault("low_memory", False)  # one type a column
+        options.setdefault("low_memory", False)  # one type per column
     converters = dict(options.pop("converters", None) or {})
     try:
         header = _header(file, options)
@@ -204,7 +204,7 @@ def read_csv(
 
 
 def _marked(text: str) -> str:
-    """Return a name so that pandas does not take NA, None or nothing for a gap."""
+    """Return a name so that pandas does not read NA, None or "" as missing."""
     return MARK + text.strip()
 
 
@@ -218,7 +218,7 @@ def pandas_options() -> set[str]:
 
 
 def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
-    """Return the names in the header as they stand; None where there is no header."""
+    """Return the names in the header as written; None if there is no header."""
     import pandas as pd
 
     line = options.get("header", "infer")
@@ -258,7 +258,7 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
             f"{file.name} has one column, {table.columns[0]}: save it with commas, or "
             "give pandas' options, such as sep=';'."
         )
-    # Where rows have more values than the header has names, pandas makes an index.
+    # If rows have more values than the header has names, pandas makes an index.
     longer = not isinstance(table.index, pd.RangeIndex) and "index_col" not in options
     bare = any(str(name).startswith("Unnamed: ") for name in table)
     if longer or bare:
@@ -294,7 +294,7 @@ class Lines(NamedTuple):
 
     @classmethod
     def of(cls, file: Path, options: Mapping[str, Any], n_rows: int) -> "Lines | None":
-        """Count the lines of a CSV file of so many rows; None where that is not sure.
+        """Count the lines of a CSV file with ``n_rows`` rows; None if uncertain.
 
         Blank lines and line breaks inside quotes count as they do in an editor.
         """
@@ -323,14 +323,14 @@ class Lines(NamedTuple):
 
 
 def read_parquet(file: Path) -> "pd.DataFrame":
-    """Read a Parquet file by pandas, or say what it takes."""
+    """Read a Parquet file with pandas, or say which package is needed."""
     import pandas as pd
 
     try:
         return pd.read_parquet(file)
     except ImportError as error:
         raise FltnbError(
-            f"Reading {file.name} takes a package that pandas reads Parquet with: "
+            f"Reading {file.name} needs a package with which pandas reads Parquet: "
             "pip install 'fltnb[parquet]'."
         ) from error
     except (OSError, ValueError) as error:
@@ -339,7 +339,7 @@ def read_parquet(file: Path) -> "pd.DataFrame":
 
 
 def existing(file: Path | str) -> Path:
-    """Return the path of a file, its ``~`` resolved; FltnbError: there is none."""
+    """Return the path of a file, with ``~`` resolved; FltnbError: it does not exist."""
     file = Path(file).expanduser()
     if file.is_dir():
         raise FltnbError(f"{file} is a folder: use from_folder.")
@@ -351,10 +351,10 @@ def existing(file: Path | str) -> Path:
 def rows_of(
     table: "pd.DataFrame", asked: Asked, what: str, lines: Lines | None = None
 ) -> Rows:
-    """Take a table apart: who holds each row, what is predicted, what from.
+    """Split a table into owners, labels and features.
 
-    ``what``: the table's name in messages; ``lines``: of its file. FltnbError: a column
-    is missing, or a row has no owner or label.
+    ``what``: the table's name in messages; ``lines``: lines of its file. FltnbError: a
+    column is missing, or a row has no owner or label.
     """
     table = named(table, what)
     owner, label = asked.owner, asked.label
@@ -373,20 +373,20 @@ def rows_of(
         _check_classes(labels, label, what)
     if len(np.unique(owners)) == len(owners) > 1:
         raise FltnbError(
-            f"Every row of {what} has another {owner}: owner must name the column that "
-            "says who holds a row."
+            f"Every row of {what} has a different {owner}: owner must name the column "
+            "with the client of each row."
         )
     return Rows(table, owners, labels, features, place)
 
 
 class Places(NamedTuple):
-    """Where rows are, for people."""
+    """Positions of rows, for messages."""
 
     what: str
     lines: Lines | None
 
     def of(self, rows: np.ndarray) -> str:
-        """Say where these rows are."""
+        """Return the positions of these rows, as text."""
         if self.lines is None:
             return f"rows {some(rows)}, counted from 0"
         return f"lines {some(self.lines.starts[rows])}"
@@ -395,7 +395,7 @@ class Places(NamedTuple):
 def _check_columns(
     table: "pd.DataFrame", what: str, keys: list[str], features: list[str]
 ) -> None:
-    """Refuse columns that are not there, and a table without rows or features."""
+    """Refuse missing columns, and a table without rows or features."""
     unknown = [name for name in keys + features if name not in table]
     indexed = [name for name in unknown if name in table.index.names]
     if indexed:
@@ -417,14 +417,14 @@ def _check_columns(
     keyed = [name for name in features if name in keys]
     if keyed:
         raise FltnbError(
-            f"features hold {some(keyed)}, the owner or the label: leave that out."
+            f"features contain {some(keyed)}, the owner or the label: leave it out."
         )
 
 
 def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
-    """Return names as text (N,) without blanks around, gaps refused.
+    """Return names as text (N,) without surrounding blanks; refuse missing ones.
 
-    ``numeric``: they are numbers, so that 007 and 7 are one.
+    ``numeric``: they are numbers, so that 007 equals 7.
     """
     import pandas as pd
 
@@ -434,7 +434,7 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
     if len(missing):
         raise FltnbError(
             f"{place.what} has gaps in {column.name} ({place.of(missing)}): fill them "
-            "or remove these rows; where NA is a name, read it as text."
+            "or remove these rows; if NA is a name, read it as text."
         )
     if numeric:
         try:
@@ -449,11 +449,11 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
 
 
 def text_of(value: Any) -> str:
-    """Return a name as text: what looks the same is the same.
+    """Return a name as text, so that names that look equal are equal.
 
-    Blanks around it go, those inside are one plain blank each, characters without width
-    go, and accents have one form. Where there are gaps, pandas turns whole numbers to
-    7.0, which is 7.
+    Surrounding blanks are removed, inner blanks become a single plain blank each,
+    characters without width are removed, and accents have one form. If values are
+    missing, pandas turns whole numbers into 7.0, which becomes 7.
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -469,8 +469,8 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
 
     if are_dates(column):
         raise FltnbError(
-            f"{column.name} of {place.what} holds dates: make numbers of them, such as "
-            "days since a first one."
+            f"{column.name} of {place.what} holds dates: turn them into numbers, such "
+            "as days since a first one."
         )
     numbers = pd.to_numeric(column, errors="coerce")
     missing = np.flatnonzero(numbers.isna())
@@ -483,7 +483,7 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
 
 
 def classes_of(labels: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return the names of classes that are no integers, and the number of each."""
+    """Return the names of classes that are not integers, and the number of each."""
     import pandas as pd
 
     missing = np.flatnonzero(pd.isna(labels))
@@ -513,10 +513,10 @@ def _check_classes(labels: np.ndarray, name: str, what: str) -> None:
 
 
 def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return the different names (N,) in order, and the place of each among them.
+    """Return the different names in order, and for each of the N its position there.
 
-    Names that are all whole numbers are in the order of these numbers, 9 before 10;
-    others in that of the alphabet.
+    If all names are whole numbers, they are in numerical order (9 before 10),
+    otherwise in alphabetical order.
     """
     different, place = np.unique(names, return_inverse=True)
     if not all(WHOLE.fullmatch(name) for name in different):

@@ -42,15 +42,15 @@ def tasks(
     minority: Part = 0.1,
     seed: Natural = 0,
 ) -> Federation:
-    """Give every user the labels of one task, and a few samples of other tasks' labels.
+    """Give every user the labels of one task, and a few samples of other tasks.
 
     Users are numbered task by task; their true cluster is their task. A user of task t
     holds n_t training images: ``round(minority * n_t)`` spread over the labels of all
-    other tasks, the rest over its own task's labels, both as evenly as possible. Nobody
-    holds an image twice and no two users hold the same one. All users of a task are
-    tested on the same images, the test images of the task's own labels: the paper shows
-    the accuracy of each task's server, and a task is to learn its labels. Raises
-    FltnbError for tasks that overlap or lack images.
+    other tasks, the rest over its own task's labels, both as evenly as possible. No
+    user holds an image twice and no two users hold the same one. All users of a task
+    are tested on the same images, the test images of the task's own labels, because the
+    paper shows the accuracy of each task's server, whose aim is to learn its own
+    labels. Raises FltnbError for tasks that overlap or lack images.
 
     Parameters
     ----------
@@ -120,10 +120,10 @@ def cross_tasks(
     samples_per_user: Count = 1000,
     seed: Natural = 0,
 ) -> Federation:
-    """Make the three users of Table II: one theme in two data sets, and the rest.
+    """Make the three users of Table II: one theme in two data sets, and a third user.
 
     User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2
-    all remaining labels of ``other``, each in equal parts as far as that goes; the true
+    all remaining labels of ``other``, all in equal parts as far as possible; the true
     clusters are 0, 0, 1. Labels of the second set come after those of the first.
     ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images
     have the same shape; the paper says "vehicles" and lists no CIFAR-100 classes.
@@ -201,8 +201,8 @@ def _drawn(
     available = np.array([len(index) for index in by_class])
     if available.sum() < size or not len(test):
         raise FltnbError(
-            f"User {user} finds {available.sum()} training, {len(test)} test images: "
-            "ask for fewer."
+            f"User {user} has only {available.sum()} training and {len(test)} test "
+            "images: ask for fewer."
         )
     shares = level(size, available)
     drawn = []
@@ -259,7 +259,7 @@ def _one_per_task(values: Any, what: str, n_tasks: int) -> list[int]:
 def _wanted(
     lists: list[list[int]], task: int, size: int, minority: float, n_classes: int
 ) -> np.ndarray:
-    """Return images of each label, int64 (K,), that a user of one task holds."""
+    """Return the number of images per label, int64 (K,), for a user of one task."""
     own = lists[task]
     others = []
     for labels in lists:
@@ -269,8 +269,8 @@ def _wanted(
     n_own = size - n_others
     if n_own == 0:
         raise FltnbError(
-            f"minority={minority} of {size} samples leaves none of the own task: "
-            "lower it."
+            f"minority={minority} of {size} samples leaves none of the user's own "
+            "task: lower it."
         )
     wanted = np.zeros(n_classes, dtype=np.int64)
     # evenly; whether there are as many is seen for all users together

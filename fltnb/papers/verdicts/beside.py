@@ -1,4 +1,4 @@
-"""Beside which printed numbers runs stand, and how they depart from these."""
+"""Which printed numbers runs are compared with, and how they depart from these."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ from .claim import Claim
 
 
 def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
-    """Return the table of a claim beside which a notebook's results stand, or "".
+    """Return the table of a claim with which a notebook's results are compared, or "".
 
-    Of several that which prints the data set, if one does.
+    If there are several, the one that prints the data set is preferred.
     """
     own = tables_of(claim, notebook)
     if not own:
@@ -40,7 +40,7 @@ def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
 
 
 def tables_of(claim: Claim, notebook: str) -> list[str]:
-    """Return a claim's tables beside which a notebook's results stand."""
+    """Return a claim's tables with which a notebook's results are compared."""
     for book, tables in NOTEBOOKS[claim.paper].items():
         if book.startswith(notebook[:2]):
             return [table for table in claim.tables if table in tables]
@@ -86,16 +86,16 @@ def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str
 
 
 def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say how jobs depart from print, each phrase once.
+    """Return how jobs depart from the printed setting, each phrase once.
 
     Parameters
     ----------
     claim : Claim
-        What the jobs were looked at for.
+        The claim for which the jobs were used.
     table : str
-        The printed table beside which they stand; "" for none.
+        The printed table with which they are compared; "" for none.
     used : dict
-        Key of a job -> the results that have it.
+        Key of a job -> the results that contain it.
     """
     said = []
     for results, runs in _each(used):
@@ -116,7 +116,7 @@ def count_seeds(used: Mapping[str, Any]) -> int:
 
 
 def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield results, each once, with the rows of their jobs that are used."""
+    """Yield results, each once, with the rows of the jobs that are used."""
     every = {id(results): results for results in used.values()}
     for results in every.values():
         runs = results.runs
@@ -124,7 +124,7 @@ def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
 
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
-    """Say how one job departs from the nearest of the settings that a table prints."""
+    """Return how one job departs from the nearest setting printed in a table."""
     if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
     lines = _lines(claim, table, run)
@@ -150,8 +150,8 @@ def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
 def _lines(claim: Claim, table: str, run: Any) -> list[dict[str, Any]]:
     """Return the printed lines of a run's data, network and method, or any method's.
 
-    Clusters do not depend on how many images are tested: a claim about them looks at
-    lines with ARIs, another one at the others, where there are such.
+    Clusters do not depend on the number of test images: a claim about clusters uses the
+    lines with ARIs, another claim the lines without, if there are any.
     """
     if not table:
         return []

@@ -1,4 +1,4 @@
-"""Testing claims: those of a notebook, on its results and on the printed numbers."""
+"""Tests of the claims of a notebook, on its results and on the printed numbers."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,22 +67,22 @@ def judge(
     notebook : str
         Such as "01".
     results : Results, or None
-        All that the notebook has; None if there is nothing.
+        All results of the notebook; None if there are none.
     beside : dict, optional
-        Notebook -> Results, of other notebooks that a claim speaks of as well.
+        Notebook -> Results, for claims that also concern other notebooks.
     ids : iterable of str, optional
-        The claims, by default all that ``claims.csv`` has for the notebook.
+        The claims; by default all claims of the notebook in ``claims.csv``.
 
     Returns
     -------
     DataFrame
-        A row per claim and set of numbers, the printed ones, too: ``id, claim,
+        A row per claim and set of numbers, including the printed ones: ``id, claim,
         notebook, table, dataset, model``; ``variant`` ("printed", "as_written",
         "as_run" or ""); ``number`` and ``text`` (as shown); ``outcome`` (agrees,
         partly, disagrees, not tested); ``holds`` (True, False, or None if it was not
-        tested); ``why`` it was not; ``seeds``; ``tested_on`` ("printed setting",
-        "reduced setting", "stand-in data"; "" in print); ``departs``: phrases that say
-        how the runs are not the paper's.
+        tested); ``why`` it was not tested; ``seeds``; ``tested_on`` ("printed setting",
+        "reduced setting", "stand-in data"; "" for printed numbers); ``departs``:
+        phrases that say how the runs depart from the paper.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
     Parameters
     ----------
     held : dict
-        Whole name of a notebook -> results.
+        Full name of a notebook -> results.
     """
     beside = {name[:2]: results for name, results in held.items()}
     books = set()
@@ -159,8 +159,8 @@ def _judge(
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
-        # a clustering has no network, and what the code does as the text says no
-        # variant: the second one would be the first one again
+        # a clustering has no network, and code that equals the text has no variant: the
+        # second case would repeat the first
         same = (row["text"], frozenset(given.used))
         if not given.used or same not in seen:
             rows.append(row)
@@ -186,7 +186,7 @@ def _of_runs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _without_toys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave toy data out where there are others: they speak only alone."""
+    """Leave out toy data if there are others: toy data count only alone."""
     real = [row for row in rows if not TOY.search(row["dataset"])]
     if _of_runs(real):
         return real
@@ -231,12 +231,12 @@ def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
 
 
 def shown(finding: Finding, show: str) -> str:
-    """Write a finding's number with a minus sign, zero without one.
+    """Format a finding's number with a minus sign; zero has none.
 
     Parameters
     ----------
     finding : Finding
-        Its text, if it has one, is shown in the place of the number.
+        Its text, if it has one, is shown instead of the number.
     show : str
         Format of the number, such as "{:+.1f}".
     """
@@ -262,11 +262,11 @@ def _cases(
 
     prints = _prints(claim, beside)
     runs = results.runs[results.runs["dataset"] != ""]
-    told = set()  # what of print has been looked at
+    told = set()  # printed numbers that have been used
     for dataset, model in _pairs(runs):
         table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
-        is_toy = TOY.search(dataset)  # which stands for any data set
+        is_toy = TOY.search(dataset)  # toy data replace any data set
         if not claim.speaks_of(table, "" if is_toy else name, network):
             continue
 
@@ -291,8 +291,8 @@ def _print_alone(
 ) -> list[tuple[str, str, Numbers]]:
     """Return printed data sets that were not run, with network and numbers.
 
-    Without the data sets beside which ``rows`` stand: their print has been looked at.
-    None if nothing but toy data were run.
+    Data sets with which ``rows`` are compared are left out, because their printed
+    numbers have been used. None if only toy data were run.
     """
     only_toys = results.runs["dataset"].str.contains(TOY).all()
     if claim.whole or only_toys:
@@ -316,7 +316,7 @@ def _print_alone(
 
 
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
-    """Return the printed tables that a claim speaks of, by notebook."""
+    """Return the printed tables of a claim, by notebook."""
     found = {}
     for notebook in beside:
         table = table_of(claim, notebook)
@@ -328,7 +328,7 @@ def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
 def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
     """Return the variants of the runs on a data set and network, the text's first.
 
-    A clustering has no network, and a run without a variant is of both.
+    A clustering has no network; a run without a variant belongs to both.
     """
     of_data = runs["dataset"] == dataset
     of_network = runs["model"].isin([model, ""])
@@ -354,11 +354,11 @@ def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
-    """Say what became of each claim.
+    """Return the outcome of each claim.
 
-    Only what was tested in the printed setting on the paper's data counts: a claim
-    agrees if it holds wherever it was tested so, disagrees if it holds nowhere, and
-    agrees partly otherwise.
+    Only tests in the printed setting on the paper's data count. A claim agrees if it
+    holds in all of these tests, disagrees if it holds in none, and agrees partly
+    otherwise.
 
     Parameters
     ----------
@@ -368,10 +368,10 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per claim: ``id, claim, outcome``; ``sign`` (in brackets: that of runs
-        which do not count); ``tested_on`` (the best there is, "" for none); ``alone``:
-        the data sets that decided it, where others were tested in no such setting;
-        ``printed`` and ``here`` (numbers as text), ``seeds``, ``why``.
+        One row per claim: ``id, claim, outcome``; ``sign`` (in brackets if it is from
+        runs that do not count); ``tested_on`` (the best setting, "" for none);
+        ``alone``: the data sets that count, if other data sets were not tested in such
+        a setting; ``printed`` and ``here`` (numbers as text), ``seeds``, ``why``.
 
     Examples
     --------
@@ -386,7 +386,7 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outcome(own: pd.DataFrame) -> dict[str, Any]:
-    """Say what became of one claim."""
+    """Return the outcome of one claim."""
     in_print = own["variant"] == PRINTED
     was_tested = own["outcome"] != "not tested"
     ours = own[~in_print & was_tested]
@@ -420,7 +420,7 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
 
 
 def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
-    """Name the data sets of what counts, if others were tested as well."""
+    """Return the names of the data sets that count, if others were tested as well."""
     own = counted["dataset"].map(in_paper).unique()
     every = tested["dataset"].map(in_paper).unique()
     if len(own) == len(every):
@@ -429,7 +429,7 @@ def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
 
 
 def _together(outcomes: pd.Series) -> str:
-    """Join the outcomes of several sets of numbers."""
+    """Combine the outcomes of several sets of numbers."""
     if outcomes.empty:
         return "not tested"
     if outcomes.nunique() > 1:
@@ -438,7 +438,7 @@ def _together(outcomes: pd.Series) -> str:
 
 
 def _texts(rows: pd.DataFrame) -> str:
-    """Write the numbers of a claim's rows, each behind what it is of."""
+    """Format the numbers of a claim's rows, each after its description."""
     rows = rows[rows["text"] != ""]
     networks = rows.groupby("dataset")["model"].nunique()
     several_tables = rows["table"].nunique() > 1
