@@ -132,7 +132,7 @@ def test_bad_tasks_are_refused(digits, change, says):
     [
         ({"other_labels": range(10)}, "User 2 has only 0 training"),
         ({"labels": [0, 99]}, "There is no label 99"),
-        ({"samples_per_user": 5000}, "User 0 finds"),
+        ({"samples_per_user": 5000}, "User 0 has only"),
         ({"other": "nothing"}, "Unknown data set 'nothing'"),
         ({"images": "big"}, "resize one set"),
     ],
