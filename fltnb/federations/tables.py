@@ -44,7 +44,7 @@ HEADER_OPTIONS = (
     "dialect",
     "engine",
 )
-# Those with which lines of the file can still be counted.
+# Options with which the lines of the file can still be counted.
 COUNTABLE = (
     "sep",
     "delimiter",
@@ -72,17 +72,17 @@ WHOLE = re.compile(r"[+-]?\d+")
 
 
 class Asked(NamedTuple):
-    """What a user says of the columns of a table; :func:`asked` checks it.
+    """The user's description of a table's columns; :func:`asked` checks it.
 
     Attributes
     ----------
     owner, label : str
-        The columns that say who holds a row, and what is predicted.
+        The columns with each row's client and with the value to predict.
     features : sequence of str, or None for all other columns
     values : bool
-        Labels are numbers to predict.
+        Whether labels are numbers to predict.
     numeric_names : bool
-        Owners and classes are numbers: 007 and 7 are one.
+        Whether owners and classes are numbers, so that 007 equals 7.
     """
 
     owner: str
@@ -108,7 +108,7 @@ def asked(
     targets: str = "classes",
     numeric_names: bool = False,
 ) -> Asked:
-    """Check what is said of a table's columns, as ``Federation.from_frame`` says it."""
+    """Check the description of a table's columns, as in ``Federation.from_frame``."""
     owner = str(owner).strip()
     label = str(label).strip()
     if owner == label:
@@ -129,19 +129,19 @@ def are_values(targets: str) -> bool:
 
 
 class Rows(NamedTuple):
-    """The rows of a table that a federation is made of.
+    """The rows of a table from which a federation is made.
 
     Attributes
     ----------
     table : DataFrame
-        Its columns are named, each once.
+        Each column has a unique name.
     owners : ndarray of text, shape (N,)
     labels : ndarray of text, shape (N,)
-        float64 where numbers are predicted.
+        float64 if numbers are predicted.
     features : list of str
         The columns to learn from.
     place : Places
-        How messages call rows.
+        Positions of rows, for messages.
     """
 
     table: "pd.DataFrame"

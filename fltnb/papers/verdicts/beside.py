@@ -48,7 +48,7 @@ def tables_of(claim: Claim, notebook: str) -> list[str]:
 
 
 def in_paper(dataset: str) -> str:
-    """Return the paper's name of the data set that a run's is, or stands for."""
+    """Return the paper's name of a run's data set, or of the one that it replaces."""
     for known in (BESIDE, SAME, STAND_INS):
         if dataset in known:
             return known[dataset]

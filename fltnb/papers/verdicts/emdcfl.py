@@ -95,7 +95,7 @@ def _right(ari: float) -> bool:
 
 
 def _means(found: dict[str, list[float]]) -> str:
-    """Write ARIs by method, means over seeds."""
+    """Format the ARIs of methods, as means over seeds."""
     means = {}
     for name, each in found.items():
         means[name] = float(np.mean(each))
