@@ -235,7 +235,7 @@ def test_writers_scattered_over_the_set():
     # writer 5 has no test image and 9 no training image
     assert [index.tolist() for index in fed.train] == [[3], [0, 4]]
     assert [index.tolist() for index in fed.test] == [[1], [2]]
-    refused("toy does not say whose its images are", writers, toy(None, [0, 1]))
+    refused("toy does not name the writers of its images", writers, toy(None, [0, 1]))
     refused(
         "has 1 people with images of both parts",
         writers,

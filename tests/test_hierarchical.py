@@ -112,7 +112,7 @@ def test_three_users_of_two_data_sets(digits):
         ({"users_per_task": 5}, "one number for each of the 2 tasks"),
         ({"samples_per_user": (10, 10, 10)}, "one number for each of the 2 tasks"),
         ({"samples_per_user": 500}, "lower samples_per_user"),
-        ({"minority": 0.97}, "leaves none of the own task"),
+        ({"minority": 0.97}, "leaves none of the user's own task"),
         ({"tasks": [[0, 1]], "users_per_task": (2,)}, "no other tasks' labels"),
         ({"images": "digits"}, "must be an ImageSet"),
     ],
@@ -130,9 +130,9 @@ def test_bad_tasks_are_refused(digits, change, says):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"other_labels": range(10)}, "User 2 finds 0 training"),
+        ({"other_labels": range(10)}, "User 2 has only 0 training"),
         ({"labels": [0, 99]}, "There is no label 99"),
-        ({"samples_per_user": 5000}, "User 0 finds"),
+        ({"samples_per_user": 5000}, "User 0 has only"),
         ({"other": "nothing"}, "Unknown data set 'nothing'"),
         ({"images": "big"}, "resize one set"),
     ],

@@ -119,7 +119,10 @@ def test_a_long_table_has_one_type_a_column(tmp_path):
             FOUR + "x,0,1,2\nx,1,2,3\nx,1,2,3\nx,0,?,1\n",
             r"Column a holds text among numbers, such as '\?'",
         ),
-        (FOUR + "x,0,1,2\ny,1,2,3\nz,1,2,3\n", "Every row of t.csv has another owner"),
+        (
+            FOUR + "x,0,1,2\ny,1,2,3\nz,1,2,3\n",
+            "Every row of t.csv has a different owner",
+        ),
         (
             FOUR + "x,0.5,1,2\nx,1,2,3\n",
             "Classes in label of t.csv are decimal numbers",

@@ -404,7 +404,7 @@ def test_emdcfls_sides_by_hand():
     assert embeddings.steepest(flat, one, other) == pytest.approx(steep)
     same = np.array([[0.0], [1.0]]), np.array([1, 0])
     assert embeddings.steepest(flat, one, same) == np.inf  # both labels at one place
-    refused("one label only", embeddings.inequalities, [one, (one[0], np.ones(2))])
+    refused("only one label", embeddings.inequalities, [one, (one[0], np.ones(2))])
 
 
 def test_random_projections_keep_distances_the_better_the_more_is_kept():

@@ -1,8 +1,8 @@
-"""Tables as files and frames: read without silent repairs, owners and classes as text.
+"""Tables from files and frames, read without silent repairs; names are text.
 
-pandas repairs much without a word: a name that occurs twice becomes ``label.1``, rows
-that are too short are filled up, ``007`` and ``7`` become one number, and ``NA`` a gap.
-Here each of these is refused, or read as it stands.
+pandas repairs many errors silently: a name that occurs twice becomes ``label.1``, rows
+that are too short are filled up, ``007`` and ``7`` become one number, and ``NA`` is
+missing. Here each of these is refused, or read exactly as written.
 """
 
 import csv
@@ -25,7 +25,7 @@ from .preprocessing import are_dates, check_once, named, some
 if TYPE_CHECKING:
     import pandas as pd
 
-# Options of pandas.read_csv that decide what the header is.
+# Options of pandas.read_csv that determine the header.
 HEADER_OPTIONS = (
     "sep",
     "delimiter",
@@ -44,33 +44,56 @@ HEADER_OPTIONS = (
     "dialect",
     "engine",
 )
-# Those with which lines of the file can still be counted.
-COUNTABLE = ("sep", "delimiter", "encoding", "quotechar", "decimal", "thousands")
-COUNTABLE += ("na_values", "dtype", "low_memory", "converters", "usecols", "index_col")
+# Options with which the lines of the file can still be counted.
+COUNTABLE = (
+    "sep",
+    "delimiter",
+    "encoding",
+    "quotechar",
+    "decimal",
+    "thousands",
+    "na_values",
+    "dtype",
+    "low_memory",
+    "converters",
+    "usecols",
+    "index_col",
+)
 REFUSED = {
     "chunksize": "the whole table is needed at once",
     "iterator": "the whole table is needed at once",
 }
-MARK = "="  # before names while they are read
+MARK = "="  # prefix of names while they are read
 # zero-width space, word joiner, byte order mark, soft hyphen
 WITHOUT_WIDTH = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD])
-# Of the disk, and of a compressed file that is damaged.
+# Errors of the disk and of damaged compressed files.
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 WHOLE = re.compile(r"[+-]?\d+")
 
 
 class Asked(NamedTuple):
-    """What a user says of the columns of a table; :func:`asked` checks it."""
+    """The user's description of a table's columns; :func:`asked` checks it.
+
+    Attributes
+    ----------
+    owner, label : str
+        The columns with each row's client and with the value to predict.
+    features : sequence of str, or None for all other columns
+    values : bool
+        Whether labels are numbers to predict.
+    numeric_names : bool
+        Whether owners and classes are numbers, so that 007 equals 7.
+    """
 
     owner: str
     label: str
-    features: Sequence[str] | None  # None: all other columns
-    values: bool  # labels are numbers to predict
-    numeric_names: bool  # owners and classes are numbers: 007 and 7 are one
+    features: Sequence[str] | None
+    values: bool
+    numeric_names: bool
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Columns that are read as they stand."""
+        """Columns that are read exactly as written."""
         if self.numeric_names:
             return ()
         if self.values:
@@ -85,8 +108,9 @@ def asked(
     targets: str = "classes",
     numeric_names: bool = False,
 ) -> Asked:
-    """Check what is said of a table's columns, as ``Federation.from_frame`` says it."""
-    owner, label = str(owner).strip(), str(label).strip()
+    """Check the description of a table's columns, as in ``Federation.from_frame``."""
+    owner = str(owner).strip()
+    label = str(label).strip()
     if owner == label:
         raise FltnbError(
             f"owner and label are both {owner!r}: name the column of each."
@@ -100,21 +124,34 @@ def asked(
 
 
 def are_values(targets: str) -> bool:
-    """Whether numbers are predicted, and not classes."""
+    """Whether numbers are predicted instead of classes."""
     return choose(targets, ("classes", "values"), "kind of targets") == "values"
 
 
 class Rows(NamedTuple):
-    """The rows of a table that a federation is made of."""
+    """The rows of a table from which a federation is made.
 
-    table: "pd.DataFrame"  # columns named, each once
-    owners: np.ndarray  # (N,), text
-    labels: np.ndarray  # (N,), text; float64 where numbers are predicted
+    Attributes
+    ----------
+    table : DataFrame
+        Each column has a unique name.
+    owners : ndarray of text, shape (N,)
+    labels : ndarray of text, shape (N,)
+        float64 if numbers are predicted.
+    features : list of str
+        The columns to learn from.
+    place : Places
+        Positions of rows, for messages.
+    """
+
+    table: "pd.DataFrame"
+    owners: np.ndarray
+    labels: np.ndarray
     features: list[str]
     place: "Places"
 
     def check_gaps(self) -> None:
-        """Refuse gaps in the features, where nothing will fill them."""
+        """Refuse missing values in the features, if nothing will fill them."""
         gaps = self.table[self.features].isna()
         if gaps.any(axis=None):
             columns = [name for name in self.features if gaps[name].any()]
@@ -129,9 +166,9 @@ class Rows(NamedTuple):
 def read_csv(
     file: Path, texts: Sequence[str], options: Mapping[str, Any]
 ) -> "pd.DataFrame":
-    """Read a CSV file by pandas; the columns ``texts`` as they stand, without blanks.
+    """Read a CSV file with pandas; the columns ``texts`` as written, without blanks.
 
-    ``options`` are those of ``pandas.read_csv``. FltnbError: the file is none, or
+    ``options`` are those of ``pandas.read_csv``. FltnbError: this is not a CSV file, or
     pandas would have repaired it.
     """
     import pandas as pd
@@ -141,16 +178,15 @@ def read_csv(
             raise FltnbError(f"{name} cannot be given to from_csv: {why}.")
     options = dict(options)
     if "engine" not in options:
-        options.setdefault("low_memory", False)  # one type a column
+        options.setdefault("low_memory", False)  # one type per column
     converters = dict(options.pop("converters", None) or {})
     try:
         header = _header(file, options)
         if header is not None:
             check_once([name.strip() for name in header], file.name)
-        kept = [
-            name for name in _as_read(texts, header, options) if name not in converters
-        ]
-        converters |= dict.fromkeys(kept, _marked)
+        as_they_stand = set(_as_read(texts, header, options))
+        kept = sorted(as_they_stand - set(converters), key=str)
+        converters.update(dict.fromkeys(kept, _marked))
         table = pd.read_csv(file, converters=converters, **options)
     except FltnbError:
         raise
@@ -168,25 +204,30 @@ def read_csv(
 
 
 def _marked(text: str) -> str:
-    """Return a name so that pandas does not take NA, None or nothing for a gap."""
+    """Return a name so that pandas does not read NA, None or "" as missing."""
     return MARK + text.strip()
 
 
 def pandas_options() -> set[str]:
-    """Names of the options of ``pandas.read_csv``."""
+    """Return the names of the options of ``pandas.read_csv``."""
     import pandas as pd
 
-    return set(inspect.signature(pd.read_csv).parameters) - {"filepath_or_buffer"}
+    names = set(inspect.signature(pd.read_csv).parameters)
+    names.discard("filepath_or_buffer")  # the file
+    return names
 
 
 def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
-    """Return the names in the header as they stand; None where there is no header."""
+    """Return the names in the header as written; None if there is no header."""
     import pandas as pd
 
     line = options.get("header", "infer")
-    if line is None or not isinstance(line, (int, str)) or "names" in options:
+    one_line = isinstance(line, (int, str))  # not None, nor a list of several
+    if not one_line or "names" in options:
         return None
-    line = int(0 if line == "infer" else line)
+    if line == "infer":
+        line = 0
+    line = int(line)
     kept = {name: options[name] for name in HEADER_OPTIONS if name in options}
     top = pd.read_csv(
         file, header=None, nrows=line + 1, dtype=str, keep_default_na=False, **kept
@@ -197,7 +238,10 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
 def _as_read(
     texts: Sequence[str], header: list[str] | None, options: Mapping[str, Any]
 ) -> list[str | int]:
-    """Return what pandas calls these columns: blanks stay, numbers without a header."""
+    """Return what pandas calls the columns ``texts``.
+
+    Blanks around a name stay; without a header columns are numbers.
+    """
     if header is not None:
         return [name for name in header if name.strip() in texts]
     if options.get("header", "infer") is None and "names" not in options:
@@ -214,7 +258,7 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
             f"{file.name} has one column, {table.columns[0]}: save it with commas, or "
             "give pandas' options, such as sep=';'."
         )
-    # Where rows have more values than the header has names, pandas makes an index.
+    # If rows have more values than the header has names, pandas makes an index.
     longer = not isinstance(table.index, pd.RangeIndex) and "index_col" not in options
     bare = any(str(name).startswith("Unnamed: ") for name in table)
     if longer or bare:
@@ -235,30 +279,39 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
 
 
 class Lines(NamedTuple):
-    """Where the rows of a file begin, as a text editor counts, and their lengths."""
+    """Where the rows of a file begin, as a text editor counts, and their lengths.
 
-    starts: np.ndarray  # (N,), line numbers; the header's is left out
-    lengths: np.ndarray  # (N,), numbers of values
+    Attributes
+    ----------
+    starts : ndarray of int, shape (N,)
+        Numbers of lines; the header's is left out.
+    lengths : ndarray of int, shape (N,)
+        How many values a row has.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
 
     @classmethod
     def of(cls, file: Path, options: Mapping[str, Any], n_rows: int) -> "Lines | None":
-        """Count the lines of a CSV file of so many rows; None where that is not sure.
+        """Count the lines of a CSV file with ``n_rows`` rows; None if uncertain.
 
         Blank lines and line breaks inside quotes count as they do in an editor.
         """
-        separator = options.get("sep", options.get("delimiter", ","))
-        separator = "," if separator is None else separator
+        separator = options.get("sep", options.get("delimiter"))
+        if separator is None:
+            separator = ","
         plain = file.suffix.lower() in (".csv", ".tsv", ".txt")
-        if set(options) - set(COUNTABLE) or len(separator) != 1 or not plain:
+        unsure = set(options) - set(COUNTABLE)
+        if unsure or len(separator) != 1 or not plain:
             return None
         starts = []
         lengths = []
         encoding = options.get("encoding") or "utf-8-sig"
+        quote = options.get("quotechar", '"')
         with file.open(encoding=encoding, newline="") as text:
-            reader = csv.reader(
-                text, delimiter=separator, quotechar=options.get("quotechar", '"')
-            )
-            before = 0
+            reader = csv.reader(text, delimiter=separator, quotechar=quote)
+            before = 0  # lines before this row, which may have several
             for values in reader:
                 if values:
                     starts.append(before + 1)
@@ -270,14 +323,14 @@ class Lines(NamedTuple):
 
 
 def read_parquet(file: Path) -> "pd.DataFrame":
-    """Read a Parquet file by pandas, or say what it takes."""
+    """Read a Parquet file with pandas, or say which package is needed."""
     import pandas as pd
 
     try:
         return pd.read_parquet(file)
     except ImportError as error:
         raise FltnbError(
-            f"Reading {file.name} takes a package that pandas reads Parquet with: "
+            f"Reading {file.name} needs a package with which pandas reads Parquet: "
             "pip install 'fltnb[parquet]'."
         ) from error
     except (OSError, ValueError) as error:
@@ -286,7 +339,7 @@ def read_parquet(file: Path) -> "pd.DataFrame":
 
 
 def existing(file: Path | str) -> Path:
-    """Return the path of a file, its ``~`` resolved; FltnbError: there is none."""
+    """Return the path of a file, with ``~`` resolved; FltnbError: it does not exist."""
     file = Path(file).expanduser()
     if file.is_dir():
         raise FltnbError(f"{file} is a folder: use from_folder.")
@@ -298,10 +351,10 @@ def existing(file: Path | str) -> Path:
 def rows_of(
     table: "pd.DataFrame", asked: Asked, what: str, lines: Lines | None = None
 ) -> Rows:
-    """Take a table apart: who holds each row, what is predicted, what from.
+    """Split a table into owners, labels and features.
 
-    ``what``: the table's name in messages; ``lines``: of its file. FltnbError: a column
-    is missing, or a row has no owner or label.
+    ``what``: the table's name in messages; ``lines``: lines of its file. FltnbError: a
+    column is missing, or a row has no owner or label.
     """
     table = named(table, what)
     owner, label = asked.owner, asked.label
@@ -320,20 +373,20 @@ def rows_of(
         _check_classes(labels, label, what)
     if len(np.unique(owners)) == len(owners) > 1:
         raise FltnbError(
-            f"Every row of {what} has another {owner}: owner must name the column that "
-            "says who holds a row."
+            f"Every row of {what} has a different {owner}: owner must name the column "
+            "with the client of each row."
         )
     return Rows(table, owners, labels, features, place)
 
 
 class Places(NamedTuple):
-    """Where rows are, for people."""
+    """Positions of rows, for messages."""
 
     what: str
     lines: Lines | None
 
     def of(self, rows: np.ndarray) -> str:
-        """Say where these rows are."""
+        """Return the positions of these rows, as text."""
         if self.lines is None:
             return f"rows {some(rows)}, counted from 0"
         return f"lines {some(self.lines.starts[rows])}"
@@ -342,7 +395,7 @@ class Places(NamedTuple):
 def _check_columns(
     table: "pd.DataFrame", what: str, keys: list[str], features: list[str]
 ) -> None:
-    """Refuse columns that are not there, and a table without rows or features."""
+    """Refuse missing columns, and a table without rows or features."""
     unknown = [name for name in keys + features if name not in table]
     indexed = [name for name in unknown if name in table.index.names]
     if indexed:
@@ -364,29 +417,29 @@ def _check_columns(
     keyed = [name for name in features if name in keys]
     if keyed:
         raise FltnbError(
-            f"features hold {some(keyed)}, the owner or the label: leave that out."
+            f"features contain {some(keyed)}, the owner or the label: leave it out."
         )
 
 
 def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
-    """Return names as text (N,) without blanks around, gaps refused.
+    """Return names as text (N,) without surrounding blanks; refuse missing ones.
 
-    ``numeric``: they are numbers, so that 007 and 7 are one.
+    ``numeric``: they are numbers, so that 007 equals 7.
     """
     import pandas as pd
 
     texts = np.array([text_of(value) for value in column], dtype=object)
-    missing = np.flatnonzero(column.isna().to_numpy() | (texts == ""))
+    gaps = column.isna().to_numpy() | (texts == "")
+    missing = np.flatnonzero(gaps)
     if len(missing):
         raise FltnbError(
             f"{place.what} has gaps in {column.name} ({place.of(missing)}): fill them "
-            "or remove these rows; where NA is a name, read it as text."
+            "or remove these rows; if NA is a name, read it as text."
         )
     if numeric:
         try:
-            texts = np.array(
-                [text_of(one) for one in pd.to_numeric(texts)], dtype=object
-            )
+            whole = [text_of(number) for number in pd.to_numeric(texts)]
+            texts = np.array(whole, dtype=object)
         except (TypeError, ValueError) as error:
             raise FltnbError(
                 f"{column.name} of {place.what} holds more than numbers ({error}): "
@@ -396,11 +449,11 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
 
 
 def text_of(value: Any) -> str:
-    """Return a name as text: what looks the same is the same.
+    """Return a name as text, so that names that look equal are equal.
 
-    Blanks around it go, those inside are one plain blank each, characters without width
-    go, and accents have one form. Where there are gaps, pandas turns whole numbers to
-    7.0, which is 7.
+    Surrounding blanks are removed, inner blanks become a single plain blank each,
+    characters without width are removed, and accents have one form. If values are
+    missing, pandas turns whole numbers into 7.0, which becomes 7.
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -416,8 +469,8 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
 
     if are_dates(column):
         raise FltnbError(
-            f"{column.name} of {place.what} holds dates: make numbers of them, such as "
-            "days since a first one."
+            f"{column.name} of {place.what} holds dates: turn them into numbers, such "
+            "as days since a first one."
         )
     numbers = pd.to_numeric(column, errors="coerce")
     missing = np.flatnonzero(numbers.isna())
@@ -430,7 +483,7 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
 
 
 def classes_of(labels: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return the names of classes that are no integers, and the number of each."""
+    """Return the names of classes that are not integers, and the number of each."""
     import pandas as pd
 
     missing = np.flatnonzero(pd.isna(labels))
@@ -460,14 +513,17 @@ def _check_classes(labels: np.ndarray, name: str, what: str) -> None:
 
 
 def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Return the different names (N,) in order, and the place of each among them.
+    """Return the different names in order, and for each of the N its position there.
 
-    Names that are all whole numbers are in the order of these numbers, 9 before 10;
-    others in that of the alphabet.
+    If all names are whole numbers, they are in numerical order (9 before 10),
+    otherwise in alphabetical order.
     """
     different, place = np.unique(names, return_inverse=True)
     if not all(WHOLE.fullmatch(name) for name in different):
         return different.tolist(), place
-    order = sorted(range(len(different)), key=lambda i: (int(different[i]), i))
-    rank = np.argsort(order)
-    return [str(different[i]) for i in order], rank[place]
+    n = len(different)
+    # 07 and 7 are two names of one number, in the order of the alphabet
+    order = sorted(range(n), key=lambda i: (int(different[i]), i))
+    rank = np.argsort(order)  # of each name in `different`
+    in_order = [str(different[i]) for i in order]
+    return in_order, rank[place]

@@ -1,6 +1,6 @@
 """Ten kinds of federation on which methods are compared (notebooks 15 to 17).
 
-Every client holds back a tenth of its samples for validation, which EMD-CFL needs.
+Every client keeps a tenth of its samples for validation, which EMD-CFL needs.
 """
 
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True)
 class Ground:
-    """A federation, and what methods are told and given on it.
+    """A federation, with the settings and inputs of methods on it.
 
     Attributes
     ----------
     federation : Recipe
     n_clusters : int
-        K, for methods that need it: the true number, or 3 where nobody knows it.
+        K, for methods that need it: the true number, or 3 if it is unknown.
     images : str
-        What the encoders that have seen no client's data are chosen by.
+        The kind of images, which sets the encoders trained without the clients' data.
     model : str
     lr : float or None
-        Learning rate, where it is not the one of the other federations.
+        Learning rate, if it differs from that of the other federations.
 
     Examples
     --------
@@ -48,11 +48,12 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     Parameters
     ----------
     seed : int
-        Of what is drawn: who holds which samples.
+        Seed of the draws: which client holds which samples.
     n_clients : int
-        Of most of them; the power law has 30, the backdoors have 15 and 9.
+        Number of clients in most federations; the power law has 30, the backdoors 15
+        and 9.
     samples : int
-        Training and validation samples of a client, where all hold as many.
+        Training and validation samples of a client, if all clients hold equally many.
 
     Examples
     --------
@@ -102,8 +103,8 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     one_cluster = recipe("rotated_copies", "mnist", angles=[[0]], **turned)
     colours = recipe("backdoor_colours", "mnist", n_clients=15, seed=seed, **tested)
     patches = recipe("backdoor_patches", "cifar10", n_clients=9, seed=seed, **tested)
-    # With the others' learning rate of 0.05 networks die on colours: equal outputs for
-    # all images.
+    # With the learning rate 0.05 of the others, networks fail on colours: equal outputs
+    # for all images.
     return {
         "labels": Ground(held_out("mnist", two_labels), 5, "mnist"),
         "labels, one shared": Ground(held_out("mnist", one_shared), 5, "mnist"),
@@ -127,9 +128,9 @@ LEVELS = {
 }
 """Difficulty -> levels of :func:`graded`, easiest first."""
 TURNED = 3
-"""Degrees by which all rotations of :func:`graded` are off a right angle.
+"""Degrees added to all rotations of :func:`graded`, so that none is a right angle.
 
-Images stay sharp at right angles alone, which would give a cluster away.
+Images stay sharp only at right angles, which would reveal a cluster.
 """
 
 
@@ -146,12 +147,12 @@ def graded(
     Parameters
     ----------
     difficulty, level
-        "samples": of a client; "overlap": percent of samples from a pool that all
+        "samples": number per client; "overlap": percent of samples from a pool that all
         clients share; "rotation": degrees between neighbouring clusters; "backdoor":
-        attackers' shades, times the paper's; "noise": none is in the data, it is laid
-        on what clients send.
+        the attackers' shades as a multiple of the paper's; "noise": the data have none,
+        it is added to what clients send.
     seed, n_clients, samples, dataset
-        ``samples`` of a client where "samples" does not say otherwise.
+        ``samples`` is the number per client, unless the difficulty is "samples".
 
     Examples
     --------
@@ -165,10 +166,12 @@ def graded(
         "seed": seed,
     }
     if difficulty == "backdoor":
-        held |= {"n_clients": 3 * max(2, n_clients // 4), "intensity": level}
+        a_third = max(2, n_clients // 4)
+        held["n_clients"] = 3 * a_third
+        held["intensity"] = level
         return Ground(recipe("backdoor_colours", dataset, **held), 3, "colours")
     if difficulty == "overlap":
-        # two classes a cluster; at 100 % everybody holds all ten in equal parts
+        # two classes per cluster; at 100 % all clients hold all ten in equal parts
         tasks = recipe(
             "tasks",
             tasks=[[2 * one, 2 * one + 1] for one in range(5)],
@@ -179,7 +182,7 @@ def graded(
         )
         return Ground(recipe("held_out", dataset, tasks, seed=seed), 5, dataset)
     step = level if difficulty == "rotation" else 90
-    held |= {"angles": [[TURNED + step * turn] for turn in range(4)]}
+    held["angles"] = [[TURNED + step * turn] for turn in range(4)]
     fed = recipe("rotated_copies", dataset, n_clients=n_clients, **held)
     return Ground(fed, 4, dataset)
 
@@ -225,7 +228,7 @@ def four_on_digits(seed: int = 0) -> dict[str, Ground]:
 
 
 def eleven_more(seed: int = 0) -> dict[str, Recipe]:
-    """Return federations by name that differ from the ten in data, sizes or number.
+    """Return further federations, which differ from the ten in data, sizes or number.
 
     Examples
     --------

@@ -43,13 +43,13 @@ def writers(
 
     In CelebA (FeSEM, arXiv 2108.08647, Section 6.1) the "writer" of an image is the
     person it shows. The division of each person's images is the image set's own (LEAF's
-    FEMNIST: 90 % for training); :func:`~fltnb.federations.divided` makes another.
-    Writers who lack a training or a test image are passed over, and so are those with
-    fewer than ``min_images`` of both together: the federation's origin says how many.
-    Without a seed the writers are the first ones, as FLT does with 200 of them; with
-    one they are drawn. True clusters are unknown. Raises FltnbError for a set without
+    FEMNIST: 90 % for training); :func:`~fltnb.federations.divided` makes another one.
+    Writers without a training or a test image are left out, and so are those with fewer
+    than ``min_images`` images in total; the federation's origin gives their number.
+    Without a seed the first writers are taken, as FLT does with 200 of them; with a
+    seed they are drawn. True clusters are unknown. Raises FltnbError for a set without
     ``writers``, unlike ``fl.load("femnist")``, ``fl.load("celeba")`` and
-    ``fl.load("mnist_writers")``, or with too few of them.
+    ``fl.load("mnist_writers")``, or for too few writers.
 
     Examples
     --------
@@ -64,13 +64,17 @@ def writers(
     """
     if images.writers is None:
         raise FltnbError(
-            f"{images.name} does not say whose its images are: take femnist, celeba or "
-            "pseudo_writers."
+            f"{images.name} does not name the writers of its images: take femnist, "
+            "celeba or pseudo_writers."
         )
     train = _by_writer(images, images.train_index)
     test = _by_writer(images, images.test_index)
     both = sorted(train.keys() & test.keys())
-    usable = [one for one in both if len(train[one]) + len(test[one]) >= min_images]
+    usable = []
+    for one in both:
+        n_images = len(train[one]) + len(test[one])
+        if n_images >= min_images:
+            usable.append(one)
 
     origin = images.origin
     having = "images of both parts"
@@ -96,7 +100,7 @@ def writers(
 
 def _by_writer(images: ImageSet, index: np.ndarray) -> dict[int, np.ndarray]:
     """Return the positions in ``index`` of each writer's images, in their order."""
-    assert images.writers is not None  # who calls this has looked
+    assert images.writers is not None  # the caller has checked this
     order = index[np.argsort(images.writers[index], kind="stable")]
     writers, first = np.unique(images.writers[order], return_index=True)
     held = np.split(order, first[1:])
@@ -114,31 +118,31 @@ def pseudo_writers(
     strength: Annotated[float, Within(high=2.0)] = 1.0,
     n_styles: Count | None = None,
 ) -> Federation:
-    """Make clients that write differently, out of images without known writers.
+    """Make clients with different styles from images without known writers.
 
-    This is **not FEMNIST**: it stands in for it where LEAF's files are not at hand.
-    Every client gets a style of its own (:func:`writer_styles`), drawn at random and
-    laid over all its images, and a number of images of its own (log-normal,
-    :data:`SPREAD`). Images are drawn at random, so classes come about as often as in
-    the image set, and no image goes to two clients or twice to one. Training and test
-    images, one at least of each, come from the set's own parts. True clusters are
-    unknown: styles vary without groups. Unlike people's, a client's images also keep
-    the hand of whoever really wrote them, so that they vary more; and shapes of letters
-    do not differ, only how they are drawn.
+    This is **not FEMNIST**: it is a stand-in for it if LEAF's files are not available.
+    Every client gets its own style (:func:`writer_styles`), drawn at random and
+    applied to all its images, and its own number of images (log-normal,
+    :data:`SPREAD`). Images are drawn at random, so classes are about as frequent as in
+    the image set, and no image is used twice. Training and test
+    images, at least one of each, come from the set's own parts. True clusters are
+    unknown: styles vary without groups. There are two differences from real writers. A
+    client's images also keep the handwriting of their real writers, so that they vary
+    more; and the shapes of letters do not differ, only the way they are drawn.
 
-    Images must be grey, else FltnbError is raised, with strokes bright on black:
+    Images must be grey (else FltnbError is raised), with bright strokes on black:
     ``emnist_byclass`` or ``digits``.
 
     Parameters
     ----------
     mean_samples : int, optional
-        Images of a client; by default :data:`MEAN_SAMPLES`, or as many as the image set
-        has for each.
+        Mean number of images of a client; by default :data:`MEAN_SAMPLES`, or as many
+        as the image set has for each.
     strength : float
-        Multiplies how far styles are from none; 0 leaves images as they are.
+        Factor for the strength of styles; 0 leaves images unchanged.
     n_styles : int, optional
-        So many styles for all clients in place of one each; client i has style
-        ``i % n_styles``, its true cluster.
+        Number of styles for all clients, instead of one style per client; client i has
+        style ``i % n_styles``, its true cluster.
 
     Examples
     --------
@@ -161,7 +165,7 @@ def pseudo_writers(
     if mean_samples is None:
         mean_samples = _mean_samples(images, n_clients, train_fraction)
     weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))
-    # Two images each, and the rest in proportion: the mean is exactly the wanted one.
+    # Two images each, and the rest in proportion, so that the mean is exact.
     sizes = 2 + apportion((mean_samples - 2) * n_clients, weights)
     tested = np.rint(sizes * (1 - train_fraction)).astype(np.int64)
     tested = np.clip(tested, 1, sizes - 1)
@@ -199,7 +203,7 @@ def _mean_samples(images: ImageSet, n_clients: int, train_fraction: float) -> in
     n_train = len(images.train_index)
     n_test = len(images.test_index)
     available = min(n_train / train_fraction, n_test / (1 - train_fraction))
-    # A client's one test image may be rounded up, which takes a few more of them.
+    # A client's only test image may be rounded up, which needs a few more of them.
     mean = min(MEAN_SAMPLES, int(0.95 * (available / n_clients)))
     if mean < 2 or n_clients > n_test:
         raise FltnbError(
@@ -210,14 +214,14 @@ def _mean_samples(images: ImageSet, n_clients: int, train_fraction: float) -> in
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
-    """Draw the styles of pseudo-writers, each independent of how many there are.
+    """Draw the styles of pseudo-writers, each independent of their number.
 
     Returns
     -------
     ndarray of float64, shape (n_clients, 4), columns :data:`STYLE`
-        *slant*, the shear to the right per height (0.25 leans by 14 degrees), normal
-        with deviation 0.28, at most 0.6 to either side; *width*, pixels added to each
-        side of a stroke (negative: taken away) in an image of 28 pixels, uniform in
+        *slant*, the shear to the right per height (0.25 is 14 degrees), normal
+        with deviation 0.28, at most 0.6 to each side; *width*, pixels added to each
+        side of a stroke (negative: removed) in an image of 28 pixels, uniform in
         -0.6 to 0.9; *size*, the magnification, uniform in 0.65 to 1; *shift*, pixels
         downward in an image of 28, normal with deviation 1, at most 2. ``strength``
         multiplies slant, width and shift and is the exponent of size.
@@ -244,9 +248,9 @@ def apply_style(
 ) -> np.ndarray:
     """Redraw images in one style of :func:`writer_styles`.
 
-    Shear, magnification and shift are one linear map about the image's centre with
+    Shear, magnification and shift are one linear map around the image's centre with
     linear interpolation, black outside. Strokes are widened by grey-scale dilation over
-    3x3 pixels, or thinned by erosion, in part for parts of a pixel.
+    3x3 pixels, or thinned by erosion; fractions of a pixel are interpolated.
 
     Parameters
     ----------
@@ -267,17 +271,28 @@ def apply_style(
     # From target to source: as the top leans to the right, rows below the centre came
     # from further right.
     back = np.array([[1, 0], [slant, 1]]) / size
-    offset = centre - back @ (centre + np.array([shift * pixel, 0]))
-    # grid-constant: plain constant would blacken the rim of images up to the border.
-    options = {"order": 1, "mode": "grid-constant", "output": np.float32}
-    drawn = np.stack(
-        [ndimage.affine_transform(image, back, offset, **options) for image in images]
-    )
+    moved = np.array([shift * pixel, 0])
+    offset = centre - back @ (centre + moved)
+    turned = []
+    for image in images:
+        one = ndimage.affine_transform(
+            image,
+            back,
+            offset,
+            order=1,
+            # plain "constant" would blacken the rim of images up to the border
+            mode="grid-constant",
+            output=np.float32,
+        )
+        turned.append(one)
+    drawn = np.stack(turned)
 
+    # Strokes widen or thin by a pixel at a time, and at last by a part of one.
     widen_or_thin = ndimage.grey_dilation if width > 0 else ndimage.grey_erosion
     left = abs(width) * pixel
     while left > 0:
         step = min(left, 1.0)
-        drawn = (1 - step) * drawn + step * widen_or_thin(drawn, size=(1, 3, 3))
+        by_a_pixel = widen_or_thin(drawn, size=(1, 3, 3))
+        drawn = (1 - step) * drawn + step * by_a_pixel
         left -= step
     return np.rint(np.clip(drawn, 0, 255)).astype(np.uint8)

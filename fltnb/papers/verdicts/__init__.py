@@ -1,7 +1,7 @@
 """Verdicts on the papers' claims: one tested function per claim.
 
-Modules named after a paper hold the functions; :func:`judge` runs those of a notebook,
-:func:`outcomes` says what became of each claim.
+Modules named after a paper contain the functions. :func:`judge` runs those of a
+notebook, and :func:`outcomes` gives the outcome of each claim.
 """
 
 from . import (

@@ -1,4 +1,4 @@
-"""Beside which printed numbers runs stand, and how they depart from these."""
+"""Which printed numbers runs are compared with, and how they depart from these."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ from .claim import Claim
 
 
 def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
-    """Return the table of a claim beside which a notebook's results stand, or "".
+    """Return the table of a claim with which a notebook's results are compared, or "".
 
-    Of several that which prints the data set, if one does.
+    If there are several, the one that prints the data set is preferred.
     """
     own = tables_of(claim, notebook)
     if not own:
@@ -40,7 +40,7 @@ def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
 
 
 def tables_of(claim: Claim, notebook: str) -> list[str]:
-    """Return a claim's tables beside which a notebook's results stand."""
+    """Return a claim's tables with which a notebook's results are compared."""
     for book, tables in NOTEBOOKS[claim.paper].items():
         if book.startswith(notebook[:2]):
             return [table for table in claim.tables if table in tables]
@@ -48,8 +48,11 @@ def tables_of(claim: Claim, notebook: str) -> list[str]:
 
 
 def in_paper(dataset: str) -> str:
-    """Return the paper's name of the data set that a run's is, or stands for."""
-    return (STAND_INS | SAME | BESIDE).get(dataset, dataset)
+    """Return the paper's name of a run's data set, or of the one that it replaces."""
+    for known in (BESIDE, SAME, STAND_INS):
+        if dataset in known:
+            return known[dataset]
+    return dataset
 
 
 @functools.cache
@@ -60,7 +63,9 @@ def printed_lines(paper: str, table: str, dataset: str = "") -> pd.DataFrame:
     """
     found = numbers(paper, table)
     found["dataset"] = [name_in_print(line) for line in found.to_dict("records")]
-    return found[found["dataset"] == dataset] if dataset else found
+    if not dataset:
+        return found
+    return found[found["dataset"] == dataset]
 
 
 @functools.cache
@@ -72,29 +77,33 @@ def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str
     for theirs, ours in NETWORKS.items():
         if ours == model:
             return name, theirs
-    return name, "mlp" if model.startswith("mlp") else "cnn"
+    if model.startswith("mlp"):
+        return name, "mlp"
+    return name, "cnn"
 
 
 # ---------------------------------------------------------------- of jobs
 
 
 def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say how jobs depart from print, each phrase once.
+    """Return how jobs depart from the printed setting, each phrase once.
 
     Parameters
     ----------
     claim : Claim
-        What the jobs were looked at for.
+        The claim for which the jobs were used.
     table : str
-        The printed table beside which they stand; "" for none.
+        The printed table with which they are compared; "" for none.
     used : dict
-        Key of a job -> the results that have it.
+        Key of a job -> the results that contain it.
     """
-    said: dict[str, None] = {}
+    said = []
     for results, runs in _each(used):
         for run in runs.drop_duplicates("key").itertuples():
             record = results.record(run.key)
-            said |= dict.fromkeys(_departs(claim, table, record, run))
+            for phrase in _departs(claim, table, record, run):
+                if phrase not in said:
+                    said.append(phrase)
     return tuple(said)
 
 
@@ -107,7 +116,7 @@ def count_seeds(used: Mapping[str, Any]) -> int:
 
 
 def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield results, each once, with the rows of their jobs that are used."""
+    """Yield results, each once, with the rows of the jobs that are used."""
     every = {id(results): results for results in used.values()}
     for results in every.values():
         runs = results.runs
@@ -115,7 +124,7 @@ def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
 
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
-    """Say how one job departs from the nearest of the settings that a table prints."""
+    """Return how one job departs from the nearest setting printed in a table."""
     if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
     lines = _lines(claim, table, run)
@@ -133,14 +142,16 @@ def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
         )
         each.append(how)
     nearest = min(each, key=len)
-    return [*nearest, "a run stopped early"] if run.stopped else nearest
+    if run.stopped:
+        return [*nearest, "a run stopped early"]
+    return nearest
 
 
 def _lines(claim: Claim, table: str, run: Any) -> list[dict[str, Any]]:
     """Return the printed lines of a run's data, network and method, or any method's.
 
-    Clusters do not depend on how many images are tested: a claim about them looks at
-    lines with ARIs, another one at the others, where there are such.
+    Clusters do not depend on the number of test images: a claim about clusters uses the
+    lines with ARIs, another claim the lines without, if there are any.
     """
     if not table:
         return []
@@ -159,7 +170,8 @@ def _settings(
 ) -> list[dict[str, Any]]:
     """Return a line for each setting that :func:`_lines` chooses from.
 
-    With the paper's own names of data sets, which their settings go by.
+    With the paper's own names of data sets, which their settings go by; ``method``
+    counts where the table has it.
     """
     name, network = in_print(paper, table, dataset, model)
     chosen = printed_lines(paper, table, name)

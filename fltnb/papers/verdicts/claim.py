@@ -1,4 +1,4 @@
-"""What a claim of a paper is here: a function that gives a number and a verdict."""
+"""Claims of the papers, as functions that return a number and a verdict."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ OUTCOMES = {"agrees": "✔", "partly": "◐", "disagrees": "✘", "not tested": 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a claim came to on one set of numbers.
+    """The result of a claim's test on one set of numbers.
 
     Parameters
     ----------
-    number : float, what the rule looks at; NaN if it is missing: not tested
-    holds : bool or sequence of bool, what the rule says; several that differ: in part
-    text : str, shown in the place of the number
+    number : float, the number that the rule uses; NaN (missing) means not tested
+    holds : bool or sequence of bool, whether the rule holds; if values differ: partly
+    text : str, shown instead of the number
     why : str, why the claim could not be tested
-    departs : phrases, how the numbers are not the paper's beside what is seen from the
-        settings of jobs, such as "stand-in: pixels"
+    departs : phrases, how the numbers depart from the paper's, in addition to what the
+        settings of jobs show, such as "stand-in: pixels"
     """
 
     number: float
@@ -43,11 +43,13 @@ class Finding:
         parts = np.atleast_1d(self.holds)
         if parts.all():
             return "agrees"
-        return "partly" if parts.any() else "disagrees"
+        if parts.any():
+            return "partly"
+        return "disagrees"
 
 
 class NotTestedError(Exception):
-    """A test of a claim lacks something; the message says what."""
+    """A test of a claim lacks data; the message says which."""
 
 
 def needed(found: pd.DataFrame, why: str) -> pd.DataFrame:
@@ -55,8 +57,8 @@ def needed(found: pd.DataFrame, why: str) -> pd.DataFrame:
 
     Parameters
     ----------
-    found : DataFrame, what was asked for
-    why : str, what to say where it is empty
+    found : DataFrame, the numbers needed
+    why : str, the message if it is empty
     """
     if found.empty:
         raise NotTestedError(why)
@@ -69,7 +71,17 @@ Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper and how it is tested; made by :func:`claim`."""
+    """A claim of a paper and how it is tested; made by :func:`claim`.
+
+    Attributes
+    ----------
+    function : callable
+        The test: :class:`Numbers` to :class:`Finding`.
+    short : str
+        The claim in a short sentence.
+    id, data, models, tables, variants, show, unit, whole, any_data, setting
+        As for :func:`claim`.
+    """
 
     id: str
     function: Callable[[Any], Finding]
@@ -86,7 +98,7 @@ class Claim:
 
     @property
     def paper(self) -> str:
-        """The paper that claims it."""
+        """The paper that makes the claim."""
         return self.id.partition("-")[0]
 
     @property
@@ -95,9 +107,9 @@ class Claim:
         return self.unit == "ARI"
 
     def speaks_of(self, table: str, dataset: str, model: str) -> bool:
-        """Whether the claim is about a data set and a network (names in print).
+        """Whether the claim is about a data set and a network (printed names).
 
-        "" is a data set that stands for all, and a network that print does not name.
+        "" means any data set, or a network that the paper does not name.
         """
         data = _for_table(self.data, table)
         networks = _for_table(self.models, table)
@@ -114,41 +126,41 @@ class Claim:
 
 
 def _for_table(words: Words, table: str) -> tuple[str, ...]:
-    """Return the words that hold for a table."""
+    """Return the words for a table."""
     if isinstance(words, Mapping):
         return words.get(table, ())
     return words
 
 
 CLAIMS: dict[str, Claim] = {}
-"""Id of a claim -> how it is tested."""
+"""Id of a claim -> its test."""
 
 
 def claim(id: str, **how: Any) -> Callable:
     """Register a function as the test of a claim: :class:`Numbers` to :class:`Finding`.
 
-    The first line of its docstring is the claim in a short sentence, as tables show it;
-    further ones say by which rule it is judged. What it lacks it says by
+    The first line of its docstring is the claim as a short sentence, shown in tables;
+    the other lines give the rule for the verdict. Missing data are reported by
     :func:`needed` or :class:`NotTestedError`. FltnbError: ``claims.csv`` does not have
     the id, or it is registered twice.
 
     Parameters
     ----------
     id : str, the claim in ``claims.csv``
-    data, models : names in print of data sets and networks it speaks of; () for all;
-        a dict by table where that differs
-    tables : the printed tables that it can be tested on; that of the notebook counts
-    variants : "as_written", "as_run": of which it is tested; () for both
+    data, models : printed names of the data sets and networks concerned; () for all;
+        a dict by table if they differ
+    tables : the printed tables for its test; the one of the notebook counts
+    variants : "as_written", "as_run": the variants tested; () for both
     show : str, format of the number, "{:+.1f}" by default
-    unit : str, what the number is in, "points" by default
+    unit : str, unit of the number, "points" by default
     whole : bool, tested once for a notebook, not for each data set and variant
-    any_data : bool, it is said of all data, so that every data set tests it
-    setting : settings in print that differ from the table's, as of a figure
+    any_data : bool, the claim is about all data, so that every data set tests it
+    setting : printed settings that differ from the table's, such as those of a figure
     """
     if id not in set(claims()["id"]):
         raise FltnbError(f"claims.csv has no claim {id!r}: add it there first.")
     if id in CLAIMS:
-        raise FltnbError(f"The claim {id!r} has a test already: write one only.")
+        raise FltnbError(f"The claim {id!r} has a test already: write only one.")
 
     def register(function: Callable[[Any], Finding]) -> Claim:
         first_line, *_ = (function.__doc__ or "").strip().splitlines()

@@ -1,7 +1,7 @@
 """Tests of EMD-CFL's claims about clusters and accuracies (Tables 1-3, 6-8, 10, 11).
 
-Many of its methods have a form of their own in the code; where they have none, what
-follows the text stands for it.
+Many of its methods have their own form in the code. If a method has none, the runs that
+follow the text are used.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ UNCLUSTERED = ("fedavg", "pfedgraph", "fedsac")
 UNPROTECTED = (*SOFT, *UNCLUSTERED, "fedprox")
 """Methods that Table 8 compares with EMD-CFL under the trigger."""
 OWN_NETWORKS = ("emdcfl_cnn", "resnet18")
-"""The paper's networks: ARIs in its own setting stand in studies of these."""
+"""The paper's networks: studies of these hold ARIs in its own setting."""
 ARI = {"unit": "ARI", "show": "{:.2f}"}
 
 
 def seeds(t: Numbers, method: str, measure: str) -> pd.Series:
     """Return seed -> number of a method.
 
-    Where the code has no form of its own, what follows the text stands for it.
+    If the code has no form of the method, runs that follow the text are used.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def scores(t: Numbers, methods: Sequence[str], measure: str = "accuracy") -> pd.
 
 
 def aris(t: Numbers, method: str) -> list[float]:
-    """Return a method's ARIs by seed: of the paper's own setting if there are any."""
+    """Return a method's ARIs by seed, from the paper's own setting if there are any."""
     if t.model in OWN_NETWORKS:
         for table in ("printed", "told"):
             studied = _studied_aris(t, method, table)
@@ -69,18 +69,18 @@ def aris(t: Numbers, method: str) -> list[float]:
 
 
 def _studied_aris(t: Numbers, method: str, table: str) -> list[float]:
-    """Return a method's ARIs that studies have in a table of theirs."""
+    """Return a method's ARIs from the tables of studies."""
     studied = t.study(table)
     if "metric" not in studied:
         return []
-    about_it = studied["metric"] == "ari"
-    about_it &= studied["method"] == method
-    about_it &= studied["variant"].isin([t.variant, ""])
-    return studied["value"][about_it].tolist()
+    is_ari = studied["metric"] == "ari"
+    of_method = studied["method"] == method
+    of_variant = studied["variant"].isin([t.variant, ""])
+    return studied["value"][is_ari & of_method & of_variant].tolist()
 
 
 def all_aris(t: Numbers, methods: Sequence[str]) -> dict[str, list[float]]:
-    """Return method -> ARIs by seed, of the methods that were run."""
+    """Return method -> ARIs by seed, for the methods that were run."""
     found = {}
     for name in methods:
         by_seed = aris(t, name)
@@ -90,16 +90,20 @@ def all_aris(t: Numbers, methods: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _right(ari: float) -> bool:
+    """Whether clusters are the true ones, rounding aside."""
     return bool(np.isclose(ari, 1))
 
 
 def _means(found: dict[str, list[float]]) -> str:
-    """Write ARIs by method, means over seeds."""
-    return listed({name: float(np.mean(each)) for name, each in found.items()})
+    """Format the ARIs of methods, as means over seeds."""
+    means = {}
+    for name, each in found.items():
+        means[name] = float(np.mean(each))
+    return listed(means)
 
 
 def _refuse_gaps(found: dict, methods: Sequence[str], holds: Sequence[bool]) -> None:
-    """Refuse to confirm while methods are missing: one that was run can only refute."""
+    """Refuse to confirm a claim if methods are missing; those run may refute it."""
     if len(found) < len(methods) and all(holds):
         raise NotTestedError(f"{len(found)} of {len(methods)} methods were run")
 
@@ -107,16 +111,19 @@ def _refuse_gaps(found: dict, methods: Sequence[str], holds: Sequence[bool]) -> 
 def find_clusters(t: Numbers, methods: Sequence[str]) -> Finding:
     """Judge that methods find the clusters in every seed; the number is the lowest ARI.
 
-    One that does not speaks against it; if some were not run it is not tested further.
+    A method that does not find them counts against the claim; if some were not run,
+    the claim cannot be confirmed.
 
     Parameters
     ----------
     t : Numbers
     methods : sequence of str
-        Those that the paper says find them.
+        Methods that find the clusters according to the paper.
     """
     found = all_aris(t, methods)
-    every = [ari for by_seed in found.values() for ari in by_seed]
+    every = []
+    for by_seed in found.values():
+        every.extend(by_seed)
     holds = [_right(ari) for ari in every]
     _refuse_gaps(found, methods, holds)
     return Finding(
@@ -127,14 +134,17 @@ def find_clusters(t: Numbers, methods: Sequence[str]) -> Finding:
 
 
 def alone_finds_clusters(t: Numbers) -> Finding:
-    """Judge that EMD-CFL finds the clusters and no other method with hard ones does.
+    """Judge that only EMD-CFL, of all methods with hard clusters, finds the clusters.
 
-    It has to find them in every seed; another finds them if it does so in every seed.
+    EMD-CFL must find them in every seed; another method counts only if it does so too.
     """
     found = all_aris(t, HARD)
     if "emdcfl" not in found:
         raise NotTestedError("EMD-CFL was not run")
-    able = [name for name, by_seed in found.items() if all(map(_right, by_seed))]
+    able = []
+    for name, by_seed in found.items():
+        if all(_right(ari) for ari in by_seed):
+            able.append(name)
     alone = able == ["emdcfl"]
     _refuse_gaps(found, HARD, [alone])
     return Finding(
@@ -148,16 +158,16 @@ def alone_finds_clusters(t: Numbers) -> Finding:
 
 
 def behind_oracle(t: Numbers) -> dict[str, float]:
-    """Return by how much EMD-CFL is ahead of the oracle: ``average`` and ``worst``."""
+    """Return EMD-CFL's lead over the oracle: ``average`` and ``worst``."""
     average = t.lead("emdcfl", "oracle")
     worst = t.lead("emdcfl", "oracle", measure="worst")
     return {"average": average, "worst": worst}
 
 
 def soft_are_below(t: Numbers, *measures: str) -> Finding:
-    """Judge EMD-CFL against soft clusters, at the best of their learning rates.
+    """Compare EMD-CFL with soft clusters at the best of their learning rates.
 
-    The number is its least lead of all measures.
+    The number is its smallest lead over all measures.
     """
     leads = {}
     for measure in measures:
@@ -198,8 +208,8 @@ def five_find_the_rotations(t: Numbers) -> Finding:
 def accurate_from_the_first_round(t: Numbers) -> Finding:
     """EMD-CFL and PACFL alone equal the oracle from round 1; others stay below it.
 
-    At the end two of the late methods are 0.1 below the oracle or more. In round 1, if
-    there are curves, EMD-CFL and PACFL are within 0.1 of it and nobody else is.
+    At the end two of the late methods are at least 0.1 below the oracle. In round 1, if
+    there are curves, only EMD-CFL and PACFL are within 0.1 of it.
     """
     late = scores(t, ("fedclust", "flexcfl", "cflgp")) - score(t, "oracle")
     if late.isna().any():
@@ -292,7 +302,7 @@ def parameters_find_nothing(t: Numbers) -> Finding:
 def few_participants(t: Numbers) -> Finding:
     """With 10, 20, 30 of 40 clients EMD-CFL equals the oracle (0.5, clients drawn).
 
-    The number is the gap farthest from 0.
+    The number is the largest gap in absolute value.
     """
     gaps = [_gap_with_some(t, share) for share in (0.25, 0.5, 0.75)]
     gaps = [gap for gap in gaps if not np.isnan(gap)]
@@ -308,7 +318,7 @@ def few_participants(t: Numbers) -> Finding:
 
 
 def _gap_with_some(t: Numbers, participation: float) -> float:
-    """Return EMD-CFL's lead over the oracle where a share of the clients takes part."""
+    """Return EMD-CFL's lead over the oracle if a share of the clients takes part."""
     if t.printed:
         return t.lead("emdcfl", "oracle", participation=participation)
     emdcfl = _of_drawn(t, "emdcfl", participation)
@@ -316,18 +326,21 @@ def _gap_with_some(t: Numbers, participation: float) -> float:
 
 
 def _of_drawn(t: Numbers, method: str, participation: float) -> float:
-    """Return the mean accuracy of clients that some round drew; NaN without runs."""
+    """Return the mean accuracy of clients that were ever drawn; NaN without runs."""
     runs = t.trainings(method, participation=participation)
     clients = t.clients(method, participation=participation)
     means = []
     for run in runs.itertuples():
         own = clients[clients["key"] == run.key].sort_values("client")
-        seen: set[int] = set()
-        for round in range(1, t.record(run.key)["settings"]["rounds"] + 1):
-            seen.update(participants(len(own), participation, run.seed, round))
-        accuracy = own["test"].to_numpy()[sorted(seen)]
+        n_rounds = t.record(run.key)["settings"]["rounds"]
+        drawn: set[int] = set()
+        for round in range(1, n_rounds + 1):
+            drawn.update(participants(len(own), participation, run.seed, round))
+        accuracy = own["test"].to_numpy()[sorted(drawn)]
         means.append(accuracy.mean())
-    return float(np.mean(means)) if means else np.nan
+    if not means:
+        return np.nan
+    return float(np.mean(means))
 
 
 VERSIONS_OF_MNIST = tuple(f"rotated_mnist_{one}" for one in ("min", "two", "base"))
@@ -361,7 +374,7 @@ def alone_on_two(t: Numbers) -> Finding:
 def _split(t: Numbers, expected: bool) -> Finding:
     """Judge whether IFCA and FeSEM, which may leave a model unused, split a cluster.
 
-    By every seed; the number is the mean ARI.
+    Every seed counts; the number is the mean ARI.
     """
     found = all_aris(t, ("ifca", "fesem"))
     if len(found) < 2:
@@ -391,7 +404,7 @@ def told_two_they_do_not_split(t: Numbers) -> Finding:
 def splitting_costs_little(t: Numbers) -> Finding:
     """On MNIST splitting the single cluster costs less than 2 points.
 
-    The number is that of the method that loses most against EMD-CFL.
+    The number is from the method that loses most against EMD-CFL.
     """
     others = ("flexcfl", "fesem", "cflgp", "ifca", "cfl")
     accuracy = scores(t, others)
@@ -420,7 +433,7 @@ def four_find_the_domains(t: Numbers) -> Finding:
 def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
     """EMD-CFL is within 1 point of the oracle, on average and at the worst client.
 
-    The number is the gap that is farther from 0.
+    The number is the larger gap in absolute value.
     """
     gaps = behind_oracle(t)
     near = [abs(gap) <= 1 for gap in gaps.values()]
@@ -436,7 +449,7 @@ def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
 def pacfl_mixes_domains(t: Numbers) -> Finding:
     """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy.
 
-    Worst clients are compared; both have to be so.
+    Worst clients are compared; both conditions must hold.
     """
     ari = score(t, "pacfl", "ari")
     share = score(t, "pacfl", "worst") / score(t, "oracle", "worst")
@@ -452,7 +465,7 @@ def pacfl_mixes_domains(t: Numbers) -> Finding:
 def one_cluster_for_all(t: Numbers) -> Finding:
     """FeSEM and CFL leave everybody in one cluster (ARI 0).
 
-    The number is the ARI that is farther from 0; below 0.005 it is print's 0.00.
+    The number is the larger ARI in absolute value; below 0.005 it counts as 0.00.
     """
     found = scores(t, ("fesem", "cfl"), "ari")
     most = np.max(found.abs().to_numpy())
@@ -472,7 +485,7 @@ def soft_clusters_are_below_on_pacs(t: Numbers) -> Finding:
 def _domains(t: Numbers) -> tuple[np.ndarray, np.ndarray]:
     """Return the distances (M, M) between PACS' clients, and their domains (M,).
 
-    A row is what one client's network sees; its distance to itself is NaN.
+    A row has the distances by one client's network; the distance to itself is NaN.
     """
     found = needed(t.distances(), "no distances between clients")
     kept = t.arrays(found["key"].iloc[0])
@@ -485,7 +498,7 @@ def _domains(t: Numbers) -> tuple[np.ndarray, np.ndarray]:
 def blocks_by_domain(t: Numbers) -> Finding:
     """Two clients of one domain are always nearer than two of different ones.
 
-    A pair is as far apart as the farther of its two distances.
+    The distance of a pair is the larger one of both directions.
     """
     distance, clusters = _domains(t)
     far = np.fmax(distance, distance.T)
@@ -513,7 +526,9 @@ def art_sees_others_near(t: Numbers) -> Finding:
         is_seen = distance[np.ix_(~own, own)].mean()
         gaps.append(sees - is_seen)
     art = gaps[0]
-    holds = [True, art == min(gaps)] if art < 0 else False
+    holds = False
+    if art < 0:
+        holds = [True, art == min(gaps)]  # in part where another domain does so more
     return Finding(
         number=art,
         holds=holds,
@@ -530,7 +545,7 @@ TRIGGER = "backdoor_accuracy"
 
 
 def lost(t: Numbers, methods: Sequence[str]) -> pd.Series:
-    """Return how many points the targets lose under the trigger, by method."""
+    """Return the points that the targets lose under the trigger, by method."""
     return scores(t, methods, CLEAN) - scores(t, methods, TRIGGER)
 
 
@@ -544,7 +559,8 @@ def three_isolate_attackers(t: Numbers) -> Finding:
     holds = []
     for name, by_seed in found.items():
         able = name in ("emdcfl", "flexcfl", "cflgp")
-        holds += [_right(ari) == able for ari in by_seed]
+        for ari in by_seed:
+            holds.append(_right(ari) == able)
     _refuse_gaps(found, HARD, holds)
     own = found.get("emdcfl", [np.nan])
     return Finding(
@@ -571,7 +587,7 @@ def alone_isolates_attackers(t: Numbers) -> Finding:
 
 
 def _keeps_targets_safe(t: Numbers) -> Finding:
-    """Judge what EMD-CFL's targets lose, and how far they end below the oracle's."""
+    """Judge the loss of EMD-CFL's targets, and their final gap to the oracle's."""
     loss = lost(t, ("emdcfl",))["emdcfl"]
     behind = score(t, "oracle", TRIGGER) - score(t, "emdcfl", TRIGGER)
     return Finding(
@@ -597,7 +613,7 @@ def targets_of_cifar_are_safe(t: Numbers) -> Finding:
 def others_lose_under_the_trigger(t: Numbers) -> Finding:
     """Soft, unclustered methods lose 15 or more, FedProx half of FedAvg's or less.
 
-    The number is the least loss; 14.5 counts as 15.
+    The number is the smallest loss; 14.5 counts as 15.
     """
     loss = lost(t, UNPROTECTED)
     fedprox = loss["fedprox"]
@@ -614,8 +630,8 @@ def others_lose_under_the_trigger(t: Numbers) -> Finding:
 def others_do_not_protect(t: Numbers) -> Finding:
     """EMD-CFL's targets beat all soft, unclustered ones by 0.5 under the trigger.
 
-    Within half a point they would be as safe. The number is the lead over the best of
-    them.
+    Within half a point they count as equally safe. The number is the lead over the best
+    of them.
     """
     others = scores(t, UNPROTECTED, TRIGGER)
     lead = score(t, "emdcfl", TRIGGER) - np.max(others.to_numpy())

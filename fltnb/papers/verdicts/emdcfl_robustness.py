@@ -1,9 +1,9 @@
 """Tests of EMD-CFL's claims about distances (Tables 4, 5, 9; Figures 8 to 17).
 
-A matrix of distances between clients has, in its row of ``runs``, the ends of the range
+A matrix of distances between clients has in its row of ``runs``: the ends of the range
 of tolerances that find the clusters (``low, high``), the farthest pair inside a cluster
-and the nearest across (``inside_max, across_min``) and the ARI of average linkage told
-the number of clusters (``ari_told``).
+and the nearest across (``inside_max, across_min``), and the ARI of average linkage with
+the number of clusters given (``ari_told``).
 """
 
 import numpy as np
@@ -28,21 +28,21 @@ NO_MATRIX = "no such matrix of distances"
 
 
 def matrices(t: Numbers, **axes) -> pd.DataFrame:
-    """Return EMD-CFL's matrices, of parts that vary nothing but what is named."""
+    """Return EMD-CFL's matrices from parts that vary only the named axes."""
     parts = ["projection", "sinkhorn", "published"]
     return t.distances(measure="emd", part=parts, **axes)
 
 
 def has_tolerance(found: pd.DataFrame, factor: float = 1.0, departs=()) -> Finding:
-    """Judge that in every matrix a range of tolerances finds the clusters.
+    """Judge that for every matrix a range of tolerances finds the clusters.
 
     The number is the share of the matrices.
 
     Parameters
     ----------
     found : DataFrame, a row per matrix
-    factor : float, how many times as high the upper end has to be as the lower one
-    departs : how the matrices are not the paper's
+    factor : float, least ratio of the upper and the lower end
+    departs : phrases, how the matrices depart from the paper's
     """
     needed(found, NO_MATRIX)
     low = found["low"]
@@ -57,12 +57,12 @@ def has_tolerance(found: pd.DataFrame, factor: float = 1.0, departs=()) -> Findi
 
 
 def at_least_nine_tenths(share: pd.Series) -> pd.Series:
-    """Say where nine tenths of the dimensions are kept, or more."""
+    """Return where at least nine tenths of the dimensions are kept."""
     return share >= 0.9
 
 
 def at_least_half(share: pd.Series) -> pd.Series:
-    """Say where half of the dimensions are kept, or more."""
+    """Return where at least half of the dimensions are kept."""
     return share >= 0.5
 
 
@@ -70,7 +70,7 @@ def at_least_half(share: pd.Series) -> pd.Series:
 def wide_plateau(t: Numbers) -> Finding:
     """Over a wide plateau of epsilon (factor 2) the clusters are found.
 
-    With nine tenths of the dimensions or more.
+    At least nine tenths of the dimensions are kept.
     """
     found = matrices(t, transport="exact", kept=at_least_nine_tenths)
     return has_tolerance(found, factor=2)
@@ -111,7 +111,7 @@ def tolerance_on_backdoors(t: Numbers) -> Finding:
 
 
 def networks(t: Numbers, **axes) -> pd.DataFrame:
-    """Return the matrices under several networks."""
+    """Return the matrices of several networks."""
     return t.distances(part="network", **axes)
 
 
@@ -125,8 +125,8 @@ def every_network_has_a_tolerance(t: Numbers) -> Finding:
 def tolerances_lie_apart(t: Numbers) -> Finding:
     """The epsilons that work lie at different places for different architectures.
 
-    The number is how far the highest range begins above the end of the lowest one: at
-    0 or more no epsilon works for all.
+    The number is the start of the highest range minus the end of the lowest one: at 0
+    or more no epsilon works for all.
     """
     found = networks(t, transport="exact")
     if len(found):
@@ -149,7 +149,7 @@ def tolerances_lie_apart(t: Numbers) -> Finding:
 def every_network_shows_blocks(t: Numbers) -> Finding:
     """The distances under every architecture show the four blocks.
 
-    Average linkage told their number finds them; the number is the lowest ARI.
+    Average linkage finds them if their number is given; the number is the lowest ARI.
     """
     found = needed(networks(t, transport="exact"), "the network was not varied")
     ari = found["ari_told"]
@@ -177,7 +177,9 @@ def upright_clients_find_others_far(t: Numbers) -> Finding:
         others = np.where(across, kept["distance"], np.nan)
         mean = np.nanmean(others, axis=1)
         upright = clusters == 0
-        ratios.append(mean[upright].mean() / mean[~upright].mean())
+        find = mean[upright].mean()
+        are_found = mean[~upright].mean()
+        ratios.append(find / are_found)
     return Finding(
         number=min(ratios),
         holds=[ratio > 1 for ratio in ratios],
@@ -194,14 +196,14 @@ TIMES = {"data": HARD, "unit": "times", "show": "{:.2f}", "tables": ("T9",)}
 def shows_clusters(t: Numbers, measure: str, expected: bool) -> Finding:
     """Judge whether one threshold, or K, separates the clusters by a distance.
 
-    K is told to average linkage, whose ARI has to be 0.9. The number is the nearest
+    Average linkage gets K, and its ARI must be at least 0.9. The number is the nearest
     pair across clusters over the farthest pair inside one.
 
     Parameters
     ----------
     t : Numbers
     measure : str, the kind of distance
-    expected : bool, whether the paper says that it does
+    expected : bool, whether it does according to the paper
     """
     found = t.distances(measure=measure, part=["measures", "published"])
     needed(found, NO_MATRIX)
@@ -255,8 +257,8 @@ def movers_show(t: Numbers) -> Finding:
 def clustering_adds_a_tenth(t: Numbers) -> Finding:
     """Clustering once adds less than 15 % to the oracle's wall time.
 
-    Whole runs of an MLP are timed. Of CNNs the time of one matrix is set against that
-    of training, of which only a tenth was run.
+    Whole runs of an MLP are timed. For CNNs the time of one matrix is compared with
+    that of training, of which only a tenth was run.
     """
     both = t.by_seed("emdcfl", "oracle", measure="seconds")
     ratio = (both["emdcfl"] / both["oracle"]).mean()
@@ -270,8 +272,9 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
     if len(deep):
         training = 10 * deep["training_seconds"]
         added = deep["seconds"] / training
+        times = 1 + added
         holds.append((added < 0.15).all())
-        text += f", small CNNs {1 + added.min():.2f} to {1 + added.max():.2f}"
+        text += f", small CNNs {times.min():.2f} to {times.max():.2f}"
     return Finding(
         number=ratio,
         holds=holds,
@@ -299,12 +302,12 @@ def embedding_dimensions(t: Numbers) -> Finding:
 
 
 def _by_network(table: pd.DataFrame, column: str) -> pd.Series:
-    """Return a column by network, the first of each."""
+    """Return network -> its first value of a column."""
     return table.drop_duplicates("model").set_index("model")[column]
 
 
 def _nearer(t: Numbers) -> pd.DataFrame:
-    """Return distances of parameters inside the clusters found and overall.
+    """Return distances of parameters inside the found clusters and overall.
 
     Columns: ``key, parameters, clusters, overall, ratio``.
     """
@@ -323,7 +326,8 @@ def _nearer(t: Numbers) -> pd.DataFrame:
 def parameters_are_nearer_inside(t: Numbers) -> Finding:
     """Parameters lie nearer inside the clusters found than overall.
 
-    In every study, of the last layer and of all; the number is the highest ratio.
+    This must hold in every study, for the last layer and for all layers; the number is
+    the highest ratio.
     """
     ratio = _nearer(t)["ratio"]
     return Finding(

@@ -1,6 +1,6 @@
 """Tests of EMD-CFL's inequalities on pairs of clients (:mod:`fltnb.theory.embeddings`).
 
-They need a study with the tables ``inequalities`` and ``projection``.
+The tests need a study with the tables ``inequalities`` and ``projection``.
 """
 
 from .claim import Finding, claim, needed
@@ -17,7 +17,7 @@ def on_all_pairs(t: Numbers, statement: str, error: bool = False) -> Finding:
     ----------
     t : Numbers
     statement : str, such as "Lemma 2.1"
-    error : bool, its sides are errors: a right side above 1 says nothing
+    error : bool, whether its sides are errors: above 1, the right side means nothing
     """
     found = needed(t.study("inequalities"), "the inequalities were not computed")
     pairs = found[found["statement"] == statement]
@@ -78,7 +78,7 @@ def parameters_are_near(t: Numbers) -> Finding:
 def projections_keep_distances(t: Numbers) -> Finding:
     """Nine tenths of the dimensions keep every distance within a tenth.
 
-    The number is the largest change of a squared distance, mean over projections: a
+    The number is the largest change of a squared distance (mean over projections): a
     tenth of a distance is a fifth of its square.
     """
     found = needed(t.study("projection"), "nothing was projected")

@@ -18,8 +18,16 @@ from .numbers import Numbers
 from .words import joined
 
 BASELINES = (
-    *("nofed", "fedsgd", "fedavg", "feddist", "feddist_ws", "robust_tkm"),
-    *("fedcluster", "hypocluster_3", "feddane", "fedprox"),
+    "nofed",
+    "fedsgd",
+    "fedavg",
+    "feddist",
+    "feddist_ws",
+    "robust_tkm",
+    "fedcluster",
+    "hypocluster_3",
+    "feddane",
+    "fedprox",
 )
 """Methods with which Tables 2 and 3 compare FeSEM."""
 CENTRES = ("fesem_2", "fesem_3", "fesem_4")
@@ -33,7 +41,7 @@ ANYWHERE = {"tables": ("T2", "T3")}
 FEMNIST = {"data": ("femnist",), "tables": ("T2", "T3")}
 CELEBA = {"data": ("fedceleba",), "tables": ("T2", "T3")}
 TEXT = ("as_written",)
-"""The code reports its best centre on all clients, so that only the text is judged."""
+"""The code reports its best centre on all clients, so only the text is judged."""
 
 
 # ---------------------------------------------------------------- tables
@@ -42,14 +50,14 @@ SIZES = {
     "femnist": {"num_samples": 805263, "num_clients": 3550, "num_classes": 62},
     "fedceleba": {"num_samples": 200288, "num_clients": 9343, "num_classes": 2},
 }
-"""What Table 1 prints."""
+"""The numbers of Table 1."""
 
 
 @claim("fesem-t1", tables=("T1",), unit="samples", show="{:,.0f}")
 def sizes_of_the_data(t: Numbers) -> Finding:
     """FEMNIST and FedCelebA have the printed samples, devices and classes.
 
-    The number is that of the samples.
+    The number is the number of samples.
     """
     if t.dataset not in SIZES:
         raise NotTestedError("LEAF's files are not at hand")
@@ -65,7 +73,7 @@ def sizes_of_the_data(t: Numbers) -> Finding:
 
 
 def _leads_all(t: Numbers) -> Finding:
-    """Judge FeSEM(4) against all baselines, in micro and macro accuracy.
+    """Compare FeSEM(4) with all baselines, in micro and macro accuracy.
 
     The number is the lower lead.
     """
@@ -92,7 +100,7 @@ def leads_on_celeba(t: Numbers) -> Finding:
 
 
 def least_step(t: Numbers, *measures: str) -> float:
-    """Return the least that a further centre adds, of all measures."""
+    """Return the smallest gain of a further centre over all measures."""
     steps = []
     for measure in measures:
         by_centres = t.means(*CENTRES, measure=measure)
@@ -115,7 +123,7 @@ def more_centres_are_better(t: Numbers) -> Finding:
 
 
 def gains(t: Numbers, *measures: str) -> pd.DataFrame:
-    """Return what neuron matching adds at three centres: seed x measure."""
+    """Return the gain of neuron matching with three centres: seed x measure."""
     found = {}
     for measure in measures:
         both = t.by_seed("fesem_ma_3", "fesem_3", measure=measure)
@@ -146,7 +154,7 @@ def _share_raised(added: pd.DataFrame) -> float:
 def matching_raises_macro_f1(t: Numbers) -> Finding:
     """Neuron matching at K = 3 raises macro F1 and no other measure.
 
-    The number is what it adds to macro F1.
+    The number is its gain in macro F1.
     """
     added = gains(t, *FOUR).mean()
     macro_f1 = added["macro_f1"]
@@ -164,7 +172,7 @@ def matching_raises_macro_f1(t: Numbers) -> Finding:
 def best_in_most_cases(t: Numbers) -> Finding:
     """A row of FeSEM is the best in most of the four measures.
 
-    In three of them; any number of centres counts, and matching, too.
+    That is, in three of them; any number of centres counts, also with matching.
     """
     rows = (*BASELINES, *CENTRES, "fesem_ma_3")
     won = 0
@@ -181,7 +189,7 @@ def best_in_most_cases(t: Numbers) -> Finding:
 def matching_is_level_or_worse(t: Numbers) -> Finding:
     """FeSEM-MA(3) is level with FeSEM(3), or worse (0.5 points at most).
 
-    In micro and macro accuracy; the number is what it adds at most.
+    This is about micro and macro accuracy; the number is its largest gain.
     """
     added = gains(t, *ACCURACIES).mean()
     most = np.max(added.to_numpy())
@@ -192,7 +200,7 @@ def matching_is_level_or_worse(t: Numbers) -> Finding:
 def plain_baselines_beat_clustered(t: Numbers) -> Finding:
     """NoFed and FedAvg are better than some clustered baseline.
 
-    In micro accuracy; the number is the lower of their leads over the worst one.
+    This is about micro accuracy; the number is the smaller lead over the worst one.
     """
     clustered = ["robust_tkm", "fedcluster", "hypocluster_3"]
     score = t.means("nofed", "fedavg", *clustered, measure="micro")
@@ -220,7 +228,7 @@ def weights_by_samples_help(t: Numbers) -> Finding:
 def long_curves(t: Numbers) -> pd.DataFrame:
     """Return micro accuracy by round of the longest runs: round x centres.
 
-    They must have 100 rounds or more.
+    They must have at least 100 rounds.
     """
     curves = t.curves(*CENTRES, measure="micro", rounds=pd.notna)
     if curves.empty:
@@ -234,7 +242,7 @@ def long_curves(t: Numbers) -> pd.DataFrame:
 def converged_after_100_rounds(t: Numbers) -> Finding:
     """FeSEM has converged: 1 point at most in the last fifth of 100 rounds.
 
-    With any number of centres; the number is the largest change.
+    This must hold for every number of centres; the number is the largest change.
     """
     curves = long_curves(t)
     rounds = curves.index
@@ -279,7 +287,8 @@ def four_groups_of_models(t: Numbers) -> Finding:
     text = f"{in_the_plane:.2f} in the plane in round {first.name}, "
     text += f"{apart:.2f} in round {last.name}"
     needed(random, "no random groups were trained beside them")
-    by_chance = random.loc[[random.index.max()]]["silhouette"].iloc[0]
+    random_last = random.loc[[random.index.max()]].iloc[0]
+    by_chance = random_last["silhouette"]
     holds = holds and apart >= by_chance + 0.1
     text += f", random groups {by_chance:.2f}"
     return Finding(

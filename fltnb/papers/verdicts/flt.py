@@ -15,7 +15,7 @@ OTHERS = ("fedavg", "local", "pca_km_hc", "fedsem")
 def toy_blocks(t: Numbers) -> Finding:
     """FLT finds five clusters among 25 clients and orders their graph into blocks.
 
-    Judged by the clusters: in their order the graph of right ones has blocks.
+    The clusters are judged: sorted by correct clusters, the graph has blocks.
     """
     ari = t.mean("flt", "ari")
     n_clusters = t.mean("flt", "n_clusters")
@@ -29,7 +29,7 @@ def toy_blocks(t: Numbers) -> Finding:
 def encoders_agree(t: Numbers) -> Finding:
     """Enc1 and Enc2 agree within 1 point.
 
-    The number is the mean over seeds of how far they are apart.
+    The number is the mean over seeds of their distance.
     """
     both = t.by_seed("flt_enc1", "flt_enc2")
     apart = (both["flt_enc1"] - both["flt_enc2"]).abs().mean()
@@ -47,8 +47,8 @@ def fedavg_collapses(t: Numbers) -> Finding:
 def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
     """Local falls further behind the oracle (in print: FLT) in scenario 2 than in 1.
 
-    The code's scenario 1 on MNIST has clients that hold copies of others' images: it
-    has to be so without them as well.
+    The code's scenario 1 on MNIST has clients that hold copies of others' images: the
+    claim must hold without them as well.
     """
     first = t if t.table == "T1" else t.beside("01")
     second = t if t.table == "T2" else t.beside("02")
@@ -75,7 +75,7 @@ def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
 def flt_is_best(t: Numbers) -> Finding:
     """FLT has the best accuracy (scenario 1: or within 0.1 points).
 
-    In print FedSEM is ahead by 0.03 on MNIST in scenario 1: the paper's tie.
+    In scenario 1 on MNIST the printed FedSEM is ahead by 0.03, a tie in the paper.
     """
     lead = t.lead("flt_enc1", *OTHERS)
     least = 0 if t.table == "T2" else -0.1
@@ -86,7 +86,7 @@ def flt_is_best(t: Numbers) -> Finding:
 def lead_over_fedsem(t: Numbers) -> Finding:
     """FLT leads FedSEM: little on MNIST, by 7 to 9 points on CIFAR-10.
 
-    Scenario 2 is judged in whole points, and "little" is 4 there, 1 in scenario 1.
+    Scenario 2 is judged in whole points. "Little" means 4 there and 1 in scenario 1.
     """
     lead = t.lead("flt_enc1", "fedsem")
     on_cifar = t.dataset == "cifar10"
@@ -105,7 +105,7 @@ def lead_over_fedsem(t: Numbers) -> Finding:
 def headline(t: Numbers) -> Finding:
     """FLT improves on FedSEM by 7 or more on CIFAR-10 (1), about 3 on MNIST (2).
 
-    "About" is within 1 point.
+    "About" means within 1 point.
     """
     lead = t.lead("flt_enc1", "fedsem")
     if t.table == "T2":
@@ -142,8 +142,8 @@ def leads_throughout(t: Numbers) -> Finding:
 def curves_coincide(t: Numbers) -> Finding:
     """The curves of Enc1 and Enc2, means over seeds, stay within 1 point.
 
-    The code embeds Enc1 in training mode, as it does Enc2: where such runs are there,
-    they have to stay within 1 point as well.
+    The code embeds Enc1 in training mode, like Enc2: if there are such runs,
+    they must stay within 1 point as well.
     """
     both = t.curves_by_seed("flt_enc1", "flt_enc2")
     if both.empty:
@@ -167,7 +167,7 @@ def curves_coincide(t: Numbers) -> Finding:
 
 
 def _most_of_means(gap: pd.Series) -> float:
-    """Return the highest by round of the means over seeds."""
+    """Return the highest mean over seeds of all rounds."""
     return gap.groupby(level="round").mean().max()
 
 
@@ -184,8 +184,8 @@ def _most_of_means(gap: pd.Series) -> float:
 def least_variance(t: Numbers) -> Finding:
     """FLT varies least over clients (scenario 4: less than most).
 
-    The number is how much more the next method varies; in scenario 4 it is how many of
-    three methods vary more.
+    The number is the difference from the next method; in scenario 4 it is the number of
+    methods, of three, that vary more.
     """
     if t.table == "T4":
         return _below_most(t)

@@ -27,9 +27,9 @@ BOTH_SPLITS = {"tables": ("T9", "T10")}
 def two_groups_without_blocks(t: Numbers) -> Finding:
     """FEMNIST's graph has no sharp blocks, yet its dendrogram shows two groups.
 
-    Blocks of two clusters are sharp with links between 95 % of the pairs inside and 5 %
-    across. The largest gap between the heights of two merges says how many groups the
-    dendrogram shows, which is the number.
+    Two clusters count as sharp blocks if 95 % of the pairs inside and 5 % of the pairs
+    across are linked. The largest gap between the heights of two merges gives the
+    number of groups in the dendrogram, which is the number.
     """
     found = needed(t.clusterings(method="flt"), "no clustering of the writers")
     kept = t.arrays(found["key"].iloc[0])
@@ -56,8 +56,8 @@ def two_groups_without_blocks(t: Numbers) -> Finding:
 def full_graph_is_ahead(t: Numbers) -> Finding:
     """FLT with the full graph leads every other method, each after its own rounds.
 
-    Table 3 compares FLT with IFCA after 1,500 rounds. Where a method has more rounds
-    than FLT the text also has the lead after FLT's rounds, which does not count.
+    Table 3 compares FLT with IFCA after 1,500 rounds. If a method has more rounds
+    than FLT, the text also gives the lead after FLT's rounds, which does not count.
     """
     lead = t.lead("flt", *WRITERS)
     at_equal_rounds = ahead(t.at_last_round_of("flt", *WRITERS))
@@ -86,7 +86,7 @@ def forcing_clusters_costs(t: Numbers) -> Finding:
 def _steps_down(t: Numbers, *methods: str) -> Finding:
     """Judge that accuracy falls from method to method; the number is the highest step.
 
-    A step is what the next method has more.
+    A step is the next method's accuracy minus the previous one's.
     """
     accuracy = t.means(*methods)
     steps = np.diff(accuracy.to_numpy())
@@ -111,7 +111,7 @@ def beats_clustered_methods(t: Numbers) -> Finding:
 def leads_in_scenario_3(t: Numbers) -> Finding:
     """FLT leads PCA+kM+HC, IFCA, FedSEM by 2, 12, 1.5 (MLP), 2, 0.5, 2 (CNN).
 
-    Within 1 point; the number is how far the lead is off that is farthest off.
+    Within 1 point; the number is the largest deviation of a lead.
     """
     others = ["pca_km_hc", "ifca", "fedsem"]
     said = [2, 12, 1.5] if t.model.startswith("mlp") else [2, 0.5, 2]
@@ -129,7 +129,7 @@ def leads_in_scenario_3(t: Numbers) -> Finding:
 def rises_fastest(t: Numbers) -> Finding:
     """FLT rises fastest: best on average over the first tenth of the rounds.
 
-    Of FLT's rounds; the number is its lead there.
+    The tenth is of FLT's rounds; the number is its lead there.
     """
     curves = needed(t.curves("flt", *WRITERS), "it needs the curves of all methods")
     last = curves["flt"].last_valid_index()
@@ -148,7 +148,7 @@ def rises_fastest(t: Numbers) -> Finding:
 def ifca_needs_ten_times_the_rounds(t: Numbers) -> Finding:
     """IFCA needs ten times FLT's rounds for FLT's final accuracy less a point.
 
-    Where IFCA has not come so far in ten times the rounds it needs more than that.
+    If IFCA has not reached it in ten times the rounds, it needs more.
     """
     flt = t.curve("flt").dropna()
     ifca = t.curve("ifca").dropna()
@@ -177,7 +177,7 @@ def ifca_needs_ten_times_the_rounds(t: Numbers) -> Finding:
 def same_order_in_training(t: Numbers) -> Finding:
     """The methods have the same order on training as on test data.
 
-    Spearman's rank correlation of the two is 1.
+    Spearman's rank correlation of both must be 1.
     """
     both = _both_splits(t)
     rho = both["train"].corr(both["test"], method="spearman")
@@ -233,8 +233,8 @@ def leads_in_scenario_4(t: Numbers) -> Finding:
 def converged_by_round_20(t: Numbers) -> Finding:
     """FLT has 98 % of its best accuracy by round 20 of 100.
 
-    Runs of 20 rounds or fewer have it after a fifth of these; the number is the first
-    round.
+    Runs of 20 rounds or fewer must have it after a fifth of them; the number is the
+    first round.
     """
     flt = t.curve("flt").dropna()
     if flt.empty:
@@ -250,7 +250,7 @@ def converged_by_round_20(t: Numbers) -> Finding:
 
 
 def _early(last: int) -> int:
-    """Return the round that stands for the paper's round 20 of 100."""
+    """Return the round that corresponds to the paper's round 20 of 100."""
     return 20 if last > 20 else last // 5
 
 
@@ -258,7 +258,7 @@ def _early(last: int) -> int:
 def far_ahead_at_round_20(t: Numbers) -> Finding:
     """FLT leads the other methods by 10 points or more at round 20.
 
-    Runs of 20 rounds or fewer are looked at after a fifth of these.
+    Runs of 20 rounds or fewer are judged after a fifth of them.
     """
     curves = t.curves("flt", *STRUCTURED)
     needed(curves, "it needs the curves of all methods")
@@ -280,7 +280,7 @@ def fedsem_is_no_better_than_fedavg(t: Numbers) -> Finding:
 def fedsem_is_between(t: Numbers) -> Finding:
     """FedSEM is 5 points or more above FedAvg with the CNN, and below FLT.
 
-    The number is how far it is above FedAvg.
+    The number is its lead over FedAvg.
     """
     mean = t.means("fedsem", "fedavg", "flt")
     gap = mean["fedsem"] - mean["fedavg"]
@@ -291,15 +291,15 @@ def fedsem_is_between(t: Numbers) -> Finding:
 
 FIGURES_6_AND_7 = SCENARIO_4 | {"setting": {"n_clients": 240}}
 WITH_FEW = {"n_clients": pd.notna}
-"""The axis that tells runs with few clients."""
+"""The axis of runs with few clients."""
 
 
 @claim("flt-fig6", **FIGURES_6_AND_7, unit="ARI", show="{:.2f}")
 def ten_blocks(t: Numbers) -> Finding:
     """FLT's clusters are ten almost perfect blocks (ARI 0.9), the others' are not.
 
-    The text's FLT has to find ten clusters in every seed; of the code, which has none
-    here, the links of the graph are looked at.
+    The text's FLT must find ten clusters in every seed. The code has no clusters
+    here, so the links of its graph are judged.
     """
     ari = t.means("flt", "fedsem", "pca_km_hc", measure="ari", **WITH_FEW)
     flt = ari["flt"]
@@ -335,8 +335,8 @@ def _linked_blocks(t: Numbers) -> Finding:
 def fedsem_stops_improving(t: Numbers) -> Finding:
     """FedSEM's clusters stop improving by round 15 and end slightly worse.
 
-    After round 15 the ARI rises by 0.05 at most; the number, what the last round has
-    less than round 15, is 0.15 at most.
+    After round 15 the ARI rises by at most 0.05; the number, the ARI lost from round 15
+    to the last round, is at most 0.15.
     """
     by_round = _aris_by_round(t, "fedsem")
     if by_round.empty or by_round.index.max() < 30:
@@ -384,8 +384,8 @@ def _aris_by_round(t: Numbers, method: str) -> pd.Series:
 def finds_ten_clusters(t: Numbers) -> Finding:
     """FLT finds the ten clusters by itself, by one of two rules for the cut.
 
-    Ten clusters with an ARI of 0.98 are right. The number is the better rule's share of
-    right partitions: 1 agrees, none right disagrees.
+    Ten clusters with an ARI of 0.98 count as right. The number is the better rule's
+    share of right partitions: with 1 the claim agrees, with 0 it disagrees.
     """
     found = needed(_own_cuts(t), "no clustering of the structured federation")
     n_clusters = found["n_clusters"]
@@ -403,7 +403,7 @@ def finds_ten_clusters(t: Numbers) -> Finding:
 
 
 def _own_cuts(t: Numbers) -> pd.DataFrame:
-    """Return the clusters that FLT found without being told how many there are.
+    """Return the clusters that FLT found without knowing their number.
 
     Columns: ``cut``, the rule; ``n_clusters, ari``.
     """
@@ -420,8 +420,8 @@ def _own_cuts(t: Numbers) -> pd.DataFrame:
 def smallest_clients(t: Numbers) -> Finding:
     """Some clients hold about 20 images (15 to 25), and none holds fewer.
 
-    EMNIST Balanced has 2,400 training images a class. 2,400 clients form ten clusters:
-    nine of five classes, and a tenth of two.
+    EMNIST Balanced has 2,400 training images per class. 2,400 clients form ten
+    clusters: nine with five classes, and one with two.
     """
     images = {"nine clusters": 5 * 2400, "the tenth": 2 * 2400}
     smallest = {}
@@ -432,7 +432,7 @@ def smallest_clients(t: Numbers) -> Finding:
 
 
 def about_twenty(smallest: dict[str, int]) -> Finding:
-    """Judge the sizes of the smallest clients: down to 20, neither more nor less."""
+    """Judge the sizes of the smallest clients: about 20, neither more nor less."""
     least = min(smallest.values())
     said = [f"{size} in {name}" for name, size in smallest.items()]
     return Finding(

@@ -15,20 +15,20 @@ from .words import so_many
 
 ABLATION = {"tables": ("T5",)}
 FACTORS = ["n_clients", "participation", "local_epochs", "rounds"]
-"""What Table 5 varies."""
+"""The factors of Table 5."""
 FLT = ["flt_enc1", "flt_enc2"]
 
 
 def ablation(t: Numbers) -> pd.DataFrame:
     """Return Table 5's lines: ``method, seed, accuracy, clusters`` and the factors.
 
-    Both numbers of rounds are read off one run.
+    Both numbers of rounds are taken from one run.
 
     Returns
     -------
     DataFrame
-        A row per line, method and seed. ``clusters``: the ARI of what FLT found, which
-        tells runs apart that differ in their clusters as well; 0 in print.
+        A row per line, method and seed. ``clusters``: the ARI of FLT's clusters, which
+        separates runs with other clusters; 0 for printed numbers.
     """
     columns = ["method", "seed", *FACTORS, "accuracy", "clusters"]
     if t.printed:
@@ -47,9 +47,9 @@ def ablation(t: Numbers) -> pd.DataFrame:
 
 
 def leads(lines: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much either FLT is above FedSEM in each line: line x encoder.
+    """Return the lead of FLT over FedSEM: line x encoder.
 
-    Means over the seeds that both have.
+    Means are over their common seeds.
     """
     wide = lines.pivot_table("accuracy", [*FACTORS, "seed"], "method")
     wide = wide.reindex(columns=[*FLT, "fedsem"])
@@ -61,22 +61,22 @@ def leads(lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def moves(lines: pd.DataFrame, factor: str) -> tuple[pd.Series, pd.Series]:
-    """Return what the higher level of a factor adds, all else and the seed equal.
+    """Return the gain of a factor's higher level, with all else and the seed equal.
 
-    More clients are other clients: there the clusters are not compared.
+    More clients are different clients, so their clusters are not compared.
 
     Parameters
     ----------
     lines : DataFrame
-        Of :func:`ablation`.
+        The result of :func:`ablation`.
     factor : str
         One of :data:`FACTORS`.
 
     Returns
     -------
     (Series, Series)
-        Means over seeds, by method and the other factors: of the pairs with the same
-        clusters, and of those whose clusters differ as well.
+        Means over seeds, by method and the other factors: for pairs with the same
+        clusters, and for pairs whose clusters differ as well.
     """
     others = [name for name in FACTORS if name != factor]
     line = ["method", *others]
@@ -93,7 +93,7 @@ def moves(lines: pd.DataFrame, factor: str) -> tuple[pd.Series, pd.Series]:
 
 
 def _last_less_first(levels: pd.DataFrame) -> pd.Series:
-    """Return what the last column has more than the first."""
+    """Return the last column minus the first."""
     return levels.iloc[:, -1] - levels.iloc[:, 0]
 
 
@@ -101,17 +101,17 @@ def _last_less_first(levels: pd.DataFrame) -> pd.Series:
 def above_fedsem_everywhere(t: Numbers) -> Finding:
     """FLT is above FedSEM in every line, with either encoder (least lead).
 
-    Judged encoder by encoder.
+    Each encoder is judged separately.
     """
     ahead = leads(ablation(t))
     above = (ahead > 0).sum()
     lines = ahead.notna().sum()
-    first, second = [f"{above[name]} of {lines[name]}" for name in FLT]
+    told = [f"{above[name]} of {lines[name]}" for name in FLT]
     least = ahead.min().min()
     return Finding(
         number=least,
         holds=(above == lines).tolist(),
-        text=f"{first} and {second} lines, least {least:+.2f}",
+        text=f"{' and '.join(told)} lines, least {least:+.2f}",
     )
 
 
@@ -119,11 +119,12 @@ def above_fedsem_everywhere(t: Numbers) -> Finding:
 def two_to_eight_points(t: Numbers) -> Finding:
     """FLT is 2 to 8 points above FedSEM without exception, in whole points.
 
-    The number is the share of the lines, of both encoders, in which it is so.
+    The number is the share of lines, over both encoders, in which it holds.
     """
     ahead = leads(ablation(t)).stack().dropna()
     within = ahead.round().between(2, 8)
-    text = f"{within.sum()} of {len(ahead)}, {ahead.min():+.1f} to {ahead.max():+.1f}"
+    text = f"{within.sum()} of {len(ahead)}, "
+    text += f"{ahead.min():+.1f} to {ahead.max():+.1f}"
     return Finding(
         number=within.mean(),
         holds=within.all(),
@@ -160,17 +161,17 @@ def more_epochs_help(t: Numbers) -> Finding:
 def more_rounds_and_participation_help(t: Numbers) -> Finding:
     """More rounds and more participation help: no pair of lines loses over a point.
 
-    The paper claims it of all lines. In print 7 of 48 pairs lose, 0.4 points at most,
-    all of them with five local epochs: within the printed errors.
+    The paper claims it for all lines. In its numbers 7 of 48 pairs lose at most 0.4
+    points, all with five local epochs; this is within the printed errors.
     """
     return _helps(ablation(t), "rounds", "participation", least=-1)
 
 
 def _helps(lines: pd.DataFrame, *factors: str, least: float = 0) -> Finding:
-    """Judge that no pair gains less than ``least``; the number is the least gain.
+    """Judge that no pair gains less than ``least``; the number is the smallest gain.
 
-    Of each factor most pairs have to gain. Pairs whose clusters differ as well only
-    speak against it.
+    For each factor most pairs must gain. Pairs whose clusters differ as well can only
+    refute the claim.
     """
     pairs = [moves(lines, factor) for factor in factors]
     holds = []
@@ -198,12 +199,12 @@ def _helps(lines: pd.DataFrame, *factors: str, least: float = 0) -> Finding:
 
 
 def _studied(t: Numbers, name: str, why: str) -> pd.DataFrame:
-    """Return the table of a study of notebook 06; ``why``: what to say without it."""
+    """Return the table of a study of notebook 06; ``why``: message if it is missing."""
     return needed(t.study("table", study=name), why)
 
 
 def _weighed(t: Numbers) -> pd.DataFrame:
-    """Return the runs of which some rounds were weighed, without a warm-up."""
+    """Return the runs without warm-up in which some rounds' traffic was counted."""
     why = "no run was weighed"
     table = _studied(t, "traffic", why)
     without_warmup = table[table["warmup"] == 0]
@@ -214,7 +215,7 @@ def _weighed(t: Numbers) -> pd.DataFrame:
 def traffic_is_what_the_formulas_say(t: Numbers) -> Finding:
     """Four rounds of FLT, FedSEM and IFCA send what the formulas say.
 
-    The number is that of the method which is farthest from its formula.
+    The number is from the method that is farthest from its formula.
     """
     weighed = _weighed(t)
     times = weighed["weighed_moved"] / weighed["weighed_formula"]
@@ -273,7 +274,7 @@ def networks_have_printed_sizes(t: Numbers) -> Finding:
 
 
 def same_sizes(ours: dict[str, int]) -> Finding:
-    """Judge numbers of parameters beside the printed ones; count those that differ."""
+    """Compare numbers of parameters with the printed ones; count the differences."""
     same = []
     told = []
     for name, size in ours.items():
@@ -295,7 +296,7 @@ def same_sizes(ours: dict[str, int]) -> Finding:
 def theorem_1_bounds_the_error(t: Numbers) -> Finding:
     """Theorem 1 as printed bounds the error of clients that hold every label.
 
-    It is computed for four errors of a single sample, with 1 to 64 samples of every
+    It is computed for four errors of a single sample, with 1 to 64 samples per
     label; the number counts the settings in which the bound is too small.
     """
     mixture = clustering.Mixture()
@@ -310,7 +311,7 @@ def theorem_1_bounds_the_error(t: Numbers) -> Finding:
 
 
 def bounded(pairs: dict[tuple, tuple[float, float]]) -> Finding:
-    """Judge a bound by all settings: setting -> (error, bound)."""
+    """Judge a bound on all settings: setting -> (error, bound)."""
     broken = sum(error > bound for error, bound in pairs.values())
     text = f"too small in {broken} of {len(pairs)} settings"
     return Finding(
@@ -324,8 +325,9 @@ def bounded(pairs: dict[tuple, tuple[float, float]]) -> Finding:
 def error_vanishes_with_samples(t: Numbers) -> Finding:
     """FCR's clusters become right, and stay so, as clients hold more images.
 
-    The number is how many images are enough in every seed. With the fewest images some
-    seed has wrong clusters, and with the most they have been right before.
+    The number is the least number of images at which all seeds are right. With the
+    fewest images at least one seed must be wrong, and all seeds must be right before
+    the largest number of images.
     """
     found = t.clusterings(samples=pd.notna)
     needed(found, "no clustering by number of images")
@@ -361,14 +363,14 @@ BUILT_AGAINST_IT = [
     ("28", "the same, T = 200"),
     ("21, linked clusters", "holds for any A"),
 ]
-"""Lines of the theorem's proof, and what was tried there."""
+"""Lines of the theorem's proof, and the cases tried there."""
 
 
 @claim("flt-thm2", whole=True, unit="share of cases", show="{:.0%}")
 def theorem_2_bounds_the_step(t: Numbers) -> Finding:
     """Theorem 2's bound holds for every T above 1, also in cases built against it.
 
-    At T = 1 its right side is 0. The number is the share of the drawn cases.
+    At T = 1 its right side is 0. The number is the share of drawn cases that hold.
     """
     why = "the theorem was not studied"
     gaps = _studied(t, "gap", why)
@@ -392,7 +394,7 @@ def theorem_2_bounds_the_step(t: Numbers) -> Finding:
 def bound_needs_a_small_step(t: Numbers) -> Finding:
     """The printed bound is positive below the printed step limit only.
 
-    The number is the share of the steps tried at which both agree.
+    The number is the share of the tried steps at which both agree.
     """
     steps = _studied(t, "steps", "no step size was tried")
     is_positive = steps["printed factor"] > 0
@@ -421,8 +423,8 @@ def more_epochs_tighten_the_bound(t: Numbers) -> Finding:
 def absent_clients_lose_nothing(t: Numbers) -> Finding:
     """Clients placed after the clustering are within 1 point of the oracle.
 
-    On average over the rounds; the number is the larger gap of two federations, as the
-    paper does not say which clients are left out.
+    The gap is a mean over rounds; the number is the larger gap of two federations, as
+    the paper does not say which clients are left out.
     """
     behind = {}
     for event in ("join and drift", "a new kind joins"):
@@ -438,7 +440,7 @@ def absent_clients_lose_nothing(t: Numbers) -> Finding:
 
 
 def _behind_oracle(t: Numbers, event: str) -> float:
-    """Return how far clients that joined are behind the oracle's, mean of rounds."""
+    """Return the gap of clients that joined to the oracle's, as a mean over rounds."""
     measure = "accuracy_joined"
     curves = t.curves("oracle", "flt_nearest", measure=measure, event=event)
     curves = needed(curves.dropna(), "no clients joined")

@@ -1,4 +1,4 @@
-"""Testing claims: those of a notebook, on its results and on the printed numbers."""
+"""Tests of the claims of a notebook, on its results and on the printed numbers."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +24,21 @@ from .claim import CLAIMS, OUTCOMES, Claim, Finding
 from .numbers import Nothing, Numbers, Print
 
 COLUMNS = (
-    *("id", "claim", "notebook", "table", "dataset", "model", "variant"),
-    *("number", "text", "holds", "outcome", "why", "seeds", "tested_on", "departs"),
+    "id",
+    "claim",
+    "notebook",
+    "table",
+    "dataset",
+    "model",
+    "variant",
+    "number",
+    "text",
+    "holds",
+    "outcome",
+    "why",
+    "seeds",
+    "tested_on",
+    "departs",
 )
 PRINTED = "printed"
 """The variant of rows that test the printed numbers."""
@@ -54,22 +67,22 @@ def judge(
     notebook : str
         Such as "01".
     results : Results, or None
-        All that the notebook has; None if there is nothing.
+        All results of the notebook; None if there are none.
     beside : dict, optional
-        Notebook -> Results, of other notebooks that a claim speaks of as well.
+        Notebook -> Results, for claims that also concern other notebooks.
     ids : iterable of str, optional
-        The claims, by default all that ``claims.csv`` has for the notebook.
+        The claims; by default all claims of the notebook in ``claims.csv``.
 
     Returns
     -------
     DataFrame
-        A row per claim and set of numbers, the printed ones, too: ``id, claim,
+        A row per claim and set of numbers, including the printed ones: ``id, claim,
         notebook, table, dataset, model``; ``variant`` ("printed", "as_written",
         "as_run" or ""); ``number`` and ``text`` (as shown); ``outcome`` (agrees,
         partly, disagrees, not tested); ``holds`` (True, False, or None if it was not
-        tested); ``why`` it was not; ``seeds``; ``tested_on`` ("printed setting",
-        "reduced setting", "stand-in data"; "" in print); ``departs``: phrases that say
-        how the runs are not the paper's.
+        tested); ``why`` it was not tested; ``seeds``; ``tested_on`` ("printed setting",
+        "reduced setting", "stand-in data"; "" for printed numbers); ``departs``:
+        phrases that say how the runs depart from the paper.
 
     Examples
     --------
@@ -83,7 +96,8 @@ def judge(
     rows = []
     for name in ids:
         if name in CLAIMS:
-            rows += _judge(CLAIMS[name], notebook, results, beside or {})
+            tested = _judge(CLAIMS[name], notebook, results, beside or {})
+            rows.extend(tested)
         else:
             rows.append(_untested(name, notebook, "no test is written for it"))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -95,14 +109,17 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
     Parameters
     ----------
     held : dict
-        Whole name of a notebook -> results.
+        Full name of a notebook -> results.
     """
     beside = {name[:2]: results for name, results in held.items()}
     books = set()
     for names in claims()["notebook"]:
         books.update(names.split("; "))
-    found = [judge(book[:2], held.get(book), beside) for book in sorted(books)]
-    return pd.concat(found, ignore_index=True)
+    tables = []
+    for book in sorted(books):
+        number = book[:2]
+        tables.append(judge(number, held.get(book), beside))
+    return pd.concat(tables, ignore_index=True)
 
 
 # ---------------------------------------------------------------- one claim
@@ -111,18 +128,19 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
     """Return the row of a claim for which there are no numbers."""
     sentences = claims().set_index("id")["claim"]
-    about = {
-        "id": name,
-        "claim": sentences[name].rstrip("."),
-        "notebook": notebook,
-        "number": np.nan,
-        "holds": None,
-        "outcome": "not tested",
-        "why": why,
-        "seeds": 0,
-        "departs": (),
-    }
-    return dict.fromkeys(COLUMNS, "") | about
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+    row.update(
+        id=name,
+        claim=sentences[name].rstrip("."),
+        notebook=notebook,
+        number=np.nan,
+        holds=None,
+        outcome="not tested",
+        why=why,
+        seeds=0,
+        departs=(),
+    )
+    return row
 
 
 def _judge(
@@ -136,12 +154,13 @@ def _judge(
     seen = set()
     for dataset, model, given in _cases(claim, notebook, results, beside):
         row = _row(claim, notebook, given)
-        row |= {"dataset": dataset, "model": model}
+        row["dataset"] = dataset
+        row["model"] = model
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
-        # a clustering has no network, and what the code does as the text says no
-        # variant: the second one would be the first one again
+        # a clustering has no network, and code that equals the text has no variant: the
+        # second case would repeat the first
         same = (row["text"], frozenset(given.used))
         if not given.used or same not in seen:
             rows.append(row)
@@ -152,9 +171,12 @@ def _judge(
         if row["outcome"] != "not tested":
             rows.append(row | {"dataset": dataset, "model": model})
     rows = _without_toys(rows)
-    if not _of_runs(rows):
-        why_not = without or [_untested(claim.id, notebook, "it was not run")]
-        rows.append(why_not[-1])
+    if _of_runs(rows):
+        return rows
+    if without:
+        rows.append(without[-1])
+    else:
+        rows.append(_untested(claim.id, notebook, "it was not run"))
     return rows
 
 
@@ -164,9 +186,11 @@ def _of_runs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _without_toys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave toy data out where there are others: they speak only alone."""
+    """Leave out toy data if there are others: toy data count only alone."""
     real = [row for row in rows if not TOY.search(row["dataset"])]
-    return real if _of_runs(real) else rows
+    if _of_runs(real):
+        return real
+    return rows
 
 
 def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
@@ -207,12 +231,12 @@ def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
 
 
 def shown(finding: Finding, show: str) -> str:
-    """Write a finding's number with a minus sign, zero without one.
+    """Format a finding's number with a minus sign; zero has none.
 
     Parameters
     ----------
     finding : Finding
-        Its text, if it has one, is shown in the place of the number.
+        Its text, if it has one, is shown instead of the number.
     show : str
         Format of the number, such as "{:+.1f}".
     """
@@ -238,11 +262,11 @@ def _cases(
 
     prints = _prints(claim, beside)
     runs = results.runs[results.runs["dataset"] != ""]
-    told = set()  # what of print has been looked at
+    told = set()  # printed numbers that have been used
     for dataset, model in _pairs(runs):
         table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
-        is_toy = TOY.search(dataset)  # which stands for any data set
+        is_toy = TOY.search(dataset)  # toy data replace any data set
         if not claim.speaks_of(table, "" if is_toy else name, network):
             continue
 
@@ -267,8 +291,8 @@ def _print_alone(
 ) -> list[tuple[str, str, Numbers]]:
     """Return printed data sets that were not run, with network and numbers.
 
-    Without the data sets beside which ``rows`` stand: their print has been looked at.
-    None if nothing but toy data were run.
+    Data sets with which ``rows`` are compared are left out, because their printed
+    numbers have been used. None if only toy data were run.
     """
     only_toys = results.runs["dataset"].str.contains(TOY).all()
     if claim.whole or only_toys:
@@ -292,7 +316,7 @@ def _print_alone(
 
 
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
-    """Return the printed tables that a claim speaks of, by notebook."""
+    """Return the printed tables of a claim, by notebook."""
     found = {}
     for notebook in beside:
         table = table_of(claim, notebook)
@@ -304,11 +328,11 @@ def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
 def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
     """Return the variants of the runs on a data set and network, the text's first.
 
-    A clustering has no network, and a run without a variant is of both.
+    A clustering has no network; a run without a variant belongs to both.
     """
-    on_it = runs["dataset"] == dataset
-    on_it &= runs["model"].isin([model, ""])
-    there = set(runs["variant"][on_it])
+    of_data = runs["dataset"] == dataset
+    of_network = runs["model"].isin([model, ""])
+    there = set(runs["variant"][of_data & of_network])
     if "as_run" in there and "" in there:
         there.add("as_written")
     named = [name for name in ("as_written", "as_run") if name in there]
@@ -318,21 +342,23 @@ def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
 def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return data sets with the networks that were trained on them, "" for none."""
     trained = runs[runs["model"] != ""]
-    pairs = dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True))
+    each_once = trained.drop_duplicates(["dataset", "model"])
+    pairs = list(zip(each_once["dataset"], each_once["model"], strict=True))
     others = runs["dataset"][~runs["dataset"].isin(trained["dataset"])]
-    without_network = [(dataset, "") for dataset in others.unique()]
-    return [*pairs, *without_network]
+    for dataset in others.unique():
+        pairs.append((dataset, ""))
+    return pairs
 
 
 # ---------------------------------------------------------------- what became of them
 
 
 def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
-    """Say what became of each claim.
+    """Return the outcome of each claim.
 
-    Only what was tested in the printed setting on the paper's data counts: a claim
-    agrees if it holds wherever it was tested so, disagrees if it holds nowhere, and
-    agrees partly otherwise.
+    Only tests in the printed setting on the paper's data count. A claim agrees if it
+    holds in all of these tests, disagrees if it holds in none, and agrees partly
+    otherwise.
 
     Parameters
     ----------
@@ -342,10 +368,10 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per claim: ``id, claim, outcome``; ``sign`` (in brackets: that of runs
-        which do not count); ``tested_on`` (the best there is, "" for none); ``alone``:
-        the data sets that decided it, where others were tested in no such setting;
-        ``printed`` and ``here`` (numbers as text), ``seeds``, ``why``.
+        One row per claim: ``id, claim, outcome``; ``sign`` (in brackets if it is from
+        runs that do not count); ``tested_on`` (the best setting, "" for none);
+        ``alone``: the data sets that count, if other data sets were not tested in such
+        a setting; ``printed`` and ``here`` (numbers as text), ``seeds``, ``why``.
 
     Examples
     --------
@@ -360,12 +386,13 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outcome(own: pd.DataFrame) -> dict[str, Any]:
-    """Say what became of one claim."""
+    """Return the outcome of one claim."""
     in_print = own["variant"] == PRINTED
     was_tested = own["outcome"] != "not tested"
     ours = own[~in_print & was_tested]
     on = set(ours["tested_on"])
-    best = next((how for how in TESTED_ON if how in on), "")
+    best_first = [how for how in TESTED_ON if how in on]
+    best = best_first[0] if best_first else ""
     counted = ours[ours["tested_on"] == best]
     outcome = _together(counted["outcome"])
     row = {
@@ -393,7 +420,7 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
 
 
 def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
-    """Name the data sets of what counts, if others were tested as well."""
+    """Return the names of the data sets that count, if others were tested as well."""
     own = counted["dataset"].map(in_paper).unique()
     every = tested["dataset"].map(in_paper).unique()
     if len(own) == len(every):
@@ -402,7 +429,7 @@ def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
 
 
 def _together(outcomes: pd.Series) -> str:
-    """Join the outcomes of several sets of numbers."""
+    """Combine the outcomes of several sets of numbers."""
     if outcomes.empty:
         return "not tested"
     if outcomes.nunique() > 1:
@@ -411,7 +438,7 @@ def _together(outcomes: pd.Series) -> str:
 
 
 def _texts(rows: pd.DataFrame) -> str:
-    """Write the numbers of a claim's rows, each behind what it is of."""
+    """Format the numbers of a claim's rows, each after its description."""
     rows = rows[rows["text"] != ""]
     networks = rows.groupby("dataset")["model"].nunique()
     several_tables = rows["table"].nunique() > 1

@@ -15,16 +15,16 @@ CIFAR = {"data": ("cifar10",)}
 FASHION = {"data": ("fashion_mnist",)}
 SHARE_OF_SEEDS = {"unit": "share of seeds", "show": "{:.0%}"}
 FEATURES = ("stand-in: other features than ImageNet's ResNet-18",)
-"""How the similarities of CIFAR-10's users depart from the paper's."""
+"""Departure of the similarities of CIFAR-10's users from the paper."""
 IMAGES = [6000, 4000, 2000]
-"""Images of a user by task in the Fashion-MNIST experiment, which Figure 4 repeats."""
+"""Images per user by task in the Fashion-MNIST experiment and Figure 4."""
 
 # ---------------------------------------------------------------- similarity
 
 TABLE_1 = CIFAR | {"tables": ("TI",)}
 WITHIN = 0.97
 ACROSS = 0.31
-"""Similarities inside a task and of two tasks, as the text has them."""
+"""Similarities inside a task and between two tasks, from the text."""
 
 
 @claim("mthfl-t1-1", **TABLE_1, unit="similarity", show="{:.2f}")
@@ -58,11 +58,15 @@ def _five_users(t: Numbers) -> pd.DataFrame:
 
 
 def _off_print(within: pd.Series | float, across: pd.Series | float):
-    """Return how far off the similarity is that is farther off."""
+    """Return the larger deviation of the two similarities from the printed ones."""
     return np.maximum(abs(within - WITHIN), abs(across - ACROSS))
 
 
 def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
+    """Judge similarities within a task and across tasks, beside the text's.
+
+    ``name``: of the features that they are of.
+    """
     off = _off_print(within, across)
     return Finding(
         number=off,
@@ -76,7 +80,7 @@ def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
 def two_groups_are_the_tasks(t: Numbers) -> Finding:
     """Clustering the five users into two finds their tasks (worst features).
 
-    The printed similarities are clustered by average linkage, told two groups.
+    The printed similarities are clustered by average linkage into two groups.
     """
     if t.printed:
         ari = _ari_of_print(t.trainings("mthfl"))
@@ -90,7 +94,7 @@ def two_groups_are_the_tasks(t: Numbers) -> Finding:
 
 
 def _ari_of_print(pairs: pd.DataFrame) -> float:
-    """Return the ARI of average linkage on the printed similarities, told two."""
+    """Return the ARI of two groups by average linkage on the printed similarities."""
     wide = pairs.pivot(index="user_i", columns="user_j", values="similarity")
     distance = squareform(1 - wide.to_numpy(), checks=False)
     groups = fcluster(linkage(distance, "average"), 2, "maxclust")
@@ -102,7 +106,7 @@ def _ari_of_print(pairs: pd.DataFrame) -> float:
 def theme_counts_more(t: Numbers) -> Finding:
     """The theme counts for more than the data set, by 0.1 (best features).
 
-    User 2 has user 1's theme, user 3 has its data set.
+    User 2 has the theme of user 1, and user 3 its data set.
     """
     if t.printed:
         pairs = t.trainings("mthfl").set_index("user_j")["similarity"]
@@ -125,14 +129,14 @@ def theme_counts_more(t: Numbers) -> Finding:
 
 
 def several(tasks: pd.Series) -> pd.Series:
-    """Say where there is more than one task."""
+    """Return where there is more than one task."""
     return tasks > 1
 
 
 def grouped(t: Numbers, why: str) -> pd.DataFrame:
-    """Return the clusterings of users by their raw pixels, told the number of tasks.
+    """Return the clusterings of users by raw pixels, with the number of tasks given.
 
-    ``why``: what to say if there is none. Column ``right``: the groups are the tasks.
+    ``why``: message if there is none. Column ``right``: are the groups the tasks?
     """
     found = t.clusterings(
         method="mthfl",
@@ -145,7 +149,7 @@ def grouped(t: Numbers, why: str) -> pd.DataFrame:
 
 
 def _in_every_seed(right: pd.Series, departs: tuple[str, ...]) -> Finding:
-    """Judge that users are grouped rightly in every seed."""
+    """Judge that users are grouped correctly in every seed."""
     return Finding(
         number=right.mean(),
         holds=right.all(),
@@ -168,7 +172,7 @@ def a_minority_does_no_harm(t: Numbers) -> Finding:
 def grouping_is_always_exact(t: Numbers) -> Finding:
     """The clustering always gives the true groups, on all data and in every seed.
 
-    Judged for each data set and number of tasks; the number is the share of all.
+    Each data set and number of tasks is judged; the number is the share over all.
     """
     found = grouped(t, "no users were grouped")
     holds = []
@@ -188,7 +192,7 @@ def grouping_is_always_exact(t: Numbers) -> Finding:
 
 
 def _images(t: Numbers, key: str) -> tuple[str, ...]:
-    """Say how a federation departs from the Fashion-MNIST experiment."""
+    """Return how a federation departs from the Fashion-MNIST experiment."""
     federation = t.record(key)["settings"].get("federation", {})
     images = federation.get("samples_per_user", IMAGES)
     if list(images) == IMAGES:
@@ -197,7 +201,7 @@ def _images(t: Numbers, key: str) -> tuple[str, ...]:
 
 
 def _five_and_all(t: Numbers) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return Figure 4's numbers with five eigenvectors, and with all, a row a seed."""
+    """Return Figure 4's numbers with five eigenvectors and with all, a row per seed."""
     found = needed(t.study("separation"), "the number of eigenvectors was not varied")
     count = found["eigenvectors"]
     return found[count == 5], found[count == count.max()]
@@ -207,20 +211,24 @@ def _five_and_all(t: Numbers) -> tuple[pd.DataFrame, pd.DataFrame]:
 def five_eigenvectors_suffice(t: Numbers) -> Finding:
     """Five eigenvectors per user tell the three tasks apart, in every seed."""
     five, _ = _five_and_all(t)
-    return _in_every_seed(five["ari"] == 1, _images(t, five["key"].iloc[0]))
+    departs = _images(t, five["key"].iloc[0])
+    return _in_every_seed(five["ari"] == 1, departs)
 
 
 @claim("mthfl-fig4-2", **FASHION, unit="similarity", show="{:+.2f}")
 def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
     """With all directions similarity falls by 0.3 and the clusters are lost.
 
-    Judged by the mean over seeds, and by the clusters of every seed. The number is by
-    how much the similarity inside tasks changes.
+    The mean over seeds and the clusters of every seed are judged. The number is the
+    change of the similarity inside tasks.
     """
     five, every = _five_and_all(t)
-    change = every["within"].mean() - five["within"].mean()
-    text = f"{five['within'].mean():.2f} with 5, {every['within'].mean():.2f} with "
-    text += f"{every['eigenvectors'].max():.0f}, ARI then {every['ari'].mean():.2f}"
+    with_five = five["within"].mean()
+    with_all = every["within"].mean()
+    change = with_all - with_five
+    n_all = every["eigenvectors"].max()
+    text = f"{with_five:.2f} with 5, {with_all:.2f} with {n_all:.0f}, "
+    text += f"ARI then {every['ari'].mean():.2f}"
     return Finding(
         number=change,
         holds=[change <= -0.3, (every["ari"] < 1).all()],
@@ -233,7 +241,7 @@ def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
 def few_numbers_give_the_same_clusters(t: Numbers) -> Finding:
     """Five eigenvectors give the right clusters, as all of them do, in every seed.
 
-    The number is the lowest ARI with five.
+    The number is the lowest ARI with five eigenvectors.
     """
     five, every = _five_and_all(t)
     lowest = five["ari"].min()
@@ -274,9 +282,9 @@ NOT_BOTH = "similar and random groups were not both trained"
 def by_task(t: Numbers) -> pd.DataFrame:
     """Return accuracy after the last round: (seed, task) x grouping.
 
-    Of the runs that test every task in every round if there are any, else of trainings,
-    where all users of one task see one server. ``attrs["lucky"]``: seeds whose random
-    groups are the tasks.
+    The runs that test every task in every round are used if there are any, else
+    trainings, where all users of one task have the same server. ``attrs["lucky"]``:
+    seeds whose random groups are the tasks.
     """
     found = t.study("rounds", method=PAIR)
     if found.empty:
@@ -306,14 +314,14 @@ def _of_clients(t: Numbers) -> pd.DataFrame:
 
 
 def _gaps(t: Numbers) -> pd.Series:
-    """Return by how much grouping by similarity is ahead, task by task."""
+    """Return the lead of grouping by similarity on each task."""
     wide = by_task(t)
     ahead = wide["mthfl"] - wide["mthfl_random"]
     return ahead.groupby(level="task").mean()
 
 
 def _above_random(t: Numbers) -> Finding:
-    """Judge that similar groups are ahead on every task; the number is the least."""
+    """Judge that similar groups lead on every task; the number is the least lead."""
     gaps = _gaps(t)
     return Finding(
         number=gaps.min(),
@@ -323,9 +331,9 @@ def _above_random(t: Numbers) -> Finding:
 
 
 def _varies_less(t: Numbers) -> Finding:
-    """Judge spreads over seeds, also without those whose random groups were right.
+    """Judge spreads over seeds, also without seeds whose random groups were right.
 
-    The number is by how much random groups vary more, on the task where it is least.
+    The number is the smallest excess of the random groups' spread over all tasks.
     """
     wide = by_task(t)
     spread = _spreads(wide)
@@ -350,7 +358,7 @@ def _spreads(wide: pd.DataFrame) -> pd.DataFrame:
 
 
 def _against(spread: pd.DataFrame) -> str:
-    """Write two spreads for each task."""
+    """Format two spreads for each task."""
     told = []
     for row in spread.itertuples():
         told.append(f"{row.mthfl:.1f} against {row.mthfl_random:.1f}")
@@ -379,7 +387,7 @@ def similar_groups_are_better_on_fashion(t: Numbers) -> Finding:
 def the_third_task_loses_most(t: Numbers) -> Finding:
     """On Fashion-MNIST random groups lose most on the third task.
 
-    The number is by how much similar groups are ahead there; they have to be.
+    The number is the lead of similar groups there, which must be positive.
     """
     gaps = _gaps(t)
     third = gaps.index[-1]

@@ -1,8 +1,8 @@
-"""What a test of a claim may look at: numbers of one data set, network and variant.
+"""The numbers for a test of a claim: of one data set, network and variant.
 
-A printed table has the shape of results (:class:`Print`), so that a test asks both the
-same questions. What they do not have is NaN or an empty table. Compare numbers with
-numpy's ``min`` and ``max``: Python's skip a NaN.
+A printed table has the same form as results (:class:`Print`), so that a test treats
+both alike. Missing numbers are NaN, missing tables are empty. Compare numbers with
+numpy's ``min`` and ``max``: Python's may skip a NaN.
 """
 
 import json
@@ -28,47 +28,57 @@ class Nothing:
     """Results without a job."""
 
     axes = ()
-    curves = clients = pd.DataFrame()
+    curves = pd.DataFrame()
+    clients = pd.DataFrame()
     runs = pd.DataFrame(
         columns=["kind", "dataset", "model", "method", "variant", "seed", "key"]
     )
 
 
 class Print:
-    """A printed table in the shape of results: a row per method and printed setting."""
+    """A printed table in the form of results: a row per method and printed setting."""
 
     axes = ()
-    curves = clients = pd.DataFrame()
+    curves = pd.DataFrame()
+    clients = pd.DataFrame()
 
     def __init__(self, paper: str, table: str):
         rows: dict[str, dict[str, Any]] = {}
         for line in numbers(paper, table).to_dict("records"):
-            about = printed_setting(line) | _compared(line)
-            about |= {
-                "dataset": name_in_print(line),
-                "model": line["model"],
-                "method": line["method"],
-                "kind": "training",
-                "variant": "",
-                "seed": 0,
-                "key": "",
-            }
+            about = dict(printed_setting(line))
+            about.update(_compared(line))
+            about.update(
+                dataset=name_in_print(line),
+                model=line["model"],
+                method=line["method"],
+                kind="training",
+                variant="",
+                seed=0,
+                key="",
+            )
+            # all measures of one method and setting in one row
             row = rows.setdefault(str(about), about)
-            measure = COLUMNS.get((line["metric"], line["split"]), line["metric"])
+            metric = line["metric"]
+            measure = COLUMNS.get((metric, line["split"]), metric)
             row[measure] = line["number"]
         self.runs = pd.DataFrame(rows.values())
 
 
 def _compared(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a number compares: users (MT-HFL), or parameters (EMD-CFL)."""
+    """Return the users (MT-HFL) or parameters (EMD-CFL) that a number compares."""
     params = json.loads(line["params"] or "{}")
-    kinds = ("user", "task", "labels", "parameters", "scope")
-    return {name: params[name] for name in params if name.startswith(kinds)}
+    compared = {}
+    for name, value in params.items():
+        if name.startswith(("user", "task", "labels", "parameters", "scope")):
+            compared[name] = value
+    return compared
 
 
 def _of_rounds(curves: pd.DataFrame, split: str) -> pd.DataFrame:
     """Return the curves of a split from round 1."""
-    return curves[(curves["split"] == split) & (curves["round"] > 0)]
+    of_split = curves["split"] == split
+    later = curves["round"] > 0
+    return curves[of_split & later]
 
 
 def ahead(numbers: pd.Series) -> float:
@@ -81,7 +91,7 @@ def ahead(numbers: pd.Series) -> float:
 
 
 def _wanted(values: pd.Series, want: Any) -> pd.Series:
-    """Say which values of a column are wanted: one, one of a list, or by a function."""
+    """Return where a column has a value, one value of a list, or passes a function."""
     if callable(want):
         return want(values).fillna(False).astype(bool)
     if isinstance(want, (list, tuple, set)):
@@ -97,21 +107,21 @@ class Numbers:
     Parameters
     ----------
     results : Results, or :class:`Print`
-        Something with ``runs``, ``curves``, ``clients``, ``axes``; results also with
+        An object with ``runs``, ``curves``, ``clients``, ``axes``; results also have
         ``table(key, name)`` and ``arrays(key)``.
     dataset, model, variant : str
-        Which of the results; "" for all.
+        Selection from the results; "" for all.
     table : str
-        The printed table beside which they stand, such as "T1"; "" for none.
+        The printed table with which they are compared, such as "T1"; "" for none.
     beside : dict, optional
         Notebook, such as "01" -> results, for claims about several notebooks.
 
     Attributes
     ----------
     used : dict
-        The keys of all jobs that were looked at -> the results that have them.
+        Keys of all jobs that were used -> the results that contain them.
     printed : bool
-        The numbers are those of print.
+        Whether these are the printed numbers.
     """
 
     def __init__(
@@ -137,12 +147,12 @@ class Numbers:
             runs = runs[runs["dataset"] == dataset]
         if model:  # clusterings and most studies have no network
             runs = runs[runs["model"].isin([model, ""])]
-        if variant:  # what the authors' code does as the text says is run once
+        if variant:  # runs on which code and text agree have no variant
             runs = runs[runs["variant"].isin([variant, ""])]
         self._own = runs
 
     def _of(self, results: Any, variant: str, table: str = "") -> "Numbers":
-        """Return numbers of the same data and network; they count as looked at here."""
+        """Return numbers of the same data and network; they count as used here."""
         other = Numbers(results, self.dataset, self.model, variant, table)
         other.used = self.used
         return other
@@ -159,17 +169,17 @@ class Numbers:
     # ---------------------------------------------------------------- trainings
 
     def by_seed(self, *methods: str, measure="accuracy", **axes: Any) -> pd.DataFrame:
-        """Return the numbers of methods at the seeds they all have: seed x method.
+        """Return the numbers of methods at their common seeds: seed x method.
 
         Parameters
         ----------
         *methods : str
         measure : str
             A column of ``runs``, or "clean_accuracy" or "backdoor_accuracy": means over
-            the clients of true cluster 0. NaN where runs have no such number.
+            the clients of true cluster 0. NaN if runs have no such number.
         **axes
             Axis -> value, list of values or function of the column. An axis that is not
-            named must be unset: runs with a switch stand beside no printed number.
+            named must be unset: runs with a switch are compared with no printed number.
 
         Raises
         ------
@@ -183,7 +193,7 @@ class Numbers:
         return wide.reindex(columns=methods).astype(float).dropna()
 
     def means(self, *methods: str, measure="accuracy", **axes: Any) -> pd.Series:
-        """Return method -> mean over the seeds they all have; NaN if one is missing."""
+        """Return method -> mean over the common seeds; NaN if one is missing."""
         return self.by_seed(*methods, measure=measure, **axes).mean()
 
     def mean(self, method: str, measure="accuracy", **axes: Any) -> float:
@@ -193,7 +203,7 @@ class Numbers:
     def lead(self, first: str, *others: str, measure="accuracy", **axes: Any) -> float:
         """Return how far the first method's mean is above the highest of the others.
 
-        Over the seeds that all have; NaN if one method is missing.
+        Means are over the common seeds; NaN if one method is missing.
         """
         return ahead(self.means(first, *others, measure=measure, **axes))
 
@@ -204,9 +214,9 @@ class Numbers:
     def curves_by_seed(
         self, *methods: str, split="test", measure="accuracy", **axes: Any
     ) -> pd.DataFrame:
-        """Return the curves at the seeds they all have: (round, seed) x method.
+        """Return the curves of methods at their common seeds: (round, seed) x method.
 
-        The first round is 1; what stands before the first round is left out.
+        The first round is 1; values before the first round are left out.
 
         Parameters
         ----------
@@ -224,7 +234,7 @@ class Numbers:
             return pd.DataFrame(columns=methods, dtype=float)
         curves = _of_rounds(curves, split)
         curves = curves[curves["key"].isin(found["key"])]
-        # a run stands there once for every set of axes under which it was asked for
+        # a run occurs once for every set of axes for which it was requested
         curves = curves.drop_duplicates(["key", "method", "round"])
         wide = curves.pivot(index=["round", "seed"], columns="method", values=measure)
         wide = wide.reindex(columns=methods).astype(float)
@@ -239,7 +249,9 @@ class Numbers:
     ) -> pd.DataFrame:
         """Return the means of :meth:`curves_by_seed` by round: round x method."""
         found = self.curves_by_seed(*methods, split=split, measure=measure, **axes)
-        return found if found.empty else found.groupby(level="round").mean()
+        if found.empty:
+            return found
+        return found.groupby(level="round").mean()
 
     def curve(
         self, method: str, split="test", measure="accuracy", **axes: Any
@@ -250,12 +262,14 @@ class Numbers:
     def at_last_round_of(
         self, method: str, *others: str, split="test", measure="accuracy", **axes: Any
     ) -> pd.Series:
-        """Return the numbers of methods after the rounds that the first of them has.
+        """Return the numbers of methods after as many rounds as the first one has.
 
-        In print these are the table's own: methods may have been given more rounds.
+        For printed numbers these are the table's own: methods may have had more rounds.
         """
         if self.printed:
-            column = f"train_{measure}" if split == "train" else measure
+            column = measure
+            if split == "train":
+                column = f"train_{measure}"
             return self.means(method, *others, measure=column, **axes)
         found = self.curves(method, *others, split=split, measure=measure, **axes)
         if found.empty:
@@ -297,19 +311,25 @@ class Numbers:
         Axes that are not named may have any value. An empty DataFrame: no study has it.
         """
         about = ["key", "dataset", "model", "method", "variant", "seed", "ari"]
-        about += self.results.axes
+        about.extend(self.results.axes)
+        studies = self._rows("study", axes)
+        distances = self._rows("distances", axes)
+        jobs = pd.concat([studies, distances])
         tables = []
-        jobs = pd.concat([self._rows("study", axes), self._rows("distances", axes)])
         for run in jobs.to_dict("records"):
             key = run["key"]
             table = self.results.table(key, name)
             if table.empty:
                 continue
             self.used[key] = self.results
-            more = run.keys() - set(table)
-            table = table.assign(**{name: run[name] for name in about if name in more})
-            tables.append(table)
-        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+            of_run = {}
+            for column in about:
+                if column in run and column not in table:
+                    of_run[column] = run[column]
+            tables.append(table.assign(**of_run))
+        if not tables:
+            return pd.DataFrame()
+        return pd.concat(tables, ignore_index=True)
 
     def distances(self, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each matrix of distances between clients.
@@ -319,18 +339,18 @@ class Numbers:
         return self._use(self._rows("distances", axes))
 
     def record(self, key: str) -> dict[str, Any]:
-        """Return what a job was: ``settings`` and ``provenance``."""
+        """Return ``settings`` and ``provenance`` of a job."""
         return self.results.record(key)
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """Return the arrays that a job kept."""
+        """Return the stored arrays of a job."""
         if self.printed:
             return {}
         self.used[key] = self.results
         return self.results.arrays(key)
 
     def labels_by_round(self, key: str) -> dict[int, np.ndarray]:
-        """Return round -> clusters (M,) that a run kept after it, in order."""
+        """Return round -> clusters (M,) that a run stored after it, in order."""
         found = {}
         for name, labels in self.arrays(key).items():
             if name.startswith("labels_at/"):
@@ -341,7 +361,10 @@ class Numbers:
     # ---------------------------------------------------------------- selection
 
     def _rows(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
-        """Return the jobs of a kind with these axes."""
+        """Return the jobs of a kind with these axes.
+
+        Trainings and clusterings with an axis set that is not named are left out.
+        """
         found = self._own[self._own["kind"] == kind]
         for name, want in axes.items():
             if name not in found:
@@ -355,9 +378,10 @@ class Numbers:
         return without_switches(found, runs[runs["kind"] == kind], others)
 
     def _use(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Note that jobs were looked at, and return them."""
+        """Record that jobs were used, and return them."""
         if not self.printed:
-            self.used |= dict.fromkeys(found["key"], self.results)
+            for key in found["key"]:
+                self.used[key] = self.results
         return found
 
     def _trainings(self, methods, axes: Mapping[str, Any]) -> pd.DataFrame:
@@ -369,14 +393,14 @@ class Numbers:
             one = twice.iloc[0]
             raise FltnbError(
                 f"{one['method']} has several runs of seed {one['seed']} on "
-                f"{self.dataset or 'the data'}: say which value of an axis is meant."
+                f"{self.dataset or 'the data'}: select one value of an axis."
             )
         return self._use(found)
 
     def _of_targets(self, found: pd.DataFrame, measure: str) -> pd.Series:
         """Return the mean of :data:`TARGETS` by run; NaN for any other measure.
 
-        Over the clients of true cluster 0.
+        The mean is over the clients of true cluster 0.
         """
         clients = self.results.clients
         if measure not in TARGETS or clients.empty:

@@ -1,4 +1,4 @@
-"""How findings are put into words."""
+"""Phrases for findings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from ..names import label
 
 
 def joined(values: Iterable[float], form: str) -> str:
-    """Write numbers in one format.
+    """Format several numbers in the same way.
 
     Examples
     --------
@@ -19,7 +19,7 @@ def joined(values: Iterable[float], form: str) -> str:
 
 
 def listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
-    """Write numbers in one format, each behind what it is called.
+    """Format several numbers in the same way, each after its name.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
 
 
 def so_many(holds: Sequence[bool], what: str) -> str:
-    """Write how many of some things hold.
+    """Format how many of several statements hold.
 
     Examples
     --------

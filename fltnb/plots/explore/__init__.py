@@ -1,7 +1,7 @@
-"""An explorer for JupyterLab: a clustering with other thresholds, k and rules.
+"""An explorer for JupyterLab: a clustering with different thresholds, k and rules.
 
-``docs/explorer.md`` shows it. Pictures are drawn here and sent as PNGs; the browser
-(``picture.js``) shows them and says which client was clicked.
+See ``docs/explorer.md``. Pictures are drawn here and sent as PNGs; the browser
+(``picture.js``) shows them and reports which client was clicked.
 """
 
 import os
@@ -35,36 +35,36 @@ def explore(
 ) -> Explorer:
     """Explore a clustering of clients, or stored results.
 
-    In JupyterLab the picture has controls, elsewhere it is a still one.
+    In JupyterLab the picture has controls, elsewhere it is a still picture.
 
     Parameters
     ----------
     source : fitted clusterer, mapping or Results
         A mapping: ``distance`` (M, M) and, if known, ``linkage``, ``labels`` and true
-        ``clusters``, as experiments keep them.
+        ``clusters``, as stored by experiments.
     X : sequence of M arrays, optional
-        What the clusterer was fitted on: gives a slider for what a client sends (k).
+        The data of the fit; they give a slider for the size of a sketch (k).
     samples : sequence of M arrays, optional
         The clients' images, (n_i, H, W) or (n_i, H, W, 3).
     truth, accuracy : array (M,), optional
         True clusters; test accuracy of every client in percent.
     live : bool, optional
-        Controls or a still picture; None: controls where a front end started this
+        Controls or a still picture; None: controls if a front end started this
         kernel.
     **start
-        Controls to set first: ``threshold``, ``k``, ``rule`` (for C), ``n_clusters``,
-        ``client``; of results the columns to choose (``dataset="mnist"``, ...),
+        Initial controls: ``threshold``, ``k``, ``rule`` (for C), ``n_clusters``,
+        ``client``; for results the columns to select (``dataset="mnist"``, ...),
         ``methods`` and ``y``, the measure.
 
     Returns
     -------
     Explorer
-        Jupyter displays it.
+        An object that Jupyter displays.
 
     Raises
     ------
     FltnbError
-        What was given does not fit together, or shows nothing.
+        The arguments do not fit together, or there is nothing to show.
 
     Examples
     --------

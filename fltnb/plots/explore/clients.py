@@ -1,7 +1,7 @@
 """A clustering with controls: map, links, dendrogram, client graph, samples.
 
-What a control changes is computed from the distances between clients. Only another k,
-a number that decides what clients send, needs a new fit.
+Changes of a control are computed from the distances between clients. Only a new k (a
+number that sets what clients send) needs a new fit.
 """
 
 from collections.abc import Mapping
@@ -35,29 +35,29 @@ from .grouping import (
 )
 
 REFITTED = ("k", "n_eigenvectors", "n_vectors")
-"""Options of clusterers that decide what a client sends."""
+"""Options of clusterers that change what a client sends."""
 ACCURACY = "test accuracy, by cluster"
 SAMPLES = "samples"
 
 
 class ClientsExplorer(Explorer):
-    """A clustering as it would be with other options.
+    """A clustering and its changes with other options.
 
     Parameters
     ----------
     source, X, samples, truth, accuracy
-        As of :func:`fltnb.explore`.
+        As for :func:`fltnb.explore`.
     threshold : float
-        The slider goes at least up to here.
+        The slider goes at least up to this value.
 
     Attributes
     ----------
     links : bool array (M, M)
         Which clients are nearer than the threshold.
     labels : int array (M,)
-        Clusters, as the controls stand.
+        Clusters with the present controls.
     tree : array (M - 1, 4)
-        The dendrogram, as SciPy has it.
+        The dendrogram in SciPy's format.
     """
 
     def __init__(self, source, X, samples, truth, accuracy, threshold):
@@ -101,15 +101,15 @@ class ClientsExplorer(Explorer):
     def _controls_of(
         self, fit: Fit, options: Mapping[str, Any], asked: float
     ) -> dict[str, Control]:
-        """Return controls as the fit has them.
+        """Return the controls of a fit.
 
         Parameters
         ----------
         fit : Fit
         options : dict
-            Of the clusterer; empty where there is none.
+            Options of the clusterer; empty if there is none.
         asked : float
-            The threshold may go up to here, or further.
+            The threshold goes at least up to this value.
         """
         count = len(fit.far)
         found = int(fit.labels.max()) + 1
@@ -130,9 +130,9 @@ class ClientsExplorer(Explorer):
     def _rules(self) -> Control:
         """Return the rules that make sense here; the clusterer's own is set first.
 
-        Where the dendrogram is one of links, there is none "as fitted" and no height
+        If the dendrogram is one of links, there is no rule "as fitted" and no height
         "below the threshold". EMD-CFL groups clients with equal neighbours, unless it
-        was told the number of clusters.
+        got the number of clusters.
         """
         told = getattr(self._source, "n_clusters", None) is not None
         rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
@@ -143,10 +143,10 @@ class ClientsExplorer(Explorer):
         return Control(EQUAL if by_neighbours else FITTED, rules)
 
     def _draw(self, moved: set[str]) -> None:
-        """Draw what depends on the controls ``moved``.
+        """Draw everything that depends on the controls ``moved``.
 
-        A click on a client changes its samples and the sentences alone; who sets a
-        number of clusters wants the rule that takes it.
+        A click on a client changes only its samples and the sentences. Setting a number
+        of clusters also selects the rule that uses it.
         """
         if "n_clusters" in moved and "rule" not in moved:
             self.at["rule"] = GIVEN
@@ -161,9 +161,9 @@ class ClientsExplorer(Explorer):
             ax.imshow(panels.sheet(images), cmap="gray")
 
     def _fit(self) -> Fit:
-        """Return the fit with what clients send now.
+        """Return the fit for the present sketches.
 
-        Each value of the slider is fitted once, and kept.
+        Each value of the slider is fitted once and kept.
         """
         value = self.at.get(self._refitted)
         if value not in self._fits:
@@ -174,7 +174,7 @@ class ClientsExplorer(Explorer):
         return self._fits[value]
 
     def _group(self, fit: Fit) -> None:
-        """Find links, dendrogram and labels, as the controls stand.
+        """Compute links, dendrogram and labels with the present controls.
 
         Links are those of FLT: clients nearer than the threshold, and each with itself.
         """
@@ -195,9 +195,9 @@ class ClientsExplorer(Explorer):
         self.at["n_clusters"] = int(self.labels.max()) + 1
 
     def _draw_groups(self, fit: Fit) -> None:
-        """Draw all panels but the samples, and note where clients are in them.
+        """Draw all panels except the samples, and record the clients' positions.
 
-        True clusters get the colours of the found ones that they are most like.
+        True clusters get the colours of the most similar found ones.
         """
         axes = {name: panels.cleaned(ax) for name, ax in self._axes.items()}
         labels = self.labels
@@ -221,14 +221,14 @@ class ClientsExplorer(Explorer):
             spots.append(panels.accuracies(axes[ACCURACY], self._accuracy, labels))
         self.spots = np.concatenate(spots).astype(np.float32)
 
-        # groups of linked clients merge where single linkage does
+        # groups of linked clients merge exactly as in single linkage
         pairs = squareform(fit.far, checks=False)
         merges = linkage(pairs, "single")[:, 2]
         _, highest = self.allowed["threshold"]
         panels.scale(self._scale, merges, threshold, highest)
 
     def _sentences(self) -> str:
-        """Say what is shown: of all clients, and of the one that was clicked."""
+        """Return the sentences about all clients and about the clicked one."""
         client = self.at["client"]
         clusters = _many(self.at["n_clusters"], "cluster")
         neighbours = int(self.links[client].sum()) - 1  # it is linked to itself
@@ -247,13 +247,13 @@ class ClientsExplorer(Explorer):
 
 
 def _many(number: int, what: str) -> str:
-    """Write a number and a noun, such as "1 client" or "2 clients"."""
+    """Format a number and a noun, such as "1 client" or "2 clients"."""
     ending = "" if number == 1 else "s"
     return f"{number} {what}{ending}"
 
 
 def _check(fit: Fit, **given: Any) -> None:
-    """Refuse what is not of the clients that were clustered, and no images.
+    """Refuse arguments that do not fit the clustered clients, and vectors as samples.
 
     Parameters
     ----------

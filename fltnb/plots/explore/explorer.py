@@ -1,4 +1,4 @@
-"""A picture that follows controls: drawn here, shown in a widget or as a still."""
+"""A picture with controls, drawn here and shown in a widget or as a still picture."""
 
 import base64
 import functools
@@ -29,7 +29,7 @@ NAMES = {
     "k": "centroids per client (k)",
     "y": "measure",
 }
-"""Names of controls that say more than their own."""
+"""Displayed names of controls, if they differ from their ids."""
 
 
 class Control(NamedTuple):
@@ -38,7 +38,7 @@ class Control(NamedTuple):
     Attributes
     ----------
     value : Any
-        Where it stands at first.
+        Its initial value.
     allowed : list or tuple
         Values of a menu, or (lowest, highest) of a slider.
     """
@@ -48,7 +48,7 @@ class Control(NamedTuple):
 
 
 class Picture(anywidget.AnyWidget):
-    """A PNG in the browser that says which client was clicked.
+    """A PNG in the browser that reports which client was clicked.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Picture(anywidget.AnyWidget):
         Float32 (n, 5): client, left, top, right, bottom, the latter as shares of the
         picture's width and height.
     client : int
-        Which one was clicked, -1 before any.
+        The clicked client, -1 before the first click.
     """
 
     _esm = Path(__file__).with_name("picture.js").read_text(encoding="utf-8")
@@ -67,23 +67,23 @@ class Picture(anywidget.AnyWidget):
 
 
 class Explorer:
-    """A picture that follows controls; what :func:`fltnb.explore` returns.
+    """A picture with controls, the result of :func:`fltnb.explore`.
 
     Parameters
     ----------
     controls : mapping
         Name -> control, in the order in which they are shown.
     size : (float, float)
-        Of the picture, inches.
+        Size of the picture in inches.
 
     Attributes
     ----------
     at, allowed : dict
-        Where the controls stand, and what each allows.
+        Values of the controls, and their allowed values.
     png, text : bytes, str
-        The picture now, and what it shows in a line.
+        The present picture, and its description in one line.
     widget : ipywidgets.VBox or None
-        What a live notebook shows.
+        The widget of a live notebook.
 
     Examples
     --------
@@ -110,18 +110,18 @@ class Explorer:
         self.canvas = FigureCanvasAgg(Figure(size, dpi=100))
 
     def move(self, **to: Any) -> Self:
-        """Set controls, draw what depends on them, and return the explorer itself.
+        """Set controls, draw everything that depends on them, and return the explorer.
 
         Parameters
         ----------
         **to
-            Name of a control -> value; nothing draws everything.
+            Name of a control -> value; without any, everything is drawn.
 
         Raises
         ------
         FltnbError
-            There is no such control, or it does not allow the value. The controls are
-            then where they were.
+            There is no such control, or it does not allow the value. The controls then
+            keep their values.
         """
         for name, value in to.items():
             self._check(name, value)
@@ -140,7 +140,7 @@ class Explorer:
         return self
 
     def _check(self, name: str, value: Any) -> None:
-        """Refuse a control that is not there, and a value that it does not allow."""
+        """Refuse an unknown control, and a value that it does not allow."""
         choose(name, self.at, "control")
         allowed = self.allowed[name]
         if isinstance(allowed, list):
@@ -152,7 +152,7 @@ class Explorer:
         if not lowest <= value <= highest:
             raise FltnbError(
                 f"{name} goes from {lowest} to {highest:.4g}, "
-                f"but {value} was asked for."
+                f"but {value} was requested."
             )
 
     def _draw(self, moved: set[str]) -> None:
@@ -160,11 +160,11 @@ class Explorer:
         raise NotImplementedError
 
     def _ipython_display_(self) -> None:
-        """Show the widget, if any, and a still picture for where it does not live."""
+        """Show the widget, if any, and a still picture for places without widgets."""
         data = {}
         if self.widget is not None:
             data = self.widget._repr_mimebundle_()
-        # 64 colours: longer to write, but the notebook stays small
+        # 64 colours: slower to write, but the notebook stays small
         still = _written(self._drawn.quantize(64), optimize=True)
         data["image/png"] = base64.b64encode(still).decode()
         data["text/plain"] = self.text
@@ -193,7 +193,7 @@ class Explorer:
     def _control(self, name: str) -> widgets.Widget:
         """Make the menu or slider of a control, without its value.
 
-        Sliders follow while they are moved, unless there is much to draw.
+        Sliders update the picture while they are moved, unless there is much to draw.
         """
         allowed = self.allowed[name]
         look: dict[str, Any] = {
@@ -218,8 +218,8 @@ class Explorer:
     def _moved(self, name: str, change: Any) -> None:
         """Follow a control, or a click.
 
-        What cannot be, such as more centroids than a client has samples, is said below
-        the controls.
+        Errors, such as more centroids than a client has samples, are shown below the
+        controls.
         """
         if self._busy:
             return  # the explorer itself moved that control
@@ -231,7 +231,7 @@ class Explorer:
             self._push()
 
     def _push(self) -> None:
-        """Send to the browser what changed: controls, picture, sentences."""
+        """Send all changes to the browser: controls, picture, sentences."""
         self._busy = True
         for name, control in self._controls.items():
             allowed = self.allowed[name]
@@ -252,7 +252,7 @@ class Explorer:
 
 
 def _shown(value: Any) -> str:
-    """Return what people read for a value in a menu."""
+    """Return the displayed name of a value in a menu."""
     return MEASURES.get(value) or label(value) or "default"
 
 

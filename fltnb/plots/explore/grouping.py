@@ -1,6 +1,6 @@
-"""How clients are grouped at a threshold, by a rule for the number of clusters.
+"""Groups of clients at a threshold, by a rule for the number of clusters.
 
-Rules are named as the menu of the explorer shows them.
+Rules have the names shown in the explorer's menu.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ GIVEN = "C given"
 
 
 class Fit(NamedTuple):
-    """What is shown of a clustering.
+    """The parts of a clustering that are shown.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ def taken(source: Any) -> Fit:
     Raises
     ------
     FltnbError
-        The distances are not of two clients or more.
+        The distances are of fewer than two clients.
     """
     kept = source
     if not isinstance(source, Mapping):
@@ -79,7 +79,7 @@ def taken(source: Any) -> Fit:
             f"distance must be (M, M), of two clients or more, not {far.shape}."
         )
     far = farther(far)
-    # pairs that were not measured are as far apart as any
+    # pairs that were not measured get the largest distance
     farthest = far[np.isfinite(far)].max()
     far = np.minimum(far, farthest)
 
@@ -91,7 +91,7 @@ def taken(source: Any) -> Fit:
     if isinstance(source, FCR):
         points = source.embedding_[..., :2]
     else:
-        # clients that are equally far from everybody are drawn together
+        # clients with equal distances to all others are drawn together
         plane = PCA(2, random_state=0).fit_transform(far)
         points = plane[:, None]
     return Fit(far, tree, labels, points)
@@ -113,7 +113,7 @@ def grouped(
         :data:`FITTED`, :data:`MODULARITY` and so on.
     fit : Fit
     links : array (M, M) of bool
-        Who is linked.
+        Which clients are linked.
     threshold : float
         For the rule "below the threshold".
     count : int
@@ -148,12 +148,12 @@ def grouped(
 
 
 def largest_gap(heights: Array) -> int:
-    """Return how many clusters a cut in the largest gap between merges gives.
+    """Return the number of clusters from a cut in the largest gap between merges.
 
     Parameters
     ----------
     heights : array (M - 1,)
-        Heights of the merges, rising.
+        Heights of the merges, ascending.
 
     Examples
     --------
@@ -173,9 +173,9 @@ def middle(tree: Array, n_clusters: int, above: float = 1.0) -> float:
     ----------
     tree : array (M - 1, 4)
     n_clusters : int
-        Clusters that the cut makes.
+        Number of clusters after the cut.
     above : float
-        Where one cluster ends, as a multiple of the highest merge.
+        Height of the cut for one cluster, as a multiple of the highest merge.
 
     Examples
     --------
@@ -190,10 +190,10 @@ def middle(tree: Array, n_clusters: int, above: float = 1.0) -> float:
 
 
 def like_found(truth: Array, labels: Array) -> Array:
-    """Give true clusters the numbers of the found ones they share most with.
+    """Give true clusters the numbers of the found ones with the largest overlap.
 
-    So both have the same colours (the Hungarian method); a true cluster that is left
-    over gets a number of its own.
+    Both then have the same colours (the Hungarian method); a remaining true cluster
+    gets a new number.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def branches(tree: Array, rank: Array, labels: Array) -> tuple[Array, Array]:
     ----------
     tree : array (M - 1, 4)
     rank : array (M,)
-        Place of each leaf.
+        Position of each leaf.
     labels : array (M,)
         Cluster of each leaf.
 
@@ -239,7 +239,7 @@ def branches(tree: Array, rank: Array, labels: Array) -> tuple[Array, Array]:
     left, right = tree[:, :2].astype(int).T
     top = tree[:, 2]
 
-    # leaves come first, then the merges: each stands over the middle of its two parts
+    # leaves come first, then the merges, each above the middle of its two parts
     x = np.append(rank, top)
     cluster = np.append(labels, labels[1:])
     for node, (a, b) in enumerate(zip(left, right, strict=True), count):

@@ -1,7 +1,7 @@
-"""The panels of a clustering; each returns where the clients are in the picture.
+"""The panels of a clustering; each returns the clients' positions in the picture.
 
 These *spots* are rows (n, 5): client, left, top, right, bottom, the latter as shares of
-the picture's width and height. The browser knows by them which client was clicked.
+the picture's width and height. The browser uses them to find the clicked client.
 """
 
 from typing import Any
@@ -18,11 +18,11 @@ from ..style import CLUSTERS
 from .grouping import Array, branches, middle
 
 MOST_LINKS = 4000
-"""More links of the client graph cannot be seen."""
+"""Largest number of visible links in the client graph."""
 MOST_CELLS = 320
-"""More rows of the matrix of links cannot be seen."""
+"""Largest number of visible rows in the matrix of links."""
 DARK = "0.33"
-"""Colour of what is above the clusters in a dendrogram."""
+"""Colour of a dendrogram above the clusters."""
 
 PALETTE = to_rgba_array([*CLUSTERS])
 
@@ -43,7 +43,7 @@ def layout(
     names : list of str
         Titles of the panels.
     columns : int
-        Panels in a row; the last places may stay blank.
+        Number of panels in a row; the last places may stay empty.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def layout(
     axes = figure.subplot_mosaic(grid.tolist(), gridspec_kw=room)
     for name, ax in axes.items():
         ax.set(xticks=[], yticks=[], frame_on=False)
-        # a place of its own: to look for one takes longer than all the rest
+        # a fixed place: matplotlib's search takes longer than everything else
         ax.set_title(name, fontsize=9, y=1.01)
 
     below = figure.add_axes((0.03, 0.055, 0.96, 0.02))
@@ -99,7 +99,7 @@ def dots(ax: Axes, points: Array, labels: Array) -> Array:
     points : array (M, 2) or (M, k, 2)
         One point per client, or k.
     labels : array (M,)
-        Clusters, which give the colours.
+        Clusters, which set the colours.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def links(
     labels: Array,
     truth: Array | None,
 ) -> Array:
-    """Draw who is linked, with strips of the clusters on the left.
+    """Draw the matrix of links, with strips of the clusters on the left.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def links(
     Returns
     -------
     array (M, 5)
-        Spots: a client is its whole row.
+        Spots: the whole row of each client.
     """
     count = len(labels)
     shown, size = _coarse(linked[np.ix_(order, order)])
@@ -159,7 +159,7 @@ def links(
 
 
 def _coarse(linked: Array) -> tuple[Array, int]:
-    """Return links in at most as many cells as can be seen.
+    """Return links in at most as many cells as are visible.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def _coarse(linked: Array) -> tuple[Array, int]:
     array (cells, cells)
         The share of pairs that are linked.
     int
-        How many clients wide the cells are together: M, or a little more.
+        Width of all cells together in clients: M, or a little more.
     """
     count = len(linked)
     per_cell = -(-count // MOST_CELLS)
@@ -195,18 +195,18 @@ def dendrogram(
     ----------
     ax : Axes
     tree : array (M - 1, 4)
-        As SciPy has it.
+        The dendrogram in SciPy's format.
     rank : array (M,)
-        Place of each client below the dendrogram.
+        Position of each client below the dendrogram.
     labels : array (M,)
     threshold : float or None
-        None where heights are not distances of clients: then the line is between the
-        last merge inside these clusters and the next.
+        None if heights are not distances of clients: then the line is between the last
+        merge inside these clusters and the next one.
 
     Returns
     -------
     array (M, 5)
-        Spots: a client is the whole height above its place.
+        Spots: the whole height above each client's position.
     """
     parts, cluster = branches(tree, rank, labels)
     colors = colors_of(cluster)
@@ -232,7 +232,7 @@ def client_graph(ax: Axes, linked: Array, rank: Array, labels: Array) -> Array:
     ax : Axes
     linked : array (M, M) of bool
     rank, labels : array (M,)
-        Place of each client in the order; its cluster.
+        Position of each client in the order, and its cluster.
 
     Returns
     -------
@@ -260,7 +260,7 @@ def client_graph(ax: Axes, linked: Array, rank: Array, labels: Array) -> Array:
 
 
 def accuracies(ax: Axes, accuracy: Array, labels: Array) -> Array:
-    """Draw every client's accuracy, side by side by cluster.
+    """Draw every client's accuracy, clusters side by side.
 
     Parameters
     ----------
@@ -287,11 +287,11 @@ def scale(ax: Axes, merges: Array, threshold: float, highest: float) -> None:
     Parameters
     ----------
     ax : Axes
-        Of :func:`layout`.
+        The scale of :func:`layout`.
     merges : array (M - 1,)
         Heights of the merges.
     threshold, highest : float
-        The one that is set, and the end of the scale.
+        The present threshold, and the end of the scale.
     """
     cleaned(ax)
     ax.set_xlim(0, highest)
@@ -300,7 +300,7 @@ def scale(ax: Axes, merges: Array, threshold: float, highest: float) -> None:
 
 
 def sheet(images: Array) -> Array:
-    """Join 24 images in 4 rows of 6, with lines between.
+    """Join 24 images in 4 rows of 6, with lines between them.
 
     They are spread evenly over all images.
 
@@ -323,7 +323,7 @@ def sheet(images: Array) -> Array:
 
 
 def _along(axis: str, order: Array) -> Array:
-    """Return places of clients that stand in an order along one axis.
+    """Return positions of clients in an order along one axis.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def _along(axis: str, order: Array) -> Array:
     Returns
     -------
     array (M, 2)
-        NaN along the other axis: a client takes all of it.
+        NaN along the other axis, which a client fills completely.
     """
     places = np.full((len(order), 2), np.nan)
     places[order, "xy".index(axis)] = np.arange(len(order)) + 0.5
@@ -342,15 +342,15 @@ def _along(axis: str, order: Array) -> Array:
 
 
 def _spots(ax: Axes, places: Array, each: int = 1) -> Array:
-    """Say where clients are in the picture.
+    """Return the positions of clients in the picture.
 
     Parameters
     ----------
     ax : Axes
     places : array (n, 2)
-        Coordinates of the data, a client's beside each other; NaN: all along the axis.
+        Coordinates of the data, grouped by client; NaN means the whole axis.
     each : int
-        Places of one client.
+        Number of places per client.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Stored trainings with controls: curves, every client, and a table.
 
-A control for each column in which the trainings differ, one for the measure, and one
-for the methods that are shown.
+There is a control for each column in which the trainings differ, one for the measure,
+and one for the methods that are shown.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ from .explorer import Control, Explorer
 
 
 class RunsExplorer(Explorer):
-    """Curves, every client, and the table of stored trainings, for what is chosen.
+    """Curves, every client, and the table of selected trainings.
 
     Parameters
     ----------
     results : Results
-        As :func:`fltnb.results` returns them.
+        Results of :func:`fltnb.results`.
 
     Raises
     ------
@@ -48,7 +48,7 @@ class RunsExplorer(Explorer):
         measured = runs.columns[runs.notna().any()]
         measures = [name for name in MEASURES if name in measured]
 
-        # What columns and methods offer depends on what is chosen.
+        # The options of columns and methods depend on the selection.
         controls = {name: Control(None, []) for name in self._columns}
         controls["y"] = Control(measures[0], measures)
         controls["methods"] = Control((), [])
@@ -66,7 +66,7 @@ class RunsExplorer(Explorer):
         """Draw both panels, and write the sentence and the table below them.
 
         The table has the mean over seeds of every measure, a row for each method.
-        Whatever has ``moved``, all of it is drawn anew.
+        Everything is drawn again, whatever has ``moved``.
         """
         runs = self._chosen()
         by_method = runs.groupby("method", sort=False)
@@ -92,7 +92,7 @@ class RunsExplorer(Explorer):
         self._draw_clients(right, runs["key"], list(means.index))
 
     def _chosen(self) -> pd.DataFrame:
-        """Return the runs chosen.
+        """Return the selected runs.
 
         Each column offers what the choices before it leave. A choice that is not
         offered any more becomes the first that is; methods all come back where none of
