@@ -119,7 +119,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_arena(sub: argparse.ArgumentParser) -> None:
-    """Add who plays, on what, and where the card goes."""
+    """Add the options: methods, federations, and the path of the card."""
     text = (
         "my_method.py:MyMethod; a method of this package, such as FedAvg; or all of "
         "them, for the table in results/arena"

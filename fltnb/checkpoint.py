@@ -149,7 +149,7 @@ def _set_aside(path: Path, error: Exception) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read what was written: plain values, and the arrays of two parts by name."""
+    """Read a written file: plain values, and the arrays of two parts by name."""
     with np.load(path, allow_pickle=False) as file:
         meta = json.loads(str(file["meta"]))
         for part in ("state", "labels_at"):

@@ -16,7 +16,7 @@ class FltnbError(ValueError):
 
 
 def first_line(error: Exception) -> str:
-    r"""Return the first line of what an error says, without its final full stop.
+    r"""Return the first line of an error's message, without its final full stop.
 
     For sentences about code of the user's own, which may fail in any way.
 

@@ -62,7 +62,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
 def _over_clients(
     statistic: Callable[[np.ndarray], float], accuracies: ArrayLike
 ) -> float:
-    """Return a statistic of the clients' accuracies, NaN if nobody has one."""
+    """Return a statistic of the clients' accuracies, NaN if there is none."""
     # clients without samples have no accuracy, and a 0 would count as a failure
     values = np.asarray(accuracies, dtype=np.float64).ravel()
     values = values[~np.isnan(values)]

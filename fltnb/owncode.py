@@ -141,7 +141,7 @@ def _of_code(code: CodeType) -> Iterator[str]:
 
 
 def _of_constant(value: Any) -> Iterator[str]:
-    """Yield texts that identify a constant of a code object, itself one perhaps."""
+    """Yield texts that identify a constant of a code object, perhaps itself code."""
     if isinstance(value, CodeType):
         yield from _of_code(value)
     elif isinstance(value, frozenset):  # without an order

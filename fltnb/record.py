@@ -110,7 +110,7 @@ class Run:
         return self._last("r2")
 
     def _last(self, name: str) -> float:
-        """Return a number of the last test, or say which one the run has."""
+        """Return a number of the last test, or refuse it and name the right one."""
         tested = self.history.query("split == 'test'")
         if name not in tested:
             other = "r2" if "r2" in tested else "accuracy"
@@ -348,7 +348,7 @@ class Run:
         return self.reader.answers(outputs)
 
     def _network(self) -> Model:
-        """Return the network, or say that the run does not know it (FltnbError)."""
+        """Return the network, or refuse if the run does not store it (FltnbError)."""
         if self.model is None or self.reader is None:
             raise FltnbError(
                 "This run does not know its network: use what fl.run or fl.Run.load "
@@ -483,7 +483,7 @@ def scores_of(fed: Federation, split: str, result: Evaluation) -> np.ndarray:
 
 
 def _spreads(fed: Federation, split: str) -> list[float]:
-    """Return the spread of every client's numbers, to which R2 compares errors."""
+    """Return the spread of every client's targets, with which R2 compares errors."""
     return [metrics.spread(fed.labels[index]) for index in getattr(fed, split)]
 
 

@@ -161,7 +161,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _damaged(folder: Path, error: Exception) -> FltnbError:
-    """Return what is raised for a folder that is damaged."""
+    """Return the error for a damaged folder."""
     return FltnbError(
         f"The run in {folder} is damaged ({error!r}): copy it again, or train anew."
     )
@@ -179,7 +179,7 @@ def _tensors(model: Model, theta: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _weights(folder: Path, digest: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a folder, of which the JSON file has the digest.
+    """Return the tensors of a folder, after a check of their digest in the JSON file.
 
     Raises
     ------
@@ -221,7 +221,7 @@ def _theta(model: Model, tensors: dict[str, np.ndarray], folder: Path) -> np.nda
 
 
 def _another(name: str, folder: Path) -> FltnbError:
-    """Return what is raised for another network than the run's."""
+    """Return the error for a network that differs from the run's."""
     return FltnbError(
         f"{name} is not the network of the run in {folder}: its layers differ; give "
         "the one that was trained."
@@ -270,7 +270,7 @@ def _table(file: Path) -> pd.DataFrame:
 
 
 def _listed(array: np.ndarray | None) -> list | None:
-    """Return an array as JSON has it."""
+    """Return an array in the form of JSON."""
     if array is None:
         return None
     return array.tolist()

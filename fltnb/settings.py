@@ -53,7 +53,7 @@ class Within:
         return f"a {self._wanted()}"
 
     def _is_number(self, value: Any) -> bool:
-        """Whether a value is a finite number, whole where that is asked for."""
+        """Whether a value is a finite number, and whole if required."""
         if isinstance(value, bool):
             return False
         if self.whole:
@@ -69,7 +69,7 @@ class Within:
         return self.low <= value <= self.high
 
     def _wanted(self) -> str:
-        """Say what is wanted, such as "whole number of at least 1"."""
+        """Return the requirement as text, such as "whole number of at least 1"."""
         kind = "whole number" if self.whole else "number"
         if self.low == -math.inf:
             return kind

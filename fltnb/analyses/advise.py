@@ -263,7 +263,7 @@ def _embedded(fed: Federation, embed: Any) -> list[np.ndarray]:
 def _candidates(
     sizes: Sequence[int], width: int, seed: int
 ) -> list[tuple[str, ClientClusterer]]:
-    """Return clusterers with what they look at, their options fitted to these clients.
+    """Return clusterers with their inputs, and options that fit these clients.
 
     Parameters
     ----------
@@ -343,7 +343,7 @@ def _tried(
 def _part(
     fed: Federation, embedded: list[np.ndarray], number: int, seed: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return what clients are clustered by with one seed.
+    """Return the inputs of clusterers for one seed.
 
     Parameters
     ----------
@@ -381,7 +381,7 @@ def _rows(sizes: np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
 def _judged(
     fed: Federation, embedded: list[np.ndarray], trials: list[_Trial]
 ) -> Advice:
-    """Put everything into tables, and the recommendation into words.
+    """Make the tables, and the sentences of the recommendation.
 
     Raises
     ------
@@ -441,7 +441,7 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
     ``one``: what one cluster of all gains over training alone.
     """
     dividing = [trial for trial in done if 1 < trial.n_clusters < fed.n_clients]
-    # NaN, of a single seed, does not speak against them
+    # NaN, from a single seed, does not count against them
     stable = [trial for trial in dividing if not trial.stability < STABLE]
     worth = [trial for trial in stable if _is_worth(trial.gain)]
     few = _on_few(fed)
@@ -466,17 +466,17 @@ def _is_worth(gain: Gain) -> bool:
 
 
 def _loses_to_own(gain: Gain) -> bool:
-    """Whether training alone is better by as much, beyond chance."""
+    """Whether training alone is significantly better by as much."""
     return -gain.over_own > max(WORTH, ERRORS * gain.over_own_error)
 
 
 def _join(*sentences: str) -> str:
-    """Put sentences one after the other, without those that are empty."""
+    """Join the sentences that are not empty."""
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _on_alone(gain: Gain, other: str) -> str:
-    """Say why each client should train alone, and not as ``other`` does."""
+    """Return why each client should train alone, and not as in ``other``."""
     return (
         f"Train a model for each client alone: it is an estimated {-gain.over_own:.1f} "
         f"± {gain.over_own_error:.1f} points better than {other}."

@@ -574,7 +574,7 @@ def check_clients(
 
 
 def _check_client(array: np.ndarray, i: int, what: str) -> None:
-    """Refuse an array of a client that is no finite numbers (n, d).
+    """Refuse an array of a client that has no finite numbers (n, d).
 
     ``what`` it has, for sentences.
     """

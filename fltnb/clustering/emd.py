@@ -400,7 +400,7 @@ class EMDClustering(ClientClusterer):
         return projection_matrix(width, kept, int(self.random_state), i, j)
 
     def _earth_mover(self, a: np.ndarray, b: np.ndarray) -> float:
-        """Return the distance of samples (n, d) and (m, d), as the options say it."""
+        """Return the distance of samples (n, d) and (m, d), by the options."""
         return earth_mover(
             a,
             b,
@@ -452,7 +452,7 @@ class EMDClustering(ClientClusterer):
         return max(1, int(self.projection * width + 1e-9))
 
     def _by_pair(self) -> bool:
-        """Whether each pair of clients has a reference of its own."""
+        """Whether each pair of clients has its own reference."""
         return self.projection is not None and self.reference == "pair"
 
     def references(self, others: int) -> int:

@@ -84,7 +84,7 @@ def typical_length(points: np.ndarray) -> float:
 
 
 def _fcr(fcr, level, seed, X, y=None, first=0):
-    """Roughen FCR's centroids.
+    """Add noise to FCR's centroids.
 
     The length is ``level`` times a typical centroid's; the rest are the arguments of
     :meth:`sketches`. The same holds for the functions below.
@@ -99,7 +99,7 @@ def _fcr(fcr, level, seed, X, y=None, first=0):
 
 
 def _mean_image(clusterer, level, seed, X, y=None, first=0):
-    """Roughen the mean of each client."""
+    """Add noise to the mean of each client."""
     clean = MeanImage.sketches(clusterer, X, y, first)
     means = np.stack(of_all(clean, "mean"))
     length = level * typical_length(means)
@@ -111,7 +111,7 @@ def _mean_image(clusterer, level, seed, X, y=None, first=0):
 
 
 def _emd(clusterer, level, seed, X, y=None, first=0):
-    """Roughen the embeddings that clients send each other."""
+    """Add noise to the embeddings that clients send each other."""
     if y is None:
         raise FltnbError(
             "Noise on what EMD-CFL sends needs validation embeddings: give y."
@@ -131,7 +131,7 @@ def _emd(clusterer, level, seed, X, y=None, first=0):
 
 
 def _pacfl(clusterer, level, seed, X, y=None, first=0):
-    """Roughen singular vectors, which keep the length 1."""
+    """Add noise to singular vectors, which keep the length 1."""
     sketches = []
     clean = PACFL.sketches(clusterer, X, y, first)
     for i, sketch in enumerate(clean, first):

@@ -95,13 +95,13 @@ def write(path: Path, images: ImageSet) -> Path:
 
 
 def _unsound(path: Path, error: Exception, mend: str) -> FltnbError:
-    """Return what is raised for a prepared file that is damaged."""
+    """Return the error for a damaged prepared file."""
     reason = str(error).rstrip(".") or type(error).__name__
     return FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.")
 
 
 def _note(path: Path) -> Path:
-    """Return the file beside a prepared one that says what it is."""
+    """Return the file that describes a prepared one."""
     return path.with_name(f"{path.name}.json")
 
 

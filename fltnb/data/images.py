@@ -97,7 +97,7 @@ class ImageSet:
             self._refuse(f"{key} has shape {value.shape} for {len(self.images)} images")
 
     def _refuse(self, fault: str) -> None:
-        """Raise FltnbError, and say what is wrong with which image set."""
+        """Raise FltnbError with the problem and the name of the image set."""
         raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
 
     def __repr__(self) -> str:
@@ -265,5 +265,5 @@ def _on_background(image: Any, colour: str) -> Any:
 
 
 def _broken(path: Path, error: Exception) -> FltnbError:
-    """Return what is raised for a picture that cannot be read."""
+    """Return the error for an unreadable picture."""
     return FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.")

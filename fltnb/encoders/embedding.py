@@ -142,7 +142,7 @@ def _pixels(fed: Federation) -> Iterator[np.ndarray]:
 def _by_networks(
     fed: Federation, spec: EncoderSpec, weights, progress: bool, n_jobs: int | None
 ) -> list[np.ndarray]:
-    """Embed clients by a network that they tune, alone or one after the other.
+    """Embed clients with a network that they tune, each alone or in turn.
 
     Returns M arrays (n_i, e), in the order of the clients.
     """

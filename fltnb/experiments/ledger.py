@@ -375,7 +375,7 @@ class _Held(Finished):
         self.name = name
 
     def _table(self, which: str) -> pd.DataFrame | None:
-        """Return a table of the job, None where it has none."""
+        """Return a table of the job, or None if it has none."""
         found = self.ledger.rows(which, {0: self.name})
         if found.empty:
             return None

@@ -120,7 +120,7 @@ def _minor(machine: dict[str, Any]) -> str:
 
 
 def _refuse_other(worker: str, what: str, theirs: str, ours: str) -> None:
-    """Refuse a worker that has something else than this process (FltnbError)."""
+    """Refuse a worker with other code or versions than this process (FltnbError)."""
     if theirs != ours:
         raise FltnbError(
             f"The Dask worker {worker} has {what} {theirs}, this process {ours}: make "

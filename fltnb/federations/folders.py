@@ -142,7 +142,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_picture(file: Path) -> bool:
-    """Whether a file has the ending of a picture."""
+    """Whether a file name has the ending of a picture."""
     return file.suffix.lower() in PICTURES
 
 
@@ -193,5 +193,5 @@ def _on_empty(folder: Path, files: list[Path]) -> list[str]:
 
 
 def _counted(names: Iterable[str]) -> list[str]:
-    """Write names with how often they occur, in the order of the alphabet."""
+    """Format names with their counts, in alphabetical order."""
     return [f"{name} ({count})" for name, count in sorted(Counter(names).items())]

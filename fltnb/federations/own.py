@@ -31,7 +31,7 @@ Enough = Annotated[int, Whole(2)] | None
 
 
 class Options(NamedTuple):
-    """How samples are divided.
+    """The way in which samples are divided.
 
     See :meth:`OwnSamples.from_arrays`; ``clusters`` are those given by the user.
     """
@@ -490,7 +490,7 @@ def divide(
     """
     kinds = y
     if not stratify:
-        kinds = np.zeros(len(y), dtype=np.int64)  # all samples are of one
+        kinds = np.zeros(len(y), dtype=np.int64)  # all samples have one kind
     parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for i in range(len(owners.names)):
         held = np.flatnonzero(owners.place == i)
@@ -530,7 +530,7 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
 
 
 def _check_known(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    """Refuse options that a function does not have."""
+    """Refuse unknown options of a function."""
     for given in options:
         choose(given, known, f"option of {what}")
 

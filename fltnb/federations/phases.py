@@ -80,7 +80,7 @@ class ChangingFederation(Federation):
 
     @cached_property
     def _fingerprint(self) -> str:
-        """That of all phases, with the rounds in which they begin."""
+        """The fingerprint of all phases, with the rounds in which they begin."""
         parts = [f"{phase.round} {phase.fed.fingerprint()}" for phase in self.phases]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 

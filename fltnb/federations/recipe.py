@@ -31,7 +31,7 @@ class Recipe:
 
     @functools.cached_property
     def _made(self) -> Federation:
-        """The federation; it is built when it is first asked for."""
+        """The federation; it is built at its first use."""
         from . import build
 
         return build(self.settings)

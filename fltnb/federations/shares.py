@@ -65,7 +65,7 @@ def level(total: int, caps: np.ndarray) -> np.ndarray:
     while left > 0:
         free = np.flatnonzero(shares < caps)
         each = left // len(free)
-        if each == 0:  # fewer are left than there are bins
+        if each == 0:  # fewer clients remain than there are bins
             shares[free[:left]] += 1
             break
         room = (caps - shares)[free]
@@ -138,7 +138,7 @@ def hand_out(
         for clients, (by_class, wanted) in zip(dealt, parts, strict=True):
             shuffled = rng.permutation(by_class[c])
             ends = np.cumsum(wanted[:, c])
-            pieces = np.split(shuffled, ends)[:-1]  # the last one is what is left
+            pieces = np.split(shuffled, ends)[:-1]  # the last piece is the rest
             for held, piece in zip(clients, pieces, strict=True):
                 held.append(piece)
     return dealt
@@ -254,7 +254,7 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
 
 
 class Dealt(NamedTuple):
-    """What the next client of a group holds in a split: positions in the image set.
+    """Positions in the image set of the next client's samples in a group.
 
     ``split``: "train", "val" or "test".
     """

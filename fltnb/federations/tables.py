@@ -238,7 +238,7 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
 def _as_read(
     texts: Sequence[str], header: list[str] | None, options: Mapping[str, Any]
 ) -> list[str | int]:
-    """Return what pandas calls the columns ``texts``.
+    """Return pandas' names of the columns ``texts``.
 
     Blanks around a name stay; without a header columns are numbers.
     """
@@ -279,7 +279,7 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
 
 
 class Lines(NamedTuple):
-    """Where the rows of a file begin, as a text editor counts, and their lengths.
+    """The first line of each row of a file, as in a text editor, and its length.
 
     Attributes
     ----------
@@ -522,7 +522,7 @@ def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
     if not all(WHOLE.fullmatch(name) for name in different):
         return different.tolist(), place
     n = len(different)
-    # 07 and 7 are two names of one number, in the order of the alphabet
+    # 07 and 7 are two names of one number, in alphabetical order
     order = sorted(range(n), key=lambda i: (int(different[i]), i))
     rank = np.argsort(order)  # of each name in `different`
     in_order = [str(different[i]) for i in order]

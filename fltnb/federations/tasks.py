@@ -178,7 +178,7 @@ def cross_tasks(
 def _drawn(
     images: ImageSet, labels: list[int], size: int, seed: int, user: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a user's training images, evenly of its labels, and all test images.
+    """Return a user's training images, evenly over its labels, and all test images.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def _wanted(
             "task: lower it."
         )
     wanted = np.zeros(n_classes, dtype=np.int64)
-    # evenly; whether there are as many is seen for all users together
+    # evenly; whether there are enough is checked for all users together
     any_number = np.full(len(own), n_own)
     wanted[own] = level(n_own, any_number)
     if others:

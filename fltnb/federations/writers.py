@@ -287,7 +287,7 @@ def apply_style(
         turned.append(one)
     drawn = np.stack(turned)
 
-    # Strokes widen or thin by a pixel at a time, and at last by a part of one.
+    # Strokes are widened or thinned pixel by pixel, and finally by a part of a pixel.
     widen_or_thin = ndimage.grey_dilation if width > 0 else ndimage.grey_erosion
     left = abs(width) * pixel
     while left > 0:

@@ -325,7 +325,7 @@ def _pairs(trained: np.ndarray, new: np.ndarray) -> dict[int, list[int]]:
 
 
 def _sizes(fed, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many training and validation samples each client embeds, (M,) each.
+    """Return how many training and validation samples clients embed, (M,) each.
 
     ``most``: the limit.
     """

@@ -108,7 +108,7 @@ class GraphMethod(Method):
         )
 
     def _check_graph(self, graph: np.ndarray, M: int) -> None:
-        """Refuse a graph that is none of M clients."""
+        """Refuse a graph that does not fit M clients."""
         shares = (graph >= 0) & (graph <= 1)
         fits = graph.shape == (M, M) and shares.all()
         if not fits or not (graph.diagonal() == 1).all():

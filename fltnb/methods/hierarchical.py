@@ -145,7 +145,7 @@ class MTHFL(OneShot):
         return self._with_tasks(state, fed)
 
     def _with_tasks(self, state: MTHFLState, fed: Federation) -> MTHFLState:
-        """Note the true tasks, where users are served by them."""
+        """Record the true tasks, if users are served by them."""
         return replace(state, tasks=fed.clusters) if self.view == "task" else state
 
     def collect(

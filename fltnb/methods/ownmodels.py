@@ -132,7 +132,7 @@ def embedded(
     fed: Federation, net: Model, theta: np.ndarray, device: str = "auto"
 ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
     """Return what :meth:`OwnModels.embed` does, for clients with models ``theta``."""
-    held = []  # everybody's validation samples
+    held = []  # all clients' validation samples
     train = []
     for i in range(fed.n_clients):
         inputs, _ = fed.client(i, "val")

@@ -196,7 +196,7 @@ def _users(params: Row) -> str:
 
 
 def _measure(line: Row) -> str:
-    """Return the name of what a line measures."""
+    """Return the name of a line's measure."""
     measure = label(line["metric"])
     if line["split"] == "train":
         return f"train {measure}"
@@ -364,7 +364,7 @@ def _origins(found: pd.DataFrame, results: Any) -> list[str]:
 
     said = []
     for origin in origins:
-        # features name the pictures that they are of
+        # the origin of features also names their pictures
         others = [other for other in origins if other != origin]
         if not any(origin in other for other in others):
             said.append(f"Data: {origin}.")

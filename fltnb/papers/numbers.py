@@ -25,7 +25,7 @@ def read(name: str) -> pd.DataFrame:
 
 @cache
 def _numbers() -> pd.DataFrame:
-    """Return all printed numbers, and the table in which each stands first."""
+    """Return all printed numbers, and the table that prints each one first."""
     table = read("published_results.csv").copy()
     table["number"] = pd.to_numeric(table["value"])
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))

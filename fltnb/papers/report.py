@@ -383,7 +383,7 @@ def _status(found: pd.DataFrame) -> str:
         if each:
             counts_of_all = ", ".join(each)
             said.append(f"{label(variant)}: {counts_of_all}")
-    n_numbers = len(found) // len(VARIANTS)  # each stands there once a variant
+    n_numbers = len(found) // len(VARIANTS)  # each occurs once per variant
     told = "; ".join(said) or "none was run"
     return f"{n_numbers} numbers; {told}."
 

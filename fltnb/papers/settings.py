@@ -283,7 +283,7 @@ def departures(
 
 
 def _other_network(have: Row, want: Row) -> list[str]:
-    """Say which network a job has in place of the printed one: one phrase, or none."""
+    """Return the network that replaces the printed one: one phrase, or none."""
     network = want.get("model")
     if not network or have.get("model", network) == network:
         return []

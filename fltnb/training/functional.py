@@ -134,7 +134,7 @@ class FunctionalEngine(SerialEngine):
             raise self._refusal("its statistics differ")
 
     def _refusal(self, why: str) -> NotStackableError:
-        """Return what is raised where clients cannot be stacked."""
+        """Return the error for clients that cannot be stacked."""
         return NotStackableError(
             f"torch.func cannot stack clients of {self.model.name} ({why})."
         )

@@ -185,7 +185,7 @@ class CFLGP(HardMethod):
         return placed(state, new, clusters[nearest])
 
     def _clusters(self, state: CFLGPState, heard: np.ndarray, round: int) -> np.ndarray:
-        """Return clusters of the clients that were heard, by their profiles."""
+        """Return the clusters of the clients with a profile."""
         profile = state.profile
         if not heard.all():
             profile = profile[heard]

@@ -188,7 +188,7 @@ class FedDrift(Method):
         pairs = W.sum(axis=1)
         models = mix(W / pairs[:, None], state.models)
         asked = np.array([M * K, M * state.models.size])  # up: accuracies; down: models
-        pairs[n_groups : n_groups + n_leaving] = 0  # a copy has had nobody yet
+        pairs[n_groups : n_groups + n_leaving] = 0  # a copy has no clients yet
         pairs = pairs + np.bincount(row, minlength=n_models)
         nobody_waits = np.zeros(n_groups + n_leaving)
         idle = np.append(nobody_waits, state.idle[unused] + 1)
@@ -286,6 +286,7 @@ def losses_of_merging(
     samples = np.maximum(members @ total, 1)
     accuracy = (members @ right[:, used]).T / samples  # of model i on cluster j
     own = np.diag(accuracy)
-    lost = own[:, None] - accuracy  # what model i has less on cluster j than at home
+    # how much less model i has on cluster j than on its own
+    lost = own[:, None] - accuracy
     larger = np.maximum(lost, lost.T)
     return np.maximum(larger, 0.0)

@@ -97,7 +97,7 @@ class FedEM(Welcoming):
         state, weights = self._expected(state, clients, engine)
         state = self.weighed(state, weights, engine.fed)
 
-        # component 0 to K - 1 of the first participant, then those of the next
+        # components 0 to K - 1 of the first participant, then those of the next
         rows = np.tile(np.arange(K), len(clients))
         who = np.repeat(clients, K)
         each: list[np.ndarray] = []

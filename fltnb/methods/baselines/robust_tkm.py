@@ -282,6 +282,6 @@ def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
 
 
 def _cut(n: int, trim: float) -> int:
-    """Return how many of n points are trimmed."""
+    """Return the number of n points that are trimmed."""
     # 0.2 of 5 is one, even if the product is rounded
     return int(trim * n + 1e-9)

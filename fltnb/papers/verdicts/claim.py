@@ -71,7 +71,7 @@ Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper and how it is tested; made by :func:`claim`.
+    """A claim of a paper and its test, made by :func:`claim`.
 
     Attributes
     ----------

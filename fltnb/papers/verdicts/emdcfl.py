@@ -90,7 +90,7 @@ def all_aris(t: Numbers, methods: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _right(ari: float) -> bool:
-    """Whether clusters are the true ones, rounding aside."""
+    """Whether clusters are the true ones, up to rounding."""
     return bool(np.isclose(ari, 1))
 
 
@@ -528,7 +528,7 @@ def art_sees_others_near(t: Numbers) -> Finding:
     art = gaps[0]
     holds = False
     if art < 0:
-        holds = [True, art == min(gaps)]  # in part where another domain does so more
+        holds = [True, art == min(gaps)]  # in part if another domain does so more
     return Finding(
         number=art,
         holds=holds,

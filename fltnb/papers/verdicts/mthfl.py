@@ -63,7 +63,7 @@ def _off_print(within: pd.Series | float, across: pd.Series | float):
 
 
 def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
-    """Judge similarities within a task and across tasks, beside the text's.
+    """Compare similarities within a task and across tasks with the text's.
 
     ``name``: of the features that they are of.
     """

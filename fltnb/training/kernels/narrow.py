@@ -55,7 +55,7 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> Ker
     row = padded(TAPS * channels, 1)
     # Outputs before the pooling stand where the first pixel of their window stands, so
     # lines keep the width of the image. In one of 28 x 28 pixels the last window of 5 x
-    # 5 begins at pixel 23 * 28 + 23: there are 668 places, some of which nobody reads.
+    # 5 begins at pixel 23 * 28 + 23: there are 668 places, some never read.
     last_line = height - size
     last_in_line = width - size
     sweep = padded(last_line * width + last_in_line + 1, 1)

@@ -29,7 +29,7 @@ _VOID = numba.types.void
 
 
 def padded(numbers: int, vectors: int = VECTORS) -> int:
-    """Return a row's length in whole blocks of so many vectors.
+    """Return a row's length in whole blocks of vectors.
 
     With 16 lanes and blocks of two vectors, 200 numbers are filled up to 224.
     """
@@ -134,7 +134,7 @@ class _Code:
         b.store(self.add_product(b.load(variable), one, other), variable)
 
     def steps(self, index, count: int, length: int = LANES) -> list:
-        """Return ``count`` indices from one on, so far apart: where vectors begin.
+        """Return ``count`` indices at equal distances: where vectors begin.
 
         From 32 on three vectors of 16 lanes begin at 32, 48 and 64.
         """

@@ -19,7 +19,7 @@ import numpy as np
 
 from .vectors import HOW, LANES, add_rows, number
 
-# What a winner may be: the place 0 to 3 of a window's pixels, or that ReLU cut it.
+# A winner is the place 0 to 3 of a window's pixels, or means that ReLU cut it.
 #     0 1    A pixel's place p is in line p >> 1 and column p & 1 of its window: 2 is
 #     2 3    below the first one.
 CUT = 4
@@ -146,7 +146,7 @@ def _spread(outputs, down, across) -> Callable:
 
 
 def _vectors(numbers: int) -> int:
-    """Return into how many vectors a row of sums is cut: a divisor, at most MOST.
+    """Return the number of vectors of a row of sums: a divisor, at most MOST.
 
     320 numbers are 20 vectors of 16 lanes, which are summed 10 at a time.
     """
