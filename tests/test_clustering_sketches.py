@@ -286,7 +286,7 @@ def test_bad_options_are_refused_before_any_work(name, monkeypatch):
     if "epsilon" in inspect.signature(made).parameters:
         refused("needs clip", made(epsilon=1.0).fit, CLIENTS, [HELD] * 6)
     refused(
-        "7 eigenvectors cannot be had from 6 features",
+        "6 features do not have 7 eigenvectors",
         fl.EigenRelevance(n_eigenvectors=7).fit,
         CLIENTS,
     )

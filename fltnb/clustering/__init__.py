@@ -1,7 +1,7 @@
-"""One-shot clusterers: scikit-learn estimators over clients, for anybody's embeddings.
+"""One-shot clusterers: scikit-learn estimators over clients, for any embeddings.
 
-Those of this project's own research are in :mod:`fltnb.clustering.ours`, which adds
-them to :data:`CLUSTERERS` when it is imported.
+The clusterers of this project's own research are in :mod:`fltnb.clustering.ours`, which
+adds them to :data:`CLUSTERERS` when it is imported.
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ def build(settings: Mapping[str, Any]) -> ClientClusterer:
 
 
 def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that decide a clusterer's result.
+    """Return the settings that determine a clusterer's result.
 
     These are ``name`` and the options that differ from defaults.
 

@@ -1,4 +1,4 @@
-"""What all one-shot clusterers share: sketches, their size, checks and results."""
+"""The common part of all one-shot clusterers: sketches, checks and results."""
 
 import math
 import warnings
@@ -21,47 +21,50 @@ from ..settings import checked
 from .cuts import relabel
 
 Sketch = dict[str, np.ndarray]
-LARGEST = 1e15  # whose square, times many samples, still is a number of float32
-FAR = 2.0  # times what members are from their own cluster, beyond which none fits
+LARGEST = 1e15  # its square, times many samples, is still a finite float32
+FAR = 2.0  # a cluster fits up to this multiple of its members' mean distance
 NONE_FITS = -1  # answers of ``place``
 SEVERAL_FIT = -2
-SMALLEST = 1e-9  # of the largest value of a client; below, squares are rounded away
+SMALLEST = 1e-9  # of a client's largest value; smaller squares are lost in rounding
 
 
 class ClientClusterer(ClusterMixin, BaseEstimator):
     """Base of the one-shot clusterers: ``fit(X)`` is ``fit_sketches(sketches(X))``.
 
-    - ``sketch(x, client=i)``: what one client computes from its own data and sends, a
-      dict of arrays. Draws depend on ``random_state`` and at most on the client's
-      number. Names that begin with ``_`` stay in the simulation, unsent.
-    - ``fit_sketches``: what the server does.
-    - Two methods exchange twice. ``EigenRelevance``: the server sends everybody's
-      sketch to all (``relay``), and the clients' answers (``compare``) go into
-      ``fit_sketches`` as well. ``EMDClustering``: clients exchange networks first; the
-      sketch of client i is what everybody's samples say under its network.
+    - ``sketch(x, client=i)`` computes what one client sends, from its own data alone: a
+      dict of arrays. Random numbers depend on ``random_state`` and at most on the
+      client's number. Names that begin with ``_`` stay in the simulation and are not
+      sent.
+    - ``fit_sketches`` is the server's part.
+    - Two classes need a second exchange. ``EigenRelevance``: the server sends all
+      sketches to all clients (``relay``), and ``fit_sketches`` also takes the clients'
+      answers (``compare``). ``EMDClustering``: clients first exchange networks; the
+      sketch of client i contains the distances of all clients' samples under its
+      network.
 
-    Annotated attributes of a class are its options, in the order of its signature. They
-    are checked by ``fit``, before any work.
+    Annotated attributes of a class are its options, in the order of its signature.
+    ``fit`` checks them before any computation.
 
     Parameters
     ----------
     n_clusters, max_clusters : int or None
-        Number of clusters, and the upper limit of one that the class chooses itself.
+        Number of clusters, and an upper limit if the class chooses the number itself.
     random_state : int, seed
     n_jobs : int or None
-        Processes or threads (joblib) over the clients; no influence on the result.
+        Processes or threads (joblib) over the clients; no effect on the result.
     epsilon, delta, clip : float or None
-        With ``epsilon``, what a client sends is (epsilon, delta) differentially private
-        against replacing one of its samples, clipped to norm ``clip``, in one fit. Its
-        number of samples is not hidden; ``clip`` and what embeds must not depend on
-        clients' data; the seed is secret, the generator not cryptographic.
+        With ``epsilon``, the sketch of a client is (epsilon, delta) differentially
+        private with respect to replacing one of its samples, clipped to norm ``clip``,
+        for one fit. The number of samples is not hidden. ``clip`` and the embedding
+        must not depend on clients' data. The seed is secret; the generator is not
+        cryptographic.
 
     Attributes
     ----------
     labels_ : ndarray (M,) int64, numbered in order of first appearance
     n_clusters_ : int
     adjacency_ : ndarray (M, M) uint8
-        Symmetric, diagonal 1; of clients of one cluster where a class has no graph.
+        Symmetric, diagonal 1; by clusters if a class has no graph.
     distance_ : ndarray (M, M), diagonal 0
     linkage_ : ndarray (M - 1, 4), SciPy's
     leaf_order_ : ndarray (M,), the order of its leaves, for pictures
@@ -81,10 +84,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     [0, 0, 0, 0, 0, 0]
     """
 
-    content = "embeddings"  # what errors call the clients' arrays
+    content = "embeddings"  # the name of the clients' arrays in errors
     labelled = False  # whether ``y`` are the classes of all samples
     per_task = 32  # clients of one task of joblib
-    prefer = None  # "threads" where the work is done outside the interpreter
+    prefer = None  # "threads" if the computation runs outside the interpreter
 
     def __init_subclass__(cls, **more) -> None:
         super().__init_subclass__(**more)
@@ -100,7 +103,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             self._check_size(size, client)
 
     def _check_size(self, size: int, client: int) -> None:
-        """Refuse a client's number of samples, where a class cannot work with all."""
+        """Refuse a client's number of samples, if the class needs more."""
 
     def _check_options(self, n_clients: int) -> None:
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
@@ -118,8 +121,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
                 )
         if options.get("epsilon") is not None and options["clip"] is None:
             raise FltnbError(
-                "A private release needs clip, a largest norm that is chosen without "
-                "looking at the data."
+                "A private release needs clip, the largest norm of a sample, chosen "
+                "without looking at the data."
             )
 
     def _checked(self, x: np.ndarray, client: int) -> np.ndarray:
@@ -148,7 +151,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         X : sequence of M arrays, shapes (n_i, d)
             Each client's embeddings, features or pixels, as the class says.
         y : optional
-            What :meth:`sketches` takes besides: classes (of a ``labelled`` clusterer),
+            Second argument of :meth:`sketches`: classes (of a ``labelled`` clusterer),
             validation samples (EMDClustering), or nothing.
 
         Raises
@@ -166,45 +169,45 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return self.fit(X, y).labels_
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> Sequence[Sketch]:
-        """Second exchange, where the class has one."""
+        """Return the answers of a second exchange, if the class has one."""
         return ()
 
     def sketches(
         self, X: Sequence[np.ndarray], y: None = None, first: int = 0
     ) -> list[Sketch]:
-        """Compute what clients send.
+        """Compute what the clients send.
 
         Parameters
         ----------
         X : sequence of arrays, shapes (n_i, d)
         y : None
-            What some classes take besides.
+            Further data, which some classes need.
         first : int
-            Number of the first of these clients; newcomers have higher ones.
+            Number of the first of these clients; newcomers have higher numbers.
 
         Returns
         -------
         list of dict
-            A sketch for each.
+            A sketch for each client.
         """
         return self._each("sketch", zip(X), first)
 
     def fit_sketches(
         self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()
     ) -> Self:
-        """Cluster clients by what they sent.
+        """Cluster clients by their sketches.
 
         Parameters
         ----------
         sketches : sequence of M sketches
             In the order of the clients' numbers.
         answers : sequence of M sketches
-            Those of a second exchange, where the class has one.
+            Those of a second exchange, if the class has one.
 
         Raises
         ------
         FltnbError
-            Options cannot work for so many clients, or a sketch has NaN or infinite
+            Options do not fit the number of clients, or a sketch has NaN or infinite
             values; the client is named.
         """
         self._check_options(len(sketches))
@@ -229,17 +232,17 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         X, y
             As for :meth:`fit`.
         n_seeds : int
-            How many; ``random_state`` is the first of them.
+            Number of seeds; ``random_state`` is the first.
 
         Returns
         -------
         float
-            1: the seed decides nothing.
+            1: the seed has no effect.
 
         Raises
         ------
         FltnbError
-            The class draws nothing at random, or as :meth:`fit`.
+            The class has no randomness; or an error of :meth:`fit`.
         """
         if not hasattr(self, "random_state"):
             raise FltnbError(
@@ -253,7 +256,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return float(np.mean(pairs))
 
     def _warn_if_all_alone(self, option: str) -> None:
-        """Say that a threshold does not fit: it leaves every client alone."""
+        """Warn of a threshold that leaves every client alone."""
         n_clients = len(self.labels_)
         if n_clients < 3 or self.n_clusters_ < n_clients:
             return
@@ -270,19 +273,19 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X, y
-            Of n newcomers, like those of :meth:`fit`.
+            Arguments as for :meth:`fit`, for n newcomers.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            The number of a cluster for each; -1 where none fits: it would be farther
-            from all clusters than twice what members are from their own. Some classes
-            say -2 where several fit.
+            The number of a cluster for each; -1 if none fits: the newcomer is farther
+            from all clusters than twice the members' mean distance from their own. Some
+            classes return -2 if several fit.
 
         Raises
         ------
         FltnbError
-            The clusterer is not fitted, or arrays are unlike those of :meth:`fit`.
+            The clusterer is not fitted, or arrays differ in form from those of ``fit``.
         """
         self._check_fitted()
         X = check_clients(X, self.content)
@@ -290,7 +293,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return self.place_sketches(self.sketches(X, y, first))
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """Place newcomers by what they send; see :meth:`place`."""
+        """Place newcomers by their sketches; see :meth:`place`."""
         self._check_fitted()
         far = self._newcomers(sketches)
         own = _to_own_cluster(self._members(), self.labels_)
@@ -303,9 +306,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return np.where(fits, nearest, NONE_FITS)
 
     def _check_fitted(self, needed: str = "labels_") -> None:
-        """Refuse (FltnbError) what takes clients to have been clustered.
+        """Refuse (FltnbError) operations that need fitted clients.
 
-        ``needed``: what of them, which a result that was stored may lack.
+        ``needed``: the attribute, which a stored result may lack.
         """
         if hasattr(self, needed):
             return
@@ -319,14 +322,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         )
 
     def _members(self) -> np.ndarray:
-        """Distances (M, M) among clients that :meth:`_newcomers` are like."""
+        """Return distances (M, M) of clients, comparable with :meth:`_newcomers`."""
         return self.distance_
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """Distances (n, M) of newcomers to the clients."""
+        """Return distances (n, M) of newcomers to the clients."""
         raise FltnbError(
-            f"{type(self).__name__} cannot place newcomers by a sketch: fit again with "
-            "them."
+            f"{type(self).__name__} cannot place newcomers by a sketch: fit it again "
+            "with them."
         )
 
     def _each(
@@ -334,14 +337,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     ) -> list:
         """Return the results of a method for every client, in parallel by ``n_jobs``.
 
-        BLAS has one thread, so that no bit depends on how many cores there are.
+        BLAS has one thread, so that results do not depend on the number of cores.
 
         Parameters
         ----------
         method : str
-            Called with ``client``, its number, besides what follows.
+            It is called with ``client``, the client's number, and the arguments below.
         items : iterable of tuples
-            Its positional arguments, for one client each.
+            Its positional arguments, one tuple per client.
         first : int
             Number of the first client.
         **more
@@ -361,7 +364,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         return list(chain.from_iterable(parts))
 
     def _keep(self, distance, tree, labels, adjacency=None) -> None:
-        """Set what every clusterer has.
+        """Set the attributes that every clusterer has.
 
         Parameters
         ----------
@@ -371,7 +374,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         labels : ndarray, shape (M,)
             Any numbers; clients of one cluster have the same.
         adjacency : ndarray, shape (M, M), optional
-            A graph of the class's own.
+            A graph, if the class has one.
         """
         self.distance_ = distance
         self.linkage_ = tree
@@ -396,7 +399,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
 @threadpool_limits.wrap(limits=1)  # in the process that does the work
 def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
-    """Results of ``work`` for the clients numbered ``first``, ``first + 1``, ...."""
+    """Return results of ``work`` for clients ``first``, ``first + 1``, ..."""
     results = []
     for client, item in enumerate(items, first):
         results.append(work(*item, client=client, **more))
@@ -404,9 +407,9 @@ def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
 
 
 def _to_own_cluster(distance: np.ndarray, labels: np.ndarray) -> list[float]:
-    """Mean distance of each client to the others of its cluster.
+    """Return the mean distance of each client to the others of its cluster.
 
-    Clients that are alone in theirs are left out. ``distance`` (M, M), ``labels`` (M,).
+    Clients alone in a cluster are left out. ``distance`` (M, M), ``labels`` (M,).
     """
     means = []
     for i, label in enumerate(labels):
@@ -418,14 +421,14 @@ def _to_own_cluster(distance: np.ndarray, labels: np.ndarray) -> list[float]:
 
 
 def of_all(sketches: Sequence[Sketch], name: str) -> list[np.ndarray]:
-    """Return the array of this name out of every client's sketch."""
+    """Return the array of this name from every client's sketch."""
     return [sketch[name] for sketch in sketches]
 
 
 def square(rows: Sequence[np.ndarray], diagonal: float) -> np.ndarray:
-    """Return a matrix (M, M) of M rows (M - 1,), what each client has for the others.
+    """Return a matrix (M, M) from M rows (M - 1,), a client's values for the others.
 
-    ``diagonal``: what stands where a client meets itself.
+    ``diagonal``: the value for a client with itself.
     """
     n_clients = len(rows)
     matrix = np.full((n_clients, n_clients), float(diagonal))
@@ -445,7 +448,7 @@ def n_scalars(sketch: Sketch) -> int:
 
 
 def sketch_bytes(sketch: Sketch) -> int:
-    """Bytes that are sent with a sketch, at the precision of its arrays.
+    """Return the bytes of a sketch, at the precision of its arrays.
 
     Examples
     --------
@@ -462,10 +465,10 @@ def sketch_bytes(sketch: Sketch) -> int:
 
 
 def widths(sketch: Sketch) -> tuple:
-    """Return what sketches of all clients share: names and lengths.
+    """Return what the sketches of all clients have in common: names and lengths.
 
-    Left out are the lengths that may differ, the number of centroids (rows) or of
-    vectors (columns).
+    Lengths that may differ are left out: the number of centroids (rows) or of vectors
+    (columns).
     """
     shared = []
     for name, array in sorted(sketch.items()):
@@ -475,9 +478,9 @@ def widths(sketch: Sketch) -> tuple:
 
 
 def fault_of(sketch: Sketch, usual: tuple) -> str:
-    """Say why a sketch from elsewhere cannot be used, or return an empty string.
+    """Return why a received sketch cannot be used, or an empty string.
 
-    ``usual`` are the :func:`widths` of most others.
+    ``usual`` are the :func:`widths` of most other clients.
     """
     if not sketch:
         return "sent no sketch"
@@ -491,7 +494,7 @@ def fault_of(sketch: Sketch, usual: tuple) -> str:
 
 
 def _is_finite(sketch: Sketch) -> bool:
-    """Whether all numbers of a sketch are finite that must be."""
+    """Return whether all numbers of a sketch that must be finite are finite."""
     for name, array in sketch.items():
         # the last number of what signatures call "own" is a variance, which a private
         # release does not know
@@ -502,7 +505,7 @@ def _is_finite(sketch: Sketch) -> bool:
 
 
 def check_finite(values: np.ndarray, what: str = "distances") -> None:
-    """Refuse what the server computed where it is no number: nobody is placed by it."""
+    """Refuse values of the server that are NaN or infinite."""
     wrong = np.argwhere(~np.isfinite(values))
     if len(wrong):
         raise FltnbError(
@@ -523,16 +526,16 @@ def check_clients(
     ----------
     clients : sequence of array-likes
     what : str
-        What errors call them.
+        The name of the arrays in errors.
     width : int, optional
-        The d that all must have; by default that of the first.
+        The d that all must have; by default that of the first client.
     first : int
         Number of the first client.
 
     Raises
     ------
     FltnbError
-        A client is empty, not two-dimensional, of another width or not finite; it is
+        A client is empty, not two-dimensional, of another width or not finite. It is
         named.
     """
     mends = {
@@ -587,10 +590,10 @@ def _check_client(array: np.ndarray, i: int, what: str) -> None:
     if largest > LARGEST or 0 < largest < SMALLEST:
         raise FltnbError(
             f"The {what} of client {i} reach {largest:g}, where squares lose their "
-            f"digits: divide everybody's by {_round_scale(largest):g}."
+            f"digits: divide all clients' {what} by {_round_scale(largest):g}."
         )
 
 
 def _round_scale(largest: float) -> float:
-    """Return the power of ten that brings numbers near 1."""
+    """Return the power of ten by which numbers come near 1."""
     return 10.0 ** round(math.log10(largest))

@@ -29,7 +29,7 @@ from .cuts import (
     unlinked_apart,
 )
 
-FEW_PIXELS = 1024  # up to which principal axes come from the covariance
+FEW_PIXELS = 1024  # up to this number, principal axes come from the covariance
 
 
 class CentroidClusterer(ClientClusterer):
@@ -70,10 +70,10 @@ class CentroidClusterer(ClientClusterer):
         return int(self.k if np.ndim(self.k) == 0 else self.k[client])
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
-        """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e).
+        """Return a client's ``centroids`` (k_i, e), from its embeddings (n_i, e).
 
-        K-means inside one client (FLT, Algorithm 2, lines 8-10), with the same seed
-        whatever the client's place. ``_weights`` (k_i,) stay with the client.
+        K-means runs inside one client (FLT, Algorithm 2, lines 8-10), with the same
+        seed for all clients. ``_weights`` (k_i,) stay with the client.
         """
         x = self._checked(x, client)
         k = self._k_of(client)
@@ -87,7 +87,7 @@ class CentroidClusterer(ClientClusterer):
         return [one[np.isfinite(one[:, 0])] for one in self.centroids_]
 
     def _members(self) -> np.ndarray:
-        """Distances of the centroids themselves, of which the graph is one view."""
+        """Return distances of the centroids themselves, not of the graph."""
         return between_centroids(self._of_clients(), self._of_clients())
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:
@@ -105,11 +105,11 @@ class CentroidClusterer(ClientClusterer):
         return centroids
 
     def _threshold_and_cut(self, distance: np.ndarray) -> None:
-        """Set all that follows from the (M, M) client distance.
+        """Set all attributes that follow from the client distance (M, M).
 
         FLT, Algorithm 2, lines 17-19. The paper writes the threshold as
-        Sign(A - gamma), which would mark *far* clients; what is meant, and what the
-        public code does, is: related if the distance is below gamma.
+        Sign(A - gamma), which would mark *far* clients. What must be meant, and what
+        the public code does, is: related if the distance is below gamma.
         """
         check_finite(distance)
         adjacency = (distance < self.threshold).astype(np.uint8)
@@ -117,7 +117,7 @@ class CentroidClusterer(ClientClusterer):
         tree = rows_linkage(adjacency, self.linkage)
 
         self.criterion_ = modularity_by_cut(adjacency, tree)
-        # membership is read off in client order; the public code read it in leaf
+        # membership is read in client order; the public code reads it in leaf
         # order, which scrambles the clusters
         if self.n_clusters is None:
             labels = self._cut_by_modularity(adjacency, tree)
@@ -126,9 +126,9 @@ class CentroidClusterer(ClientClusterer):
         self._keep(distance, tree, labels, adjacency)
 
     def _cut_by_modularity(self, adjacency: np.ndarray, tree: np.ndarray) -> np.ndarray:
-        """Labels (M,) where modularity is highest, if chance does not reach it.
+        """Return labels (M,) of highest modularity, if it is higher than by chance.
 
-        Of few clients, groups that no link joins are never one cluster.
+        With few clients, groups without a link between them are never one cluster.
         """
         n_clients = len(adjacency)
         chance = chance_modularity(adjacency)
@@ -156,20 +156,20 @@ class PCAKMeans(CentroidClusterer):
     """PCA on pixels, k-means, a distance of centroids and Ward: FLT's baseline.
 
     arXiv 2103.15947, Section 4.3. Every client projects on principal axes of *its own*
-    images, so the distance compares spectra more than content.
+    images, so the distance compares the spectra more than the contents.
 
     Parameters
     ----------
     n_clusters, k : see :class:`fltnb.FCR`; FLT's configuration had 3 clusters
-        Without a number of clusters chance is that of many clients.
+        Without a number of clusters, chance has the formula for many clients.
     n_components : int
         Principal components; at most the number of pixels are used.
     distance : {"matching", "min"}
-        Between two clients' centroids: :func:`matching_distances`, as in the public
+        Distance of two clients' centroids: :func:`matching_distances`, as in the public
         code, or the closest pair as in FLT's text, :func:`min_distances`.
     threshold : float
-        Related means closer. The paper's 1 is FLT's; public code: 1, then 3, at last
-        1.2.
+        Related means closer than this. FLT has 1 in the paper; the public code had 1,
+        then 3, and finally 1.2.
     linkage, max_clusters, n_init, random_state, n_jobs : as in :class:`fltnb.FCR`
 
     Examples
@@ -198,15 +198,15 @@ class PCAKMeans(CentroidClusterer):
             )
         n_components = min(self.n_components, x.shape[1])
 
-        # As in the public code, fewer images than components are repeated: that adds no
-        # direction, the surplus components are arbitrary and the client's coordinates
-        # there are zero.
+        # As in the public code, images are repeated if there are fewer than components.
+        # This adds no direction: the surplus components are arbitrary, and the client's
+        # coordinates on them are zero.
         copies = -(-n_components // len(x))
         repeated = np.tile(x, (copies, 1))
 
-        # Both solvers are exact. Of 784 pixels the covariance is five times as fast as
-        # the randomised solver that scikit-learn would choose; of 3,072 it takes a
-        # hundred times as long as the images' own decomposition.
+        # Both solvers are exact. For 784 pixels the covariance is five times as fast as
+        # the randomised solver that scikit-learn would choose; for 3,072 it takes a
+        # hundred times as long as decomposing the images.
         solver = "covariance_eigh" if x.shape[1] <= FEW_PIXELS else "full"
         axes = PCA(
             n_components,
@@ -223,7 +223,7 @@ class PCAKMeans(CentroidClusterer):
 
 
 def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
-    """(M, max k, d) array of the clients' points, NaN where a client has fewer."""
+    """Return the clients' points as (M, max k, d), NaN if a client has fewer."""
     most = max(len(one) for one in points)
     shape = (len(points), most, points[0].shape[1])
     stack = np.full(shape, np.nan, dtype=points[0].dtype)
@@ -235,10 +235,9 @@ def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
 def between_centroids(
     some: Sequence[np.ndarray], others: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Mean distance of each client's points to the nearest points of each other client.
+    """Return the mean distance of each client's points to each other client's nearest.
 
-    By it newcomers are placed: FCR's plane has no place for points that it has not
-    seen.
+    Newcomers are placed by it, because FCR's plane has no coordinates for new points.
 
     Parameters
     ----------
@@ -258,7 +257,7 @@ def between_centroids(
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Smallest distance between any two points of every two clients.
+    """Return the smallest distance between any two points of every two clients.
 
     FLT, Algorithm 2, line 15.
 
@@ -284,11 +283,11 @@ def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Distance of every two clients under the cheapest one-to-one matching of points.
+    """Return the distance of every two clients under the cheapest one-to-one matching.
 
-    As the authors of FLT ran it: the root of the matched pairs' summed squared
-    distances is divided by the number of pairs. With different numbers of points the
-    smaller set is matched into the larger one, and points left over cost nothing.
+    As in the code of FLT's authors: the root of the summed squared distances of matched
+    pairs is divided by the number of pairs. If the numbers of points differ, the
+    smaller set is matched into the larger one; the remaining points cost nothing.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from scipy.spatial.distance import squareform
 from ..randomness import stream
 
 CHANCE = 31  # key of the draws
-RANDOM_GRAPHS = 200  # the highest of so many is exceeded by chance in half a percent
+RANDOM_GRAPHS = 200  # another one exceeds their maximum with probability 0.5 %
 
 Linkage = Literal["ward", "average", "complete", "single"]
 
@@ -26,8 +26,8 @@ def relabel(labels: np.ndarray) -> np.ndarray:
 def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
     """SciPy linkage (M - 1, 4) of the rows of a binary adjacency (FLT, Section 4.1).
 
-    Heights are rounded to 9 decimals, so that no cut falls between merges which are
-    equally high on paper.
+    Heights are rounded to 9 decimals, so that no cut is between merges which are
+    equally high in exact arithmetic.
     """
     tree = scipy_linkage(_between_rows(adjacency), method)
     tree[:, 2] = np.round(tree[:, 2], 9)
@@ -35,10 +35,10 @@ def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
 
 
 def _between_rows(adjacency: np.ndarray) -> np.ndarray:
-    """Euclidean distances of the rows, condensed: exact, by one product of M^3.
+    """Return Euclidean distances of the rows, condensed: exact, by one product.
 
-    Ones that two rows share are whole numbers, of which float32 has all up to 16
-    million.
+    The number of ones that two rows share is a whole number, which float32 represents
+    exactly up to 16 million.
     """
     rows = adjacency.astype(np.float32)
     ones = rows.sum(axis=1)
@@ -60,7 +60,7 @@ def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
     linkage : ndarray, shape (M - 1, 4)
         SciPy's, of M clients.
     n_clusters : int
-        How many are wanted. Inside a run of equally high merges there are fewer.
+        The wanted number; there are fewer if the cut is among equally high merges.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
 
 
 def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
-    """Newman's modularity of the client graph (M, M) for every cut of a dendrogram.
+    """Return Newman's modularity of the client graph (M, M) for every cut.
 
     ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency
     summed inside c, d_c its summed degrees and 2m the sum of A. The diagonal counts, so
@@ -93,8 +93,8 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
     -------
     ndarray, shape (M + 1,)
         Entry C: modularity of the cut into C clusters, 0 for one. NaN for C = 0 and for
-        cuts inside a run of equally high merges, which would split clients that the
-        dendrogram cannot tell apart.
+        cuts among equally high merges, which would separate clients that the dendrogram
+        does not distinguish.
     """
     inside = adjacency / adjacency.sum(dtype=np.float64)  # A / 2m
     share = inside.sum(axis=1)  # d / 2m
@@ -114,9 +114,9 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 def merge_gaps(
     values: np.ndarray, tree: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Mean of values between the two groups of every merge of a dendrogram.
+    """Return the mean of values between the two groups of every merge.
 
-    Every pair of clients is looked at once.
+    Every pair of clients is used once.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ def merge_gaps(
 
 
 def chance_modularity(adjacency: np.ndarray) -> float:
-    """Modularity that the best cut of a *random* graph of this size and density has.
+    """Return the modularity of the best cut of a *random* graph of equal density.
 
-    A share f of the adjacency is its diagonal, which lies inside whatever the cut; of
-    the rest, with density p, the best cut of a random graph has about
-    sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks truly modular?",
-    Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. Separate complete
-    blocks are taken at their word: 0. For few clients the formula is far too high, and
-    above what two groups can reach: see :func:`simulated_chance`.
+    A share f of the adjacency is its diagonal, which is inside every cut. For the rest,
+    with density p, the best cut of a random graph has about sqrt((1 - p) / (p M))
+    (Reichardt and Bornholdt, "When are networks truly modular?", Physica D 224, 2006):
+    ``f + (1 - f) sqrt((1 - p) / (p M))``. Separate complete blocks are always accepted:
+    0. For few clients the formula is far too high, above what two groups can reach: see
+    :func:`simulated_chance`.
     """
     if are_blocks(adjacency):
         return 0.0
@@ -174,7 +174,7 @@ def chance_modularity(adjacency: np.ndarray) -> float:
 
 
 def are_blocks(adjacency: np.ndarray) -> bool:
-    """Whether a graph (M, M) consists of separate complete blocks."""
+    """Return whether a graph (M, M) consists of separate complete blocks."""
     rows = np.packbits(adjacency, axis=1)  # an eighth of the memory to sort
     _, block = np.unique(rows, axis=0, return_inverse=True)
     same_block = block[:, None] == block
@@ -184,8 +184,8 @@ def are_blocks(adjacency: np.ndarray) -> bool:
 def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
     """Return the highest modularity of 200 random graphs of this size and density.
 
-    Each is cut where that of its own dendrogram is highest. Separate complete blocks
-    are taken at their word: 0.
+    Each is cut where the modularity of its own dendrogram is highest. Separate complete
+    blocks are always accepted: 0.
     """
     if are_blocks(adjacency):
         return 0.0
@@ -210,7 +210,7 @@ def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
 
 
 def unlinked_apart(labels: np.ndarray, adjacency: np.ndarray) -> np.ndarray:
-    """Labels (M,) of clusters divided where no link of the graph joins their parts."""
+    """Return labels (M,) of clusters, divided into parts that no link joins."""
     parts = labels.copy()
     for cluster in np.unique(labels):
         inside = np.flatnonzero(labels == cluster)
@@ -223,16 +223,16 @@ def unlinked_apart(labels: np.ndarray, adjacency: np.ndarray) -> np.ndarray:
 def best_cut(
     criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None
 ) -> int:
-    """Return the number of clusters with the highest criterion, the fewer if tied.
+    """Return the number of clusters with the highest criterion; if tied, the fewest.
 
     Parameters
     ----------
     criterion : ndarray, shape (M + 1,)
-        Entry C is that of C clusters; NaN where there is no such cut.
+        Entry C is that of C clusters; NaN if there is no such cut.
     chance : float
-        What has to be exceeded: else it is one cluster.
+        The value to exceed; otherwise it is one cluster.
     max_clusters : int, optional
-        Most that are allowed.
+        Largest number that is allowed.
     """
     allowed = criterion
     if max_clusters is not None:
@@ -245,13 +245,13 @@ def best_cut(
 
 
 def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return labels after a new clustering, which moves no client that has one.
+    """Return labels after a new clustering in which labelled clients do not move.
 
     Parameters
     ----------
     before : ndarray of int, shape (M,)
         Labels; -1 for new clients. These take the label of most of their neighbours in
-        the new clustering, or a new one where all of these are new too.
+        the new clustering, or a new one if all their neighbours are new too.
     labels : ndarray of int, shape (M,)
         The new clustering.
 

@@ -1,7 +1,7 @@
 """Eigen-relevance: MT-HFL's one-shot clustering of users by their data (Section II).
 
 No public code exists. The paper's Algorithm 2 multiplies the data of two users in line
-9, which nobody could compute; this is Eq. (2), where every user multiplies its own Gram
+9, which nobody could compute. This is Eq. (2), where every user multiplies its own Gram
 matrix with the other's eigenvectors.
 """
 
@@ -31,8 +31,8 @@ from .privacy import Noise, clipped, gaussian_mechanism
 # Mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in
 # Data, 1990).
 REASONABLE = 0.5
-WEAK = 0.35  # from which one cluster is not sure, either: no groups have up to 0.32
-MANY = 1000  # clients, of which not every number of clusters is looked at
+WEAK = 0.35  # above it one cluster is uncertain; data without groups reach 0.32
+MANY = 1000  # above this number of clients, not all numbers of clusters are tried
 MOST_CUTS = 100
 NOISE_ON_VECTORS = 1  # streams of noise
 NOISE_ON_GRAM = 2
@@ -41,7 +41,7 @@ NOISE_ON_GRAM = 2
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors.
 
-    arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2. Client i takes eigenvalues
+    arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2. Client i computes eigenvalues
     :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
     :math:`G_i = \Phi_i^\top \Phi_i / n_i` and sends the first p eigenvectors. With
     those of j it computes
@@ -51,34 +51,34 @@ class EigenRelevance(ClientClusterer):
         {\max(\lambda_k^{(i)}, \hat\lambda_k)}\Bigr)^{1/p}, \qquad
         R(i, j) = \frac{r(i, j) + r(j, i)}{2}
 
-    and the server clusters 1 - R hierarchically. What follows from the formulas:
+    and the server clusters 1 - R hierarchically. Consequences of the formulas:
 
-    - equal data give R = 1, whatever p; orthogonal subspaces give R near 0;
-    - both values in the ratio are of *i's* data, so neither multiplying a client's
-      features by a constant nor holding every sample several times changes anything;
-    - G is not centred. The first direction is mostly the mean sample, which all natural
-      images share, so p = 1 says little. A constant added to everybody's features
-      becomes that direction: the larger it is, the smaller R;
-    - one direction that is nearly empty for i and not for j pulls the product down,
-      however alike the others are;
-    - values below ``d * eps`` times a client's largest eigenvalue are rounding; two of
-      them have the ratio 1.
+    - Equal data give R = 1 for any p; orthogonal subspaces give R near 0.
+    - Both values in the ratio come from *i's* data. So multiplying a client's features
+      by a constant, or repeating every sample, changes nothing.
+    - G is not centred. The first direction is mostly the mean sample, which is similar
+      for all natural images, so p = 1 says little. A constant added to all clients'
+      features becomes this direction; the larger it is, the smaller R.
+    - One direction that is nearly empty for i but not for j makes the product small,
+      even if the other directions agree.
+    - Values below ``d * eps`` times a client's largest eigenvalue are rounding errors;
+      two of them have the ratio 1.
 
     Parameters
     ----------
     n_clusters : int or None
-        Number of tasks T, which the paper takes as known. None (ours, for well
-        separated tasks only): the cut with the highest mean silhouette of 1 - R, or one
-        cluster if that is below 0.5.
+        Number of tasks T, which the paper assumes to be known. None (our addition, for
+        well separated tasks only): the cut with the highest mean silhouette of 1 - R,
+        or one cluster if that is below 0.5.
     n_eigenvectors : int or None
-        p; the paper: 5. None: as many as all clients have, by features and samples.
+        p; the paper has 5. None: the largest number that all clients have.
     linkage : {"average", "complete", "single", "ward"}, the paper names none
     noise : float
-        Expected length of Gaussian noise on each eigenvector sent, whose own length is
-        1.
+        Expected length of Gaussian noise on each sent eigenvector, which itself has
+        length 1.
     epsilon, delta, clip : float or None
-        A private release: all from one noisy d x d matrix G_i (:func:`noisy_gram`), so
-        reduce wide features first.
+        A private release: everything is computed from one noisy d x d matrix G_i
+        (:func:`noisy_gram`), so reduce wide features first.
     max_clusters, random_state, n_jobs :
         See :class:`~fltnb.clustering.base.ClientClusterer`.
 
@@ -87,8 +87,8 @@ class EigenRelevance(ClientClusterer):
     directed_, relevance_ : ndarray (M, M), r(i, j), and R with diagonal 1
     eigenvalues_ : ndarray (M, p), of each client, descending
     criterion_ : ndarray (M + 1,)
-        Silhouette by number of clusters (NaN: no such cut), where n_clusters is None.
-    sent_ : p d of eigenvectors (one copy, relayed) and M - 1 relevances
+        Silhouette by number of clusters (NaN: no such cut), if n_clusters is None.
+    sent_ : p d numbers of eigenvectors (one copy, relayed) and M - 1 relevances
     received_ : eigenvectors of the M - 1 others
 
     Examples
@@ -113,7 +113,7 @@ class EigenRelevance(ClientClusterer):
 
     content = "features"
     per_task = 1
-    prefer = "threads"  # the work is done by BLAS, outside the interpreter
+    prefer = "threads"  # BLAS computes outside the interpreter
 
     def _check_size(self, size: int, client: int) -> None:
         if self.n_eigenvectors is not None and self.n_eigenvectors > size:
@@ -129,16 +129,15 @@ class EigenRelevance(ClientClusterer):
     def sketches(
         self, X: Sequence[np.ndarray], y: None = None, first: int = 0
     ) -> list[Sketch]:
-        """Sketches of all clients.
+        """Compute the sketches of all clients.
 
-        Where no number is given, with as many eigenvectors as all of them have.
+        If no number is given, they have as many eigenvectors as all clients have.
         """
         width = X[0].shape[1]
         p = self.n_eigenvectors or min(width, *(len(x) for x in X))
         if p > width:
             raise FltnbError(
-                f"{p} eigenvectors cannot be had from {width} features: lower "
-                "n_eigenvectors."
+                f"{width} features do not have {p} eigenvectors: lower n_eigenvectors."
             )
         for i, x in enumerate(X, first):
             if (x == x[0]).all():
@@ -169,7 +168,7 @@ class EigenRelevance(ClientClusterer):
 
     @staticmethod
     def relay(sketches: Sequence[Sketch]) -> Sketch:
-        """Return what the server sends to all: everybody's ``vectors``, (d, M p)."""
+        """Return what the server sends to all: all clients' ``vectors``, (d, M p)."""
         vectors = of_all(sketches, "vectors")
         return {"vectors": np.concatenate(vectors, axis=1)}
 
@@ -188,11 +187,11 @@ class EigenRelevance(ClientClusterer):
         x : ndarray, shape (n, d)
             A client's features.
         own, relayed : sketches
-            Its own, and what :meth:`relay` returned.
+            The client's own sketch, and the result of :meth:`relay`.
         client : int
             Its number.
         place : int, optional
-            Where its own are among the relayed vectors; by default at its number.
+            Position of its own among the relayed vectors; by default its number.
 
         Returns
         -------
@@ -214,7 +213,7 @@ class EigenRelevance(ClientClusterer):
     def _log_ratios(
         self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
     ) -> np.ndarray:
-        """Logarithms (M, p) of Eq. (3)'s ratios; the product itself could underflow."""
+        """Return log ratios (M, p) of Eq. (3); the product itself could underflow."""
         if self.epsilon is None:
             factor = norm_factor(x)
         else:
@@ -229,7 +228,7 @@ class EigenRelevance(ClientClusterer):
         return -np.abs(np.log(norms) - np.log(values))
 
     def _private_gram(self, x: np.ndarray, client: int) -> np.ndarray:
-        """Return a client's noisy Gram matrix (d, d); the same whenever it is asked."""
+        """Return a client's noisy Gram matrix (d, d); it is the same at each call."""
         sensitivity = np.sqrt(2) * self.clip**2  # of one sample's x x^T
         sigma = gaussian_mechanism(self.epsilon, self.delta) * sensitivity
         noise = Noise(sigma, float(self.clip))
@@ -239,7 +238,7 @@ class EigenRelevance(ClientClusterer):
         if all("_values" in sketch for sketch in sketches):
             self.eigenvalues_ = np.stack(of_all(sketches, "_values"))
 
-        # the diagonal is 1 by definition: nobody sends noisy vectors to itself
+        # the diagonal is 1 by definition: no client sends noisy vectors to itself
         self.directed_ = square(of_all(answers, "relevance"), diagonal=1)
         self.relevance_ = (self.directed_ + self.directed_.T) / 2
 
@@ -248,10 +247,10 @@ class EigenRelevance(ClientClusterer):
         keep_by_silhouette(self, 1 - self.relevance_)
 
     def place(self, X: Sequence[np.ndarray], y: None = None) -> np.ndarray:
-        """Place newcomers by their features, see the base.
+        """Place newcomers by their features, as in the base class.
 
-        Each gets the clients' eigenvectors and computes the relevance of its own data
-        to them; the other direction would need the clients' data again.
+        Each receives the clients' eigenvectors and computes the relevance of its own
+        data to them. The other direction would need the clients' data again.
         """
         self._check_fitted("vectors_")
         X = check_clients(X, self.content, width=self.vectors_.shape[1])
@@ -280,8 +279,9 @@ class EigenRelevance(ClientClusterer):
 class MeanImage(ClientClusterer):
     """Cluster clients by average linkage of their mean samples.
 
-    Our own baseline, which a clusterer has to beat. A client sends d numbers; nothing
-    is drawn. Parameters and ``criterion_`` are those of :class:`EigenRelevance`.
+    This is our own baseline, which a clusterer must beat. A client sends d numbers;
+    there is no randomness. Parameters and ``criterion_`` are those of
+    :class:`EigenRelevance`.
 
     Examples
     --------
@@ -322,20 +322,20 @@ def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     features : ndarray, shape (n, d)
         One client's; G is ``features.T @ features / n``.
     p : int
-        How many, at most d and n.
+        Their number, at most d and n.
 
     Returns
     -------
     values : ndarray, shape (p,)
         Descending.
     vectors : ndarray, shape (d, p)
-        Their signs are arbitrary, and do not matter here.
+        Their signs are arbitrary and have no effect here.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return _first_eigenpairs(x.T @ x / len(x), p)
 
-    # no d x d matrix is ever formed
+    # a d x d matrix is never formed
     _, singular, right = np.linalg.svd(x, full_matrices=False)
     values = singular[:p] ** 2 / len(x)
     vectors = right[:p].T.copy()  # not a view, which would keep all n
@@ -346,7 +346,7 @@ def _first_eigenpairs(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]
     """Largest p eigenvalues (p,), descending, and their vectors (d, p)."""
     d = len(gram)
     values, vectors = eigh(gram, subset_by_index=(d - p, d - 1))
-    # of noisy matrices the last may be negative, and ||G v|| is |lambda|
+    # noisy matrices may have negative eigenvalues, and ||G v|| is |lambda|
     return np.abs(values[::-1]), vectors[:, ::-1]
 
 
@@ -358,8 +358,8 @@ def norm_factor(features: np.ndarray) -> np.ndarray:
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return x.T @ x / len(x)
-    # X^T = Q U, and lengths do not change under Q; forming X X^T instead would square
-    # the rounding errors
+    # X^T = Q U, and Q does not change lengths; forming X X^T instead would square the
+    # rounding errors
     return np.linalg.qr(x.T, mode="r") @ x / len(x)
 
 
@@ -371,7 +371,7 @@ def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     clients : sequence of M arrays, shapes (n_i, d)
         Features.
     p : int
-        Most eigenvectors.
+        Largest number of eigenvectors.
 
     Returns
     -------
@@ -398,7 +398,7 @@ def keep_by_silhouette(clusterer: ClientClusterer, distance: np.ndarray) -> None
     """Set a clusterer's results: its ``n_clusters``, or the best mean silhouette."""
     check_finite(distance)
     tree = distance_linkage(distance, clusterer.linkage)
-    tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
+    tree[:, 2] = np.round(tree[:, 2], 12)  # exactly equal heights stay equal
 
     n_clusters = clusterer.n_clusters
     if n_clusters is None:
@@ -412,7 +412,7 @@ def keep_by_silhouette(clusterer: ClientClusterer, distance: np.ndarray) -> None
 
 
 def _warn_if_weak(criterion: np.ndarray) -> None:
-    """Say that one cluster was found where there may be several."""
+    """Warn that one cluster was found although there may be several."""
     divided = np.nan_to_num(criterion[2:])
     if not divided.size or divided.max() < WEAK:
         return
@@ -430,8 +430,8 @@ def silhouettes(
 ) -> np.ndarray:
     """Return the mean silhouette of every cut of a dendrogram.
 
-    Each cut costs M^2, so of more than 1,000 clients only those into at most 100
-    clusters are looked at, with a progress bar.
+    Each cut costs M^2. So for more than 1,000 clients only cuts into at most 100
+    clusters are evaluated, with a progress bar.
 
     Parameters
     ----------
@@ -439,7 +439,7 @@ def silhouettes(
     tree : ndarray, shape (M - 1, 4)
         SciPy's linkage.
     max_clusters : int, optional
-        Most clusters that are looked at.
+        Largest number of clusters that is evaluated.
 
     Returns
     -------
@@ -461,7 +461,7 @@ def silhouettes(
     for n_clusters in cuts:
         labels = cut(tree, n_clusters)
         if labels.max() < n_clusters:
-            continue  # such a cut would divide merges of equal height
+            continue  # such a cut would separate merges of equal height
         score = silhouette_score(distance, labels, metric="precomputed")
         scores[n_clusters] = score
     return scores
@@ -484,7 +484,7 @@ def noisy_gram(
     client, seed : int
         Keys of the draws.
     private : Noise
-        Norm c that samples are clipped to, and the noise's deviation on n G.
+        The norm c to which samples are clipped, and the noise's deviation on n G.
     """
     x = clipped(np.asarray(features, dtype=np.float64), private.clip)
     d = x.shape[1]

@@ -28,9 +28,9 @@ from .cuts import cut, distance_linkage, relabel
 from .solvers import sinkhorn_cost, uniform_cost
 
 FARTHEST = 2.0  # largest cosine distance
-MOST_STEPS = 10_000_000  # of the exact solver: far more than 512 samples can need
-# tolerance="auto": the factor that makes a gap, and the least size of what chance does,
-# as a share of the median reference
+MOST_STEPS = 10_000_000  # limit of the exact solver, far above what 512 samples need
+# tolerance="auto": the factor that makes a gap, and the smallest size of chance
+# differences, as a share of the median reference
 FOLD = 2.0
 CHANCE = 0.1
 SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
@@ -41,35 +41,36 @@ class EMDClustering(ClientClusterer):
     r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL).
 
     arXiv 2506.07769, Algorithm 1. Client i's encoder :math:`h_i` (its own model without
-    the last layer) embeds its training samples and, as models are exchanged,
-    everybody's validation samples. With W their earth mover's distance, of cosine cost
-    and uniform weights,
+    the last layer) embeds its training samples and, after an exchange of models, the
+    validation samples of all clients. With W the earth mover's distance between them,
+    for cosine cost and uniform weights,
 
     .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j))
         - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
-    so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two
-    clients are connected if *both* directions are below the tolerance; clients with the
-    same neighbours share a model.
+    so D is 0, except for chance, if j's samples are no farther from i's than i's own.
+    Two clients are connected if *both* directions are below the tolerance; clients with
+    the same neighbours share a model.
 
     Parameters
     ----------
     tolerance : float or "auto"
         epsilon; the paper has 0.025. It is a difference of cosine distances, whose
         scale grows with local training. 0 leaves every client alone (a distance below 0
-        is chance and counts as 0). "auto", not in the paper: from the distances
-        (:func:`first_gap`), of which those below 0 show what chance does.
+        is chance and counts as 0). "auto", not in the paper: derived from the distances
+        (:func:`first_gap`); distances below 0 show the size of chance differences.
     projection : float or None
-        What a pair of clients sends is projected at random from d to
-        ``projection * d`` dimensions, by a matrix that only the pair knows; None sends
-        embeddings as they are.
+        What a pair of clients exchanges is projected at random from d to
+        ``projection * d`` dimensions, by a matrix that only the pair knows; None: the
+        embeddings are sent without projection.
     reference : {"pair", "client"}
         "pair": a client measures its reference with the matrix of each pair, so that
-        what it does to W cancels. "client": once, without projection; half the time,
-        twice the noise, a bias. The paper can be read either way.
+        the effect of the matrix on W cancels. "client": once, without projection, which
+        takes half the time but has twice the noise and a bias. The paper allows both
+        readings.
     max_samples : int
-        Most training, and most validation, samples of a client that are compared, drawn
-        at random.
+        Largest number of training samples, and of validation samples, of a client that
+        are compared; they are drawn at random.
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation.
         "sliced": random directions on the unit sphere, squared 2-Wasserstein distance
@@ -77,20 +78,20 @@ class EMDClustering(ClientClusterer):
     regularisation : float, of "sinkhorn"; the paper has 0.1
     n_directions : int, of "sliced"
     n_clusters : int or None
-        Where ``linkage_`` is cut, in place of the tolerance; not in the paper.
+        Cut ``linkage_`` into this number, without a tolerance; not in the paper.
     random_state : int, seed of samples, projections and directions
     n_jobs : int or None, processes over rows
 
     Attributes
     ----------
     distance_ : ndarray (M, M)
-        D; row i under encoder i, not symmetric, small negative values are chance.
+        D; row i under encoder i, not symmetric; small negative values are chance.
     reference_ : ndarray (M,), what was subtracted in row i, on average
-    tolerance_ : float, what was used
+    tolerance_ : float, the used tolerance
     linkage_ : ndarray (M - 1, 4), complete, of the larger of the two directions
     sent_ : ndarray (M,)
         Numbers that each client sends: embeddings for every pair, and its reference.
-        Models come on top.
+        Models are not included.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class EMDClustering(ClientClusterer):
     def sketches(
         self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0
     ) -> list[Sketch]:
-        """Compute the rows of D. In the paper the server does.
+        """Compute the rows of D. In the paper the server does this.
 
         Parameters
         ----------
@@ -140,7 +141,7 @@ class EMDClustering(ClientClusterer):
             ``y[i][j]`` (v_j, d): validation samples of client j under the encoder of
             client i. A callable returns ``y[i]`` for i, once, so that M x M embeddings
             need not be in memory. None: all clients share one encoder, and a random
-            half of each client's samples plays the part of its validation samples.
+            half of each client's samples is used as validation samples.
         first : int
             Not used.
 
@@ -148,7 +149,7 @@ class EMDClustering(ClientClusterer):
         -------
         list of dict
             ``distance`` (M - 1,) to the others; ``reference`` (1,); ``_sent`` (1,)
-            counts what that takes.
+            counts the numbers that are sent for it.
         """
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
@@ -170,7 +171,7 @@ class EMDClustering(ClientClusterer):
     def _validation(
         self, X: Sequence[np.ndarray], y: Validation
     ) -> Iterator[list[np.ndarray]]:
-        """Yield everybody's validation samples under one encoder after the other."""
+        """Yield all clients' validation samples under one encoder after the other."""
         n_clients = len(X)
         if not callable(y) and len(y) != n_clients:
             raise FltnbError(
@@ -190,20 +191,20 @@ class EMDClustering(ClientClusterer):
     def sketch(
         self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0
     ) -> Sketch:
-        """Compute one client's row: what :meth:`sketches` returns for it.
+        """Compute one client's row, as :meth:`sketches` returns it.
 
         Parameters
         ----------
         x : ndarray, shape (n_i, d)
             Its training samples.
         validation : sequence of M arrays, shapes (v_j, d)
-            Everybody's validation samples under its encoder.
+            Validation samples of all clients under its encoder.
         client : int
             Its number.
         """
         x = self._checked(x, client)
         validated = [len(z) for z in validation]
-        trained = [len(x)] * len(validated)  # of others nobody asks
+        trained = [len(x)] * len(validated)  # those of the others are not used
         task = (client, x, dict(enumerate(validation)))
         rows = self._rows([task], trained, validated, x.shape[1])
         return rows[client]
@@ -265,14 +266,14 @@ class EMDClustering(ClientClusterer):
         X : sequence of n arrays, shapes (n_i, d)
             Training samples of each newcomer under its own encoder.
         y : sequence or callable, optional
-            ``y[i]``: validation samples under the encoder of newcomer i, of all clients
-            in order and at last its own. None: all share one encoder, as in ``fit``.
+            ``y[i]``: validation samples under the encoder of newcomer i: of all clients
+            in order, then its own. None: all share one encoder, as in ``fit``.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            Of the clusters with a client below the tolerance the nearest by mean
-            distance; -1 where there is none.
+            Among clusters with a client below the tolerance, the nearest by mean
+            distance; -1 if there is none.
         """
         self._check_fitted()
         X = check_clients(X, self.content)
@@ -290,7 +291,7 @@ class EMDClustering(ClientClusterer):
         return np.array(places, dtype=np.int64)
 
     def _placed(self, x: np.ndarray, row: list[np.ndarray]) -> int:
-        """Cluster of a newcomer, or -1; ``row``: everybody's validation samples."""
+        """Return a newcomer's cluster, or -1; ``row``: all validation samples."""
         count = len(self.labels_)
         if len(row) != count + 1:
             raise FltnbError(
@@ -321,9 +322,9 @@ class EMDClustering(ClientClusterer):
             Client i, its training samples (n_i, d) and, by client j, validation samples
             (v_j, d): all under i's encoder.
         distance : ndarray, shape (M, M)
-            D, written where a task asks for it.
+            D, written for the pairs of the tasks.
         reference : ndarray, shape (M,)
-            Mean reference of each client, written likewise.
+            Mean reference of each client, written in the same way.
         """
         parallel = Parallel(n_jobs=self.n_jobs or None, return_as="generator")
         rows = parallel(self._work(tasks))
@@ -333,7 +334,7 @@ class EMDClustering(ClientClusterer):
             reference[i] = own
 
     def _work(self, tasks: Iterable) -> Iterator:
-        """Yield the tasks of :meth:`measure` as joblib takes them, few samples each."""
+        """Yield the tasks of :meth:`measure`, with at most ``max_samples`` each."""
         row = delayed(clone(self)._row)
         for i, x, validation in tasks:
             drawn = {j: self._drawn(z) for j, z in validation.items()}
@@ -387,7 +388,7 @@ class EMDClustering(ClientClusterer):
         return i, distance, float(np.mean(references))
 
     def _matrix(self, width: int, i: int, j: int) -> np.ndarray:
-        """Matrix by which clients i and j project what they send each other."""
+        """Return the matrix by which clients i and j project what they exchange."""
         kept = self.sent_width(width)
         return projection_matrix(width, kept, int(self.random_state), i, j)
 
@@ -409,7 +410,7 @@ class EMDClustering(ClientClusterer):
         Parameters
         ----------
         distance : ndarray, shape (M, M)
-            D, NaN where it is unknown.
+            D, NaN if it is unknown.
         reference : ndarray, shape (M,)
             As ``reference_``.
 
@@ -417,9 +418,9 @@ class EMDClustering(ClientClusterer):
         -------
         adjacency : ndarray of uint8, shape (M, M)
         labels : ndarray of int64, shape (M,)
-            Clients with the same neighbours have the same.
+            Clients with the same neighbours have the same label.
         tolerance : float
-            What was used.
+            The used tolerance.
         """
         far = farther(distance)
         if self.tolerance == "auto":
@@ -436,7 +437,7 @@ class EMDClustering(ClientClusterer):
     def sent_width(self, width: int) -> int:
         """Numbers sent per embedding of ``width`` dimensions.
 
-        Of a projected one its share, rounded down, but at least 1.
+        If it is projected: that share of the width, rounded down, at least 1.
         """
         if self.projection is None:
             return width
@@ -446,11 +447,11 @@ class EMDClustering(ClientClusterer):
         return self.projection is not None and self.reference == "pair"
 
     def references(self, others: int) -> int:
-        """Count the references of a client that is compared with so many others."""
+        """Return the number of references of a client compared with ``others``."""
         return others if self._by_pair() else 1
 
     def _drawn(self, z: np.ndarray) -> np.ndarray:
-        """At most ``max_samples`` rows, in order; drawn by the number of rows alone."""
+        """Draw at most ``max_samples`` rows, in order, by the number of rows only."""
         most = int(self.max_samples)
         if len(z) <= most:
             return z
@@ -459,9 +460,9 @@ class EMDClustering(ClientClusterer):
 
 
 def _size_below_0(distance: np.ndarray) -> float:
-    """Root mean square of the distances below 0: half of what chance does, only that.
+    """Return the root mean square of the distances below 0, which are chance.
 
-    ``distance`` (M, M) may be NaN where it is unknown.
+    ``distance`` (M, M) may be NaN if it is unknown.
     """
     below = distance[distance < 0]
     if not len(below):
@@ -475,12 +476,12 @@ def farther(distance: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     distance : ndarray, shape (M, M)
-        D, NaN where it was not measured.
+        D, NaN if it was not measured.
 
     Returns
     -------
     ndarray, shape (M, M)
-        Symmetric, its diagonal 0; infinite where a direction was not measured.
+        Symmetric, with diagonal 0; infinite if a direction was not measured.
     """
     far = np.maximum(np.maximum(distance, distance.T), 0.0)
     far[np.isnan(far)] = np.inf
@@ -491,7 +492,7 @@ def farther(distance: np.ndarray) -> np.ndarray:
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the cosine distances, from 0 to 2, of the rows of two arrays.
 
-    A row of zeros is at 0 from another such, at 1 from everything else.
+    A row of zeros has distance 0 to another such row, and 1 to all other rows.
 
     Parameters
     ----------
@@ -516,7 +517,7 @@ def earth_mover(
     n_directions: int = 256,
     seed: int = 0,
 ) -> float:
-    """Return the earth mover's distance of two sets of samples, of equal weights.
+    """Return the earth mover's distance of two sets of samples with equal weights.
 
     Parameters
     ----------
@@ -535,9 +536,9 @@ def earth_mover(
 
 
 def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float:
-    """Half the squared distance of unit vectors, of which a direction sees 1 / d.
+    """Return half the squared distance of unit vectors, from random directions.
 
-    On unit vectors the cosine distance is half the squared Euclidean one.
+    For unit vectors this is the cosine distance; each direction has 1 / d of it.
     """
     import ot
 
@@ -551,26 +552,27 @@ def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float
 
 
 def projection_matrix(width: int, kept: int, seed: int, i: int, j: int) -> np.ndarray:
-    """Gaussian matrix (width, kept) that clients i and j share; the same for (j, i)."""
+    """Return the Gaussian matrix (width, kept) of the pair i, j, equal for (j, i)."""
     rng = stream(seed, "method", PROJECTION, min(i, j), max(i, j))
     matrix = rng.standard_normal((width, kept), dtype=np.float32)
     return matrix / np.float32(math.sqrt(kept))
 
 
 def first_gap(far: np.ndarray, chance: float) -> float:
-    """Tolerance from the distances: the middle of the first wide gap in their order.
+    """Return the middle of the first wide gap in the sorted distances, a tolerance.
 
-    A gap is wide if the next distance, ``chance`` (the size of distances that mean
-    nothing) added, is at least twice the last one; there may be one below the smallest
-    (everybody alone). Taken is the first that leaves separate complete blocks, else the
-    widest; where none is wide, the clients are one cluster.
+    ``chance`` is the size of distances without meaning. A gap is wide if the next
+    distance plus ``chance`` is at least twice the last one; there may be a gap below
+    the smallest distance (every client alone). The first gap that leaves separate
+    complete blocks is taken, otherwise the widest; if no gap is wide, all clients are
+    one cluster.
 
     Parameters
     ----------
     far : ndarray, shape (M, M)
         As :func:`farther` returns it.
     chance : float
-        Size of distances that mean nothing.
+        Size of distances that are only chance.
 
     Examples
     --------
@@ -591,7 +593,7 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     if not len(wide):
         return float(shifted[-1])
 
-    measured = np.isfinite(far).sum(axis=1) > 1  # from somebody else
+    measured = np.isfinite(far).sum(axis=1) > 1  # from another client
     known_far = far[np.ix_(measured, measured)]
     for k in wide:
         graph = known_far < middle[k]
@@ -602,7 +604,7 @@ def first_gap(far: np.ndarray, chance: float) -> float:
 
 
 def _unit(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows scaled to length 1, and which of them are zero and stay so."""
+    """Return rows scaled to length 1, and which rows are zero and stay so."""
     z = np.asarray(z, dtype=np.float64)
     norm = np.linalg.norm(z, axis=1, keepdims=True)
     zero = norm[:, 0] <= 1e-12
@@ -611,7 +613,7 @@ def _unit(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Training and validation half of a client's samples, each in their order."""
+    """Return the training and validation half of a client's samples, in order."""
     if len(z) < 2:
         raise FltnbError(
             f"Client {client} has a single sample, which cannot be halved: leave it "

@@ -19,10 +19,10 @@ from ..randomness import integer
 from ..settings import Count, Whole
 from .centroids import DISTANCES, CentroidClusterer, stack_ragged
 
-# Points from which UMAP would search neighbours approximately, and slowly: 27 s at
-# 12,000.
+# From this number of points on, UMAP would search neighbours approximately, and slowly:
+# 27 s for 12,000.
 EXACT_ABOVE = 4096
-LARGE = 2  # times the neighbourhood must fit into all centroids
+LARGE = 2  # the number of centroids must be this multiple of the neighbours
 _SEARCH = ("pynndescent", "pynndescent.distances", "pynndescent.sparse")
 _HARMLESS = (
     ".*Graph is not fully connected",
@@ -37,39 +37,41 @@ class FCR(CentroidClusterer):
     """Client relatedness from a few centroids per client (FLT).
 
     arXiv 2103.15947, Section 3.2, Algorithm 2. Each client sends the k centroids of its
-    embeddings. The server lays all of them out with UMAP, calls two clients related if
-    their distance there is below a threshold, and cuts a Ward dendrogram of the rows of
-    that adjacency.
+    embeddings. The server draws all of them on a plane with UMAP, calls two clients
+    related if their distance there is below a threshold, and cuts a Ward dendrogram of
+    the rows of this adjacency.
 
     Parameters
     ----------
     n_clusters : int or None
         Number of clusters C. None: the cut with the highest modularity of the client
-        graph, or one cluster if no cut beats chance. Of up to 19 clients chance is
-        simulated, and of up to 40 groups without any link are apart. The paper says
-        that C can be proposed by the clustering and gives no rule.
+        graph, or one cluster if no cut is better than chance. For up to 19 clients
+        chance is simulated; for up to 40 clients, groups without any link are always
+        separate. The paper says that C can be proposed by the clustering, and gives no
+        rule.
     k : int or sequence of M ints
         Centroids per client. Paper: 5; its code: each client's true number of classes.
     threshold : float
-        Gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
+        Gamma, in units of the UMAP plane; related means *below*. Paper and code: 1.
     linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
     n_init : int, starts of each k-means
     random_state : int
         Every client's k-means gets ``randomness.integer(random_state, "kmeans")``, UMAP
         that of "umap".
     distance : {"min", "matching"}
-        Smallest between any two points (Algorithm 2, line 15), or the public code's
-        :func:`~fltnb.clustering.centroids.matching_distances`.
+        The smallest distance between any two points (Algorithm 2, line 15), or the
+        public code's :func:`~fltnb.clustering.centroids.matching_distances`.
     n_neighbors, n_components : int
-        UMAP's neighbourhood and dimension u. Take fewer neighbours than one kind of
-        data has centroids over all clients: with 25 small clients 15 glues digits
-        together and 5 does not. None: a tenth of all centroids, from 2 to 15.
+        UMAP's number of neighbours and dimension u. Take fewer neighbours than the
+        centroids of one kind of data, over all clients: with 25 small clients, 15
+        neighbours merge digits and 5 do not. None: a tenth of all centroids, from 2 to
+        15.
     max_clusters, n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
 
     Attributes
     ----------
     centroids_ : ndarray (M, k, e), as sent; NaN beyond a client's own k
-    embedding_ : ndarray (M, k, u), the same in the UMAP plane
+    embedding_ : ndarray (M, k, u), the centroids in the UMAP plane
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
     criterion_ : ndarray (M + 1,)
         Entry C: modularity of the cut into C clusters (NaN: no such cut).
@@ -87,7 +89,7 @@ class FCR(CentroidClusterer):
     (3, 64)
     """
 
-    # among more, stored results would move: 20 of 110 by simulation, none by links
+    # with more, stored results would change: 20 of 110 by simulation, none by links
     simulated_up_to = 19
     apart_up_to = 40
 
@@ -100,7 +102,7 @@ class FCR(CentroidClusterer):
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
             raise FltnbError(
-                f"UMAP cannot lay out {total} centroids: use more clients or a larger "
+                f"UMAP cannot place {total} centroids: use more clients or a larger "
                 "k, at least 4."
             )
 
@@ -117,7 +119,7 @@ class FCR(CentroidClusterer):
         self._threshold_and_cut(DISTANCES[self.distance](points))
 
     def _n_neighbors(self, centroids: Sequence[np.ndarray]) -> int:
-        """Return UMAP's neighbourhood, and say where the one given is too large."""
+        """Return UMAP's number of neighbours; warn if the given one is too large."""
         n_centroids = sum(len(own) for own in centroids)
         fitting = int(np.clip(n_centroids // 10, 2, 15))
         if self.n_neighbors is None:
@@ -125,7 +127,7 @@ class FCR(CentroidClusterer):
         if len(centroids) > 2 and LARGE * self.n_neighbors > n_centroids:
             warnings.warn(
                 f"n_neighbors={self.n_neighbors} is a large part of {n_centroids} "
-                f"centroids and may glue groups together: n_neighbors=None takes "
+                f"centroids and may merge groups: n_neighbors=None takes "
                 f"{fitting}.",
                 stacklevel=4,
             )
@@ -133,7 +135,7 @@ class FCR(CentroidClusterer):
 
 
 class _Unused(ModuleType):
-    """Stands for a package while one that hardly uses it is imported."""
+    """Replaces a package while another one that hardly uses it is imported."""
 
     named_distances: ClassVar[dict] = {}
     sparse_named_distances: ClassVar[dict] = {}
@@ -144,11 +146,11 @@ class _Unused(ModuleType):
 
 @functools.cache
 def umap_class() -> type:
-    """Import UMAP (seconds), without what it would compile anew in every process.
+    """Import UMAP (seconds), without what it would compile again in every process.
 
     Its approximate search for neighbours compiles for half a minute when it is first
-    imported, and is never used here. What UMAP itself compiles is kept on disk, beside
-    its sources.
+    imported, and is never used here. The code that UMAP itself compiles is stored on
+    disk, beside its sources.
     """
     unused = [name for name in _SEARCH if name not in sys.modules]
     for name in unused:
@@ -167,7 +169,7 @@ def umap_class() -> type:
     for module in modules:
         for function in vars(module).values():
             if isinstance(function, Dispatcher):
-                # there may be no folder that can be written to
+                # there may be no writable folder
                 with contextlib.suppress(RuntimeError):
                     function.enable_caching()
     return umap.UMAP
@@ -176,10 +178,10 @@ def umap_class() -> type:
 def umap_layout(
     points: np.ndarray, n_neighbors: int, n_components: int, seed: int
 ) -> np.ndarray:
-    """Lay points out with UMAP (FLT, Algorithm 2, line 14).
+    """Place points on a plane with UMAP (FLT, Algorithm 2, line 14).
 
-    One thread: UMAP's parallel layout is not reproducible. From 4,096 points on the
-    exact neighbours are handed to it.
+    It uses one thread, because UMAP's parallel layout is not reproducible. From 4,096
+    points on the exact neighbours are computed first and passed to it.
 
     Parameters
     ----------
@@ -197,7 +199,7 @@ def umap_layout(
     if len(points) >= EXACT_ABOVE:
         neighbours = exact_neighbours(points, n_neighbors)
 
-    # the spectral start needs clearly more points than dimensions
+    # the spectral initialisation needs clearly more points than dimensions
     start = "spectral" if len(points) > n_components + 2 else "random"
     silent = bool(os.environ.get("TQDM_DISABLE"))
     layout = umap_class()(

@@ -1,7 +1,7 @@
-"""FedCollab: coalitions by how far apart clients' data are and how much they hold.
+"""FedCollab: coalitions by the distance of clients' data and their numbers of samples.
 
 Bao et al., ICML 2023 (arXiv 2306.06508). Written from the authors' code
-(baowenxuan/FedCollab), not checked against the paper.
+(baowenxuan/FedCollab), not compared with the paper.
 """
 
 from collections.abc import Sequence
@@ -16,44 +16,44 @@ from .base import ClientClusterer, Sketch, of_all
 from .cuts import distance_linkage
 
 DEAL, PAIR, ORDERS = 26, 27, 28  # keys of the draws
-EVERY = 10  # rounds between two looks at the validation samples
-PATIENCE = 10  # looks without a gain after which a pair stops
-LEAST = 1e-12  # gain of a move
+EVERY = 10  # rounds between two validations
+PATIENCE = 10  # a pair stops after this number of validations without a gain
+LEAST = 1e-12  # smallest gain of a move
 
 Part = tuple[np.ndarray, np.ndarray]  # a client's training and validation rows
 
 
 class FedCollab(ClientClusterer):
-    r"""Cluster clients so that the sum of two errors is least: few data, other data.
+    r"""Cluster clients to minimise the sum of two errors: few data, and different data.
 
-    **Distance.** Every pair of clients trains a network to tell whose sample (x, y) it
-    sees: one hidden layer of ReLU, SGD, in each round the mean of one step at either
-    client. ``distance_`` is the largest sum of both validation accuracies, less 1,
-    that was met (0: nobody can tell). Each client trains on half as many samples as the
-    smallest client holds, and validates on its others. That maximum is biased upwards,
-    much so with few samples.
+    **Distance.** Every pair of clients trains a network to tell to which of them a
+    sample (x, y) belongs: one hidden layer of ReLU, SGD, and in each round the mean of
+    one step at each client. ``distance_`` is the largest sum of both validation
+    accuracies during training, minus 1 (0: they cannot be distinguished). Each client
+    trains on half as many samples as the smallest client has, and validates on its
+    other samples. This maximum is biased upwards, strongly so with few samples.
 
     **Coalitions.** With n_j samples of client j, n_B of coalition B and d the distance,
     the mean over clients of
 
     .. math:: e_i = c / \sqrt{n_B} + \sum_{j \in B} (n_j / n_B)\, d_{ij}
 
-    is made small: everybody begins alone; clients are visited in a random order and
-    move to the coalition of least cost, an empty one too, while that gains; the best of
-    several orders is kept. So the number of clusters follows from c: 0 leaves everybody
-    alone, a large one puts all together.
+    is minimised. At first every client is alone. Clients are visited in a random order
+    and move to the coalition with the lowest cost, possibly an empty one, as long as
+    this reduces the cost. The best of several orders is kept. The number of clusters
+    therefore follows from c: 0 leaves every client alone, a large c puts all together.
 
     Parameters
     ----------
     c : float
-        What few samples cost; 10 or 8 in the authors' runs (the default of their
+        The cost of few samples; 10 or 8 in the authors' runs (the default of their
         solver's script is 1).
     rounds : int
-        Most rounds of a pair. It looks at validation samples every 10, and stops after
-        10 looks without a gain.
+        Largest number of rounds of a pair. It validates every 10 rounds, and stops
+        after 10 validations without a gain.
     lr : float, step size
     batch_size : int
-        Samples of either client in a step, drawn anew each time.
+        Samples of each client in a step, drawn again each time.
     hidden : int, units of the hidden layer
     n_orders : int, random orders of visits
     random_state : int, seed
@@ -61,10 +61,10 @@ class FedCollab(ClientClusterer):
 
     Attributes
     ----------
-    cost_ : float, mean of e_i that was reached
+    cost_ : float, the reached mean of e_i
     sent_, received_ : ndarray (M,)
-        Networks of all rounds and pairs, which is most of the method's price; the
-        distances, and the number of samples.
+        Networks of all rounds and pairs, which is most of the traffic; the distances,
+        and the number of samples.
     linkage_ : average linkage of the distances, for pictures only
 
     Examples
@@ -112,7 +112,7 @@ class FedCollab(ClientClusterer):
         X : sequence of M arrays, shapes (n_i, d)
             Samples.
         y : sequence of M arrays, shapes (n_i,), optional
-            Classes; without them all samples are of one.
+            Classes; without them all samples have the same class.
         first : int
             Number of the first client.
 
@@ -149,9 +149,9 @@ class FedCollab(ClientClusterer):
         n_classes: int,
         first: int,
     ) -> list[Part]:
-        """Deal each client's samples, at random, for training and for validation.
+        """Divide each client's samples at random for training and for validation.
 
-        Everybody trains on as many: half of the smallest client's.
+        All clients train on the same number: half of the smallest client's.
         """
         n_train = min(len(x) for x in X) // 2
         parts = []
@@ -179,7 +179,7 @@ class FedCollab(ClientClusterer):
         for other in range(client + 1, len(parts)):
             rng = stream(self.random_state, "method", PAIR, client, other)
             network = Discriminator(width, n_classes, self.hidden, rng)
-            with np.errstate(over="ignore", invalid="ignore"):  # it is checked
+            with np.errstate(over="ignore", invalid="ignore"):  # checked below
                 out[other] = self._divergence(network, own, parts[other], rng)
             if not (np.isfinite(network.W).all() and np.isfinite(network.w).all()):
                 raise FltnbError(
@@ -201,9 +201,9 @@ class FedCollab(ClientClusterer):
         Returns
         -------
         divergence : float
-            The most that both clients' validation accuracies summed to, less 1.
+            The largest sum of both clients' validation accuracies, minus 1.
         rounds : int
-            How many it took.
+            The number of rounds.
         """
         best = 0.0
         idle = 0
@@ -238,8 +238,9 @@ class FedCollab(ClientClusterer):
 def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
     """Rows ``[x, 1, 2 nu onehot(y), 2]``, with nu = C / sqrt(C - 1).
 
-    In the original a layer of x and twice a layer of nu onehot(y) are added, each with
-    a bias; as the two constants are their biases' inputs, this is one layer.
+    In the original, a layer of x and twice a layer of nu onehot(y) are added, each with
+    a bias. This is the same as one layer in which the two constants are the inputs of
+    these biases.
 
     Parameters
     ----------
@@ -260,11 +261,11 @@ def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarra
 
 
 class Discriminator:
-    """A network with one hidden layer that tells two clients' rows apart.
+    """A network with one hidden layer that distinguishes two clients' rows.
 
-    ``W`` (width, hidden) and ``w`` (hidden + 1,), the last of which is a bias. They
-    begin uniform in plus and minus one over the root of their inputs' number, the
-    sample's values and the classes each for themselves.
+    ``W`` (width, hidden) and ``w`` (hidden + 1,), whose last entry is a bias. The
+    initial weights are uniform between plus and minus one over the root of the number
+    of inputs, separately for the sample's values and the classes.
     """
 
     def __init__(
@@ -299,7 +300,7 @@ class Discriminator:
         self.W -= lr * (rows.T @ below)
 
     def accuracy(self, left: np.ndarray, right: np.ndarray) -> float:
-        """Both clients' shares of rows that are told right, less 1."""
+        """Return the sum of both clients' shares of right rows, minus 1."""
         _, of_left = self._outputs(left)
         _, of_right = self._outputs(right)
         wrong = (of_left >= 0).mean()
@@ -335,7 +336,7 @@ def coalitions(
     n_orders: int,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, float]:
-    """Find the coalitions of least mean cost among those that random orders lead to.
+    """Find the coalitions with the lowest mean cost over random orders of visits.
 
     Parameters
     ----------
@@ -365,7 +366,7 @@ def coalitions(
 def _settled(
     distance: np.ndarray, sizes: np.ndarray, c: float, order: np.ndarray
 ) -> np.ndarray:
-    """Coalitions in which no single client's move gains, visiting in this order."""
+    """Return coalitions in which no single move gains, visiting in this order."""
     n_clients = len(sizes)
     labels = np.arange(n_clients)
     # of each coalition: clients, samples, and the sum of n_j d_ij over both i and j

@@ -1,8 +1,8 @@
-"""Clusterers whose clients add Gaussian noise to whatever they send.
+"""Clusterers whose clients add Gaussian noise to everything that they send.
 
-For studies of how much they bear. The level is the expected length of the noise on a
-vector, as a multiple of the typical length of such vectors about the mean of all. It is
-no privacy guarantee (see ``epsilon`` of EigenRelevance).
+For studies of their robustness to noise. The level is the expected length of the noise
+on a vector, as a multiple of the typical length of such vectors around their mean. It
+is not a privacy guarantee (see ``epsilon`` of EigenRelevance).
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ SENT = 20  # key of the draws, apart from those of the clusterers
 
 
 def noisy(clusterer, level: float, seed: int = 0):
-    """Return an unfitted copy of a clusterer whose clients add noise to what they send.
+    """Return an unfitted copy of a clusterer whose clients add noise to their sketches.
 
     - FCR: to the centroids; MeanImage: to the means.
     - TransportSignatures: to the centroids of both halves; a client compares its
       *noisy* halves.
     - EMDClustering: to all embeddings, training and validation, in units of those of
-      the client whose network it is.
+      the client to which the network belongs.
     - MergeGain: to A and B of every fold, per sample; the server knows how much, as in
       a private release.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back
@@ -40,14 +40,14 @@ def noisy(clusterer, level: float, seed: int = 0):
     ----------
     clusterer : one of these, fitted or not
     level : float
-        Of the noise, as this module says.
+        Of the noise, as defined in this module.
     seed : int
         Of the noise.
 
     Raises
     ------
     FltnbError
-        Another clusterer, or a level that is no such number.
+        Another clusterer, or a level below 0.
     """
     level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):
@@ -55,9 +55,7 @@ def noisy(clusterer, level: float, seed: int = 0):
 
     made = type(clusterer)
     if made not in NOISY_SKETCHES:
-        raise FltnbError(
-            f"What noise on {made.__name__} would be is not defined: leave it out."
-        )
+        raise FltnbError(f"Noise on {made.__name__} is not defined: leave it out.")
     copy = clone(clusterer)
     copy.sketches = partial(NOISY_SKETCHES[made], copy, level, int(seed))
     # methods fit a clone
@@ -66,7 +64,7 @@ def noisy(clusterer, level: float, seed: int = 0):
 
 
 def roughened(points: np.ndarray, length: float, seed: int, *keys: int) -> np.ndarray:
-    """Points (n, d), noise of this expected length added to each.
+    """Return points (n, d) with noise of this expected length added to each.
 
     It is drawn from the stream of the keys.
     """
@@ -81,8 +79,8 @@ def typical_length(points: np.ndarray) -> float:
     return float(np.sqrt(squares.mean()))
 
 
-# What follows are the classes' ``sketches`` with noise: after the clusterer, the level
-# and the seed of the noise they take what ``sketches`` takes.
+# The classes' ``sketches`` with noise: they take the clusterer, the level and the seed
+# of the noise, and then the arguments of ``sketches``.
 
 
 def _fcr(fcr, level, seed, X, y=None, first=0):
@@ -135,7 +133,7 @@ def _pacfl(clusterer, level, seed, X, y=None, first=0):
     return sketches
 
 
-# How the clients of a class make their sketches with noise; more are added by ``ours``.
+# The functions for noisy sketches of each class; ``ours`` adds more.
 NOISY_SKETCHES: dict[type, Callable] = {
     FCR: _fcr,
     MeanImage: _mean_image,

@@ -1,4 +1,4 @@
-"""PACFL: clients whose images span similar subspaces belong together.
+"""PACFL: clients are similar if their images span similar subspaces.
 
 Vahidian et al., AAAI 2023.
 """
@@ -21,19 +21,19 @@ class PACFL(ClientClusterer):
     arXiv 2209.10526, Algorithm 1. Every client sends, for each class it holds, the
     first left singular vectors of the matrix whose columns are its images of that
     class. ``distance_`` of two clients is the angle of their closest pair of such
-    vectors, in degrees; clusters are merged until they are farther apart than the
-    threshold (WPGMA: merged rows' plain mean).
+    vectors, in degrees. Clusters are merged until they are farther apart than the
+    threshold (WPGMA: the plain mean of the merged rows).
 
     Parameters
     ----------
     threshold : float
-        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is
-        merged. The official runs took 4.9 for CIFAR-10 with two classes per client;
-        EMD-CFL's took 12 for its rotated images.
+        alpha, in degrees: clusters are merged up to this distance. Below 0 no clients
+        are merged. The official runs had 4.9 for CIFAR-10 with two classes per client;
+        EMD-CFL's had 12 for its rotated images.
     n_clusters : int, optional
-        Cut the dendrogram into so many clusters instead.
+        Cut the dendrogram into this number of clusters instead.
     n_vectors : int
-        p, singular vectors per class; fewer where a class has fewer independent images.
+        p, singular vectors per class; fewer if a class has fewer independent images.
 
     Examples
     --------
@@ -59,9 +59,9 @@ class PACFL(ClientClusterer):
         y: Sequence[np.ndarray] | None = None,
         first: int = 0,
     ) -> list[Sketch]:
-        """Sketches of all clients, of flattened images (n_i, d) and classes (n_i,).
+        """Compute sketches of all clients, from flattened images (n_i, d) and classes.
 
-        Without classes all images are of one.
+        Classes are (n_i,); without them all images have the same class.
         """
         classes = self._classes(X, y)
         sketches = []
@@ -116,12 +116,12 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
     x : ndarray, shape (m, d)
         One sample a row.
     n : int
-        How many vectors. Beyond the rank a vector would be arbitrary, and is left out.
+        Number of vectors. Vectors beyond the rank would be arbitrary and are left out.
 
     Returns
     -------
     ndarray, shape (d, at most n)
-        Of each the largest entry is positive: the sign is a convention.
+        The largest entry of each vector is positive, by convention.
     """
     columns = np.asarray(x, dtype=np.float64).T
     left, values, _ = np.linalg.svd(columns, full_matrices=False)
@@ -134,10 +134,10 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
 
 
 def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the least angle between any two vectors of every two clients.
+    """Return the smallest angle between any two vectors of every two clients.
 
-    That is the official distance. It is no principal angle, and depends on the columns'
-    arbitrary signs.
+    This is the official distance. It is not a principal angle, and depends on the
+    arbitrary signs of the columns.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def flat_clusters(
 ) -> np.ndarray:
     """Labels (M,) of a dendrogram cut at a height, merges *at* it included.
 
-    ``n_clusters``: cut it into so many clusters instead.
+    ``n_clusters``: cut it into this number of clusters instead.
     """
     if n_clusters is None:
         return relabel(fcluster(linkage, threshold, "distance"))

@@ -11,20 +11,20 @@ class Noise(NamedTuple):
     """Gaussian noise of a private release."""
 
     sigma: float  # its standard deviation
-    clip: float  # the norm that samples are clipped to
+    clip: float  # the norm to which samples are clipped
 
 
 def clipped(x: np.ndarray, norm: float) -> np.ndarray:
-    """Rows of x (n, d), scaled down to this norm where they are longer."""
+    """Return rows of x (n, d), scaled down to this norm if they are longer."""
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     return x * np.minimum(1, norm / np.maximum(lengths, 1e-300))
 
 
 def gaussian_mechanism(epsilon: float, delta: float) -> float:
-    """Smallest standard deviation that makes Gaussian noise (epsilon, delta) private.
+    """Return the smallest deviation that makes Gaussian noise (epsilon, delta) private.
 
-    Per unit of L2 sensitivity. Exact, by Theorem 8 of Balle and Wang ("Improving the
-    Gaussian mechanism for differential privacy", ICML 2018).
+    It is per unit of L2 sensitivity, and exact, by Theorem 8 of Balle and Wang
+    ("Improving the Gaussian mechanism for differential privacy", ICML 2018).
     """
 
     def excess(log_sigma: float) -> float:

@@ -1,4 +1,4 @@
-"""Optimal transport by POT, whose status is looked at before its numbers are used."""
+"""Optimal transport by POT; its status is checked before its numbers are used."""
 
 import warnings
 
@@ -13,10 +13,10 @@ STATUS = {
     3: "the solver reached its limit of steps",
 }
 SUM = 1e-12  # how far float64 shares may be from 1; beyond it they are renormalised
-ABOUT = 1e-2  # how far shares sent in fewer digits may be from it
-SINKHORN_STEPS = 1000  # POT's own limit; a plan that is not quite done then will do
+ABOUT = 1e-2  # how far shares sent with fewer digits may be from 1
+SINKHORN_STEPS = 1000  # POT's own limit; a plan that has nearly converged is accepted
 SINKHORN_STOP = 1e-6
-ASTRAY = 1e-3  # mass that a plan may put elsewhere than asked
+ASTRAY = 1e-3  # mass that a plan may move to a wrong place
 LARGEST_REGULARISATION = 100.0
 
 
@@ -25,8 +25,8 @@ def exact_cost(
 ) -> float:
     """Return the cost of the cheapest transport from shares (n,) to others (m,).
 
-    By POT's inner function: ``emd2`` takes ten times as long, for checks. FltnbError:
-    the problem was not solved, whose cost POT gives as 0.
+    It uses POT's inner function, because ``emd2`` takes ten times as long for checks.
+    FltnbError: the problem was not solved (POT returns 0 as its cost).
     """
     from ot.lp.emd_wrap import emd_c
 

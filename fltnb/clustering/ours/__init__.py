@@ -1,7 +1,7 @@
-"""Clusterers of this project's own research, of no paper; the core imports none."""
+"""Clusterers of this project's own research; the core imports none of them."""
 
 from .. import CLUSTERERS
-from . import noise as noise  # says what noise on them is
+from . import noise as noise  # registers how they add noise
 from .gain import Gain, clustering_gain
 from .merge_gain import MergeGain
 from .transport import TransportSignatures

@@ -1,4 +1,4 @@
-"""What clusters would gain, estimated before anything is trained."""
+"""The gain of training in clusters, estimated before anything is trained."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ PENALTIES = 10.0 ** np.arange(-2, 4)  # in units of a feature's mean square
 class Gain(NamedTuple):
     """Points of accuracy that a model per cluster gains, mean over clients.
 
-    Each with the standard error of that mean.
+    Each gain has the standard error of this mean.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Gain(NamedTuple):
 
     points: float  # over one model for all
     error: float
-    over_own: float  # over a model of each client's own
+    over_own: float  # over a separate model for each client
     over_own_error: float
     # One row per client: client, cluster, samples, and its held-out accuracy in percent
     # under each of the three, one_model, cluster_model, own_model.
@@ -45,14 +45,14 @@ class Gain(NamedTuple):
 
 
 class _Client(NamedTuple):
-    """One client's samples as the regressions see them."""
+    """One client's samples, in the form that the regressions need."""
 
     phi: np.ndarray  # (n, d + 1), features
     target: np.ndarray  # (n, K), one-hot classes
     folds: list[np.ndarray]  # samples of each fold
 
 
-@threadpool_limits.wrap(limits=1)  # a sum has one order, however many cores there are
+@threadpool_limits.wrap(limits=1)  # sums have the same order for any number of cores
 def clustering_gain(
     fed: Federation,
     labels: np.ndarray,
@@ -60,20 +60,23 @@ def clustering_gain(
     seed: Natural = 0,
     embedded: Sequence[np.ndarray] | None = None,
 ) -> Gain:
-    r"""Estimate what clusters would gain. This project's own.
+    r"""Estimate what clusters would gain. This is this project's own method.
 
-    By cross-validated ridge regression on random features. Mean and mean square of all
-    *training* samples are added up over clients. A client turns its own into features
-    :math:`\phi(x) = [\mathrm{ReLU}(R (x - m) / s + b), 1]`, R and b Gaussian from
-    ``seed``, and sums :math:`\phi\phi^T` and :math:`\phi y^T` in each of 5 folds;
-    copies of a sample are in one fold, whoever holds them. From these sums the server
-    fits regressions for everybody together, for each cluster and for each client
-    without one fold, and clients count the hits in that fold. The penalty that hits
-    most is taken, for each of the three. Test samples are not used.
+    It uses cross-validated ridge regression on random features. Mean and mean square of
+    all *training* samples are summed over clients. A client turns its samples into
+    features :math:`\phi(x) = [\mathrm{ReLU}(R (x - m) / s + b), 1]`, with R and b
+    Gaussian from ``seed``, and sums :math:`\phi\phi^T` and :math:`\phi y^T` in each of
+    5 folds. Copies of a sample are in the same fold, on all clients. From these sums
+    the server fits regressions for all clients together, for each cluster and for each
+    client, without one fold, and the clients count correct predictions in that fold.
+    For each of the three the penalty with the most correct predictions is taken. Test
+    samples are not used.
 
-    The error treats clients as independent draws. It does not know the network and the
-    rounds that will follow: believe a large gain, train for a small one. Clusters found
-    by means of the training labels look a little too good. FltnbError: not one label
+    The error treats clients as independent draws. It does not include the effect of the
+    network and of the rounds that follow: trust a large gain, but train to confirm a
+    small one. Clusters that were found with the training labels look slightly too good.
+    FltnbError: there is not one label per client, some are NaN, there are no classes,
+    or an option is out of range.
     per client, NaN among them, no classes, or an option out of range.
 
     Parameters
@@ -82,7 +85,7 @@ def clustering_gain(
     width : int
         Random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers.
     embedded : sequence of M arrays (n_i, e), optional
-        What the regressions see in place of the samples themselves; tokens need it.
+        Embeddings that replace the samples in the regressions; tokens need them.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def clustering_gain(
     )
     for name, group in groups.items():
         accuracy = 100 * _hits(clients, sums, group) / fed.sizes  # (penalties, M)
-        # rounded, so that ties are not broken by how a sum was rounded
+        # rounded, so that rounding errors do not decide ties
         best = accuracy.mean(axis=1).round(9).argmax()
         table[name] = accuracy[best]
 
@@ -129,8 +132,8 @@ def _numbered(labels: np.ndarray, fed: Federation) -> np.ndarray:
     """Return the number of each client's cluster (M,), or refuse the labels."""
     if fed.targets == "values":
         raise FltnbError(
-            "clustering_gain counts right classes, and this federation has values to "
-            "predict: train with and without clusters."
+            "clustering_gain counts correct classes, and this federation "
+            "has numbers to predict: train with and without clusters."
         )
     values = as_array(labels, "labels")
     if values.shape != (fed.n_clients,):
@@ -150,7 +153,7 @@ def _numbered(labels: np.ndarray, fed: Federation) -> np.ndarray:
 def _samples(
     fed: Federation, embedded: Sequence[np.ndarray] | None
 ) -> list[np.ndarray]:
-    """Return what the regressions see of each client, float64 (n_i, e)."""
+    """Return each client's samples or embeddings, float64 (n_i, e)."""
     if embedded is not None:
         arrays = check_clients(embedded)
         if [len(one) for one in arrays] != fed.sizes.tolist():
@@ -160,8 +163,8 @@ def _samples(
         return [one.astype(np.float64) for one in arrays]
     if fed.layout == "tokens":
         raise FltnbError(
-            "Tokens are numbers of words, which have no distance: give embedded, an "
-            "array (n, e) for each client."
+            "Tokens are numbers of words, without distances: give embedded, an array "
+            "(n, e) for each client."
         )
     samples = []
     for index in fed.train:
@@ -173,7 +176,7 @@ def _samples(
 def _clients(
     fed: Federation, x: list[np.ndarray], width: int, seed: int
 ) -> list[_Client]:
-    """Turn every client's samples (n_i, e) into random features, and deal the folds."""
+    """Turn clients' samples (n_i, e) into random features, and draw the folds."""
     rng = stream(seed, "split", FOLDS)
     folds = np.arange(len(fed.images)) % FOLDS
     fold_of = rng.permutation(folds)  # of the pool's samples
@@ -207,7 +210,7 @@ def _sums(client: _Client) -> np.ndarray:
 
 
 def _hits(clients: list[_Client], sums: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Count the samples that the groups' regressions classify right.
+    """Count the samples that the groups' regressions classify correctly.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Merge by gain: one-shot clustering by what merging does to the error.
+"""Merge by gain: one-shot clustering by the effect of merging on the error.
 
-Instead of how far apart data are. This project's own, not of any paper. Its constants
-were frozen before the test (docs/merge_gain.md).
+Other clusterers use the distance of data instead. This is this project's own method.
+Its constants were fixed before the test (docs/merge_gain.md).
 """
 
 import warnings
@@ -21,13 +21,13 @@ from ..cuts import cut
 from ..privacy import clipped, gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
 
-SCALE = 3.0  # of the random features, which see x / sqrt(p)
+SCALE = 3.0  # of the random features, whose inputs are x / sqrt(p)
 EXACT = 250  # clients up to which all pairs are evaluated
-# With more clients, only so many candidates of each cluster are evaluated, until so few
-# clusters are left that all pairs are.
+# With more clients, only this number of candidates of each cluster is evaluated, until
+# few enough clusters are left to evaluate all pairs.
 NEAREST = 6
 LEFT = 60
-AT_ONCE = 16  # pairs evaluated together: they fit the cache
+AT_ONCE = 16  # pairs evaluated together, which fit into the cache
 # keys of the draws
 FEATURES = 22
 FOLDS = 23
@@ -35,61 +35,61 @@ RELEASE = 24
 
 
 class MergeGain(ClientClusterer):
-    r"""Cluster clients by whether one model for both has a lower error than one each.
+    r"""Cluster clients by whether one common model has a lower error than two models.
 
     **Client.** Random features :math:`\phi(x) = [\mathrm{ReLU}(3 R x / \sqrt p), 1]`,
-    R (p, d) Gaussian from the shared seed. Samples are dealt into F folds, every class
-    evenly; of each fold f the client sends :math:`A_f = \Phi'\Phi`,
-    :math:`B_f = \Phi'Y` (Y one-hot classes) and :math:`|Y|^2`: no sample, no model.
+    R (p, d) Gaussian from the shared seed. Samples are divided into F folds, each class
+    evenly. For each fold f the client sends :math:`A_f = \Phi'\Phi`,
+    :math:`B_f = \Phi'Y` (Y one-hot classes) and :math:`|Y|^2`; it sends no sample and
+    no model.
 
-    **Server.** It knows exactly how well a ridge regression fitted by any set S of
-    clients predicts what it has not seen:
+    **Server.** For any set S of clients it can compute exactly how well a ridge
+    regression, fitted on S, predicts held-out samples:
     :math:`W_f = (\sum_S A_{-f} + c \tau I)^{-1} \sum_S B_{-f}`, with :math:`\tau` the
     mean diagonal of A per sample and c from a grid by the loss itself,
 
     .. math:: L(S) = \sum_{i \in S} \sum_f [\mathrm{tr} W_f' A_{if} W_f
         - 2 \mathrm{tr} W_f' B_{if} + |Y_{if}|^2] / n_i
 
-    **Merging.** Greedy on the gain :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)`;
-    where no merge gains it ends, so there is no threshold and no number of clusters.
-    With more than 250 clients, those that are each other's best among their nearest are
-    merged at a time, until 60 clusters are left, and all of it sees all folds but the
-    last: the best of so many gains is partly luck, so the last fold, which chose
-    nothing, says how many merges have the least loss. A gain needs sums over S and T
-    only; to search, the server needs those of single clients first.
+    **Merging.** It is greedy by the gain
+    :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)` and ends when no merge has a gain,
+    so it needs no threshold and no number of clusters. With more than 250 clients, all
+    mutual best pairs among near clusters are merged together, until 60 clusters are
+    left. The search then uses all folds but the last: the best of many noisy gains is
+    partly luck, so the last fold, which was not used to choose, decides how many merges
+    are kept (those with the smallest loss). A gain only needs sums over S and T, but
+    the search first needs the sums of single clients.
 
     Parameters
     ----------
     n_features, folds : int, d and F
     n_draws : int
-        Draws of R, over which losses are averaged. One draw's clusters hang on the
-        seed: take 4 for a decision, as :func:`fltnb.advise` does, or measure it by
-        :meth:`stability`; papers' tables here have one.
-    n_clusters : int or None, where it is known: merging ends there
+        Draws of R, over which losses are averaged. With one draw the clusters depend on
+        the seed: take 4 for a decision, as :func:`fltnb.advise` does, or measure the
+        effect by :meth:`stability`. The papers' tables here have one draw.
+    n_clusters : int or None, if it is known: merging ends there
     random_state : int
-        Decides R, which must be everybody's, and with the client the folds.
+        Determines R, so it must be the same for all clients, and, with the client, the
+        folds.
     n_classes : int or None
-        Classes are 0 to ``n_classes - 1``; ``fit`` can tell them from all clients' y.
+        Classes are 0 to ``n_classes - 1``; ``fit`` finds them in all clients' y.
     epsilon, delta, clip : float or None
         A private release: features clipped to norm ``clip``, Gaussian noise on A and B,
-        and folds that are dealt without regard to classes; their sizes are not hidden.
+        and folds that do not depend on classes; the sizes of folds are not hidden.
     secret : int
-        Seed of that noise. The server knows ``random_state``, so each client of a real
-        release needs one of its own that nobody else knows; the default is for
-        simulations.
+        Seed of this noise. The server knows ``random_state``, so in a real release each
+        client needs its own secret; the default is for simulations.
     n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
 
     Attributes
     ----------
     gain_ : ndarray (M - 1,)
-        Gain of each merge of ``linkage_``, as the search saw it, beyond ``n_clusters_``
-        too.
+        Gain of each merge of ``linkage_`` in the search, also beyond ``n_clusters_``.
     linkage_ : its heights are the running maximum of ``-gain_``, from 0
     loss_ : ndarray (M,)
         Cross-validated squared error of each client under its cluster's regression.
     distance_ : ndarray (M, M)
-        ``-gain`` of merging two clients, negative where they gain; NaN where not
-        evaluated.
+        ``-gain`` of merging two clients, negative if they gain; NaN if not evaluated.
 
     Examples
     --------
@@ -128,8 +128,8 @@ class MergeGain(ClientClusterer):
         super()._check_options(n_clients)
         if n_clients > EXACT and self.folds < 3:
             raise FltnbError(
-                f"More than {EXACT} clients need folds=3 or more: one fold judges what "
-                "the others merged."
+                f"More than {EXACT} clients need folds=3 or more: one fold decides how "
+                "many merges of the others are kept."
             )
 
     def sketches(
@@ -138,7 +138,7 @@ class MergeGain(ClientClusterer):
         y: Sequence[np.ndarray] | None = None,
         first: int = 0,
     ) -> list[Sketch]:
-        """Compute what clients send.
+        """Compute the clients' sketches.
 
         Parameters
         ----------
@@ -156,11 +156,10 @@ class MergeGain(ClientClusterer):
         """
         if y is None or len(y) != len(X):
             raise FltnbError(
-                "MergeGain asks what merging does to predictions: give y, the classes "
-                "of every client."
+                "MergeGain compares predictions: give y, the classes of every client."
             )
         y = [np.asarray(one) for one in y]
-        if not first:  # not of newcomers
+        if not first:  # not for newcomers
             self._classes_seen = _count_classes(y)
         n_classes = self._n_classes()
         targets = []
@@ -170,14 +169,14 @@ class MergeGain(ClientClusterer):
             several_classes = target.shape[1] > 1
             if several_classes and (target == target[0]).all():
                 warnings.warn(
-                    f"Client {i} holds one class only: it predicts that one without "
-                    "error and gains from nobody who holds others.",
+                    f"Client {i} holds one class only: it predicts this class without "
+                    "error, and gains from no client with other classes.",
                     stacklevel=3,
                 )
         return self._each("sketch", zip(X, targets, strict=True), first)
 
     def sketch(self, x: np.ndarray, y: np.ndarray, client: int = 0) -> Sketch:
-        """Return what a client sends: its sums in every draw and fold, Q of them.
+        """Return a client's sketch: its sums in every draw and fold, Q of them.
 
         Parameters
         ----------
@@ -255,8 +254,8 @@ class MergeGain(ClientClusterer):
         on_moments : float
             Standard deviation of the noise on an entry of A.
         """
-        # With another sample in one's place A / clip^2 moves by sqrt(2) at most and
-        # B / clip by 2, in Euclidean norm: together by sqrt(2 + 4), in every draw.
+        # Replacing one sample changes A / clip^2 by sqrt(2) at most and B / clip by 2,
+        # in Euclidean norm: together by sqrt(2 + 4), in every draw.
         sensitivity = np.sqrt(6 * self.n_draws)
         sigma = sensitivity * gaussian_mechanism(self.epsilon, self.delta)
         on_moments = sigma * self.clip * self.clip
@@ -268,7 +267,7 @@ class MergeGain(ClientClusterer):
         return moments, products, on_moments
 
     def _n_classes(self) -> int | None:
-        """Return the number of classes, as given or as ``fit`` has seen it.
+        """Return the number of classes, as given or as found by ``fit``.
 
         None if it is not known.
         """
@@ -282,7 +281,7 @@ class MergeGain(ClientClusterer):
         ``target`` (n, K): one-hot classes; ``client``: a key of the draws.
         """
         if self.epsilon is not None:
-            # no sample may decide another one's fold, so classes are not dealt evenly
+            # no sample may influence another one's fold, so classes do not matter
             target = np.zeros((len(target), 1))
         rng = stream(self.random_state, "split", FOLDS, client)
         fold_of = _folds(target, int(self.folds), rng)
@@ -297,13 +296,13 @@ class MergeGain(ClientClusterer):
         return features(x.astype(np.float64), matrix * scale)
 
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """As :meth:`place_sketches`."""
+        """Do the same as :meth:`place_sketches`."""
         return self.place_sketches(sketches)
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """Place newcomers, int64: the cluster that gains most in all by taking one in.
+        """Place newcomers, int64: in the cluster with the largest total gain.
 
-        -1, a new one, if none gains.
+        -1, a new cluster, if there is no gain.
         """
         self._check_fitted("_clusters")
         newcomers = self._sums(sketches, self._shape)
@@ -396,7 +395,7 @@ class Search:
         self.n_jobs = n_jobs
         self.sums = sums
         self.all_folds = folds
-        # what the search sees: of many clients all folds but the last
+        # with many clients the search uses all folds but the last
         self.seen = sums
         self.folds = folds
         self.many = count > EXACT
@@ -437,8 +436,8 @@ class Search:
     def n_merges(self) -> int:
         """Return how many merges to keep.
 
-        Of few clients those before the first one that does not gain; of many those
-        after which the loss in the last fold, which chose nothing, is least.
+        With few clients, those before the first one without a gain; with many, those
+        after which the loss in the last fold, not used to choose, is smallest.
         """
         if self.many:
             return int(np.cumsum(self.saved).argmax())
@@ -448,7 +447,7 @@ class Search:
         return len(self.merges)
 
     def _unknown(self, alive: np.ndarray, every: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs of clusters that are to be evaluated.
+        """Return pairs of clusters that must be evaluated.
 
         Parameters
         ----------
@@ -483,10 +482,10 @@ class Search:
         return gain
 
     def _chosen(self, alive: np.ndarray, every: bool) -> list[tuple[int, int]]:
-        """Return pairs to merge: each other's best, the one that gains most first.
+        """Return pairs to merge: mutual best ones, the largest gain first.
 
-        It is one pair if all are evaluated (``every``) or none gains, else all that
-        gain. ``alive`` (m,): rows of the clusters that are left.
+        It is one pair if all are evaluated (``every``) or none has a gain, otherwise
+        all with a gain. ``alive`` (m,): rows of the clusters that are left.
         """
         gain = self.gain[np.ix_(alive, alive)]  # (m, m)
         best = gain.argmax(axis=1)  # each one's partner
@@ -503,7 +502,7 @@ class Search:
         return [(alive[i], alive[best[i]]) for i in chosen]
 
     def _join(self, i: int, j: int) -> None:
-        """Merge cluster j into cluster i; whoever else gains from it is to be seen."""
+        """Merge cluster j into cluster i; gains of the result are unknown."""
         gain = self.gain[i, j]
         size = self.size[i] + self.size[j]
         number = len(self.name) + len(self.merges)  # of the merge in the tree
@@ -520,7 +519,7 @@ class Search:
             self.saved.append(self.held_out[i] + self.held_out[j] - joined)
             self.held_out[i] = joined
 
-        # nobody's gain from the larger cluster is known
+        # the gains of merging with the larger cluster are unknown
         self.gain[i] = -np.inf
         self.gain[:, i] = -np.inf
         self.known[i] = False
@@ -533,14 +532,14 @@ class Search:
         return found
 
     def _losses(self, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
-        """Return losses that the search sees.
+        """Return the losses that the search uses.
 
         Parameters
         ----------
         a : ndarray of int, shape (r,)
             Rows of clusters.
         b : ndarray of int, shape (r,), optional
-            What they are joined with.
+            Rows of the clusters with which they are joined.
 
         Returns
         -------
@@ -583,22 +582,20 @@ def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
             f"predict, got {y.dtype} of shape {y.shape}."
         )
     if n_classes is None:
-        raise FltnbError(
-            "A sketch of classes needs to know how many there are: give n_classes."
-        )
+        raise FltnbError("A sketch of classes needs their number: give n_classes.")
     if len(y) and not 0 <= y.min() <= y.max() < n_classes:
         raise FltnbError(
             f"Client {client} has labels from {y.min()} to {y.max()}, but classes are "
-            f"0 to {n_classes - 1}: mend them or n_classes."
+            f"0 to {n_classes - 1}: correct them or n_classes."
         )
     return np.eye(n_classes)[y]
 
 
 def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Deal samples into folds at random, so that sizes and classes are even.
+    """Divide samples into folds at random, with even sizes and classes.
 
-    A client's first fold is drawn too: else few samples of a class would be in the same
-    fold on every client.
+    A client's first fold is random too. Otherwise a few samples of a class would be in
+    the same fold on every client.
 
     Parameters
     ----------

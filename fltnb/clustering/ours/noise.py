@@ -1,4 +1,4 @@
-"""What noise on the sketches of these clusterers is (:mod:`fltnb.clustering.noise`)."""
+"""Noise on the sketches of these clusterers (:mod:`fltnb.clustering.noise`)."""
 
 import numpy as np
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from sklearn.neighbors import kneighbors_graph
 
-# Ridges, in samples of mean energy; the loss itself chooses.
+# Ridges, in samples of mean energy; the loss chooses one.
 RIDGE = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 # Ridge of the candidates' common curvature, in units of its mean eigenvalue.
 FLOOR = 0.01
@@ -33,7 +33,7 @@ def features(
 
 
 class Sums(NamedTuple):
-    """What the server adds up, one row for each of m clients or clusters.
+    """Sums on the server, one row for each of m clients or clusters.
 
     Q = draws x folds: those of the first draw, of the second, and so on. D features
     (the constant included), K targets.
@@ -45,7 +45,7 @@ class Sums(NamedTuple):
     products : ndarray, shape (m, Q, D, K)
         Sums of phi y'.
     mean_moments, mean_products : ndarrays of the same shapes
-        Every client's sum divided by its number of samples, and these added up.
+        Every client's sum divided by its number of samples, summed over clients.
     mean_squares : ndarray, shape (m, Q)
         The same of |y|^2.
     size : ndarray, shape (m,)
@@ -64,7 +64,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Self:
-        """Unpack what clients sent (:meth:`MergeGain.sketch`), one row each."""
+        """Unpack the clients' sketches (:meth:`MergeGain.sketch`), one row each."""
 
         def column(name: str) -> np.ndarray:
             return np.array([sketch[name] for sketch in sketches], dtype=np.float64)
@@ -93,7 +93,7 @@ class Sums(NamedTuple):
         )
 
     def copy(self) -> Self:
-        """Return the same numbers in memory of their own."""
+        """Return a copy of the same numbers."""
         return Sums._make(part.copy() for part in self)
 
     def take(self, rows) -> Self:
@@ -134,10 +134,10 @@ class Sums(NamedTuple):
 
 
 def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cross-validated loss L of the model that each row fits.
+    """Return the cross-validated loss L of the model that is fitted to each row.
 
-    Each fold is predicted by the others. L is summed over a row's clients, each the
-    mean over its samples, and is the mean over draws.
+    Each fold is predicted from the others. L is the sum over a row's clients of the
+    mean over their samples, averaged over draws.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
     folds : int
         F, with Q = draws x F.
     last : bool
-        Of each draw predict the last fold alone.
+        Predict only the last fold of each draw.
 
     Returns
     -------
@@ -195,9 +195,10 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
 def _lift(sums: Sums, folds: int) -> np.ndarray:
     """Return the largest eigenvalue of noise alone, (m, 1, 1).
 
-    Lifted by it, sums of noisy moments stay positive. A symmetric matrix of width D
-    with noise of variance v on its entries has eigenvalues up to 2 sqrt(D v) (Wigner's
-    semicircle), and the sum of F - 1 folds has F - 1 times the variance.
+    If the sums of noisy moments are raised by it, they stay positive. A symmetric
+    matrix of width D with noise of variance v on its entries has eigenvalues up to
+    2 sqrt(D v) (Wigner's semicircle), and the sum of F - 1 folds has F - 1 times the
+    variance.
     """
     width = sums.moments.shape[2]
     noise = width * (folds - 1) * sums.noise
@@ -218,8 +219,8 @@ def _energy(moments: np.ndarray, sums: Sums, folds: int) -> np.ndarray:
 def _other_folds(part: np.ndarray, folds: int) -> np.ndarray:
     """Return for every draw and fold the sum over the draw's other folds.
 
-    ``part`` (m, Q, ...), as what comes out. Of two draws of three folds
-    [a, b, c, d, e, f] come [b + c, a + c, a + b, e + f, d + f, d + e].
+    ``part`` (m, Q, ...), like the result. From two draws of three folds
+    [a, b, c, d, e, f] follow [b + c, a + c, a + b, e + f, d + f, d + e].
     """
     m, q, *rest = part.shape
     by_fold = part.reshape(m, q // folds, folds, *rest)
@@ -228,7 +229,7 @@ def _other_folds(part: np.ndarray, folds: int) -> np.ndarray:
 
 
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
-    """Return the losses (m,) of clients under the weights that serve each of them.
+    """Return the losses (m,) of clients under the weights that serve them.
 
     ``weights`` (m, Q, D, K), as :func:`losses` returns them.
     """
@@ -242,8 +243,8 @@ def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
 def nearest(sums: Sums, k: int) -> np.ndarray:
     """Mark pairs of rows of which one is among the k nearest of the other.
 
-    The distance is what merging would cost in second order if all had one curvature:
-    that of the whitened gradients.
+    The distance is the cost of merging, to second order, if all rows had the same
+    curvature: that of the whitened gradients.
 
     Returns
     -------
@@ -258,7 +259,7 @@ def nearest(sums: Sums, k: int) -> np.ndarray:
     values = np.maximum(values, 0) + FLOOR * np.trace(moments) / len(moments)
     weights = axes @ ((axes.T @ products) / values[:, None])
 
-    # what each row would change in it, (m, D, K)
+    # the change by each row, (m, D, K)
     gradient = sums.products.sum(axis=1) - sums.moments.sum(axis=1) @ weights
     gradient = gradient / sums.size[:, None, None]
     whitened = (axes / np.sqrt(values)).T @ gradient

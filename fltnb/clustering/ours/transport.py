@@ -1,6 +1,6 @@
 """Transport signatures: one-shot clustering with a test instead of a threshold.
 
-This project's own.
+It is this project's own method.
 """
 
 import warnings
@@ -30,41 +30,40 @@ from ..cuts import cut, merge_gaps, relabel
 from ..privacy import Noise, clipped
 from ..solvers import exact_cost, received_shares
 
-# Samples that the test needs: with halves of three or less, the distance to oneself is
-# not that to others (biased by 1 to 2 Z).
+# Number of samples that the test needs: with halves of at most three samples, the
+# distance of a client to itself is not comparable with others (bias of 1 to 2 Z).
 FEWEST = 8
-LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
-MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
+LLOYD_STEPS = 10  # of k-means, which converges in fewer steps on the samples of a half
+MOST_STEPS = 100_000  # limit of the transport solver, far above what small sets need
 PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 
 
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against chance.
 
-    **Client.** It sends k centroids with sample shares of either half of its samples,
-    divided at random, their number, and mean :math:`s_i` and variance of the transport
-    distance between halves over ``n_splits`` divisions.
+    **Client.** It divides its samples at random into halves. It sends k centroids of
+    each half with their shares of samples, the number of samples, and mean :math:`s_i`
+    and variance of the transport distance between halves over ``n_splits`` divisions.
 
     **Server.** :math:`D_{ij}` is the exact Wasserstein-1 distance (Euclidean ground
-    cost) between a half of client i and one of client j, the mean of first against
+    cost) between a half of client i and a half of client j: the mean of first against
     second and second against first. If i and j have the same distribution, this is the
-    same experiment as each of them makes with itself, at the same sizes, so
+    same experiment as that of each client with itself, at the same sizes, so
 
     .. math:: Z_{ij} = \frac{D_{ij} / m_{ij} - 1}{c_{ij}}, \qquad
         m_{ij}^2 = (s_i^2 + s_j^2) / 2
 
-    has mean 0 and a standard deviation of at most 1, whatever the sizes.
-    :math:`c_{ij}` is the relative spread of the own distances, half the client's, half
-    pooled. :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions are,
-    squared. Clients of one kind are equally far from *everybody*, so Ward linkage on
-    the rows of that matrix, each less its mean, orders the clients: a row averages over
-    M comparisons.
+    has mean 0 and a standard deviation of at most 1, for any sizes. :math:`c_{ij}` is
+    the relative spread of the clients' distances to themselves, half from the clients,
+    half pooled. :math:`D_{ij}^2 - m_{ij}^2` estimates the squared distance of the
+    distributions. Clients of one kind have equal distances to *all others*. So Ward
+    linkage is applied to the rows of this matrix, each minus its mean: a row averages
+    over M comparisons.
 
     **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused
     if the mean Z between them exceeds ``tolerance + norm.isf(alpha / (M - 1)) *
     sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. Clusters are the largest groups without a
-    refused merge, each client then moved to the cluster that it is nearest to by mean
-    Z.
+    refused merge; then each client moves to the cluster that is nearest by mean Z.
 
     Parameters
     ----------
@@ -72,27 +71,27 @@ class TransportSignatures(ClientClusterer):
     alpha : float
         Bounds the *family-wise* probability that clients with one distribution are
         separated anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal
-        approximation; the tolerance makes up for its finding what lies apart). In
-        ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per
-        client and cluster.
+        approximation; the tolerance compensates for the search for differences). In
+        ``adjacency_`` it holds for each pair, in :meth:`predict` and ``undecided_`` for
+        each client and cluster.
     n_clusters : int or None
-        For a cut of the dendrogram without tests; clients still settle, which may leave
-        fewer.
+        For a cut of the dendrogram without tests. Clients then still move to their
+        nearest cluster, which may leave fewer clusters.
     n_splits : int, random divisions per client
-    random_state : int, with a client's number it decides the client's draws
+    random_state : int, with a client's number it determines the client's draws
     tolerance : float
-        Mean Z that is no reason to separate groups however large: one purpose is never
-        quite equal data.
+        Mean Z that is no reason to separate groups, however large they are: data of one
+        purpose are never exactly equal.
     epsilon, delta, clip : float or None
-        A private release by noisy sums and counts (:func:`gaussian_noise`). At 128
-        dimensions a few hundred samples carry nothing at epsilon near 1. One division;
-        the spread is over clients.
+        A private release by noisy sums and counts (:func:`gaussian_noise`). With 128
+        dimensions and epsilon near 1, a few hundred samples give no signal. There is
+        one division, and the spread is estimated over clients.
     n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
 
     Attributes
     ----------
     undecided_ : ndarray (M,) bool
-        Another cluster is not rejected at alpha either, or the client has fewer than
+        A second cluster is not rejected at alpha, or the client has fewer than
         the 8 samples that the test needs.
     distance_ : ndarray (M, M) float32
         Z: standardised, hence around 0 (and below) for equal clients; diagonal 0.
@@ -100,9 +99,9 @@ class TransportSignatures(ClientClusterer):
     centroids_, weights_ : ndarray (M, 2 k, e), (M, 2 k)
         One half after the other (NaN and 0 where missing).
     self_distance_, spread_ : ndarray (M,), s_i, and c of one client
-    null_ : ndarray (M, n_splits), every distance of a client to itself
+    null_ : ndarray (M, n_splits), all distances of a client to itself
     gap_, limit_ : ndarray (M - 1,)
-        Mean Z between the groups of each merge of ``linkage_``, and what is allowed.
+        Mean Z between the groups of each merge of ``linkage_``, and its limit.
 
     Examples
     --------
@@ -137,8 +136,8 @@ class TransportSignatures(ClientClusterer):
     ) -> Sketch:
         """Return a client's signature.
 
-        Of random divisions into halves (``n_splits``, or one in a private release) the
-        first is sent, at most k centroids of each half.
+        Of the random divisions into halves (``n_splits``, or one in a private release)
+        the first is sent, with at most k centroids of each half.
 
         Parameters
         ----------
@@ -147,7 +146,7 @@ class TransportSignatures(ClientClusterer):
         client : int
             Its number, a key of the draws.
         rough : callable, optional
-            ``rough(points, split, half)`` changes centroids before anything else sees
+            ``rough(points, split, half)`` changes centroids before anything else uses
             them.
 
         Returns
@@ -253,8 +252,8 @@ class TransportSignatures(ClientClusterer):
         Returns
         -------
         ndarray of int64, shape (n,)
-            The cluster that fits. -1: the test rejects all; -2: several fit
-            (:meth:`scores` says which is nearest), or it has less than 8 samples.
+            The cluster that fits. -1: the test rejects all clusters. -2: several fit
+            (:meth:`scores` shows the nearest), or there are fewer than 8 samples.
         """
         return self.place(X)
 
@@ -274,11 +273,11 @@ class TransportSignatures(ClientClusterer):
         return self._scores_of(self._sent(X))
 
     def place(self, X: Sequence[np.ndarray], y: None = None) -> np.ndarray:
-        """As :meth:`predict`."""
+        """Do the same as :meth:`predict`."""
         return self.place_sketches(self._sent(X))
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """Place newcomers by what they send; see :meth:`predict`."""
+        """Place newcomers by their sketches; see :meth:`predict`."""
         z = self._scores_of(sketches)  # (n, C)
         sizes = _one_hot(self.labels_).sum(axis=0)
         limit = self._level(1) * _deviation(1, sizes)
@@ -295,7 +294,7 @@ class TransportSignatures(ClientClusterer):
     def _sent(self, X: Sequence[np.ndarray]) -> list[Sketch]:
         """Return the sketches of newcomers, by their embeddings.
 
-        Their numbers, keys of their draws, go on behind those of the clients.
+        Their numbers, keys of their draws, follow those of the clients.
         """
         self._check_fitted()
         count, _, width = self.centroids_.shape
@@ -348,12 +347,12 @@ class TransportSignatures(ClientClusterer):
     def _level(self, tests: int) -> float:
         """Return the Z that is exceeded by chance with probability alpha.
 
-        That is by one at least of so many tests (Bonferroni's bound).
+        This is the probability for at least one of ``tests`` (Bonferroni's bound).
         """
         return float(norm.isf(self.alpha / tests))
 
     def _cluster(self, z: np.ndarray) -> None:
-        """Set all that follows from Z of all pairs, (M, M)."""
+        """Set all attributes that follow from Z of all pairs, (M, M)."""
         tree = self._tree(z)
         self.gap_, sizes = merge_gaps(z, tree)
         n_tests = max(1, len(z) - 1)
@@ -377,7 +376,7 @@ class TransportSignatures(ClientClusterer):
         ratio = 1 + z * spread  # D / m
         rows = (ratio**2 - 1) * (own[:, None] + own) / 2
         np.fill_diagonal(rows, 0)
-        # the client's own chance moves all of its distances alike
+        # chance in a client's sample changes all its distances equally
         rows -= rows.mean(axis=1, keepdims=True)
         largest = max(np.abs(rows).max(), 1e-12)
         return scipy_linkage(rows / largest, "ward")
@@ -429,8 +428,8 @@ def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
     """Return the standard deviation of the mean Z of groups of one kind.
 
     ``a`` and ``b``: their numbers of clients, which broadcast against each other. The
-    formula is the one of :class:`TransportSignatures`: what a client has by chance is
-    in all of its distances, so the deviation falls with a and b, not with a b.
+    formula is the one of :class:`TransportSignatures`. Chance in a client's samples is
+    in all of its distances, so the deviation decreases with a and b, not with a b.
     """
     one_each = 1 / np.asarray(a) + 1 / np.asarray(b)
     return np.sqrt(one_each / 4 + 0.5 / (a * b))
@@ -493,8 +492,8 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
         half_pooled = (relative + relative.mean()) / 2
         return np.sqrt(np.maximum(half_pooled, 1e-12))
 
-    # One noisy division each: the scatter over clients once the law of their sizes is
-    # taken out
+    # One noisy division each: the scatter over clients after removing the dependence on
+    # their sizes
     log_mean = np.log(mean)
     log_size = np.log(sizes)
     sizes_differ = np.ptp(sizes) > 0
@@ -509,7 +508,7 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
 def _halves(
     centroids: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what ``fit`` keeps by halves.
+    """Return the arrays of ``fit``, divided into halves.
 
     Parameters
     ----------
@@ -563,14 +562,14 @@ def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
     Parameters
     ----------
     shares, other : ndarrays, shapes (k,) and (l,)
-        What is moved from where, and where it is to be; both add up to 1.
+        Shares before and after the transport; both sum to 1.
     cost : ndarray, shape (k, l)
-        Of moving all of it.
+        Cost of moving a unit.
 
     Raises
     ------
     FltnbError
-        POT does not find it.
+        POT does not find the solution.
     """
     return exact_cost(shares, other, cost, MOST_STEPS)
 
@@ -600,10 +599,10 @@ def _kmeans(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return centroids (k, e) of samples (n, e), and the share (k,) of the samples.
 
-    SciPy's, because scikit-learn's checks take longer than the work on a few hundred
-    rows, done ten times a client.
+    It is SciPy's, because scikit-learn's checks take longer than the computation on a
+    few hundred rows, done ten times per client.
     """
-    # fewer centroids where samples repeat; a random projection tells samples apart
+    # fewer centroids if samples repeat; a random projection finds equal samples
     projected = z @ rng.normal(size=z.shape[1])
     k = min(k, len(np.unique(projected)))
     with warnings.catch_warnings():
@@ -619,9 +618,9 @@ def _kmeans(
 def _private_kmeans(
     z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same, seeing samples through noisy sums and counts only.
+    """Do the same, but use samples only through noisy sums and counts.
 
-    The start does not depend on the data: directions at random, halfway to ``clip``.
+    The start does not depend on the data: random directions, half of ``clip`` long.
     """
     clip = noise.clip
     z = clipped(z, clip)
@@ -649,7 +648,7 @@ def _private_kmeans(
 def gaussian_noise(
     epsilon: float | None, delta: float, clip: float | None
 ) -> Noise | None:
-    """Noise that makes one signature (epsilon, delta) differentially private.
+    """Return the noise that makes one signature (epsilon, delta) private.
 
     None without epsilon. One step releases the sums of k cells and ``clip`` times their
     counts. Replacing one sample changes these by at most 2 clip in Euclidean norm (one
