@@ -10,6 +10,7 @@ PYTHON  ?= python3
 ALL     ?=
 UPGRADE ?=
 DISTURB ?=
+SAVE    ?=
 
 # Every notebook has a process of its own: where the shell forbids Python to keep
 # compiled modules, compiling libraries again costs each of them 6 seconds.
@@ -60,8 +61,8 @@ help:
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
-	@echo "  make lint        style and the order of the rooms only"
-	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
+	@echo "  make lint        style, types and the order of the rooms only"
+	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run; SAVE=1 keeps them, with a line for today"
 	@echo "  make flower      a federation of 9 processes on this machine, with Flower; with DISTURB=1 some of them are killed"
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
@@ -156,6 +157,7 @@ lab: $(READY)
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
 
 # Every output of every notebook is compared with what the committed evidence gives;
@@ -167,7 +169,7 @@ test: lint
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 
 bench: $(READY)
-	$(PY) -m benchmarks.run
+	$(PY) -m benchmarks.run $(if $(filter-out 0,$(SAVE)),--save)
 
 # ---- a real federation (docs/flower.md) ----------------------------------------------------------------------------
 # Flower needs older versions of two packages than .venv has: its own folder inside .venv, in which the rest is seen too.
@@ -211,7 +213,7 @@ lock: $(READY)
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
 
 clean:
-	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	rm -rf notebooks/.ipynb_checkpoints *.egg-info build
 	find $(wildcard fltnb tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(if $(filter-out 0,$(ALL)),rm -rf results/store .venv)

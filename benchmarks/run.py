@@ -27,6 +27,7 @@ from fltnb import paths
 from fltnb.errors import FltnbError
 from fltnb.provenance import processor
 
+from . import history
 from .common import load, refuse_unknown, write
 from .workloads import (
     MODELS,
@@ -230,14 +231,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="into results/benchmarks.csv, in place of earlier lines",
+        help="into results/benchmarks.csv, in place of earlier lines, and a line for "
+        "today in results/benchmarks/history.csv",
     )
     options = parser.parse_args(arguments)
     refuse_unknown(parser, "workload", options.workloads, names)
 
     about = machine()
+    load_before = load()
     shown = [f"{key} {value}" for key, value in about.items()]
-    print(*shown, f"load average {load():.2f}", sep=", ")
+    print(*shown, f"load average {load_before:.2f}", sep=", ")
     print(
         "Median seconds; times_faster is against the plain DataLoader loop on one "
         "thread, same run."
@@ -251,7 +254,12 @@ def main(arguments: list[str] | None = None) -> None:
             else:
                 tables += measure(WORKLOADS[name]())
     if options.save:
-        save(pd.concat(tables).assign(**about))
+        table = pd.concat(tables)
+        save(table.assign(**about))
+        if history.is_busy(load_before, about["cores"]):
+            print("This machine was busy before: it gets no line in the history.")
+        else:
+            history.add(table, about | {"load_before": load_before})
 
 
 if __name__ == "__main__":

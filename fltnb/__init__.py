@@ -1,6 +1,6 @@
-"""A companion to four papers on clustered federated learning, first of all for Jupyter.
+"""A companion to four papers on clustered federated learning, mainly for Jupyter.
 
-``import fltnb as fl`` costs milliseconds: a public name is imported at its first use.
+``import fltnb as fl`` takes milliseconds: a public name is imported at its first use.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import FltnbError as FltnbError
 
-if TYPE_CHECKING:  # what editors and type checkers read in place of __getattr__
+if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from . import aggregate as aggregate
     from . import analyses as analyses
     from . import clustering as clustering
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # what editors and type checkers read in place of __getattr__
     from .experiments import Study as Study
     from .experiments import Training as Training
     from .experiments import compute as compute
-    from .experiments import grid as grid
+    from .experiments import grid as grid  # type: ignore[no-redef]  # no module here
     from .experiments import results as results
     from .federations import Federation as Federation
     from .federations.recipe import recipe as recipe
@@ -103,10 +103,10 @@ _HOME = {
     "results": "experiments",
     "run": "rounds",
 }
-"""Public name -> the module that it stands in."""
+"""Public name -> the module in which it is defined."""
 
 _EXTRA = {"explore": "anywidget", "notebook": "IPython", "plots": "matplotlib"}
-"""Public name -> a package of the extra ``notebooks`` that it cannot do without."""
+"""Public name -> a package of the extra ``notebooks`` that it needs."""
 
 _MOVED = {
     "Job": "Training",
@@ -118,7 +118,7 @@ _MOVED = {
     "store": "experiments",
     "studies": "experiments",
 }
-"""Names of the version before -> where it is now; answered for one version."""
+"""Name in the previous version -> its new name; kept for one version."""
 
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_HOME])
 
@@ -126,7 +126,7 @@ __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_HOME])
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use (PEP 562)."""
     if name in _MOVED:
-        raise AttributeError(f"fltnb.{name} has a new home: use fltnb.{_MOVED[name]}.")
+        raise AttributeError(f"fltnb.{name} has moved: use fltnb.{_MOVED[name]}.")
     if name not in _MODULES and name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _EXTRA:

@@ -1,7 +1,7 @@
-"""The command line: ``python -m fltnb`` (what the Makefile calls).
+"""The command line: ``python -m fltnb``, which the Makefile calls.
 
 Each command is a function here that imports what it needs when it runs, so that a
-command and its help come at once. What is wrong is said in one sentence, without a
+command and its help start quickly. Errors are reported in one sentence, without a
 traceback.
 """
 
@@ -14,7 +14,7 @@ import sys
 from .errors import FltnbError
 
 ONE = "number or name, for example 01 or 01_scenario1"
-"""What a notebook is called."""
+"""How a notebook is named."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        By default those of the process.
+        By default the arguments of the process.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{error}: pip install 'fltnb[notebooks]'.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        # The event loop's remarks on what was under way would bury the sentence.
+        # The event loop's messages on pending work would hide the sentence.
         logging.disable()
         kept = "what was computed is kept, and the same command goes on from there"
         print(f"Stopped: {kept}.", file=sys.stderr)
@@ -80,11 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     text = "exit with 1 unless every notebook shown is done"
     sub.add_argument("--check", action="store_true", help=text)
 
-    text = "Compute what a notebook asks for, without Jupyter, into its ledger."
+    text = "Compute the experiments of a notebook, without Jupyter, into its ledger."
     _add_computing(command(_compute, "compute", text))
 
-    _add_arena(command(_arena, "arena", "Judge a method, or compute its card again."))
-    text = "Add the ledgers of another machine's results/ folder to these."
+    _add_arena(command(_arena, "arena", "Compare a method, or compute its card again."))
+    text = "Add the ledgers of another machine's results/ folder to those here."
     command(_merge, "merge", text).add_argument("folder")
 
     command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
@@ -93,28 +93,28 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Show the workers of a Dask scheduler, or say why they cannot be used."
     command(_workers, "workers", text).add_argument("address", help="tcp://host:port")
-    command(_doctor, "doctor", "Say what this machine has: packages, GPU, data.")
+    command(_doctor, "doctor", "Show what this machine has: packages, GPU, data.")
     return parser
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:
-    """Add what is computed, how much of it, and how many at a time."""
+    """Add the options for what is computed, how much, and in parallel."""
     parser.add_argument("name", help=f"{ONE}, or all")
-    text = "parameters of notebooks/profiles/PROFILE (default: as they stand)"
+    text = "parameters of notebooks/profiles/PROFILE (default: the notebook's own)"
     parser.add_argument("--profile", default="", help=text)
     text = "one printed table only, such as T1"
     parser.add_argument("--table", default="", help=text)
-    text = "show what is missing and what it takes here; compute nothing"
+    text = "show what is missing and how long it takes here; compute nothing"
     parser.add_argument("--plan", action="store_true", help=text)
-    text = "best value a minute first, and stop in time: 150m, 2.5h"
+    text = "most useful runs first, and stop in time: 150m, 2.5h"
     parser.add_argument("--budget", metavar="TIME", help=text)
-    text = "experiments at a time (default: 1)"
+    text = "experiments in parallel (default: 1)"
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     _add_running(parser)
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:
-    """Add the profile whose executed notebooks are meant."""
+    """Add the option for the profile of the executed notebooks."""
     parser.add_argument("--profile", default="demo", help="demo (default) or paper")
 
 
@@ -122,9 +122,9 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
     text = "my_method.py:MyMethod, or a method of this package, such as FedAvg"
     sub.add_argument("method", nargs="?", help=text)
     sub.add_argument("--track", help="one track only, such as told-K")
-    text = "stop in time and go on another time: 10m, 2.5h"
+    text = "stop in time and continue later: 10m, 2.5h"
     sub.add_argument("--budget", metavar="TIME", help=text)
-    text = "runs at a time (default: 1)"
+    text = "runs in parallel (default: 1)"
     sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     text = "the card (default: card.json); its page is beside it"
     sub.add_argument("--out", default="card.json", metavar="FILE", help=text)
@@ -137,14 +137,14 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
-    """Add what all commands that compute take."""
+    """Add the options of all commands that compute."""
     parser.add_argument("--fresh", action="store_true", help="ignore stored results")
     text = "send the runs to this Dask scheduler (docs/cluster.md)"
     parser.add_argument("--dask", metavar="ADDRESS", help=text)
 
 
 def _notebook(options: argparse.Namespace) -> int:
-    """Run one notebook; say where its copy and its log are.
+    """Run one notebook, and print where its copy and its log are.
 
     Returns 1 if it failed.
     """
@@ -170,9 +170,9 @@ def _notebook(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    """Print how notebooks stand, all or those named.
+    """Print the status of all notebooks, or of the named ones.
 
-    Returns 1 where a check is asked for and one of them is not done.
+    Returns 1 if a check is requested and one of them is not done.
     """
     from tabulate import tabulate
 
@@ -199,7 +199,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _compute(options: argparse.Namespace) -> None:
-    """Plan or compute what one notebook, or all, ask for."""
+    """Plan or compute the experiments of one notebook, or of all."""
     from .experiments import plan
     from .notebook import grids
 
@@ -242,15 +242,15 @@ def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) 
         for one in planned:
             cost = "not known" if one.seconds is None else duration(one.seconds)
             print(f"  {cost:>12}  {one.rows[0]}")
-    elif planned and not options.plan:
+    elif planned and not options.plan and seconds is not None:
         count = compute.compute_within(name, planned, seconds, n_jobs=options.jobs)
         print(f"{count} of {len(planned)} were computed and are in the ledger.")
 
 
 def _tell(name: str, total: int, planned: list) -> None:
-    """Say how many experiments are there, and what the others take.
+    """Print how many experiments are stored, and how long the others take.
 
-    ``total``: how many there are in all; ``planned``: those that are missing.
+    ``total``: number of all experiments; ``planned``: those that are missing.
     """
     known = [one.seconds for one in planned if one.seconds is not None]
     unknown = len(planned) - len(known)
@@ -260,11 +260,11 @@ def _tell(name: str, total: int, planned: list) -> None:
         about = duration(sum(known))
         print(f"{len(known)} of the others take about {about} on this machine.")
     if unknown:
-        print(f"What {unknown} take is not known: nothing like them was timed here.")
+        print(f"The time of {unknown} is not known: nothing similar was timed here.")
 
 
 def _cost(planned: list) -> str:
-    """Return what experiments take together, as far as it is known."""
+    """Return the total time of experiments, as far as it is known."""
     known = [one.seconds for one in planned if one.seconds is not None]
     unknown = len(planned) - len(known)
     words = [f"{len(planned)} missing"]
@@ -276,7 +276,7 @@ def _cost(planned: list) -> str:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    """Add another machine's ledgers to these, a line for each."""
+    """Add another machine's ledgers to those here, and print a line for each."""
     from .experiments.ledger import merge_folder
 
     for line in merge_folder(options.folder):
@@ -305,14 +305,14 @@ def _arena(options: argparse.Namespace) -> int:
         wrong = arena.verify(arena.read(options.verify))
         for line in wrong:
             print(line)
-        print("The card does not hold." if wrong else "The card holds.")
+        print("The card is not confirmed." if wrong else "The card is confirmed.")
         return 1 if wrong else 0
 
     from .arena import page
     from .experiments.plan import minutes
 
     if not options.method:
-        raise FltnbError("Say who plays: arena my_method.py:MyMethod.")
+        raise FltnbError("Name the method: arena my_method.py:MyMethod.")
     budget = None
     if options.budget is not None:
         budget = 60 * minutes(options.budget)
@@ -326,7 +326,7 @@ def _arena(options: argparse.Namespace) -> int:
 def _use_dask(address: str | None) -> None:
     """Let this process and its kernels send their runs to a scheduler.
 
-    ``address``: None for that of the environment, if any. FltnbError: nobody answers.
+    ``address``: None for that of the environment, if any. FltnbError: no answer.
     """
     from .experiments import machines
 
@@ -350,14 +350,14 @@ def _workers(options: argparse.Namespace) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    """Print what this machine has and lacks."""
+    """Print what is installed and missing on this machine."""
     from . import doctor
 
     return doctor.show()
 
 
 def duration(seconds: float) -> str:
-    """Return a wall time as people say it.
+    """Return a wall time in words.
 
     Examples
     --------
@@ -373,6 +373,6 @@ def duration(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    # A polite kill, too, ends the kernel and its workers.
+    # SIGTERM also ends the kernel and its workers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Aggregation: means of models, rows of one matrix; and the client graphs behind them.
+"""Aggregation: means of models, as products of matrices, and client graphs.
 
 All models of a federation are rows of ``theta`` (n, P), and every aggregation is a
 product ``W @ theta`` with rows of W that are non-negative and sum to 1.
@@ -18,9 +18,9 @@ BLOCK = 2048  # parameters per step, which bounds the copy in float64
 def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.ndarray:
     """Aggregate models (n, P) in client order: ``W @ theta`` (R, P), summed in float64.
 
-    Several arrays of models count as one below the other; they can be gigabytes, so
-    they are not copied into one. Rows without a model in common are mixed apart: where
-    clients know a tenth of each other, that is a tenth of the work.
+    Several arrays of models count as one array, stacked; they can be gigabytes, so they
+    are not copied into one. Rows without a model in common are mixed separately: if
+    each client has a tenth of the others as neighbours, this is a tenth of the work.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
     theta : arrays (n_1, P), (n_2, P), ...
         With n_1 + n_2 + ... = n.
     dtype : optional
-        Of the result; by default that of the models.
+        Type of the result; by default that of the models.
 
     Returns
     -------
@@ -73,14 +73,14 @@ def _sums_to_one(W: np.ndarray) -> bool:
 
 
 def _groups(W: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Take W apart where rows have no model in common.
+    """Divide W into parts of rows that have no model in common.
 
     Rows and models are the nodes of a graph, weights above 0 its links.
 
     Returns
     -------
     list of (array (r,), array (m,), array (r, m))
-        For each connected part its rows, its models, and their weights.
+        For each connected part: its rows, its models, and their weights.
     """
     links = csr_array(W)
     graph = block_array([[None, links], [links.T, None]])
@@ -101,15 +101,15 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     Parameters
     ----------
     share : array (K, n)
-        How much each model counts in each group, such as its samples.
+        Weight of each model in each group, such as its number of samples.
     theta : array (n, P)
     models : array (K, P)
-        What groups keep in which nothing counts.
+        Models that groups without weights keep.
 
     Returns
     -------
     array (K, P)
-        Of the type of ``models``.
+        It has the type of ``models``.
 
     Examples
     --------
@@ -139,9 +139,9 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     array (R, M)
-        The rows, uint8 where the graph is of zeros and ones.
+        The rows; uint8 if the graph has only zeros and ones.
     array (M,)
-        Which of them each client has.
+        The index of each client's row.
 
     Examples
     --------
@@ -162,9 +162,9 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def graph_key(rule: str, relation: np.ndarray, row: np.ndarray) -> str:
-    """Name a client graph and the rule of its averages by 64 hexadecimal digits.
+    """Identify a client graph and the rule for its averages by 64 hexadecimal digits.
 
-    ``relation`` (R, M), ``row`` (M,): of :func:`distinct_rows`.
+    ``relation`` (R, M), ``row`` (M,): as from :func:`distinct_rows`.
 
     Examples
     --------

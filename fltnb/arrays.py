@@ -1,4 +1,4 @@
-"""What a user hands over, as plain arrays whose values nobody changed on the way."""
+"""A user's data as plain arrays; values that would change are refused."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from .errors import FltnbError
 
-EXACT_TO = 2.0**53  # whole numbers up to which float64 has them all
+EXACT_TO = 2.0**53  # float64 represents all whole numbers up to this one
 COARSE = 1e-3  # a step of float32, in standard deviations, that hides differences
 MANY = 0.99  # share of different values that must be left where steps are coarse
 
@@ -14,8 +14,8 @@ MANY = 0.99  # share of different values that must be left where steps are coars
 def as_array(values: Any, what: str) -> np.ndarray:
     """Return an array of anything array-like, a tensor of torch included.
 
-    FltnbError, calling it ``what``: rows of different lengths, or masked values, which
-    NumPy would go on with as if they were measured.
+    FltnbError, with the name ``what``: rows have different lengths, or values are
+    masked, which NumPy would treat as measured.
     """
     if isinstance(values, (list, tuple)) and any(map(_is_special, values)):
         values = [as_array(one, what) for one in values]
@@ -40,9 +40,9 @@ def _is_special(value: Any) -> bool:
 
 
 def _of_tensor(tensor: Any, what: str) -> np.ndarray:
-    """Return a tensor's values, wherever it is and whatever its gradient."""
+    """Return a tensor's values, on any device, with or without a gradient."""
     plain = tensor.detach().cpu()
-    if str(plain.dtype) == "torch.bfloat16":  # which NumPy does not know
+    if str(plain.dtype) == "torch.bfloat16":  # NumPy does not have this type
         plain = plain.float()
     try:
         return plain.numpy()
@@ -56,9 +56,9 @@ def _of_tensor(tensor: Any, what: str) -> np.ndarray:
 def as_float32(values: np.ndarray, what: str) -> np.ndarray:
     """Return numbers (n, ...) as float32, which has about seven digits.
 
-    Numbers beyond its range become infinite, for the caller to refuse. FltnbError:
-    values of a column that differ would become equal, so that what tells samples apart
-    were gone without a word.
+    Numbers beyond its range become infinite, and the caller refuses them. FltnbError:
+    different values of a column would become equal, so that a difference between
+    samples would be lost without notice.
     """
     if values.dtype.kind in "iu":
         values = values.astype(np.float64)
@@ -88,7 +88,7 @@ def as_float32(values: np.ndarray, what: str) -> np.ndarray:
 
 
 def as_float64(values: np.ndarray, what: str) -> np.ndarray:
-    """Return numbers as float64; FltnbError: whole numbers that it does not have."""
+    """Return numbers as float64; FltnbError: it cannot represent some of them."""
     if values.dtype.kind in "iu" and values.size:
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest > EXACT_TO:

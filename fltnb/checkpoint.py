@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was stopped goes on from here and ends with the same bits."""
+"""Checkpoints: a stopped run continues from one and ends with the same bits."""
 
 import json
 import time
@@ -14,9 +14,9 @@ from .methods import Method
 from .paths import remove_left_over, write_atomically
 from .record import Progress
 
-ZIP = b"PK\x03\x04"  # how an archive of NumPy begins
+ZIP = b"PK\x03\x04"  # the first bytes of a NumPy archive
 SECONDS = 20.0
-"""At least so long between two checkpoints."""
+"""Shortest time between two checkpoints."""
 
 
 class Checkpoint:
@@ -29,14 +29,14 @@ class Checkpoint:
         self.pause = SECONDS
 
     def load(self, method: Method) -> Progress:
-        """How far the run is: saved, or at its beginning."""
+        """Return the progress of the run: saved, or at its beginning."""
         saved = None
         if self.path:
             saved = load(self.path, self.settings, method)
         return saved or Progress()
 
     def save_if_due(self, done: Progress, begun: float) -> None:
-        """Save a run that began at ``begun`` on the monotonic clock, now and then."""
+        """Save a run from time to time; it began at ``begun`` (monotonic clock)."""
         now = time.monotonic()
         if not self.path or now - self.written <= self.pause:
             return
@@ -49,9 +49,13 @@ class Checkpoint:
 
 def save(path: str | Path, settings: dict[str, Any], done: Progress) -> None:
     """Write how far a run of these settings is."""
-    arrays = {"state": done.state.arrays(), "labels_at": done.labels_at}
+    assert done.state is not None
+    arrays: dict[str, dict] = {
+        "state": done.state.arrays(),
+        "labels_at": done.labels_at,
+    }
     meta = vars(done) | {"settings": settings}
-    members = {}
+    members: dict[str, Any] = {}
     for part, own in arrays.items():
         meta[part] = list(own)
         for name, value in own.items():
@@ -63,8 +67,8 @@ def save(path: str | Path, settings: dict[str, Any], done: Progress) -> None:
 def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress | None:
     """Return the saved run, or None if there is none or it is damaged.
 
-    :class:`fltnb.FltnbError`: the file belongs to a run of other settings, is none of
-    ours, or the disk does not give it; it is left as it is.
+    :class:`fltnb.FltnbError`: the file belongs to a run with other settings, is not a
+    checkpoint, or the disk cannot read it. The file is not changed.
     """
     path = Path(path)
     remove_left_over(path)
@@ -79,15 +83,17 @@ def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress
     except (FltnbError, MemoryError):
         raise
     except OSError as error:
-        if error.errno is not None:  # of the disk: the file may be sound
+        if error.errno is not None:  # an error of the disk: the file may be intact
             raise FltnbError(
-                f"Checkpoint {path} cannot be read ({error.strerror}): mend that, or "
+                f"Checkpoint {path} cannot be read ({error.strerror}): fix that, or "
                 "name another file."
             ) from error
-        return _set_aside(path, error)
+        _set_aside(path, error)
+        return None
     # a damaged zip raises many types; whatever it is, the remedy is the same
     except Exception as error:
-        return _set_aside(path, error)
+        _set_aside(path, error)
+        return None
     if found != json.loads(json.dumps(settings, default=repr)):
         raise FltnbError(
             f"Checkpoint {path} belongs to a run with other settings: "
@@ -97,7 +103,7 @@ def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress
 
 
 def _checked(path: Any) -> Path | None:
-    """Return the file that a run is kept in, None for none, or refuse it."""
+    """Return the checkpoint's path, or None without one, or refuse it."""
     if path is None or path is False or path == "":
         return None
     if not isinstance(path, (str, Path)):
@@ -113,7 +119,7 @@ def _checked(path: Any) -> Path | None:
 
 
 def _check_own(path: Path) -> None:
-    """Refuse a file that cannot be a checkpoint of ours, sound or damaged."""
+    """Refuse a file that cannot be a checkpoint, intact or damaged."""
     with path.open("rb") as file:
         start = file.read(len(ZIP))
     if not start:

@@ -1,4 +1,4 @@
-"""A run under way: one step of a round after the other, and what they leave."""
+"""A run in progress: its steps, one round after the other, and its results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .training import Engine, Trained
 
 Asked = tuple["Engine", tuple[Any, ...]]
-"""An engine, and what its :meth:`train` is asked for."""
+"""An engine, and the arguments for its :meth:`train`."""
 
 
 def participants(
@@ -41,7 +41,7 @@ def participants(
 ) -> np.ndarray:
     """Return the clients of one round, ascending.
 
-    ``max(int(participation * M), 1)`` of them, drawn without replacement.
+    These are ``max(int(participation * M), 1)``, drawn without replacement.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def participants(
 def draws(
     fed: Federation, rounds: int, participation: float, seed: int
 ) -> list[np.ndarray]:
-    """Return the participants of every round, of the clients that are there then."""
+    """Return the participants of every round, from the clients present then."""
     n_clients_from = {phase.round: phase.fed.n_clients for phase in phases(fed)}
     n_clients = fed.n_clients
     drawn = []
@@ -70,27 +70,27 @@ def draws(
 
 @dataclass
 class Course:
-    """A run under way: begun when this is made, or gone on with where it was.
+    """A run in progress; it starts, or continues from its checkpoint, when made.
 
     Attributes
     ----------
     method, net, settings, context
-        Of the run.
+        Those of the run.
     federation : Federation
-        With all its changes.
+        The federation with all its changes.
     make_engine : callable
-        Returns the engine of a federation, and closes the one before.
+        Returns the engine of a federation, and closes the previous one.
     done : Progress
-        How far the run is.
+        The progress of the run.
     accuracy : dict
         Split -> accuracy (M,) at the last evaluation, percent; R2 of numbers to
         predict.
     fed : Federation
-        The clients that are there now, with the data they hold now.
+        The present clients, with their present data.
     engine : Engine
-        That trains and evaluates them.
+        The engine that trains and evaluates them.
     begun : float
-        When the run began on the monotonic clock, had it never been stopped.
+        Start on the monotonic clock, as if the run had never been stopped.
     """
 
     method: Method
@@ -107,14 +107,14 @@ class Course:
         now = max(1, self.done.round)
         for round, phase in self.phases.items():
             if round <= now:
-                self.fed = phase.fed  # the last one stays
+                self.fed = phase.fed  # the last one remains
         self.engine = self.make_engine(self.fed)
         self.begun = time.monotonic() - self.done.seconds
         if self.done.round == 0:
             self._start()
 
     def _start(self) -> None:
-        """Let the method make its state."""
+        """Let the method make its initial state."""
         done = self.done
         done.state = self.method.start(self.fed, self.net, self.context)
         for name, value in done.state.arrays().items():
@@ -128,11 +128,11 @@ class Course:
 
     @property
     def values(self) -> bool:
-        """Whether numbers are predicted, not classes."""
+        """Return whether numbers are predicted, not classes."""
         return self.fed.targets == "values"
 
     def enter(self, round: int) -> None:
-        """Let the federation change, if it does before this round."""
+        """Change the federation, if it changes before this round."""
         if round == 1 or round not in self.phases:
             return
         phase = self.phases[round]
@@ -143,7 +143,7 @@ class Course:
         self.engine = self.make_engine(self.fed)
 
     def return_to(self, fed: Federation, state) -> None:
-        """Take back what :meth:`enter` did."""
+        """Undo :meth:`enter`."""
         self.done.state = state
         if fed is not self.fed:
             self.fed = fed
@@ -152,21 +152,21 @@ class Course:
     def train(
         self, round: int
     ) -> Generator[Asked, Trained, tuple[State, np.ndarray, Trained]]:
-        """Ask for a round's training.
+        """Request a round's training.
 
-        A method that trains in a way of its own asks the engine itself, and nothing is
-        asked for here.
+        A method with its own training calls the engine itself, and nothing is requested
+        here.
 
         Yields
         ------
         Asked
-            What is to be trained; what was trained is sent back.
+            The training to do; the result is sent back.
 
         Returns
         -------
         state : State
         clients : ndarray of int, shape (n,)
-            Who took part.
+            The participants.
         trained : Trained
         """
         share = self.settings["participation"]
@@ -198,9 +198,9 @@ class Course:
         done.down += n * received * 4
 
     def evaluate(self, final: bool = False) -> None:
-        """Test all clients and record it, in place of an earlier record of the round.
+        """Test all clients and record it, replacing an earlier record of the round.
 
-        ``final``: on the second test set as well, if there is one.
+        ``final``: also test on the second test set, if there is one.
         """
         done = self.done
         up, down = self.method.setup_bytes(done.state)
@@ -229,12 +229,12 @@ class Course:
     def result(self, stopped: str) -> Run:
         """Return the run.
 
-        ``stopped``: why it ended before its last round, or "".
+        ``stopped``: the reason for ending before its last round, or "".
 
         Raises
         ------
         DivergedError
-            It was stopped, or models that are served are not finite; it holds the run.
+            It was stopped, or served models are not finite; the error holds the run.
         """
         done = self.done
         done.seconds = time.monotonic() - self.begun
@@ -248,7 +248,7 @@ class Course:
         if not stopped and not np.isfinite(served).all():
             stopped = (
                 f"The models that {self.method.name} serves in the end are not finite: "
-                "look at its `collect` and `serve`."
+                "check its `collect` and `serve`."
             )
         run = Run(
             history=pd.DataFrame(done.history),
@@ -271,7 +271,7 @@ class Course:
 
 
 def _as_float64(array: np.ndarray) -> np.ndarray:
-    """Return numbers of float32 as float64, anything else as it is."""
+    """Return float32 as float64, and other values unchanged."""
     if array.dtype == np.float32:
         return array.astype(np.float64)
     return array

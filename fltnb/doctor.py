@@ -1,4 +1,4 @@
-"""What this machine has and lacks, on one screen: ``python -m fltnb doctor``."""
+"""A report of what is installed and missing here: ``python -m fltnb doctor``."""
 
 import platform
 import shutil
@@ -8,17 +8,17 @@ from importlib import metadata
 from . import __version__, paths
 
 LITTLE_DISK = 5
-"""Free GB that real data sets and results want."""
+"""Free GB that real data sets and results need."""
 OLDEST_PYTHON = (3, 11)
 
 
 def show() -> int:
-    """Print a line per topic and what to mend.
+    """Print a line per topic, and what to fix.
 
     Returns
     -------
     int
-        The exit status: 1 where something is missing that is needed.
+        The exit status: 1 if something needed is missing.
     """
     system = f"{platform.system()} {platform.machine()}"
     rows = {
@@ -33,7 +33,7 @@ def show() -> int:
     rows |= packages
     if fault:
         faults.append(fault)
-    else:  # else neither could be imported
+    else:  # otherwise neither could be imported
         rows |= _devices()
         rows |= _data()
 
@@ -42,7 +42,7 @@ def show() -> int:
     if free < LITTLE_DISK:
         faults.append(
             f"Little disk is free in {paths.ROOT}: "
-            f"real data sets and results want {LITTLE_DISK} GB."
+            f"real data sets and results need {LITTLE_DISK} GB."
         )
 
     width = max(len(name) for name in rows)
@@ -54,7 +54,7 @@ def show() -> int:
 
 
 def _devices() -> dict[str, str]:
-    """Name what can compute, and whether in bfloat16.
+    """Name the processor and GPU, and whether they support bfloat16.
 
     Rows ``processor`` and ``gpu``.
     """
@@ -64,7 +64,7 @@ def _devices() -> dict[str, str]:
     from .training import has_bfloat16
 
     def bfloat16(device: str) -> str:
-        """Say whether a device computes in bfloat16 without emulating it."""
+        """Say whether a device computes in bfloat16 without emulation."""
         if has_bfloat16(device):
             return "bfloat16"
         return "no bfloat16: leave precision at float32"
@@ -81,8 +81,8 @@ def _devices() -> dict[str, str]:
 def _data() -> dict[str, str]:
     """List the data sets.
 
-    Those that can be read now, those that come by download, and those that a person
-    gets from their authors.
+    Those that can be read now, those that can be downloaded, and those that must be
+    requested from their authors.
     """
     from .data.prepared import NAMES, SOURCES
 
@@ -110,16 +110,16 @@ def _data() -> dict[str, str]:
 
 
 def _packages() -> tuple[dict[str, str], str]:
-    """Compare what is installed with what the package asks for.
+    """Compare the installed packages with the required ones.
 
     Returns
     -------
     (dict, str)
-        Rows, and a sentence where something lacks that is needed. What only an extra
-        asks for may lack.
+        Rows, and a sentence if something needed is missing. Packages that only an extra
+        requires may be missing.
     """
     try:
-        # packaging comes with what is needed, so without it the set-up was not done
+        # packaging is a dependency; if it is missing, fltnb was not installed
         from packaging.requirements import Requirement
 
         asked = [Requirement(text) for text in metadata.requires("fltnb") or ()]
@@ -130,7 +130,7 @@ def _packages() -> tuple[dict[str, str], str]:
         )
         return {"packages": "unknown"}, why
 
-    lacking = {"": []}
+    lacking: dict[str, list[str]] = {"": []}
     for one in asked:
         # this project's only markers are extras
         extra = str(one.marker).split('"')[1] if one.marker else ""
@@ -154,15 +154,15 @@ def _packages() -> tuple[dict[str, str], str]:
     if not needed:
         return rows, ""
     return rows, (
-        f"Missing or of another version: {', '.join(needed)}. To mend it install the "
+        f"Missing or of another version: {', '.join(needed)}. To fix this install the "
         "wheel again, or in a clone remove .venv and run `make lint`."
     )
 
 
 def _fault(requirement) -> str:
-    """Name a requirement that is absent or of another version, else nothing.
+    """Name a requirement that is missing or has another version, or return nothing.
 
-    ``requirement``: of the package ``packaging``.
+    ``requirement`` is that of the package ``packaging``.
     """
     try:
         version = metadata.version(requirement.name)

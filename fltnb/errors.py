@@ -2,7 +2,7 @@
 
 
 class FltnbError(ValueError):
-    """Something the user can mend; the message says what is wrong, and how.
+    """An error that the user can fix; the message says what is wrong and how to fix it.
 
     Examples
     --------
@@ -16,7 +16,7 @@ class FltnbError(ValueError):
 
 
 def choose(value: str, allowed, what: str) -> str:
-    """Return ``value`` if it is one of ``allowed``, else say what is allowed.
+    """Return ``value`` if it is one of ``allowed``, or say what is allowed.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the papers report about a run, and two kinds of error.
+"""The measures that the papers report about a run, and two kinds of error.
 
 FLT (Tables 1-4) prints, for the last round, the mean over clients of the accuracy in
 percent and its variance over clients in percent squared ("fairness": smaller is
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
-    """Accuracy of every client in percent.
+    """Return the accuracy of every client in percent.
 
     Parameters
     ----------
     correct, total : array (M,)
-        Each client's right predictions, and its samples.
+        Each client's correct predictions, and its samples.
 
     Returns
     -------
     array (M,)
-        NaN without samples.
+        It is NaN for a client without samples.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def _over_clients(
 
 
 def mean_accuracy(accuracies: ArrayLike) -> float:
-    """Unweighted mean over clients, percent; clients with NaN are left out.
+    """Return the unweighted mean over clients, percent, without clients with NaN.
 
     Examples
     --------
@@ -81,9 +81,9 @@ def mean_accuracy(accuracies: ArrayLike) -> float:
 
 
 def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
-    """Accuracy of all samples together, percent (FeSEM, Section 6.1).
+    """Return the accuracy of all samples together, percent (FeSEM, Section 6.1).
 
-    That is the mean over clients weighted by their samples.
+    This is the mean over clients weighted by their samples.
 
     Examples
     --------
@@ -102,9 +102,9 @@ def means_over_clients(
     Parameters
     ----------
     correct, total : array-like (M,)
-        Right answers and samples of every client; all have samples.
+        Correct predictions and samples of every client; all have samples.
     seed, draws : int
-        Of the resampling, and how often.
+        Seed and number of draws of the resampling.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def means_over_clients(
 
 
 def variance(accuracies: ArrayLike) -> float:
-    """Variance over clients (division by M), percent squared: the papers' fairness.
+    """Return the variance over clients (division by M), the papers' fairness.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def variance(accuracies: ArrayLike) -> float:
 
 
 def worst(accuracies: ArrayLike) -> float:
-    """Accuracy of the worst client, percent.
+    """Return the accuracy of the worst client, percent.
 
     Examples
     --------
@@ -184,7 +184,7 @@ def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
 
 
 def spread(values: ArrayLike) -> float:
-    """Sum of squared distances from the mean, of some numbers to predict.
+    """Return the sum of squared distances from the mean, of numbers to predict.
 
     Examples
     --------
@@ -197,9 +197,9 @@ def spread(values: ArrayLike) -> float:
 
 
 def r2(squared: ArrayLike, spreads: ArrayLike) -> np.ndarray:
-    """R2 of every client (M,): 1 - squared error / spread, at most 1.
+    """Return R2 of every client (M,): 1 - squared error / spread, at most 1.
 
-    As scikit-learn's ``r2_score``; NaN where a client's numbers are all equal.
+    As scikit-learn's ``r2_score``; NaN if a client's numbers are all equal.
     ``squared``: summed squared errors (M,); ``spreads`` (M,) of :func:`spread`.
 
     Examples
@@ -219,8 +219,9 @@ def r2_summary(
 ) -> dict[str, float]:
     """Return ``r2, r2_pooled, r2_worst, rmse`` of one evaluation.
 
-    Mean and worst of the clients; of all samples together, whose spread is ``pooled``;
-    and the root of their mean squared error. ``total`` (M,): samples of each client.
+    These are the mean and the worst over clients; R2 of all samples together, whose
+    spread is ``pooled``; and the root of their mean squared error. ``total`` (M,):
+    samples of each client.
 
     Examples
     --------
@@ -239,7 +240,7 @@ def r2_summary(
 
 
 def predicted(outputs: np.ndarray) -> np.ndarray:
-    """Return the classes (n,) that outputs (n, K) say; of one output, its sign.
+    """Return the classes (n,) of outputs (n, K); with one output, by its sign.
 
     Examples
     --------
@@ -256,8 +257,9 @@ def predicted(outputs: np.ndarray) -> np.ndarray:
 def class_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
     """Return ``accuracy, f1`` (percent) and ``auc`` of outputs for some samples.
 
-    By scikit-learn, as :meth:`fltnb.record.Run.evaluate` says; NaN where it is not
-    defined. ``targets``: classes (n,); ``outputs`` (n, K), one output for two classes.
+    They are computed by scikit-learn, as :meth:`fltnb.record.Run.evaluate` says; NaN if
+    not defined. ``targets``: classes (n,); ``outputs`` (n, K), one output for two
+    classes.
 
     Examples
     --------
@@ -282,7 +284,7 @@ def class_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
 
 
 def _auc(targets: np.ndarray, outputs: np.ndarray) -> float:
-    """Area under the ROC curve; of several classes, the mean over one against all."""
+    """Return the area under the ROC curve; of several classes, the mean one-vs-rest."""
     from scipy.special import softmax
     from sklearn.metrics import roc_auc_score
 
@@ -321,12 +323,12 @@ def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
 
 
 def binomial_error(accuracy_percent: float, n: int) -> float:
-    r"""Error that FLT prints beside an accuracy p: :math:`100\sqrt{p (1 - p) / n}`.
+    r"""Return the error that FLT prints for accuracy p: :math:`100\sqrt{p(1-p)/n}`.
 
     It treats the mean over clients as the accuracy on ``n`` independent images, where
     ``n`` counts the *distinct* images of the whole test (or training) set: 10,000 for
     MNIST, not the sum of the clients' shared test sets. Of 144 errors printed in FLT's
-    tables, 133 are this within 0.01.
+    tables, 133 agree with it within 0.01.
 
     Examples
     --------
@@ -338,7 +340,7 @@ def binomial_error(accuracy_percent: float, n: int) -> float:
 
 
 def seed_spread(values: ArrayLike) -> float:
-    """Sample standard deviation (n - 1) over seeds; NaN for fewer than two seeds.
+    """Return the sample standard deviation (n - 1) over seeds; NaN for one seed.
 
     Examples
     --------
@@ -351,9 +353,9 @@ def seed_spread(values: ArrayLike) -> float:
 
 
 def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> float:
-    """Agreement of two clusterings: 1 equal up to names, about 0 for chance.
+    """Return the agreement of two clusterings: 1 if equal, about 0 for chance.
 
-    With a single true cluster it is 1 or 0, nothing between.
+    Names of clusters do not matter. With a single true cluster it is 1 or 0.
 
     Examples
     --------
@@ -376,12 +378,12 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
 def f1_summary(confusion: np.ndarray) -> dict[str, float]:
     """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices.
 
-    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1
+    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn. A client's F1
     is the plain mean over the classes that occur in its samples or predictions. Micro:
     mean over clients weighted by samples; macro: plain mean; pooled: mean over all
-    classes of all samples together. Clients without samples are left out; where all
-    are, the values are NaN. FeSEM (Table 2) gives no formula; which fits which row:
-    ``docs/differences/fesem.md``.
+    classes of all samples together. Clients without samples are left out; if all are,
+    the values are NaN. FeSEM (Table 2) gives no formula; ``docs/differences/fesem.md``
+    says which definition fits which row.
 
     ``confusion``: int (M, C, C), classes as rows (:func:`fltnb.record.confusion`).
 
@@ -397,7 +399,7 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
             f"Confusion matrices have the shape (M, C, C), not {confusion.shape}."
         )
     tested = confusion[confusion.any(axis=(1, 2))]
-    if not len(tested):  # nobody has a test sample
+    if not len(tested):  # no client has a test sample
         return dict.fromkeys(("micro_f1", "macro_f1", "pooled_f1"), float("nan"))
     summed, occurring = _summed_f1(tested)
     each = np.divide(summed, occurring)
@@ -411,7 +413,7 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
 
 
 def _summed_f1(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """F1 of all classes added up, and the number of classes that occur."""
+    """Return the sum of F1 over all classes, and the number of classes that occur."""
     hits = np.diagonal(counts, axis1=-2, axis2=-1)
     both = counts.sum(axis=-1) + counts.sum(axis=-2)
     score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)

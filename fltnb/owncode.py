@@ -1,7 +1,7 @@
-"""A user's own code as a hash, the same in every process that has this code.
+"""A hash of a user's own code, the same in every process that has this code.
 
-Results are found again by what made them. What the package makes has versions
-(:mod:`fltnb.experiments.key`); a class or function of a user's own has this.
+Results are found again by what produced them. Parts of the package have versions
+(:mod:`fltnb.experiments.key`); a user's own class or function has this hash.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
-# Packages whose code counts as known: a result names it, or its version is recorded.
+# Packages with known code: results name the code, or record the package's version.
 KNOWN = {
     "abc",
     "builtins",
@@ -25,15 +25,16 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
 def is_own(kind: type) -> bool:
-    """Whether a class is a user's own, and not of a package of :data:`KNOWN`."""
+    """Return whether a class is a user's own, not from a package of ``KNOWN``."""
     return _root(kind) not in KNOWN
 
 
 def code_of(*things: Any) -> str:
     """Return 16 hexadecimal digits for own functions, and classes with their bases.
 
-    It is that of their bytecode, with constants, defaults, and the plain values and own
-    functions that they refer to. Another version of Python may give another one.
+    The digits are a hash of their bytecode, with constants, defaults, and the plain
+    values and own functions to which they refer. Another version of Python may give
+    another hash.
     """
     seen: set[int] = set()
     total = hashlib.sha256()
@@ -44,7 +45,7 @@ def code_of(*things: Any) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a text, a truth value, None, or such in a list."""
+    """Return whether a value is a number, text, bool, None, or a list of these."""
     if isinstance(value, (tuple, list)):
         return all(map(is_plain, value))
     return isinstance(value, PLAIN)
@@ -55,7 +56,7 @@ def _root(thing: Any) -> str:
 
 
 def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
-    """Yield what a thing is made of; nothing where that was said before."""
+    """Yield what a thing is made of; nothing if that was yielded before."""
     thing = _unwrapped(thing)
     if is_plain(thing):
         yield repr(thing)
@@ -73,12 +74,12 @@ def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(thing, type):
         seen.add(id(thing))
         yield from _of_class(thing, seen)
-    elif callable(thing):  # built in, or an object that is called
+    elif callable(thing):  # built-in, or a callable object
         yield getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
 def _unwrapped(thing: Any) -> Any:
-    """Return the function inside a method, or all of those of a property."""
+    """Return the function inside a method, or all functions of a property."""
     if isinstance(thing, property):
         return [one for one in (thing.fget, thing.fset, thing.fdel) if one]
     if isinstance(thing, FunctionType):
@@ -110,7 +111,7 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     for cell, name in zip(function.__closure__ or (), code.co_freevars, strict=True):
         try:
             used[name] = cell.cell_contents
-        except ValueError:  # not set yet, as the cell of a class that is being made
+        except ValueError:  # not set yet, such as that of a class being defined
             continue
     for name in _names_in(code):
         if name in function.__globals__:
@@ -122,7 +123,7 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Return the names that a code and those inside it look up."""
+    """Return the names that a code object and its inner ones look up."""
     names = set(code.co_names)
     for value in code.co_consts:
         if isinstance(value, CodeType):
@@ -140,7 +141,7 @@ def _of_code(code: CodeType) -> Iterator[str]:
 def _of_constant(value: Any) -> Iterator[str]:
     if isinstance(value, CodeType):
         yield from _of_code(value)
-    elif isinstance(value, frozenset):  # in no order
+    elif isinstance(value, frozenset):  # without an order
         yield repr(sorted(map(repr, value)))
     else:
         yield repr(value)

@@ -1,4 +1,4 @@
-"""The project's folders, and how its files are written.
+"""The project's folders, and functions that write its files.
 
 Kernels start in different working directories (JupyterLab and nbval in the notebook's
 folder, papermill in the caller's), so no other module builds a relative path.
@@ -18,13 +18,13 @@ from .errors import FltnbError
 
 HOME = Path(__file__).resolve().parent.parent
 ROOT = HOME if (HOME / "pyproject.toml").is_file() else Path.cwd()
-"""The project's folder; of an installed wheel the working directory."""
+"""The project's folder; for an installed wheel the working directory."""
 DAY = 24 * 60 * 60  # seconds
 PROFILES = ("stored", "demo", "paper")
 
 
 def ledgers() -> Path:
-    """Return the folder of the committed results, three files a notebook."""
+    """Return the folder of the committed results, three files per notebook."""
     return ROOT / "results" / "ledger"
 
 
@@ -34,7 +34,7 @@ def results(profile: str) -> Path:
 
 
 def figures(profile: str) -> Path:
-    """Figures of one profile (in ``$FLTNB_FIGURES``, else ``figures``)."""
+    """Return the folder for figures (``$FLTNB_FIGURES``, else ``figures``)."""
     return _given("FLTNB_FIGURES", "figures") / profile
 
 
@@ -47,7 +47,7 @@ def store() -> Path:
 
 
 def data() -> list[Path]:
-    """Folders searched for prepared data sets: ``$FLTNB_DATA``, then ``data/``."""
+    """Return the folders with prepared data sets: ``$FLTNB_DATA``, then ``data/``."""
     folders = [ROOT / "data"]
     if os.environ.get("FLTNB_DATA"):
         folders.insert(0, _given("FLTNB_DATA", "data"))
@@ -55,19 +55,19 @@ def data() -> list[Path]:
 
 
 def _given(variable: str, usual: str) -> Path:
-    """Return the folder that an environment variable names, else the usual one."""
+    """Return the folder that an environment variable names, or the usual one."""
     return ROOT / Path(os.environ.get(variable) or usual).expanduser()
 
 
 def remove_left_over(path: Path) -> None:
-    """Remove the temporary files of a path whose writers are dead.
+    """Remove the temporary files of a path whose writers no longer run.
 
-    Of another machine's, those that are a day old. Their names end with the writer's
+    Files of another machine are removed after a day. Their names end with the writer's
     machine and process: :func:`write_atomically`.
     """
     here = f".{path.name}.{platform.node()}."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        # somebody else was faster, or it is no file of ours
+        # another process was faster, or it is not our file
         with suppress(OSError, ValueError):
             writer = int(left.name.rsplit(".", 2)[1])
             dead = left.name.startswith(here) and not lives(writer)
@@ -76,11 +76,11 @@ def remove_left_over(path: Path) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process of this machine is still there."""
+    """Return whether a process of this machine still runs."""
     try:
-        os.kill(pid, 0)  # no signal, only the question
+        os.kill(pid, 0)  # sends no signal, only checks
     except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # else it is another user's
+        return not isinstance(error, ProcessLookupError)  # or another user's
     return True
 
 
@@ -89,11 +89,11 @@ def write_text(path: Path | str, text: str) -> Path:
     return write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
+def write_atomically(path: Path | str, write: Callable[[IO[bytes]], object]) -> Path:
     """Write a file so that readers see the old one or the whole new one, never half.
 
-    The folder is made if need be, and what killed writers of the same path left is
-    removed.
+    The folder is made if needed, and temporary files of killed writers of the same path
+    are removed.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
     Raises
     ------
     FltnbError
-        The disk is full or the folder cannot be written; an old file is untouched.
+        The disk is full or the folder is not writable; an old file is not changed.
     """
     path = Path(path).expanduser()
     temporary = None
@@ -123,13 +123,13 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        # NamedTemporaryFile makes it private; results are meant to be shared
+        # NamedTemporaryFile makes it private, but results should be readable by others
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or error
         raise FltnbError(
-            f"Cannot write {path} ({why}): mend that first; what was computed is kept."
+            f"Cannot write {path} ({why}): fix that first; what was computed is kept."
         ) from error
     finally:
         if temporary is not None:

@@ -1,4 +1,4 @@
-"""The one kind of progress bar: with the time left, quiet where nobody watches."""
+"""The progress bar: with the time left, and quiet outside a terminal."""
 
 import sys
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ QUIET = 20.0  # seconds
 def bar(items: Iterable | None = None, shown: bool = True, **options: Any):
     """Return a tqdm bar, over ``items`` or to be updated by hand.
 
-    A terminal gets a live bar. Elsewhere (a notebook, a log) only work of :data:`QUIET`
-    seconds or more shows one, and updates it seldom. Nothing is left behind at the end.
-    ``options`` are tqdm's; ``TQDM_DISABLE`` is its own as well.
+    A terminal gets a live bar. Elsewhere (in a notebook or log) a bar is only shown for
+    work of at least :data:`QUIET` seconds, and is updated rarely. It is removed at the
+    end. ``options`` are tqdm's; ``TQDM_DISABLE`` is also tqdm's.
     """
-    from tqdm import tqdm  # a GPU machine may lack it
+    from tqdm import tqdm  # it may be missing on a GPU machine
 
     if not shown:
-        # not given otherwise: even False overrides TQDM_DISABLE
+        # only given if True: even False overrides TQDM_DISABLE
         options["disable"] = True
     return tqdm(items, **settings(), **options)
 
 
 def settings() -> dict[str, Any]:
-    """Return how a bar behaves, for libraries that make one of their own."""
+    """Return the options of a bar, for libraries that make their own."""
     pause = 1.0 if sys.stderr.isatty() else QUIET
     return {"leave": False, "mininterval": pause, "delay": pause}

@@ -1,4 +1,4 @@
-"""What goes with every number: package versions, commit, hardware."""
+"""Information stored with every number: package versions, commit, hardware."""
 
 import functools
 import hashlib
@@ -19,7 +19,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
 @functools.cache
 def code_digest() -> str:
-    """Hash of the package's files: tells whether two machines have the same code."""
+    """Return a hash of the package's files, to compare the code of two machines."""
     package = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
@@ -30,7 +30,7 @@ def code_digest() -> str:
 
 @functools.cache
 def environment() -> dict[str, Any]:
-    """Package versions, commit and hardware: what goes with every number."""
+    """Return package versions, commit and hardware, stored with every number."""
     return {
         "python": platform.python_version(),
         "packages": _packages(),
@@ -41,7 +41,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's name, as well as it is known."""
+    """Return the processor's name, as far as it is known."""
     with suppress(OSError):
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         model = re.search(r"^model name\s*:(.*)", about, re.MULTILINE)
@@ -51,10 +51,10 @@ def processor() -> str:
 
 
 def _packages() -> dict[str, str]:
-    """Versions of what decides numbers.
+    """Return the versions of packages that determine numbers.
 
-    A GPU machine may lack what its runs do not need (umap-learn): what is absent is
-    left out.
+    Packages that are missing are left out: a GPU machine may lack some that its runs do
+    not need (umap-learn).
     """
     versions = {}
     for name in _PACKAGES:
@@ -64,7 +64,7 @@ def _packages() -> dict[str, str]:
 
 
 def _hardware() -> str:
-    """Cores, processor and, where torch is loaded and can use one, the GPU."""
+    """Return cores, processor and, if torch is loaded and can use one, the GPU."""
     cores = os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -78,7 +78,7 @@ def _hardware() -> str:
 
 def _commit() -> str:
     """Name the commit, and whether the package has changed since; or the release."""
-    # an installed wheel: a repository around it is somebody else's
+    # an installed wheel: a repository around it is another project's
     if paths.ROOT != paths.HOME:
         return f"release {__version__}"
     try:
@@ -90,7 +90,7 @@ def _commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    """Return what git says in the project's folder."""
+    """Return the output of git in the project's folder."""
     said = subprocess.check_output(
         ["git", *arguments],
         cwd=paths.ROOT,

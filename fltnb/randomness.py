@@ -1,9 +1,8 @@
-"""Random streams keyed by what they are for.
+"""Random streams, identified by their purpose.
 
-No draw depends on what was drawn before it: a stream is a pure function of (seed,
-purpose, keys). A run therefore gives the same numbers whatever the back end, the
-grouping of clients, the number of workers, the evaluation frequency, and whether it was
-resumed.
+No draw depends on earlier draws: a stream is a pure function of (seed, purpose, keys).
+So a run gives the same numbers for any back end, grouping of clients, number of workers
+and evaluation frequency, and if it was resumed.
 """
 
 import numpy as np
@@ -26,8 +25,8 @@ PURPOSES = {
 
 
 def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedSequence:
-    # The number of keys goes in too: NumPy pads with zeros, so (round,) and (round, 0)
-    # would else be one stream.
+    # The number of keys is included: NumPy pads with zeros, so (round,) and (round, 0)
+    # would otherwise be one stream.
     numbers = [int(key) for key in keys]
     return np.random.SeedSequence([int(seed), PURPOSES[purpose], len(keys), *numbers])
 

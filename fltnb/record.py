@@ -1,4 +1,4 @@
-"""What a run leaves behind: its history, its clients, its models."""
+"""The result of a run: its history, its clients, its models."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .training import Evaluation
 
 FEW = 30
-"""Test samples below which a client's accuracy says little: an error of 9 points."""
+"""With fewer test samples a client's accuracy has an error of 9 points or more."""
 
 
 @dataclass
 class Run:
-    """What a run leaves behind.
+    """The result of a run.
 
     Attributes
     ----------
@@ -41,12 +41,12 @@ class Run:
         unweighted mean over clients), ``micro`` (percent, weighted by samples),
         ``variance`` (population variance over clients, percent squared), ``worst``
         (percent), ``loss`` (mean over clients), ``seconds`` (since the start),
-        ``bytes_up, bytes_down`` (sent so far, all clients); for a federation that
+        ``bytes_up, bytes_down`` (sent so far, all clients). For a federation that
         changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
-        accuracy_joined`` (NaN while there are none). Split "probe", at the end only:
-        the second test set, if any. Where numbers are predicted, ``r2`` (mean over
-        clients), ``r2_pooled`` (of all samples together), ``r2_worst`` and ``rmse``
-        take the place of the accuracies.
+        accuracy_joined`` (NaN if there are none). Split "probe", only at the end: the
+        second test set, if any. If numbers are predicted, ``r2`` (mean over clients),
+        ``r2_pooled`` (of all samples together), ``r2_worst`` and ``rmse`` replace the
+        accuracies.
     clients : DataFrame
         At the last round: ``client, cluster, true_cluster, samples, train, test,
         probe`` (percent, or R2).
@@ -57,19 +57,19 @@ class Run:
     settings : dict
         Everything that determines the numbers.
     seconds : float
-        Wall time, resumed parts included.
+        Wall time, including resumed parts.
     stopped : str
-        Why the run ended early (a client's loss was not finite), else empty.
+        Reason why the run ended early (a client's loss was not finite), else empty.
     labels_at : dict
-        Evaluated round -> cluster of each client that was there (M,); empty for methods
+        Evaluated round -> cluster of each present client (M,); empty for methods
         without clusters.
     confusion : int64 array (M, C, C), optional
         :func:`confusion` of test samples at the end; None if ``not
-        method.tests_served``, and where numbers are predicted.
+        method.tests_served``, and if numbers are predicted.
     model : Model, optional
-        The network of which ``theta`` holds the weights.
+        The network whose weights are in ``theta``.
     reader : Reader, optional
-        How new samples are read (:class:`fltnb.federations.reader.Reader`).
+        Reads new samples (:class:`fltnb.federations.reader.Reader`).
     owners : tuple of M str
         Names of the clients.
 
@@ -101,12 +101,12 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """Mean test accuracy over clients at the last round, percent."""
+        """Return the mean test accuracy over clients at the last round, percent."""
         return self._last("accuracy")
 
     @property
     def r2(self) -> float:
-        """Mean R2 over clients at the last round, where numbers are predicted."""
+        """Return the mean R2 over clients at the last round, for numbers."""
         return self._last("r2")
 
     def _last(self, name: str) -> float:
@@ -117,19 +117,19 @@ class Run:
         return float(tested[name].iloc[-1])
 
     def evaluate(self, fed: Federation, split: str = "test") -> pd.DataFrame:
-        """Score the final models by scikit-learn, client by client and all together.
+        """Evaluate the final models with scikit-learn, for each client and pooled.
 
-        Returns one row for each client, by name, and a last one, "pooled", of all
+        Returns one row for each client, by name, and a last row "pooled" for all
         samples together. Columns: ``samples``; ``accuracy`` and ``f1`` (percent; the
-        mean over the classes that occur, of two classes that of class 1) and ``auc``
-        (0.5 for chance; of more than two classes the mean over one class against the
-        rest). Where numbers are predicted: ``r2`` and ``rmse``. What cannot be computed
-        is NaN, such as the AUC of a client with one class.
+        mean over the classes that occur; for two classes that of class 1) and ``auc``
+        (0.5 for chance; for more than two classes the mean over one class against the
+        rest). If numbers are predicted: ``r2`` and ``rmse``. Values that cannot be
+        computed are NaN, such as the AUC of a client with one class.
 
         Parameters
         ----------
         fed : Federation
-            That of the run.
+            The run's federation.
         split : {"train", "val", "test", "probe"}
 
         Raises
@@ -175,10 +175,10 @@ class Run:
     def means(self, seed: int = 0) -> pd.DataFrame:
         """Return both means of the final test accuracy, with 95 % intervals.
 
-        The mean of clients counts each client once, however few samples it has; the
-        mean of samples counts each sample once. The intervals come from resampling
-        clients (2,000 times, percentiles): they say how much the means hang on who
-        takes part, and not how another training would end.
+        The mean of clients counts each client once, for any number of samples; the mean
+        of samples counts each sample once. The intervals come from resampling clients
+        (2,000 times, percentiles). They show how much the means depend on the set of
+        clients, not how much another training would differ.
 
         Returns
         -------
@@ -189,18 +189,17 @@ class Run:
         Raises
         ------
         FltnbError
-            The run does not know what was taken for what, or predicts numbers.
+            The run has no counts of predictions, or predicts numbers.
 
         Warns
         -----
         UserWarning
-            Some clients have fewer than 30 test samples: their accuracy is a matter of
-            luck, and the mean of clients with it.
+            Some clients have fewer than 30 test samples: their accuracy is largely
+            chance, and so is the mean of clients.
         """
         if self.confusion is None:
             raise FltnbError(
-                "This run has no counts of right and wrong answers: use "
-                "run.evaluate(fed)."
+                "This run has no counts of correct predictions: use run.evaluate(fed)."
             )
         total = self.confusion.sum(axis=(1, 2))
         tested = total > 0
@@ -209,7 +208,7 @@ class Run:
             names = some([self.owners[i] if self.owners else i for i in few])
             warnings.warn(
                 f"{len(few)} of {tested.sum()} clients have fewer than {FEW} test "
-                f"samples ({names}): the mean of clients hangs on them.",
+                f"samples ({names}): the mean of clients depends on them.",
                 stacklevel=2,
             )
         correct = np.trace(self.confusion, axis1=1, axis2=2)
@@ -222,13 +221,13 @@ class Run:
         ----------
         owner : str or int, a client by name or number
         cluster : int
-            In place of an owner, for a newcomer: as in ``labels``.
+            Instead of an owner, for a newcomer: a value of ``labels``.
 
         Raises
         ------
         FltnbError
-            Neither or both are given, they are not known, or the members of the cluster
-            have models of their own.
+            Neither or both are given, they are unknown, or the members of the cluster
+            have different models.
         """
         if cluster is not None:
             if owner is not None:
@@ -245,8 +244,8 @@ class Run:
         if isinstance(owner, str) and owner in self.owners:
             return int(self.rows[self.owners.index(owner)])
         whole = isinstance(owner, numbers.Integral) and not isinstance(owner, bool)
-        if whole and 0 <= owner < len(self.rows):
-            return int(self.rows[owner])
+        if whole and 0 <= int(owner) < len(self.rows):
+            return int(self.rows[int(owner)])
         raise FltnbError(
             f"There is no owner {owner!r}: this run has {some(self.owners)}; for a "
             "newcomer give a cluster."
@@ -272,9 +271,9 @@ class Run:
     ) -> nn.Module:
         """Return the network that serves an owner, for use without fltnb.
 
-        A plain module in evaluation mode, on the CPU: its state dict, ``torch.export``
-        and TorchScript work as for any other. It takes what ``reader.inputs(samples)``
-        returns.
+        It is a plain module in evaluation mode, on the CPU: its state dict,
+        ``torch.export`` and TorchScript work as usual. Its input is the result of
+        ``reader.inputs(samples)``.
 
         Parameters
         ----------
@@ -283,7 +282,7 @@ class Run:
         Raises
         ------
         FltnbError
-            As :meth:`row`, or the run does not know its network.
+            As for :meth:`row`, or the run does not know its network.
         """
         return self._network().filled(self.theta[self.row(owner, cluster)])
 
@@ -298,6 +297,7 @@ class Run:
 
         network = self._network()
         row = self.row(owner, cluster)
+        assert self.reader is not None  # as there is a network
         x = torch.from_numpy(self.reader.inputs(samples))
         params = network.unflatten(self.theta[row])
         if x.is_floating_point():
@@ -311,27 +311,29 @@ class Run:
         owner: str | int | None = None,
         cluster: int | None = None,
     ) -> np.ndarray:
-        """Say what new samples are, with the model that serves an owner.
+        """Predict new samples with the model that serves an owner.
 
         Parameters
         ----------
         samples : array (n, ...) or DataFrame
-            Laid out like the samples of the federation, before any scaling: its own
-            preprocessing is applied.
+            In the same layout as the samples of the federation, without any scaling:
+            the run's own preprocessing is applied.
         owner, cluster : see :meth:`row`
 
         Returns
         -------
         ndarray (n,)
-            Classes by name, or by number where they have no names; numbers where
-            numbers are predicted.
+            Classes by name, or by number if they have no names; or numbers, if numbers
+            are predicted.
 
         Raises
         ------
         FltnbError
-            As :meth:`row`; or the samples have another shape, type or other columns.
+            As for :meth:`row`, or the samples have another shape, type or columns.
         """
-        return self.reader.answers(self.outputs(samples, owner, cluster))
+        outputs = self.outputs(samples, owner, cluster)
+        assert self.reader is not None  # as there are outputs
+        return self.reader.answers(outputs)
 
     def _network(self) -> Model:
         if self.model is None or self.reader is None:
@@ -344,14 +346,13 @@ class Run:
     def save(self, folder: str | Path) -> Path:
         """Write models, numbers and preprocessing into a new folder; return its path.
 
-        As safetensors, JSON and CSV, which other programs read, too. No code is saved:
-        a network of your own is given again to :meth:`load`.
+        The files are safetensors, JSON and CSV, which other programs can read. No code
+        is saved: give a network of your own again to :meth:`load`.
 
         Raises
         ------
         FltnbError
-            The folder is there already; the preprocessing is a transformer of one's
-            own.
+            The folder exists already; or the preprocessing is a user's own transformer.
         """
         self._network()
         return saved.write(self, folder)
@@ -364,13 +365,13 @@ class Run:
         ----------
         folder : path
         model : nn.Module or function, optional
-            Of a run with a network of one's own: as it was given to :func:`fltnb.run`.
+            For a run with a network of your own: as given to :func:`fltnb.run`.
 
         Raises
         ------
         FltnbError
-            There is no run in the folder, it is damaged or of a newer version, or the
-            network is another one.
+            There is no run in the folder, it is damaged or from a newer version, or the
+            network is a different one.
         """
         return cls(**saved.read(folder, model))
 
@@ -397,25 +398,25 @@ class DivergedError(FltnbError):
         self.run = run
 
     def __reduce__(self):
-        # else it would not come back from a worker process
+        # otherwise it would not return from a worker process
         return type(self), (str(self), self.run)
 
 
 @dataclass
 class Progress:
-    """How far a run is: what it needs to go on, and what it has to show.
+    """The progress of a run: what it needs to continue, and its results so far.
 
     Attributes
     ----------
     state : State, optional
-        Of the method, after ``round`` rounds; None before the start.
+        The method's state after ``round`` rounds; None before the start.
     history : list of dict
         Rows of :attr:`Run.history`.
     labels_at : dict
         As :attr:`Run.labels_at`.
     seconds : float
     up, down : int
-        Bytes that the rounds' models took, all clients.
+        Bytes of the rounds' models, summed over clients.
     """
 
     state: State | None = None
@@ -432,7 +433,7 @@ def history_row(
 ) -> dict[str, Any]:
     """Return the row of :attr:`Run.history`, without time and traffic.
 
-    ``fed``: the clients that are there now, of a ``federation`` that may change.
+    ``fed``: the present clients of a ``federation`` that may change.
     """
     row = {"round": round, "split": split}
     score = "accuracy"
@@ -441,6 +442,7 @@ def history_row(
         everything = fed.labels[np.concatenate(getattr(fed, split))]
         pooled = metrics.spread(everything)
         spreads = _spreads(fed, split)
+        assert result.squared is not None  # of numbers
         row |= metrics.r2_summary(result.squared, spreads, result.total, pooled)
     else:
         row |= metrics.summary(result.correct, result.total)
@@ -454,8 +456,9 @@ def history_row(
 
 
 def scores_of(fed: Federation, split: str, result: Evaluation) -> np.ndarray:
-    """Return every client's accuracy (M,), percent; R2 of numbers to predict."""
+    """Return every client's accuracy (M,) in percent, or its R2."""
     if fed.targets == "values":
+        assert result.squared is not None  # of numbers
         return metrics.r2(result.squared, _spreads(fed, split))
     return metrics.accuracy(result.correct, result.total)
 
@@ -467,7 +470,7 @@ def _spreads(fed: Federation, split: str) -> list[float]:
 def clients_table(
     fed: Federation, labels: np.ndarray | None, accuracy: dict[str, np.ndarray]
 ) -> pd.DataFrame:
-    """Return :attr:`Run.clients`; ``accuracy``: of each split (M,), or R2."""
+    """Return :attr:`Run.clients`; ``accuracy`` (M,) or R2 for each split."""
     columns = {
         "client": np.arange(fed.n_clients),
         **({} if fed.owners is None else {"name": fed.names}),
@@ -484,16 +487,16 @@ def clients_table(
 def confusion(
     model: Model,
     theta: np.ndarray,
-    rows: Sequence[int],
+    rows: Sequence[int] | np.ndarray,
     fed: Federation,
     split: str = "test",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Count what every client's samples are taken for.
+    """Count every client's predictions by class.
 
     Returns int64 (M, C, C), classes as rows, predictions as columns. Client i is served
-    by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. What does not fit
-    raises :class:`fltnb.FltnbError`.
+    by ``theta[rows[i]]`` (K, P), (M,); zeros for a client without samples. Arguments
+    that do not fit raise :class:`fltnb.FltnbError`.
 
     Examples
     --------
@@ -520,14 +523,14 @@ def confusion(
 def served(
     model: Model,
     theta: np.ndarray,
-    rows: Sequence[int],
+    rows: Sequence[int] | np.ndarray,
     fed: Federation,
     split: str,
     device: str = "cpu",
 ) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Yield clients that share a model and samples, and its outputs (n, K) for these.
+    """Yield clients with a common model and samples, and the outputs (n, K).
 
-    Clients without samples are left out. Arguments as for :func:`confusion`.
+    Clients without samples are left out. Arguments are as for :func:`confusion`.
     """
     from .methods.samples import outputs
     from .training import TrainSpec
@@ -535,7 +538,8 @@ def served(
     from .training.serial import SerialEngine
 
     parts = getattr(fed, choose(split, SPLITS, "split"))
-    spec = TrainSpec(dtype=np.asarray(theta).dtype.name)
+    dtype: Any = np.asarray(theta).dtype.name
+    spec = TrainSpec(dtype=dtype)
     engine = SerialEngine(fed, model, spec, device)
     theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
 

@@ -1,12 +1,12 @@
 """The one loop over rounds: draw, dispatch, train, collect, evaluate, record.
 
 :func:`run` is a pure function of its settings. Stopping it (Ctrl-C, ``kill -9``, a
-power cut) loses at most the time since the last checkpoint, and the run that continues
-ends with the same bits as one that was never disturbed.
+power cut) loses at most the time since the last checkpoint, and the continued run ends
+with the same bits as one that was not stopped.
 
-The loop does not call the engine for a round's training: it yields what is to be
-trained, and whoever drives it sends back what was trained. So the clients of several
-runs can be trained together (:func:`run_together`).
+The loop does not call the engine for a round's training. It yields the training to do,
+and the caller sends back the result. So the clients of several runs can be trained
+together (:func:`run_together`).
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def run(  # noqa: PLR0913
         For example ``fl.methods.FedAvg()``.
     fed : Federation
         One that changes (:func:`fltnb.federations.with_events`) does so before the
-        rounds it names: each round draws from, and evaluates, the clients that are
-        there, on the data they hold then.
+        rounds that it names: each round draws and evaluates the clients that are
+        present, with their data at that time.
     model : str, nn.Module or function
         A name of :data:`fltnb.models.NAMES`, or a network of your own, as
         :func:`fltnb.models.own` says.
@@ -97,39 +97,39 @@ def run(  # noqa: PLR0913
         SGD's learning rate, momentum and weight decay, and the weight mu of the
         proximal term.
     seed : int
-        Of all draws but the federation's.
+        The seed of all draws except those of the federation.
     precision : {"float32", "bfloat16"}
-        Type that convolutions compute in (:class:`fltnb.training.TrainSpec`).
+        Number type of convolutions (:class:`fltnb.training.TrainSpec`).
     device, backend, n_workers, dtype
-        See :func:`fltnb.training.make_engine`; they change rounding only.
+        See :func:`fltnb.training.make_engine`; they only change rounding.
     eval_every : int
-        Evaluate every so many rounds, and after the last.
+        Evaluate after every ``eval_every`` rounds, and after the last.
     checkpoint : path, optional
-        File that is written about every 20 s and continued from; removed by nobody.
+        File that is written about every 20 s; the run continues from it. It is kept.
     cache, n_jobs, progress
         See :class:`fltnb.methods.Context`.
     watch : callable, optional
-        Told after every round, and before the first: the round, the state, the models
-        (n, P) that came back, and the clients' test accuracy (M,) at the last
+        Called before the first round and after every round with: the round, the state,
+        the returned models (n, P), and the clients' test accuracy (M,) at the last
         evaluation, percent (None after a resume, until the next one).
     initial : Run or array (P,) or (K, P), optional
-        Weights to start from in place of drawn ones: those of a run with one model, or
+        Weights to start from instead of random ones: those of a run with one model, or
         rows as in ``Run.theta``. A method that starts from several models takes them in
         order.
     loss : {"cross_entropy", "binary", "squared_error"} or function
-        What local training minimises (:mod:`fltnb.training.losses`). "binary" is for
-        two classes and a network with one output, "squared_error" for federations of
-        numbers; R2 takes the place of accuracy there. A function ``loss(outputs,
-        targets)`` returns the loss of each sample, or the mean.
+        The loss of local training (:mod:`fltnb.training.losses`). "binary" is for two
+        classes and a network with one output, "squared_error" for federations with
+        numbers, for which R2 replaces accuracy. A function ``loss(outputs, targets)``
+        returns the loss of each sample, or the mean.
     class_weights : sequence of K numbers, optional
-        Factors on the training losses of each class's samples.
+        Factors for the training losses of each class's samples.
 
     Raises
     ------
     FltnbError
-        A setting is out of range; before any work starts.
+        A setting is out of range; it is raised before any work starts.
     DivergedError
-        A client's loss or model stopped being finite; the error carries the run up to
+        A client's loss or model is not finite; the error has the run up to
         the round before.
 
     Examples
@@ -146,11 +146,12 @@ def run(  # noqa: PLR0913
     from . import training
 
     spec, net, settings = _prepared(given)
+    kind: Any = backend  # one of Backend's, which make_engine checks
     with _one_order(), ExitStack() as open_engine:
 
         def make_engine(fed: Federation) -> Engine:
             open_engine.close()  # of the phase before
-            engine = training.make_engine(fed, net, spec, backend, device, n_workers)
+            engine = training.make_engine(fed, net, spec, kind, device, n_workers)
             return open_engine.enter_context(engine)
 
         loop = _begun(given, net, settings, make_engine)
@@ -166,23 +167,23 @@ def run(  # noqa: PLR0913
 def run_together(
     runs: Sequence[Mapping[str, Any]], backend: str = "auto", device: str = "auto"
 ) -> Iterator[tuple[int, Run]]:
-    """Run several methods round by round; clients of all train in one stack.
+    """Run several methods round by round; clients of all runs train in one stack.
 
-    That needs the back end ``stacked``, and runs that are
-    :func:`fltnb.training.alike`; otherwise they train one after the other. Each gives
-    what :func:`run` gives it alone, up to rounding.
+    This needs the back end ``stacked``, and runs that are
+    :func:`fltnb.training.alike`; otherwise they train one after the other. Each result
+    equals that of :func:`run` alone, up to rounding.
 
     Parameters
     ----------
     runs : sequence of dict
-        Arguments of :func:`run`, but for ``backend`` and ``device``; federations that
-        do not change.
+        Arguments of :func:`run`, except ``backend`` and ``device``; federations must
+        not change.
 
     Yields
     ------
     int, Run
-        The position of a run, and what it leaves, as soon as it has ended. One that
-        diverged has ``stopped``, and does not disturb the others.
+        The position of a run and its result, as soon as it has ended. A run that
+        diverged has ``stopped``, and does not affect the others.
 
     Examples
     --------
@@ -203,6 +204,7 @@ def run_together(
     """
     from . import training
 
+    kind: Any = backend  # one of Backend's, which make_engines checks
     place = {"backend": backend, "device": device}
     every = [DEFAULTS | dict(one) | place for one in runs]
     prepared = [_prepared(given) for given in every]
@@ -213,10 +215,10 @@ def run_together(
                 raise FltnbError("A federation that changes runs alone: use fl.run.")
             needs.append((given["fed"], net, spec))
         loops = {}
-        for k, engine in enumerate(training.make_engines(needs, backend, device)):
+        for k, engine in enumerate(training.make_engines(needs, kind, device)):
             own = open_engines.enter_context(engine)
             _, net, settings = prepared[k]
-            loops[k] = _begun(every[k], net, settings, lambda fed, own=own: own)
+            loops[k] = _begun(every[k], net, settings, _always(own))
 
         answers = dict.fromkeys(loops)
         while loops:
@@ -231,15 +233,20 @@ def run_together(
             answers = dict(zip(asked, trained, strict=True))
 
 
+def _always(engine: Engine) -> Callable[[Federation], Engine]:
+    """Return what gives this engine for any federation."""
+    return lambda fed: engine
+
+
 def _one_order():
     """Keep NumPy in one thread.
 
-    So sums have one order on every machine and under every scheduler.
+    So sums have the same order on every machine and under every scheduler.
     """
     return threadpool_limits(1, user_api="blas")
 
 
-# arguments of `run` that decide no numbers, or do so in a way of their own
+# arguments of `run` that do not affect numbers, or are treated separately
 _NOT = {"method", "fed", "model", "device", "backend", "n_workers", "checkpoint"}
 _NOT |= {"cache", "progress", "n_jobs", "watch", "initial"}
 _NOT |= {"loss", "class_weights"}
@@ -248,9 +255,9 @@ NUMBERS = {
     for name, one in inspect.signature(run).parameters.items()
     if name not in _NOT
 }
-"""Arguments of :func:`run` that decide its numbers, and their defaults.
+"""Arguments of :func:`run` that determine its numbers, and their defaults.
 
-Beside method, federation and model.
+Method, federation and model are not among them.
 """
 
 
@@ -273,11 +280,12 @@ def _prepared(given: dict[str, Any]) -> tuple[TrainSpec, Model, dict[str, Any]]:
     numbers = plain({name: given[name] for name in NUMBERS})
     more = {name: given[name] for name in ("loss", "class_weights")}
     spec, net = check(method, fed, model, **numbers, **more)
+    own: Any = net  # one of a user's own says what it is made of
     settings = {
         "method": method.settings(),
         "federation": fed.settings,
         "data": fed.fingerprint(),
-        "model": model if isinstance(model, str) else net.settings(spec.seed),
+        "model": model if isinstance(model, str) else own.settings(spec.seed),
     }
     settings = plain(settings) | numbers | losses.settings(spec)
     if given["initial"] is not None:
@@ -288,7 +296,7 @@ def _prepared(given: dict[str, Any]) -> tuple[TrainSpec, Model, dict[str, Any]]:
 
 
 def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
-    """Return the weights (K, P) that a run starts from, or say why they do not fit."""
+    """Return the initial weights (K, P) of a run, or refuse them."""
     if isinstance(initial, Run):
         used = np.unique(initial.rows)
         if len(used) > 1:
@@ -304,7 +312,7 @@ def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
             f"the shape {weights.shape}: give those of the same network."
         )
     if not np.isfinite(weights).all():
-        raise FltnbError("initial holds weights that are not finite: train them anew.")
+        raise FltnbError("initial holds weights that are not finite: train them again.")
     return weights.astype(np.float32)
 
 
@@ -313,7 +321,7 @@ def _begun(
     net: Model,
     settings: dict[str, Any],
     make_engine: Callable[[Federation], Engine],
-) -> Generator[Asked, Trained, Run]:
+) -> Generator[Asked, Trained | None, Run]:
     """Begin a run, or go on with it from its checkpoint."""
     from . import training
 
@@ -329,10 +337,10 @@ def _begun(
 
 def _loop(
     course: Course, checkpoint: Checkpoint, shown: bool, watch: Callable | None
-) -> Generator[Asked, Trained, Run]:
+) -> Generator[Asked, Trained | None, Run]:
     """Go through the rounds.
 
-    Yields what is to be trained in each, and is sent what was trained.
+    It yields the training of each round, and is sent the result.
     """
     rounds = course.settings["rounds"]
     eval_every = course.settings["eval_every"]
@@ -379,13 +387,13 @@ def _loop(
 
 
 def _divergence(clients: np.ndarray, trained, round: int, rounds: int) -> str:
-    """Say which client's training went wrong, if one's did."""
+    """Say which client's training diverged, if one did."""
     finite = np.isfinite(trained.loss) & np.isfinite(trained.theta.sum(axis=1))
     if finite.all():
         return ""
     return (
         f"Training stopped at round {round} of {rounds}: the loss of client "
-        f"{clients[~finite][0]} is not finite; choose a smaller lr, or look at this "
+        f"{clients[~finite][0]} is not finite; choose a smaller lr, or check this "
         "client's data. Everything up to the round before is kept."
     )
 
@@ -396,10 +404,9 @@ def check(
     """Refuse what cannot run, before anything is computed.
 
     ``numbers``: arguments of :data:`NUMBERS`, ``loss`` and ``class_weights``, as for
-    :func:`run`. Returns local
-    training, and the network shaped by the federation's data. A setting that is out of
-    range or of the wrong type raises :class:`fltnb.FltnbError`, as do method, model and
-    federation that do not go together.
+    :func:`run`. Returns local training, and the network shaped by the federation's
+    data. :class:`fltnb.FltnbError`: a setting is out of range or has the wrong type, or
+    method, model and federation do not fit together.
 
     Examples
     --------
@@ -430,7 +437,7 @@ def check(
     own = method.local_training()
     if full["proximal"] and "proximal" in own:
         raise FltnbError(
-            f"{method.name} has a proximal term of its own: leave proximal out."
+            f"{method.name} has its own proximal term: leave proximal out."
         )
     training = {one.name: full[one.name] for one in fields(TrainSpec)}
     spec = TrainSpec(**training | own)
@@ -449,7 +456,7 @@ def check(
 
 
 def _check_phases(method: Method, fed: Federation, rounds: int) -> None:
-    """Refuse changes after the last round, and newcomers whom nobody serves."""
+    """Refuse changes after the last round, and newcomers that are not served."""
     first = phases(fed)[0]
     last = phases(fed)[-1]
     if last.round > rounds:
@@ -460,6 +467,6 @@ def _check_phases(method: Method, fed: Federation, rounds: int) -> None:
     joined = last.fed.n_clients > first.fed.n_clients
     if joined and type(method).changed is Method.changed:
         raise FltnbError(
-            f"Method {method.name} does not say what a client that joins is served: "
+            f"Method {method.name} does not define the model of a client that joins: "
             "give it `changed`."
         )

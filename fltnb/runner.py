@@ -1,9 +1,10 @@
-"""Run notebooks with papermill and remember how it went, for ``make reproduce``.
+"""Run notebooks with papermill and record the outcome, for ``make reproduce``.
 
 Files of one notebook under ``results/<profile>/``: ``notebooks/<name>.ipynb`` is the
-executed copy, kept when it failed; ``notebooks/<name>.log`` is what its cells printed;
-``stamps/<name>.json`` says how the last run went. ``stamps/<name>.done`` exists only
-after a success: make would take the copy of a failure for an up-to-date target.
+executed copy, also kept after a failure; ``notebooks/<name>.log`` has the output of its
+cells; ``stamps/<name>.json`` has the outcome of the last run. ``stamps/<name>.done``
+exists only after a success, because make would treat the copy of a failure as an
+up-to-date target.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from .notebook import grids
 
 # jsonschema, which papermill imports, builds a grammar of web addresses where it finds
 # this package: a second in every notebook's process, for a format that is not used.
-sys.modules.setdefault("rfc3987_syntax", None)
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # no module
 PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 
 
@@ -39,9 +40,9 @@ def run_notebook(
     fresh: bool = False,
     announce: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
-    """Run one notebook from top to bottom in a kernel of its own.
+    """Run one notebook from top to bottom in its own kernel.
 
-    A failing cell is reported, not raised; the cells before it keep their outputs.
+    A failing cell is reported, not raised; earlier cells keep their outputs.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def run_notebook(
     Raises
     ------
     FltnbError
-        Unknown notebook or profile; found before anything runs.
+        Unknown notebook or profile; it is raised before anything runs.
     """
     choose(name, names(), "notebook")
     choose(profile, PROFILES, "profile")
@@ -113,7 +114,7 @@ def _execute(source: Path, output: Path, profile: str, log) -> str:
             progress_bar=False,
             stdout_file=log,
             stderr_file=log,
-            # a kernel takes 2 s on an idle machine, and far longer on a loaded one
+            # a kernel starts in 2 s on an idle machine, but much slower on a busy one
             start_timeout=180,
             # no warnings about a connection that stays on this machine
             extra_arguments=["--log-level=ERROR"],
@@ -131,7 +132,7 @@ def _execute(source: Path, output: Path, profile: str, log) -> str:
             f"Cannot write {output} ({why}): free some space; what was computed is "
             "kept."
         ) from failure
-    except RuntimeError as failure:  # nbclient's DeadKernelError is one
+    except RuntimeError as failure:  # including nbclient's DeadKernelError
         log.write(f"{failure}\n")
         error = (
             f"The notebook's kernel stopped ({failure}): memory may have run out; run "
@@ -206,7 +207,7 @@ def status(profile: str = "demo") -> list[dict[str, Any]]:
             "finished": None,
             "note": "",
         }
-        # no stamp, or a damaged one: running again mends it
+        # no stamp, or a damaged one: another run repairs it
         with suppress(OSError, ValueError, KeyError, TypeError):
             stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
             row["state"] = _state(name, stamp, code)

@@ -290,6 +290,8 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
     refused("There is no file", entry, str(tmp_path / "no.py:A"))
     (tmp_path / "bad.py").write_text("import nothing_like_it", encoding="utf-8")
     refused("bad.py cannot be imported", entry, str(tmp_path / "bad.py:A"))
+    (tmp_path / "mine.txt").write_text("class A: ...", encoding="utf-8")
+    refused("mine.txt is no Python file", entry, str(tmp_path / "mine.txt:A"))
     refused("Unknown method 'Blend'", entry, "Blend")
     refused("Unknown track 'x'", arena.cells, 0, "x")
     refused("declares no space", arena.compete, toy("NoSpace"), arena.Rules(tuned=True))
@@ -393,7 +395,7 @@ def test_a_run_that_fails_is_counted_with_its_reason(toy, name, says):
 
 def test_a_method_that_takes_in_nobody_fails_where_clients_join(toy):
     numbers = one(toy("Blend"), track="newcomers")
-    assert "does not say what a client that joins is served" in numbers["failed"]
+    assert "does not define the model of a client that joins" in numbers["failed"]
     assert one("Oracle", track="newcomers")["accuracy"] > 0
 
 

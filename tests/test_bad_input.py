@@ -80,7 +80,7 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     refused("use fl.methods.FLTAsRun", methods.FLT, variant="as_run")
     refused("Unknown rule 'nobody'", methods.FedAvg, rule="nobody")
     refused(
-        "fedprox has a proximal term of its own",
+        "fedprox has its own proximal term",
         run,
         fed,
         methods.FedProx(),

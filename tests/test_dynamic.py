@@ -362,7 +362,7 @@ def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
         **QUICK,
     )
     refused(
-        "emdcfl does not say what a client that joins",
+        "emdcfl does not define the model of a client that joins",
         run,
         fl.methods.EMDCFL(fl.EMDClustering()),
         fed,

@@ -242,6 +242,29 @@ def test_a_wheel_works_outside_the_repository(tmp_path):
     assert list(elsewhere.iterdir()) == []
 
 
+def test_hooks_check_as_make_does():
+    hooks = yaml.safe_load((paths.ROOT / ".pre-commit-config.yaml").read_text())
+    entries = {one["id"]: one["entry"] for one in hooks["repos"][0]["hooks"]}
+    makefile = (paths.ROOT / "Makefile").read_text().replace("\\\n", "")
+    strip = re.search(r"^STRIP := \$\(PY\) (.*)$", makefile, re.M)[1]
+    assert entries["nbstripout"].split() == [".venv/bin/python", *strip.split()]
+    for tool in ("ruff check", "ruff format", "mypy"):
+        assert f"$(PY) -m {tool}" in makefile
+        assert any(f"python -m {tool}" in entry for entry in entries.values())
+
+
+def test_issue_forms_are_forms():
+    folder = paths.ROOT / ".github" / "ISSUE_TEMPLATE"
+    forms = sorted(folder.glob("[!c]*.yml"))
+    assert [file.stem for file in forms] == ["bug", "method", "number"]
+    for file in forms:
+        form = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert form.keys() >= {"name", "description", "body"}
+        for part in form["body"]:
+            assert part["type"] in ("input", "textarea", "dropdown")
+            assert part["attributes"]["label"]
+
+
 def test_import_is_cheap():
     code = (
         "import sys, time; before = set(sys.modules); import fltnb; dir(fltnb);"

@@ -163,7 +163,7 @@ def test_scalings_channel_by_channel_and_by_name():
     )
     refused("Unknown scaling 'imagnet': choose one of unit", colours.scaled, "imagnet")
     refused(
-        "floating-point samples, which are taken as they are",
+        "floating-point samples, which are not scaled here",
         by_hand(images=np.ones((6, 2))).scaled,
         "unit",
     )

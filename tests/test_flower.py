@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -225,6 +226,17 @@ def test_what_cannot_be_used_is_left_out_with_a_sentence(caplog):
     refused("exchange networks first", ClusteredFedAvg, fl.EMDClustering())
     if not FLWR:
         refused("make flower", ClusteredFedAvg(SIGNATURES).start, object(), START, 1)
+
+
+def test_a_node_says_what_it_cannot_read():
+    class Garbled:
+        def numpy(self):
+            raise ValueError("no array")
+
+    content = SimpleNamespace(array_records={"arrays": {"mean": Garbled()}})
+    message = SimpleNamespace(has_error=lambda: False, content=content)
+    with pytest.raises(fl.FltnbError, match=r"cannot use .its arrays cannot be"):
+        flower.sketch_query(SIGNATURES, lambda context: PIXELS)(message, None)
 
 
 @pytest.mark.skipif(not FLWR, reason="flwr is not installed: make flower")

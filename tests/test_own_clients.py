@@ -248,7 +248,7 @@ def test_preprocess_none_and_of_ones_own():
     )
     standard = Federation.from_frame(table, "hospital", "outcome")
     np.testing.assert_allclose(own.images, standard.images, atol=1e-5)
-    refused("StandardScaler is a transformer of your own", own.preprocessing.to_dict)
+    refused("StandardScaler is your own transformer", own.preprocessing.to_dict)
     wrong = {"owner": "hospital", "label": "outcome"}
     refused(
         "Features sex hold text",
@@ -283,8 +283,8 @@ def test_preprocess_none_and_of_ones_own():
         "Column dose holds numbers as text": [f"{i}.5" for i in range(60)],
         "No training row has a value in dose": [None] * 60,
         "Column dose holds several values in one cell": [[1, 2]] * 60,
-        "number's, such as '3 %'": ["3 %", "4 %"] * 30,
-        "number's, such as .\u22121.5": ["\u22121.5", "2", "\u22123"] * 20,
+        "numbers do not have, such as '3 %'": ["3 %", "4 %"] * 30,
+        "numbers do not have, such as .\u22121.5": ["\u22121.5", "2", "\u22123"] * 20,
     }
     for says, dose in columns.items():
         refused(says, Federation.from_frame, table.assign(dose=dose), **wrong)

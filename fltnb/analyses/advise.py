@@ -333,7 +333,7 @@ def _judged(
 
 def _row(trial: _Trial) -> dict[str, Any]:
     """Return a clusterer's row of the table."""
-    row = {"clusterer": trial.name, "sees": trial.sees}
+    row: dict[str, Any] = {"clusterer": trial.name, "sees": trial.sees}
     if trial.labels:
         row["n_clusters"] = trial.n_clusters
         row["stability"] = trial.stability

@@ -61,7 +61,7 @@ def sweep(
         silhouettes = [_silhouette(x, k, starts[0]) for x in z]
         fitted = [_both_distances(clusterer, z, k, start) for start in starts]
         for distance in DISTANCES:
-            about = {"k": k, "distance": distance}
+            about: dict[str, Any] = {"k": k, "distance": distance}
             first, *others = [by_distance[distance] for by_distance in fitted]
             found += [about | row for row in scored_cuts(first, fed)]
             again = [other.labels_ for other in others]

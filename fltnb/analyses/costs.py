@@ -1,5 +1,7 @@
 """What FLT's methods send, and how large its networks are (notebook 06)."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -97,7 +99,7 @@ def _sizes(
     fed: federations.Federation, settings: Settings, family: str, training: Settings
 ) -> Settings:
     """Return the symbols of the formulas, but for the rounds."""
-    made = methods.build(settings)
+    made: Any = methods.build(settings)  # what it has depends on the family
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
     sizes = {
         "M": fed.n_clients,

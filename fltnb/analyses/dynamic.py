@@ -1,6 +1,7 @@
 """What happens to a changing federation (FLT, arXiv 2103.15947, Algorithm 3)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ def course(
     drawn = draws(fed, rounds, participation, seed)
     rows = []
     for name, settings in methods.items():
-        method = room.build(settings)
+        method: Any = room.build(settings)  # a dynamic one
         fired, most = method.schedule(parts, drawn)
         clusterings = [f"{t} ({why})" for t, why in fired.items()]
         row = {

@@ -58,7 +58,7 @@ def inequalities(
         draw = stream(seed, "method", number).permutation(len(y))[:samples]
         z = penultimate(net, trained.theta[0], x[draw]).astype(float)
         upper_half = np.asarray(y)[draw] >= fed.n_classes / 2
-        clients.append((z, upper_half.astype(int)))
+        clients.append(embeddings.Sample(z, upper_half.astype(int)))
     first, _ = clients[0]
     tables = {
         "inequalities": embeddings.inequalities(clients, lr, steps),

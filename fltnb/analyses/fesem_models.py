@@ -255,7 +255,7 @@ def choosing_k(
     return {"tables": {"short": pd.DataFrame(rows)}}
 
 
-def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
+def some_clients(fed: Federation, chosen: Sequence[int] | np.ndarray) -> Federation:
     """Return the federation of some clients alone.
 
     Parameters

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -246,7 +247,7 @@ def scales(federation: Settings, seeds: int) -> Study:
 
 def _scaled(z: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
     """Return colour pixels in [0, 1] on every scale, colour by colour."""
-    done = {}
+    done: dict[str, list[np.ndarray]] = {}
     for name, (less, over) in SCALES.items():
         done[name] = []
         for x in z:
@@ -316,7 +317,7 @@ def figure4(federation: Settings, seeds: int) -> Study:
         whole = eigen.relevance_curve(z, every)
         for p in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, every):
             if p <= every:
-                row = {"seed": seed, "eigenvectors": p}
+                row: dict[str, Any] = {"seed": seed, "eigenvectors": p}
                 row |= separation(whole[p - 1], tasks)
                 rows.append(row | {"numbers": p * z[0].shape[1]})
         if seed == 0:

@@ -1,18 +1,18 @@
 """What studies take and give, and what several of them do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-Settings = Mapping[str, Any]
+Settings = dict[str, Any]
 """Settings of a federation, a method, an encoder: JSON-able, as results store them."""
 Study = dict[str, Any]
 """What a study returns: ``numbers``, ``tables`` and ``arrays`` by name, of these those
 that it has."""
 
 
-def means(rows: Sequence[Mapping[str, Any]], by: Sequence[str]) -> pd.DataFrame:
+def means(rows: Sequence[dict[str, Any]], by: Sequence[str]) -> pd.DataFrame:
     """Return the means of rows in groups, in the order in which these come.
 
     Parameters

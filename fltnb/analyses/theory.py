@@ -200,7 +200,9 @@ def _least_squares(seed: int) -> tuple[problems.Problem, np.ndarray]:
     return problems.draw("least squares", seed=seed)
 
 
-def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> Study:
+def gap_curves(
+    kinds: Sequence[problems.Kind], rounds: int, seeds: Sequence[int]
+) -> Study:
     """Mean optimality gap and its bounds against T, at 0.9 of the admissible step.
 
     Parameters
@@ -562,7 +564,7 @@ def _line_21(gap: np.ndarray, bound: np.ndarray, n_clients: int) -> dict[str, st
     return _line(
         "21",
         "the factor M",
-        holds=over <= 1,
+        holds=bool(over <= 1),
         measured=f"gap up to {over:.1f} times the bound",
         instead="G_W of client i, not of all models",
     )

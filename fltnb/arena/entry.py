@@ -30,7 +30,7 @@ TOLD = ("FedClust", "FLHC")
 """Methods of this package that are told K, as else they need a threshold."""
 PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
 """Options of this package's methods that have to be given: which way is played."""
-SPACES = {
+SPACES: dict[str, dict[str, Any]] = {
     "FedProx": {"mu": (0.001, 1.0, "log")},
     "Ditto": {"lam": (0.1, 2.0, "log")},
     "FedRep": {"head_epochs": (1, 10, "linear")},
@@ -163,13 +163,17 @@ def _imported(path: Path) -> Any:
     stranger's file is in no package.
     """
     spec = importlib.util.spec_from_file_location(f"arena_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise FltnbError(
+            f"{path.name} is no Python file: give its name the ending .py."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look annotations up
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise FltnbError(
-            f"{path.name} cannot be imported ({said(error)}): mend that first."
+            f"{path.name} cannot be imported ({said(error)}): fix that first."
         ) from error
     return module
 
@@ -199,7 +203,7 @@ def check_contract(kind: Any, name: str) -> None:
 
 
 def _check_needs(kind: type[Method], name: str) -> None:
-    needs = getattr(kind, "needs", frozenset())
+    needs: Any = getattr(kind, "needs", frozenset())
     known = set(WORDS)
     if isinstance(needs, str) or not set(needs) <= known:
         raise FltnbError(
@@ -209,7 +213,7 @@ def _check_needs(kind: type[Method], name: str) -> None:
 
 def _check_options(kind: type[Method], name: str) -> None:
     """Refuse options that nobody gives."""
-    needs = getattr(kind, "needs", frozenset())
+    needs: Any = getattr(kind, "needs", frozenset())
     parameters = inspect.signature(kind).parameters
     if "n_clusters" in needs and "n_clusters" not in parameters:
         raise FltnbError(

@@ -9,7 +9,7 @@ This finds carelessness, not fraud, which is found by reading the source.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -62,10 +62,11 @@ def veiled(fed: Federation, entry: Entry) -> Federation:
     images[~shown] = 0
     labels = fed.labels.copy()
     labels[~shown] = 0
-    seen = replace(fed, images=images, labels=labels, probe=None, settings={})
+    none: Any = None  # makes a probe without samples
+    seen = replace(fed, images=images, labels=labels, probe=none, settings={})
 
     # not through replace, which would read what is hidden
-    hidden = {}
+    hidden: dict[str, Hidden | None] = {}
     if not entry.trusted:  # ours ask where test samples lie, and see black ones
         hidden["test"] = _hidden(entry, "test samples")
     if "validation" not in entry.needs:
@@ -103,7 +104,14 @@ def _without_labels(engine: Any, seen: Federation) -> Any:
     return make_engine(fed, engine.model, engine.spec, "serial")
 
 
-class _Guard:
+# What stands before a method has the method's own functions behind it.
+if TYPE_CHECKING:
+    _Before = Method
+else:
+    _Before = object
+
+
+class _Guard(_Before):
     """What stands before a method: it veils whatever the loop hands over.
 
     ``_arena_entry`` says who is meant, ``_arena_seen`` keeps what was veiled, and
@@ -122,11 +130,13 @@ class _Guard:
     def _arena_hide(self, fed: Federation) -> None:
         """Hide the labels of clients that have none."""
         seen = self._arena_veil(fed)
-        for client in np.flatnonzero(self._arena_unlabelled):
+        unlabelled = self._arena_unlabelled
+        assert unlabelled is not None
+        for client in np.flatnonzero(unlabelled).tolist():
             for split in (fed.train, fed.val):
                 seen.labels[split[client]] = 0
 
-    def _arena_engine(self, engine: Any) -> VeiledEngine:
+    def _arena_engine(self, engine: Any) -> Any:
         seen = self._arena_veil(engine.fed)
         hidden = self._arena_unlabelled
         if hidden is not None and engine.fed.n_clients == len(hidden):
@@ -155,7 +165,7 @@ class _Guard:
         return super().train(state, clients, round, self._arena_engine(engine))
 
 
-class _Changing:
+class _Changing(_Guard):
     """The same for a method that takes in newcomers."""
 
     def changed(self, state, fed, model, changed, context):
@@ -164,7 +174,7 @@ class _Changing:
         return super().changed(state, self._arena_veil(fed), model, changed, context)
 
 
-class _Foreseeing:
+class _Foreseeing(_Guard):
     """The same for a method that looks ahead."""
 
     def foresee(self, phases, drawn):
@@ -184,11 +194,11 @@ def guarded(entry: Entry, unlabelled: np.ndarray | None = None) -> type[Method]:
     unlabelled : bool array (M,), optional
         Clients whose labels it does not see: to it, all are of class 0.
     """
-    before = [_Guard]
+    before: list[type] = [_Guard]
     if entry.kind.changed is not Method.changed:
-        before.append(_Changing)
+        before.insert(0, _Changing)
     if entry.kind.foresee is not Method.foresee:
-        before.append(_Foreseeing)
+        before.insert(0, _Foreseeing)
     members = {
         "_arena_entry": entry,
         "_arena_unlabelled": unlabelled,

@@ -279,7 +279,7 @@ def play(
     kept = [stored(task) for task in tasks]
     missing = [place for place, numbers in enumerate(kept) if numbers is None]
     begun = time.monotonic()
-    took = []
+    took: list[float] = []
     progress = bar(total=len(missing), desc="arena", unit="run")
 
     def affordable() -> Iterator[Any]:
@@ -357,7 +357,7 @@ def tuned(
             "more of it."
         )
     best = {}
-    highest = {}
+    highest: dict[str, float] = {}
     for task, numbers in zip(tasks, results, strict=True):
         name = f"{numbers['method']} {task.cell.name}"
         if numbers["accuracy"] > highest.get(name, -1.0):

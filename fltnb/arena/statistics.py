@@ -87,7 +87,12 @@ def compared(
         differences = pairs[method] - pairs[other]
         mean = float(differences.sum() / max(len(pairs), 1))
         p = wilcoxon(differences.to_numpy())
-        one = {"other": other, "pairs": len(pairs), "difference": mean, "p": p}
+        one: dict[str, Any] = {
+            "other": other,
+            "pairs": len(pairs),
+            "difference": mean,
+            "p": p,
+        }
         found.append(one)
 
     corrected = holm([one["p"] for one in found])
@@ -139,7 +144,7 @@ def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
     Numbers that a run lacks are left out.
     """
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for method, own in runs.groupby("method", sort=False):
         failed = own["failed"] != ""
         found[method] = {"runs": len(own), "failed": int(failed.sum())}

@@ -7,7 +7,7 @@ one and the same sample; quantity, how many they hold.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -106,6 +106,7 @@ class Cell:
         """Which clients count in a run with this seed, bool (M,)."""
         if not self.newcomers:
             return np.ones(fed.n_clients, dtype=bool)
+        assert isinstance(fed, ChangingFederation)  # of a track with newcomers
         counted = fed.groups == "joined"
         rounds = self.training["rounds"]
         share = self.training["participation"]
@@ -126,6 +127,7 @@ def swapped(fed: Federation, n_classes: int) -> Federation:
     Cluster k calls class c of them ``(c + k) % n_classes``, in training and in test.
     Clients must have no samples in common.
     """
+    assert fed.clusters is not None  # of every track with swapped names
     labels = fed.labels.copy()
     for split in (fed.train, fed.val, fed.test):
         for cluster, own in zip(fed.clusters, split, strict=True):
@@ -149,7 +151,9 @@ def _labels(size: Size, seed: int, level: int, samples: int) -> Recipe:
     return recipe("held_out", size.dataset, tasks, seed=seed)
 
 
-def _copies(size: Size, seed: int, samples: int, angles: list[list[float]]) -> Recipe:
+def _copies(
+    size: Size, seed: int, samples: int, angles: Sequence[Sequence[float]]
+) -> Recipe:
     """Return clusters with copies of the images, turned by the clusters' angles."""
     return recipe(
         "rotated_copies",

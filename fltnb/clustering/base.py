@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -87,7 +87,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     content = "embeddings"  # the name of the clients' arrays in errors
     labelled = False  # whether ``y`` are the classes of all samples
     per_task = 32  # clients of one task of joblib
-    prefer = None  # "threads" if the computation runs outside the interpreter
+    # "threads" if the computation runs outside the interpreter
+    prefer: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **more) -> None:
         super().__init_subclass__(**more)

@@ -5,7 +5,7 @@ The server puts a threshold on a client distance and cuts a dendrogram.
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -67,7 +67,8 @@ class CentroidClusterer(ClientClusterer):
             )
 
     def _k_of(self, client: int) -> int:
-        return int(self.k if np.ndim(self.k) == 0 else self.k[client])
+        k: Any = self.k
+        return int(k if np.ndim(k) == 0 else k[client])
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
         """Return a client's ``centroids`` (k_i, e), from its embeddings (n_i, e).

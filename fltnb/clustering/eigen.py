@@ -229,6 +229,7 @@ class EigenRelevance(ClientClusterer):
 
     def _private_gram(self, x: np.ndarray, client: int) -> np.ndarray:
         """Return a client's noisy Gram matrix (d, d); it is the same at each call."""
+        assert self.clip is not None and self.epsilon is not None
         sensitivity = np.sqrt(2) * self.clip**2  # of one sample's x x^T
         sigma = gaussian_mechanism(self.epsilon, self.delta) * sensitivity
         noise = Noise(sigma, float(self.clip))

@@ -4,7 +4,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -120,7 +120,7 @@ class EMDClustering(ClientClusterer):
 
     def _check_options(self, n_clients: int) -> None:
         super()._check_options(n_clients)
-        asked = self.tolerance
+        asked: Any = self.tolerance
         number = isinstance(asked, numbers.Real) and not isinstance(asked, bool)
         if asked != "auto" and not (number and 0 <= asked <= FARTHEST):
             raise FltnbError(

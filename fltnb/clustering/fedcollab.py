@@ -169,7 +169,7 @@ class FedCollab(ClientClusterer):
             "together: fit it again on all clients."
         )
 
-    place_sketches = place
+    place_sketches = place  # type: ignore[assignment]  # it refuses whatever is given
 
     def towards(self, parts: Sequence[Part], n_classes: int, client: int) -> np.ndarray:
         """Divergence from each later client, and its rounds (M, 2); 0 elsewhere."""
@@ -208,11 +208,11 @@ class FedCollab(ClientClusterer):
         best = 0.0
         idle = 0
         for round in range(1, self.rounds + 1):
-            batches = []
-            for train, _ in (left, right):
-                drawn = rng.permutation(len(train))[: self.batch_size]
-                batches.append(train[drawn])
-            network.step(*batches, self.lr)
+            first, second = [
+                train[rng.permutation(len(train))[: self.batch_size]]
+                for train, _ in (left, right)
+            ]
+            network.step(first, second, self.lr)
 
             if round % EVERY and round < self.rounds:
                 continue

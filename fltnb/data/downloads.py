@@ -54,7 +54,7 @@ def download(name: str, folder: Path) -> ImageSet:
     try:
         train, test = _fetched(source, folder)
     except (OSError, RuntimeError) as error:
-        if getattr(error, "errno", None) in CANNOT_WRITE:
+        if isinstance(error, OSError) and error.errno in CANNOT_WRITE:
             raise FltnbError(
                 f"Cannot write in {folder} ({error.strerror}): free some space or "
                 f"{place}."

@@ -9,6 +9,7 @@ sees (:class:`fltnb.models.vision.StageModel`).
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -119,7 +120,7 @@ def shown(x: torch.Tensor, size: int) -> torch.Tensor:
     return ((x - MEAN) / STD).contiguous(memory_format=torch.channels_last)
 
 
-def body(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def body(made: Any, x: torch.Tensor) -> torch.Tensor:
     """Return what enters the last stage, (n, 192, h, h), of images as :func:`shown`."""
     x = made._swish(made._bn0(made._conv_stem(x)))
     for block in made._blocks[:-1]:
@@ -127,7 +128,7 @@ def body(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def see(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def see(made: Any, x: torch.Tensor) -> torch.Tensor:
     """Return features (n, 1280) of colour images (n, 3, H, W) in [0, 1].
 
     The network sees them enlarged up to four times.

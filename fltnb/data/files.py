@@ -10,6 +10,7 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,18 +50,18 @@ KNOWN_CONTENT = {
 
 def read(path: Path) -> ImageSet:
     """Return the image set of a prepared file; FltnbError: it is not sound."""
-    mend = "delete it and load again, or prepare it anew"
+    mend = "delete it and load again, or prepare it again"
     note = _note(path)
     try:
         if note.is_file() and json.loads(note.read_text())["sha256"] != _sha256(path):
-            mend = f"delete both it and {note.name} and load again, or prepare it anew"
+            mend = f"delete both it and {note.name} and load again, or prepare it again"
             raise ValueError("its SHA-256 is not the one noted when it was written")
         with np.load(path, allow_pickle=False) as file:
             content = dict(file)
         missing = {"images", "labels", "split", "class_names"} - content.keys()
         if missing:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        arrays = {key: content.get(key) for key in ARRAYS}
+        arrays: dict[str, Any] = {key: content.get(key) for key in ARRAYS}
         class_names = tuple(map(str, content["class_names"]))
         origin = str(content.get("origin", ""))
         images = ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
@@ -69,7 +70,7 @@ def read(path: Path) -> ImageSet:
     except OSError as error:  # and so it may be where the disk is at fault
         if error.errno is not None:
             raise FltnbError(
-                f"{path} cannot be read ({error.strerror}): mend that; the file itself "
+                f"{path} cannot be read ({error.strerror}): fix that; the file itself "
                 "may be sound."
             ) from error
         raise _unsound(path, error, mend) from error
@@ -83,7 +84,7 @@ def read(path: Path) -> ImageSet:
 
 def write(path: Path, images: ImageSet) -> Path:
     """Write a prepared file and, beside it, the note with its checksum."""
-    content = images.arrays()
+    content: dict[str, Any] = images.arrays()
     content["class_names"] = np.array(images.class_names)
     content["origin"] = np.array(images.origin)
     paths.write_atomically(path, lambda file: np.savez(file, **content))

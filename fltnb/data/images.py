@@ -153,7 +153,7 @@ class ImageSet:
         """Return a DataFrame: a row per class; class, train, test (image counts)."""
         import pandas as pd
 
-        columns = {"class": self.class_names}
+        columns: dict[str, Any] = {"class": self.class_names}
         for part, index in (("train", self.train_index), ("test", self.test_index)):
             columns[part] = np.bincount(self.labels[index], minlength=self.n_classes)
         return pd.DataFrame(columns)
@@ -242,7 +242,7 @@ def read_picture(
     except OSError as error:
         if error.errno is not None:  # of the disk, not of the picture
             raise FltnbError(
-                f"{path} cannot be read ({error.strerror}): mend that, or leave it out."
+                f"{path} cannot be read ({error.strerror}): fix that, or leave it out."
             ) from error
         raise _broken(path, error) from error
     except Exception as error:  # a damaged file raises many types

@@ -213,6 +213,7 @@ def _by_writers(images: ImageSet, path: Path) -> ImageSet:
         whose = "NIST's numbers (recognised by content)"
 
     written = images.subset(images.train_index, images.name)
+    assert written.writers is not None
     people, number = np.unique(written.writers, return_inverse=True)
     origin = (
         f"MNIST's training images by the {len(people)} people who wrote them, 9:1 "

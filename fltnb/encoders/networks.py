@@ -6,6 +6,7 @@ They are the autoencoders of FLT, and MT-HFL's ResNet-18 with its stand-in.
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ IMAGES_AT_ONCE = 256  # of a large network
 Weights = dict[str, np.ndarray]
 
 
-def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
+def make(kind: str, input_shape: tuple[int, ...], latent: int) -> nn.Module:
     """Build a network with ``encode(x) -> (n, latent)``.
 
     An autoencoder also has ``forward(x) -> reconstruction`` and ``loss(x)``.
@@ -73,7 +74,7 @@ def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def load(
-    kind: str, input_shape: tuple[int, int, int], latent: int, weights: Weights
+    kind: str, input_shape: tuple[int, ...], latent: int, weights: Weights
 ) -> nn.Module:
     """Build a network with a copy of the given weights; an EfficientNet has its own."""
     if kind == "efficientnet":
@@ -114,6 +115,7 @@ def train(
         As :func:`adam` returns it; it may have taken steps before.
     """
     network.train()
+    loss: Any = network.loss
     least = 1
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
@@ -123,7 +125,7 @@ def train(
             for batch in torch.from_numpy(order).split(batch_size):
                 if len(batch) >= least:
                     optimiser.zero_grad()
-                    network.loss(inputs[batch]).backward()
+                    loss(inputs[batch]).backward()
                     optimiser.step()
     network.eval()
 
@@ -157,6 +159,8 @@ class ConvAE(nn.Module):
         self.expand = nn.Linear(latent, cells)
         self.up1 = nn.ConvTranspose2d(4, 16, 2, stride=2)
         self.up2 = nn.ConvTranspose2d(16, channels, 2, stride=2)
+        self.patch: torch.Tensor
+        self.order: torch.Tensor
         self._keep("patch", _patches(channels, height, width))
         self._keep("order", _decoded_order(channels, height, width))
 
@@ -175,6 +179,7 @@ class ConvAE(nn.Module):
         # pooling first leaves a quarter of the work.
         n, _, height, width = x.shape
         framed = F.pad(x, (1, 1, 1, 1)).flatten(1)
+        assert self.conv1.bias is not None
         patches = framed.index_select(1, self.patch)
         patches = patches.view(n * height * width, -1)  # (n * H * W, C * 9)
         kernels = self.conv1.weight.flatten(1)  # (16, C * 9)
@@ -249,6 +254,7 @@ def _double(h: torch.Tensor, layer: nn.ConvTranspose2d) -> torch.Tensor:
     weight = layer.weight.permute(0, 2, 3, 1)  # (c_in, 2, 2, c_out)
     c_in, *of_pixel = weight.shape
     out = h.reshape(-1, c_in) @ weight.flatten(1)
+    assert layer.bias is not None
     return out.view(*h.shape[:-1], *of_pixel) + layer.bias
 
 
@@ -406,7 +412,7 @@ def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
     one_input = to_inputs(images[:1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(spec.seed, "encoder"))
-        network = make(spec.kind, one_input.shape[1:], spec.latent)
+        network: Any = make(spec.kind, one_input.shape[1:], spec.latent)
     inputs = torch.from_numpy(to_inputs(images, network.mean, network.std))
     epochs = bar(
         range(spec.epochs),
@@ -569,9 +575,10 @@ def _normalise_alone(network: nn.Module) -> None:
     """
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            layer.forward = partial(
+            alone = partial(
                 F.instance_norm,
                 weight=layer.weight,
                 bias=layer.bias,
                 eps=layer.eps,
             )
+            layer.forward = alone  # type: ignore[method-assign]  # of this one only

@@ -19,6 +19,8 @@ from ..settings import Count, Natural, Positive, brief, checked
 Weights = dict[str, np.ndarray]
 Kind = Literal["convae", "residual", "resnet18", "efficientnet", "pca", "pixels"]
 KINDS = get_args(Kind)
+Tuning = Literal["alone", "relay"]
+Norm = Literal["running", "image"]
 NETWORK_KINDS = ("convae", "residual")
 # Networks that are not trained here, and where their weights may come from.
 SOURCES = {"resnet18": ("imagenet", "random"), "efficientnet": ("imagenet",)}
@@ -82,8 +84,8 @@ class EncoderSpec:
     batch_size: Count = 64
     lr: Positive = 1e-3
     seed: Natural = 0
-    tuning: Literal["alone", "relay"] = "alone"
-    batch_norm: Literal["running", "image"] = "running"
+    tuning: Tuning = "alone"
+    batch_norm: Norm = "running"
 
     def __post_init__(self) -> None:
         for name, value in checked(type(self), asdict(self), "encoder").items():
@@ -105,7 +107,7 @@ class EncoderSpec:
 def pretrain(
     spec: EncoderSpec,
     progress: bool = False,
-    input_shape: tuple[int, int, int] | None = None,
+    input_shape: tuple[int, ...] | None = None,
 ) -> Weights:
     """Return the weights of a pretrained encoder.
 
@@ -212,7 +214,7 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
     }
 
 
-def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int:
+def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, ...]) -> int:
     """Return the numbers that the server sends to each client before round 1.
 
     These are (FLT, arXiv 2103.15947, Table 6) the encoder part alone if it is used as
@@ -258,7 +260,7 @@ def read_weights(path: Path) -> Weights | None:
     except OSError as error:  # of the disk: the weights may be sound
         raise FltnbError(
             f"The trained encoder {path} cannot be read ({error.strerror or error}): "
-            "mend that, or delete it to have it trained anew."
+            "fix that, or delete it to train it again."
         ) from error
     except (SafetensorError, ValueError):
         pass

@@ -5,12 +5,13 @@ classes. Enc2 has seen other data, and every client tunes it on its own.
 """
 
 from dataclasses import replace
+from typing import Any
 
-from .pretraining import EncoderSpec
+from .pretraining import EncoderSpec, Norm, Tuning
 
 
 def enc1(
-    dataset: str, variant: str = "as_written", epochs: int = 3, **other: str
+    dataset: str, variant: str = "as_written", epochs: int = 3, **other: Any
 ) -> EncoderSpec:
     """Return Enc1 for the clients of a data set: MNIST, CIFAR-10 or the digits.
 
@@ -42,7 +43,7 @@ def enc1(
     return replace(made, **other)
 
 
-def enc2(dataset: str, variant: str = "as_written", **other: str) -> EncoderSpec:
+def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec:
     """Return Enc2 for the clients of a data set: CIFAR-10, the digits, or grey images.
 
     The digits have none: pixels.
@@ -61,13 +62,17 @@ def enc2(dataset: str, variant: str = "as_written", **other: str) -> EncoderSpec
     0
     """
     as_run = variant == "as_run"
-    tuning = "relay" if as_run else "alone"
+    tuning: Tuning = "relay" if as_run else "alone"
     if dataset == "digits":
         made = EncoderSpec("pixels")
     elif dataset == "cifar10":
         epochs = 30 if as_run else 5
-        norm = "image" if as_run else "running"
-        source = {"kind": "residual", "pretrain": "cifar100_disjoint", "latent": 64}
+        norm: Norm = "image" if as_run else "running"
+        source: dict[str, Any] = {
+            "kind": "residual",
+            "pretrain": "cifar100_disjoint",
+            "latent": 64,
+        }
         made = EncoderSpec(
             **source, epochs=10, finetune_epochs=epochs, tuning=tuning, batch_norm=norm
         )

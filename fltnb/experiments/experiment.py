@@ -151,7 +151,7 @@ class Training(Experiment):
 
             # only the clients' samples say how large an own network is
             clients = built(self.federation)
-            net = shaped(self.model, clients, n_outputs(clients, self.loss))
+            net: Any = shaped(self.model, clients, n_outputs(clients, self.loss))
             found["model"] = net.settings(self.seed)
         return plain(found)
 
@@ -297,7 +297,7 @@ class Study(Experiment):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def seed(self) -> int:
+    def seed(self) -> int:  # type: ignore[override]  # an option here
         """The seed among the options, or 0."""
         return self.options.get("seed", 0)
 

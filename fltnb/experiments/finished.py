@@ -94,7 +94,7 @@ def save(done: Finished) -> Finished:
         "numbers": done.numbers,
         "record": done.record,
     }
-    columns = {"meta": np.array(json.dumps(meta))}
+    columns: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     for name, value in done.arrays.items():
         columns[f"arrays/{name}"] = value
     columns |= columns_of("curves", done.curves)
@@ -151,7 +151,7 @@ def read_arrays(content: bytes) -> Arrays:
 
 def columns_of(start: str, table: pd.DataFrame | None) -> Arrays:
     """Return a table's columns as arrays ``<start>/<column>`` that need no pickle."""
-    arrays = {}
+    arrays: Arrays = {}
     if table is None:
         return arrays
     for name in table:

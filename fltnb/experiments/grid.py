@@ -93,14 +93,14 @@ class Grid(Sequence[Row]):
 
     def __getitem__(self, place):
         if isinstance(place, slice):
-            return Grid(self.rows[place], self.tables)
+            return type(self)(self.rows[place], self.tables)
         return self.rows[place]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
 
     def __add__(self, other: Self) -> Self:
-        return Grid((*self.rows, *other.rows), (*self.tables, *other.tables))
+        return type(self)((*self.rows, *other.rows), (*self.tables, *other.tables))
 
     def __repr__(self) -> str:
         return f"Grid of {len(self)} experiments"

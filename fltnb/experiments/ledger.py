@@ -154,7 +154,7 @@ class Ledger:
         kept = self._kept.get(record, {})
         return dict(kept)
 
-    def jobs(self) -> Jobs:
+    def jobs(self) -> dict[str, "_Held"]:
         """Return the job of every line by its record, whether disputed or not."""
         return {line["record"]: self._job(line) for line in self.lines}
 
@@ -178,7 +178,7 @@ class Ledger:
             name=line["record"],
         )
 
-    def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
+    def finished(self, keys: Collection[str] | None = None) -> Iterator["_Held"]:
         """Yield the jobs with all that is stored of them.
 
         Tables, arrays and records are read when they are asked for.
@@ -215,7 +215,7 @@ class Ledger:
             self.arrays(done.name)
         if found:
             self._tables.keys()
-        return found
+        return [*found]
 
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
@@ -278,10 +278,10 @@ class Ledger:
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.notebook, self.folder)
-            jobs = before.jobs()
+            jobs: Jobs = {**before.jobs()}
             _add(jobs, found)
             _write(before, jobs)
-        return Ledger(self.notebook, self.folder)
+        return type(self)(self.notebook, self.folder)
 
 
 def merge_folder(folder: str | Path) -> Iterator[str]:
@@ -389,11 +389,11 @@ class _Held(Finished):
         return self._table("clients")
 
     @functools.cached_property
-    def arrays(self) -> Arrays:
+    def arrays(self) -> Arrays:  # type: ignore[override]  # read when asked for
         return self.ledger.arrays(self.name)
 
     @functools.cached_property
-    def record(self) -> Values:
+    def record(self) -> Values:  # type: ignore[override]  # read when asked for
         return self.ledger.record(self.name)
 
 
@@ -604,7 +604,7 @@ def _write(ledger: Ledger, jobs: Jobs) -> None:
 
     All texts are made before the first file is written.
     """
-    packed = pack(_arrays_of(jobs))
+    packed: Values = dict(pack(_arrays_of(jobs)))
     table, types = table_text(ledger.notebook, jobs)
     book = book_text(jobs, types)
 

@@ -216,7 +216,7 @@ def distances(
         )
     )
 
-    net, _, theta = trained
+    net, start, theta = trained
     seen = None
     names = [task.experiment.measure["name"] for task in group]
     if "EMDClustering" in names:
@@ -229,14 +229,16 @@ def distances(
         measure = functools.partial(
             ownmodels.measure,
             fed,
-            *trained,
+            net,
+            start,
+            theta,
             how=dict(task.experiment.measure),
             seed=task.experiment.seed,
             n_jobs=n_jobs,
             seen=seen,
         )
         (distance, reference), seconds = timed(measure)
-        numbers = {"n_clients": fed.n_clients}
+        numbers: Values = {"n_clients": fed.n_clients}
         numbers |= ownmodels.pair_numbers(distance, reference, fed.clusters)
         numbers["training_seconds"] = training_seconds
         numbers["seconds"] = seconds

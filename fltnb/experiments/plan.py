@@ -177,7 +177,7 @@ def passes(settings: Values) -> float:
     """How often a training sees a client's samples; 1 for anything else."""
     if "rounds" not in settings:
         return 1.0
-    full = TRAINING | settings
+    full: Values = TRAINING | settings
     return full["rounds"] * full["participation"] * full["local_epochs"]
 
 

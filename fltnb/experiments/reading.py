@@ -56,7 +56,7 @@ class Results:
         for notebook, done in self._finished + other._finished:
             axes = str(sorted(done.axes.items()))
             every[done.key, axes] = (notebook, done)
-        return Results(every.values())
+        return type(self)(every.values())
 
     @property
     def _jobs(self) -> list[Finished]:
@@ -192,7 +192,7 @@ class Results:
         for name, wanted in values.items():
             choose(name, self.runs.columns, "column of the results")
             keep &= _fitting(self.runs[name], wanted)
-        return Results(itertools.compress(self._finished, keep))
+        return type(self)(itertools.compress(self._finished, keep))
 
     def plain(self, *but: str) -> Self:
         """Return the jobs that have none of the notebooks' own axes.

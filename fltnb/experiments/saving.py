@@ -113,5 +113,6 @@ def cached_arrays(
             told = f"Store entry {path} is damaged ({error}): "
             warnings.warn(told + "only this one is computed again.", stacklevel=2)
     arrays = compute()
-    paths.write_atomically(path, lambda file: np.savez(file, **arrays))
+    named: Any = arrays  # NumPy's own options have other names
+    paths.write_atomically(path, lambda file: np.savez(file, **named))
     return arrays

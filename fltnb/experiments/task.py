@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..federations import Federation
 from ..rounds import check
-from .experiment import Experiment, Training, built
+from .experiment import Training, built
 from .grid import Row
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Task:
     net: Model | None = None
 
     @property
-    def experiment(self) -> Experiment:
-        """What is to be computed."""
+    def experiment(self) -> Any:
+        """What is to be computed: of the kind that the reader is for."""
         return self.row.experiment
 
 

@@ -42,7 +42,7 @@ class How:
     """
 
     device: str = "auto"
-    backend: str = "auto"
+    backend: Any = "auto"
     since: float = 0.0
     progress: bool = False
     n_workers: int | None = None
@@ -154,7 +154,7 @@ def groups(tasks: Sequence[Task], how: How) -> list[list[Task]]:
     from .. import training
 
     found: list[list[Task]] = []
-    alike: dict[Hashable, list[Task]] = {}
+    alike: dict[tuple[Any, Hashable], list[Task]] = {}
     for task in tasks:
         place = training.stacking(task.net, task.spec, how.backend, how.device)
         if place is None or len(phases(task.fed)) > 1:
@@ -370,7 +370,7 @@ def training_numbers(fed: Federation, done: Run) -> Values:
     return numbers
 
 
-def _different(indices: tuple[np.ndarray, ...]) -> int:
+def _different(indices: Sequence[np.ndarray]) -> int:
     """Count the samples of a split that one client or more have."""
     return len(np.unique(np.concatenate(indices)))
 

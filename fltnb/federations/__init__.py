@@ -1,4 +1,4 @@
-"""Federations: how samples, of an image set or your own, are spread over clients."""
+"""Federations: samples of an image set, or your own, distributed to clients."""
 
 from .backdoor import backdoor_colours, backdoor_patches
 from .base import SPLITS, Federation

@@ -1,11 +1,11 @@
 """Clients with a backdoor in their images, and clients to be protected.
 
-EMD-CFL, arXiv 2506.07769, Sections 4.1 and 5.3. Three groups of equal size: *targets*
-with clean images, *attackers* whose images look almost the same but carry a feature
-that gives the class away (the backdoor), and clients that are obviously different. A
-model trained by targets and attackers together may learn the feature instead of the
-content; test images that carry the feature of a wrong class then mislead it, and the
-target with it. The published figures are means over the targets, cluster 0.
+EMD-CFL, arXiv 2506.07769, Sections 4.1 and 5.3. There are three groups of equal size:
+*targets* with clean images; *attackers* whose images look almost the same but have a
+feature that reveals the class (the backdoor); and clients that are obviously different.
+A model trained by targets and attackers together may learn the feature instead of the
+content. Test images with the feature of a wrong class then mislead it, and so the
+targets. The published numbers are means over the targets, cluster 0.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,12 @@ from .shares import Dealt, deal_copies, in_turn, pooled, spread
 Test = Literal["clean", "backdoored", "both"]
 Clients = Annotated[int, Whole(3)]
 Paint = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
-"""Turns the number of a group, images and their labels into what its clients see."""
+"""From a group's number, images and labels to the images of its clients."""
 GROUPS = ("target", "attacker", "other")
-"""What clusters 0, 1 and 2 are."""
+"""Names of clusters 0, 1 and 2."""
 TARGET = 0
 ATTACKER = 1
-# Shares of full intensity, from the authors' public notebook; the paper has words.
+# Shares of full intensity, from the authors' notebook; the paper only has words.
 GREEN = (0.26, 0.63, 0.4)
 PURPLE = (149 / 255, 52 / 255, 235 / 255)
 # Class c has the shade c / 39 of a green-to-yellow scale: neighbours differ by 1 in 39.
@@ -63,31 +63,31 @@ def backdoor_colours(
 ) -> Federation:
     """Colour grey images: green, green whose shade follows the class, or purple.
 
-    EMD-CFL's Backdoor MNIST. Targets hold uniformly green images and attackers green
-    ones with :func:`shade` of their class, which the eye hardly tells from the former.
-    Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c.
-    Each group gets a copy of the images, so clients of different groups may hold the
+    EMD-CFL's Backdoor MNIST. Targets hold uniformly green images. Attackers hold green
+    ones with the :func:`shade` of their class, which look almost the same. Backdoored
+    test images, of all clients, have the shade of class K - 1 - c instead of c. Each
+    group has its own copy of the images, so clients of different groups may hold the
     same image. FltnbError: colour images.
 
     Parameters
     ----------
     n_clients : int
-        M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
+        M, at least 3; the paper has 30. Clients are numbered by group, evenly divided.
     samples_per_client, test_per_client : int, optional
         Training and validation images (``val_fraction``, 0.1 in the paper), and test
-        images; default: all are dealt.
+        images. By default all images are distributed.
     test : {"clean", "backdoored", "both"}
-        Clean test images; the same with the wrong class's feature; or the former and,
-        after the last round, the latter as a run's split "probe". Training looks at
-        none of them: all three end with the same models, bit for bit.
+        Clean test images; the same images with the feature of a wrong class; or the
+        clean ones and, after the last round, the others as split "probe" of a run.
+        Training uses none of them, so all three end with the same models, bit for bit.
     variant : {"as_written", "as_run"}
         "as_run": targets and others keep only every second training image (validation
-        is left whole), as in the authors' public notebook, so that attackers weigh
-        twice as much.
+        images are not reduced), as in the authors' public notebook, so attackers have
+        twice the weight.
     intensity : float
-        How far attackers' shades are from the targets' green, times what the paper has:
-        0 gives everybody the one green, above 1 the backdoor is plainer to see (not the
-        paper's).
+        Distance of attackers' shades from the targets' green, relative to the paper's.
+        0 gives all clients the same green; above 1 the backdoor is easier to see (not
+        in the paper).
 
     Examples
     --------
@@ -99,8 +99,8 @@ def backdoor_colours(
     """
     if images.images.ndim == 4:
         raise FltnbError(
-            f"This backdoor needs grey images, which {images.name} has not: take "
-            "backdoor_patches for it."
+            f"This backdoor needs grey images, and {images.name} has colour images: "
+            "use backdoor_patches for it."
         )
     K = images.n_classes
 
@@ -126,7 +126,7 @@ def backdoor_colours(
 
 
 def _halved(dealt: Dealt) -> Dealt:
-    """Return every second training image of targets and others, all else as it is."""
+    """Return every second training image of targets and others, and all else."""
     if dealt.split != "train" or dealt.group == ATTACKER:
         return dealt
     size = len(dealt.index)
@@ -147,15 +147,15 @@ def backdoor_patches(
 ) -> Federation:
     """Divide the classes in two, and put a coloured patch into attackers' corners.
 
-    EMD-CFL's Backdoor CIFAR-10. Targets hold the first half of the classes, attackers
-    the same classes with a patch in the top left corner whose colour follows the class,
-    the others the second half. Backdoored test images, everybody's, carry the patch of
-    class c + 1 (for the last of the half, of the first). Targets and attackers each get
-    a copy of the first half.
+    EMD-CFL's Backdoor CIFAR-10. Targets hold the first half of the classes. Attackers
+    hold the same classes with a patch in the top left corner, whose colour follows the
+    class. The others hold the second half. Backdoored test images, of all clients, have
+    the patch of class c + 1 (for the last class of the half, of the first). Targets and
+    attackers each have a copy of the first half.
 
-    The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public
-    notebook, and other options are those of :func:`backdoor_colours`. FltnbError: grey
-    images, less than 2 or over 20 classes, a patch that is too big.
+    The paper has 15 clients. ``patch`` is the side in pixels, 3 in the authors' public
+    notebook; other options are those of :func:`backdoor_colours`. FltnbError: grey
+    images, less than 2 or over 20 classes, or a patch that is too big.
 
     Examples
     --------
@@ -181,8 +181,8 @@ def backdoor_patches(
         )
     if images.images.ndim != 4:
         raise FltnbError(
-            f"This backdoor needs colour images, which {images.name} has not: take "
-            "backdoor_colours for it."
+            f"This backdoor needs colour images, and {images.name} has grey images: "
+            "use backdoor_colours for it."
         )
     half = K // 2
 
@@ -207,9 +207,10 @@ def backdoor_patches(
 def _painted(
     images: ImageSet, dealt: list[Dealt], test: str, paint: Paint, trigger: Paint
 ) -> dict:
-    """Return fields of the federation, of images as clients see them.
+    """Return fields of the federation, with the images of each group.
 
-    ``paint`` makes all but the backdoored test images, which ``trigger`` makes.
+    ``paint`` makes all images except the backdoored test images, which ``trigger``
+    makes.
     """
     parts = []
     for split, group, own in dealt:
@@ -226,8 +227,8 @@ def _painted(
 def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
     """Return attackers' colours (n, 3) for classes (n,), in shares of full intensity.
 
-    Greens that turn to yellow from class to class. ``intensity`` multiplies their
-    difference from the targets' green (cut off at no and full colour).
+    The colours are greens that turn to yellow from class to class. ``intensity``
+    multiplies their difference from the targets' green (limited to no and full colour).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Federation: who holds which samples, and the true clusters of the clients."""
+"""Federation: which client holds which samples, and the true clusters."""
 
 import json
 import numbers
@@ -36,10 +36,9 @@ Targets = Literal["classes", "values"]
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Federation(OwnSamples):
-    """Clients, their samples and, where known, their true clusters.
+    """Clients, their samples and, if known, their true clusters.
 
-    Raises FltnbError where these do not fit together, a client is empty or a sample
-    NaN.
+    FltnbError: these do not fit together, a client is empty or a sample is NaN.
 
     Parameters
     ----------
@@ -47,33 +46,33 @@ class Federation(OwnSamples):
         Pool of samples, uint8 or floating point (stored as float32). Tokens are whole
         numbers (N, L), sequences are floats (N, L, D) with ``layout="sequences"``.
     labels : ndarray of int, shape (N,), classes of the samples, 0 to K-1
-        Of ``targets="values"``: the numbers to predict, stored as float32.
+        With ``targets="values"``: the numbers to predict, stored as float32.
     train, val, test, probe : sequences of M integer arrays
-        Positions in the pool, one array per client. ``val`` and ``probe`` may hold
-        empty arrays or be left out. Clients with a common test set should be given the
-        same array object: evaluation then computes it once. ``probe`` is a second test
-        set, such as the test images with a backdoor's trigger, looked at after the last
-        round only.
-    n_classes : int, K, the number of outputs of a model; 1 of ``targets="values"``
+        Positions in the pool, one array per client. Arrays of ``val`` and ``probe`` may
+        be empty, or both may be left out. Give clients with a common test set the same
+        array object, so that evaluation computes it once. ``probe`` is a second test
+        set, such as the test images with a backdoor's trigger; it is only used after
+        the last round.
+    n_classes : int, K, the number of outputs of a model; 1 for ``targets="values"``
     name, origin : str
-        What the samples are and where they come from; stored with every result.
+        Name and origin of the samples; stored with every result.
     settings : dict
-        What :func:`fltnb.federations.build` makes the same federation from; JSON-able.
+        JSON-able settings, from which :func:`fltnb.federations.build` makes it again.
     class_names : sequence of str, length K, default "0", "1", ...
     clusters : ndarray of int, shape (M,), optional, true cluster of each client
     mean, std : float or C floats
         Pixel scaling of uint8 samples, see :func:`to_inputs`; :meth:`scaled` sets them
         by a name.
     owners : sequence of M str, optional
-        Names of the clients, each once; :attr:`names` has "0", "1", ... without them.
+        Names of the clients, all different; by default :attr:`names` has "0", "1", ...
     targets : {"classes", "values"}
         What is predicted: classes, or numbers (regression).
     layout : {"pictures", "tokens", "sequences"}, optional
-        By default integers (N, L) are tokens, everything else pictures or vectors.
+        By default integers (N, L) are tokens, and all others pictures or vectors.
     preprocessing : Preprocessing, optional
-        What turned the rows of a table into samples, for newcomers' rows.
+        How the rows of a table became samples, for newcomers' rows.
     notes : sequence of str
-        What was left out on the way to this federation, in sentences.
+        Sentences that say what was left out when the federation was made.
 
     Examples
     --------
@@ -92,18 +91,19 @@ class Federation(OwnSamples):
     train: Sequence[np.ndarray]
     test: Sequence[np.ndarray]
     n_classes: int
-    val: Sequence[np.ndarray] | None = None
-    probe: Sequence[np.ndarray] | None = None
+    # None is filled in: parts without samples, names "0", "1", ..., the usual layout
+    val: Sequence[np.ndarray] = None  # type: ignore[assignment]
+    probe: Sequence[np.ndarray] = None  # type: ignore[assignment]
     name: str = "federation"
     origin: str = "not stated"
     settings: dict = field(default_factory=dict)
-    class_names: Sequence[str] | None = None
+    class_names: Sequence[str] = None  # type: ignore[assignment]
     clusters: np.ndarray | None = None
     mean: Scale = 0.0
     std: Scale = 1.0
     owners: Sequence[str] | None = None
     targets: Targets = "classes"
-    layout: Layout | None = None
+    layout: Layout = None  # type: ignore[assignment]
     preprocessing: "Preprocessing | None" = None
     notes: Sequence[str] = ()
 
@@ -135,7 +135,7 @@ class Federation(OwnSamples):
             clusters = integers("clusters", self.clusters, len(self.train), "client")
             values["clusters"] = clusters
 
-        # The dataclass is frozen; this is its own initialisation.
+        # The dataclass is frozen; this is part of its initialisation.
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -196,13 +196,13 @@ class Federation(OwnSamples):
         for name in names:
             if counts[name] > 1:
                 raise FltnbError(
-                    f"Two clients are called {name!r}: give each a name of its own."
+                    f"Two clients are called {name!r}: give them different names."
                 )
         return names
 
     def _checked_scaling(self, images: np.ndarray) -> dict[str, Scale]:
         """Return mean and std, a number or one for each channel, or refuse them."""
-        scaling = {}
+        scaling: dict[str, Any] = {}
         for name in ("mean", "std"):
             given = getattr(self, name)
             scaling[name] = tuple(np.ravel(given).tolist())
@@ -232,11 +232,11 @@ class Federation(OwnSamples):
         given = {}
         for split in SPLITS:
             parts = getattr(self, split)
-            # A list keeps its arrays alive: rows of an array are made anew each time,
-            # and two of them may then have one id.
+            # A list keeps its arrays alive. Rows of an array are new objects each time,
+            # and two of them may then have the same id.
             parts = nothing if parts is None else list(parts)
             # dataclasses.replace may have changed the number of clients: a probe
-            # without samples is made anew.
+            # without samples is made again.
             if split == "probe" and not any(len(part) for part in parts):
                 parts = nothing
             given[split] = parts
@@ -248,7 +248,7 @@ class Federation(OwnSamples):
                 f"split, not {n_parts}."
             )
 
-        seen = {}  # what was checked, by the identity of what was given
+        seen = {}  # checked arrays by the identity of the given ones
         checked = {}
         for split, parts in given.items():
             positions = []
@@ -263,9 +263,9 @@ class Federation(OwnSamples):
     def of(cls, images: ImageSet, /, **fields: Any) -> Self:
         """Make a federation of an image set.
 
-        ``fields`` say who holds what, and what else differs from the image set.
+        ``fields`` say which client holds which samples, and other differences.
         """
-        values = {
+        values: dict[str, Any] = {
             "images": images.images,
             "labels": images.labels,
             "n_classes": images.n_classes,
@@ -274,25 +274,25 @@ class Federation(OwnSamples):
             "origin": images.origin,
         }
         values.update(fields)
-        scaling = pixel_scaling(values["images"])
-        return cls(**values, **scaling)
+        values.update(pixel_scaling(values["images"]))
+        return cls(**values)
 
     @property
     def n_clients(self) -> int:
-        """Number of clients M."""
+        """Return the number of clients M."""
         return len(self.train)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the clients, "0", "1", ... where they have none."""
+        """Return the names of the clients; "0", "1", ... if they have none."""
         if self.owners is None:
             return tuple(str(number) for number in range(self.n_clients))
-        return self.owners
+        return tuple(self.owners)
 
     def place(self, client: str | int) -> int:
         """Return the number of a client, given by name or number.
 
-        Raises FltnbError for an unknown one.
+        FltnbError: the client is unknown.
         """
         if isinstance(client, str):
             if client in self.names:
@@ -307,26 +307,26 @@ class Federation(OwnSamples):
 
     @property
     def n_clusters(self) -> int | None:
-        """Number of true clusters, or None where they are not known."""
+        """Return the number of true clusters, or None if they are not known."""
         if self.clusters is None:
             return None
         return len(np.unique(self.clusters))
 
     @property
     def probed(self) -> bool:
-        """Whether any client has a second test set."""
+        """Return whether any client has a second test set."""
         return any(len(index) for index in self.probe)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Training samples per client, int64 (M,)."""
+        """Return the training samples per client, int64 (M,)."""
         return np.array([len(index) for index in self.train], dtype=np.int64)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape (C, H, W) of one model input; (1, 1, d) for vectors.
+        """Return the shape (C, H, W) of one model input; (1, 1, d) for vectors.
 
-        Of tokens (L,), of sequences (L, D).
+        It is (L,) for tokens and (L, D) for sequences.
         """
         return self.inputs(np.arange(1)).shape[1:]
 
@@ -338,7 +338,7 @@ class Federation(OwnSamples):
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
             raise FltnbError(
-                f"{self.name} has floating-point samples, which are taken as they are: "
+                f"{self.name} has floating-point samples, which are not scaled here: "
                 "scale them first."
             )
         settings = self.settings | {"scaling": scaling}
@@ -347,7 +347,7 @@ class Federation(OwnSamples):
     def inputs(self, index: np.ndarray) -> np.ndarray:
         """Return samples of the pool as model inputs, float32 (n, C, H, W).
 
-        Tokens, int64 (n, L), and sequences, float32 (n, L, D), as they are.
+        Tokens, int64 (n, L), and sequences, float32 (n, L, D), are not changed.
         """
         if self.layout != "pictures":
             return self.images[index]
@@ -358,7 +358,7 @@ class Federation(OwnSamples):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client.
 
-        It is given by number or name. Raises FltnbError for an unknown client or split.
+        It is given by number or name. FltnbError: an unknown client or split.
         """
         choose(split, SPLITS, "split")
         index = getattr(self, split)[self.place(client)]
@@ -367,13 +367,13 @@ class Federation(OwnSamples):
     def label_counts(self, split: str = "train") -> np.ndarray:
         """Return how many samples of each class every client holds, int64 (M, K).
 
-        Repeated samples count each time. Raises FltnbError where there are no classes.
+        Repeated samples count each time. FltnbError: there are no classes.
         """
         choose(split, SPLITS, "split")
         if self.targets == "values":
             raise FltnbError(
-                f"{self.name} has numbers to predict, not classes: there is nothing to "
-                "count."
+                f"{self.name} has numbers to predict, not classes, so there is nothing "
+                "to count."
             )
         counts = []
         for index in getattr(self, split):
@@ -384,11 +384,11 @@ class Federation(OwnSamples):
     def summary(self) -> "pd.DataFrame":
         """Return a table with one row per client.
 
-        Columns: client; name (where they have names); cluster (where known); train,
-        val, test (numbers of samples); of the training samples repeated (copies after
-        the first) and classes (their number), holds (the five most frequent),
-        largest_share (of one class), or mean and deviation of the values to predict.
-        What was left out is in ``attrs["notes"]``.
+        Columns: client; name (if they have names); cluster (if known); train, val, test
+        (numbers of samples). Of the training samples also: repeated (copies after the
+        first), classes (their number), holds (the five most frequent) and largest_share
+        (of one class), or mean and deviation of the numbers to predict.
+        ``attrs["notes"]`` says what was left out.
         """
         import pandas as pd
 
@@ -425,7 +425,7 @@ class Federation(OwnSamples):
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the federation.
 
-        They depend on the samples in use, who holds what, scaling and clusters.
+        They depend on the used samples, their clients, the scaling and the clusters.
         """
         return self._fingerprint
 
@@ -434,13 +434,13 @@ class Federation(OwnSamples):
         splits = ["train", "val", "test"]
         if self.probed:
             splits.append("probe")
-        parts = []  # of every split and client
+        parts = []  # for every split and client
         for split in splits:
             parts.extend(getattr(self, split))
-        # Of arrays that clients share one is enough to know which samples are in use.
+        # Of arrays shared by clients, one is enough to know which samples are used.
         different = {id(index): index for index in parts}
         used = np.unique(np.concatenate(list(different.values())))
-        # Positions among these samples: other samples of the pool do not matter.
+        # Positions among these samples: the other samples of the pool do not matter.
         place = np.zeros(len(self.images), dtype=np.int64)
         place[used] = np.arange(len(used))
 

@@ -1,9 +1,11 @@
-"""Clients whose images look different: rotated, or of other domains.
+"""Clients whose images look different: rotated, or from different domains.
 
 EMD-CFL, arXiv 2506.07769, Section 4.1.
 """
 
+import math
 import numbers
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -21,7 +23,7 @@ from .shares import deal, deal_copies, hold_out, in_turn, place_in_cluster, pool
 STYLES = ("plain", "inverted", "thick", "outline")
 """Domains 0 to 3 of :func:`renderings`.
 
-"thick": brightest of 3 x 3 neighbours; "outline": that less the image.
+"thick": brightest of 3 x 3 neighbours; "outline": "thick" minus the image.
 """
 
 
@@ -32,7 +34,7 @@ def _angles(name: str, angles: Any) -> list[list[float]]:
     except TypeError:
         groups = []
     every = [angle for group in groups for angle in group]
-    numeric = all(isinstance(one, numbers.Real) and np.isfinite(one) for one in every)
+    numeric = all(isinstance(one, numbers.Real) and math.isfinite(one) for one in every)
     if not groups or not all(groups) or not numeric:
         raise FltnbError(
             f"{name} must be one list of degrees per cluster, such as [[0], [90]], not "
@@ -41,7 +43,7 @@ def _angles(name: str, angles: Any) -> list[list[float]]:
     return groups
 
 
-Angles = Annotated[list, _angles]
+Angles = Annotated[Sequence[Sequence[float]], _angles]
 
 
 @kind
@@ -54,11 +56,11 @@ def rotated(
     test_per_client: Count = 100,
     seed: Natural = 0,
 ) -> Federation:
-    """Give every client a random part of an image set, turned by its cluster's angles.
+    """Give every client a random part of an image set, rotated by its cluster's angles.
 
-    EMD-CFL's versions without shared images: all hold different ones. Clients are
-    numbered cluster by cluster, as evenly as possible; those of a cluster take its
-    angles in turn (each client has one).
+    These are EMD-CFL's versions without shared images: all clients hold different ones.
+    Clients are numbered by cluster, evenly divided. The clients of a cluster take its
+    angles in turn; each client has one angle.
 
     Parameters
     ----------
@@ -108,23 +110,23 @@ def rotated_copies(
     val_fraction: Part = 0.1,
     seed: Natural = 0,
 ) -> Federation:
-    """Copy the image set once per angle, turn each copy, and deal it out to clients.
+    """Copy the image set once per angle, rotate each copy, and divide it over clients.
 
-    This is how EMD-CFL makes 240,000 images of MNIST's 60,000: clients of different
-    rotations may hold the same image, turned differently; clients of one rotation hold
-    different ones. In :func:`rotated` nobody shares an image, so clients hold a quarter
-    as many. Clients are numbered angle by angle, as evenly as possible.
+    This is how EMD-CFL makes 240,000 images from MNIST's 60,000. Clients with different
+    rotations may hold the same image, rotated differently; clients with one rotation
+    hold different images. In :func:`rotated` no image is shared, so clients hold a
+    quarter as many. Clients are numbered by angle, evenly divided.
 
     Parameters
     ----------
     n_clients : int
-        The paper has 40. Each angle (see :func:`rotated`) has clients of its own, so
-        there must be as many at least.
+        The paper has 40. Each angle (see :func:`rotated`) has its own clients, so there
+        must be at least as many clients as angles.
     samples_per_client, test_per_client : int, optional
-        Training and validation images, and test images, of a client. Default: the whole
-        copy is dealt (6,000 and 1,000 of MNIST with 10 clients an angle; the public
-        code first cuts all classes to one size, which leaves 5,420). The printed MNIST
-        tables fit 220 test images (docs/differences.md).
+        Training and validation images, and test images, of a client. By default the
+        whole copy is divided (6,000 and 1,000 for MNIST with 10 clients per angle; the
+        public code first reduces all classes to one size, which leaves 5,420). The
+        printed MNIST tables agree with 220 test images (docs/differences.md).
     val_fraction : float
         Share of a client's training images held back for validation (paper: 0.1).
 
@@ -158,9 +160,9 @@ def rotated_copies(
 
 
 def turn(images: np.ndarray, angle: float) -> np.ndarray:
-    """Turn images (n, H, W) or (n, H, W, C) counter-clockwise by ``angle`` degrees.
+    """Rotate images (n, H, W) or (n, H, W, C) counter-clockwise by ``angle`` degrees.
 
-    Bilinear, with black corners, exact at multiples of 90.
+    It is bilinear, with black corners, and exact at multiples of 90.
     """
     if angle % 90 == 0:
         return np.ascontiguousarray(np.rot90(images, int(angle // 90), axes=(1, 2)))
@@ -183,18 +185,19 @@ def domains(
 
     PACS gives 18 clients: art painting 4, cartoon 4, photo 3, sketch 7, numbered in
     this order. The true cluster of a client is its domain. Each client's images are
-    divided anew into training, validation and test part, every class in proportion: the
-    paper's 80-10-10 is not the image set's own. Raises FltnbError for images without
-    domains, a domain with too few, or shares that leave nothing to train on.
+    divided again into training, validation and test part, each class in proportion,
+    because the paper's 80-10-10 is not the image set's own division. FltnbError: the
+    images have no domains, a domain has too few, or the shares leave no training
+    images.
 
     Parameters
     ----------
     min_samples : int
         Images that each client has at least, all parts together; the paper has 500.
     samples_per_client : int, optional
-        Use only so many of each client's images.
+        Use only this number of each client's images.
     val_fraction, test_fraction : float
-        Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16
+        Shares of a client's images. Paper: 0.1 and 0.1; the authors' notebook has 0.16
         and 0.2.
 
     Examples
@@ -216,7 +219,7 @@ def domains(
         )
     check_shares(test_fraction, val_fraction)
     clusters = []
-    parts = {"train": [], "val": [], "test": []}
+    parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for cluster, domain in enumerate(np.unique(images.domains)):
         held = np.flatnonzero(images.domains == domain)
         n_clients = len(held) // min_samples
@@ -250,10 +253,10 @@ def renderings(
 ) -> Federation:
     """Draw a quarter of the images in each style, and divide every style over clients.
 
-    No image occurs in two styles, as no picture of PACS occurs in two domains. Ours,
-    not a paper's: it has four domains where PACS cannot be had, and says nothing about
-    PACS. Options are those of :func:`domains`; ``seed`` also decides which image gets
-    which style. Raises FltnbError for colour images.
+    No image occurs in two styles, as no picture of PACS occurs in two domains. This is
+    ours, not a paper's: it provides four domains if PACS is not available, and says
+    nothing about PACS. Options are those of :func:`domains`; ``seed`` also determines
+    the style of each image. FltnbError: colour images.
 
     Examples
     --------
@@ -265,8 +268,8 @@ def renderings(
     """
     if images.images.ndim != 3:
         raise FltnbError(
-            f"Renderings are made of grey images, which {images.name} has not: take "
-            "digits or MNIST."
+            f"Renderings are made of grey images, and {images.name} has colour images: "
+            "use digits or MNIST."
         )
     place = np.argsort(stream(seed, "partition", 7).permutation(len(images)))
     style = (place % len(STYLES)).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Pictures in folders, one per owner and class: which are taken, and which left out."""
+"""Pictures in folders, one per owner and class: which are used, and which left out."""
 
 import os
 from collections import Counter
@@ -47,7 +47,7 @@ SYSTEM = (
     "thumbs.db",
     "~snapshot",
 )
-"""Folders and files that systems make unasked, besides the hidden ones."""
+"""Folders and files that systems create automatically, besides hidden ones."""
 
 
 class Found(NamedTuple):
@@ -60,10 +60,10 @@ class Found(NamedTuple):
 
 
 def find(folder: Path) -> Found:
-    """List the pictures of ``folder/OWNER/CLASS``, and say what is left out.
+    """List the pictures of ``folder/OWNER/CLASS``, and what is left out.
 
-    FltnbError: there is no folder, no picture, or one where owner and class cannot be
-    read.
+    FltnbError: there is no folder, no picture, or a picture whose owner and class
+    cannot be read from its path.
     """
     if not folder.is_dir():
         raise FltnbError(
@@ -98,7 +98,7 @@ def find(folder: Path) -> Found:
 
 
 def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
-    """Return the pictures uint8 (N, size, size[, 3]), squeezed to squares."""
+    """Return the pictures uint8 (N, size, size[, 3]), resized to squares."""
     pictures = [
         read_picture(file, size, "BILINEAR", mode, background) for file in found.files
     ]
@@ -106,7 +106,7 @@ def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
 
 
 class _Contents(NamedTuple):
-    """What lies in a folder, at any depth."""
+    """The contents of a folder, at any depth."""
 
     files: list[Path]  # sorted
     hidden: list[str]  # names, hidden or of the system
@@ -114,7 +114,7 @@ class _Contents(NamedTuple):
 
 
 def _contents(folder: Path) -> _Contents:
-    """Sort out what lies in a folder; FltnbError: a part of it cannot be read."""
+    """Return the contents of a folder; FltnbError: a part cannot be read."""
     found = _Contents([], [], [])
     for place, folders, names in os.walk(folder, onerror=_refuse):
         inside = [Path(place) / name for name in (*folders, *names)]
@@ -130,7 +130,7 @@ def _contents(folder: Path) -> _Contents:
 
 def _refuse(error: OSError) -> None:
     raise FltnbError(
-        f"{error.filename} cannot be read ({error.strerror}): mend that, or leave it "
+        f"{error.filename} cannot be read ({error.strerror}): fix that, or leave it "
         "out."
     )
 
@@ -144,7 +144,7 @@ def _is_picture(file: Path) -> bool:
 
 
 def _on_hidden(hidden: list[str]) -> list[str]:
-    """Say what is hidden or of the system."""
+    """Say what is hidden or belongs to the system."""
     if not hidden:
         return []
     names = some(_counted(hidden))
@@ -160,7 +160,7 @@ def _on_links(links: list[str]) -> list[str]:
 
 
 def _on_others(folder: Path, others: list[Path], owners: set[str]) -> list[str]:
-    """Say which files are no pictures, and who has nothing else."""
+    """Say which files are not pictures, and which owners have only these."""
     if not others:
         return []
     endings = [file.suffix.lower() or "no ending" for file in others]
@@ -179,7 +179,7 @@ def _on_others(folder: Path, others: list[Path], owners: set[str]) -> list[str]:
 
 
 def _on_empty(folder: Path, files: list[Path]) -> list[str]:
-    """Say which owners have folders and not one file."""
+    """Say which owners have folders without files."""
     with_files = {file.relative_to(folder).parts[0] for file in files}
     empty = []
     for place in sorted(folder.iterdir()):

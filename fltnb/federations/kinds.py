@@ -1,9 +1,9 @@
-"""What all kinds of federation share: their list, options, settings, and building them.
+"""The common part of all kinds of federation: list, options, settings, building.
 
-A kind is a function of an :class:`~fltnb.data.ImageSet` and options, entered by
+A kind is a function of an :class:`~fltnb.data.ImageSet` and options, registered by
 :func:`kind` under its name. In all of them ``n_clients`` is the number of clients M and
-``seed`` decides what is drawn; an option out of range, or too few images or clients for
-what is asked, raises FltnbError.
+``seed`` determines all draws. FltnbError: an option is out of range, or there are too
+few images or clients.
 """
 
 import functools
@@ -25,10 +25,10 @@ KINDS: dict[str, Callable[..., Federation]] = {}
 
 
 def kind(make: Callable[..., Federation]) -> Callable[..., Federation]:
-    """Enter a function ``make(images, /, ...)`` as a kind of federation.
+    """Register a function ``make(images, /, ...)`` as a kind of federation.
 
-    Its options are checked by its signature, and settings are attached to what it
-    makes.
+    Its options are checked by its signature, and settings are attached to the
+    federation that it makes.
     """
     name = make.__name__
     signature = inspect.signature(make)
@@ -54,9 +54,9 @@ def kind(make: Callable[..., Federation]) -> Callable[..., Federation]:
 
 
 def complete(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return federation settings with every default filled in; loads nothing.
+    """Return federation settings with all defaults; it loads no data.
 
-    Raises FltnbError for bad ones.
+    FltnbError: the settings are wrong.
 
     Examples
     --------
@@ -110,7 +110,8 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     (True, False)
     """
     full = complete(settings)
-    short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
+    names = ("kind", "dataset", "scaling")
+    short: dict[str, Any] = {key: full[key] for key in names if key in full}
     short |= brief(KINDS[full["kind"]], full)
     if "base" in short:
         short["base"] = canonical(short["base"])
@@ -121,10 +122,10 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     """Make the federation that ``settings`` describe.
 
     ``Federation.settings`` is such a dict: ``kind`` (one of :data:`KINDS`), ``dataset``
-    (a name that :func:`fltnb.load` knows, which ``root`` is for) and options of the
-    kind. Any kind takes ``scaling``, one of :data:`SCALINGS`, in place of the usual
-    one: colour images to [-1, 1], grey ones to [0, 1]. Raises FltnbError as
-    :func:`complete`, the data set or the kind.
+    (a name that :func:`fltnb.load` knows; it uses ``root``) and options of the kind.
+    Any kind takes ``scaling``, one of :data:`SCALINGS`, instead of the usual one:
+    colour images to [-1, 1], grey ones to [0, 1]. FltnbError: as :func:`complete`, the
+    data set or the kind.
 
     Examples
     --------
@@ -145,7 +146,7 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
 
 
 def made(images: ImageSet, settings: dict[str, Any]) -> Federation:
-    """Make the federation that ``settings`` describe of images loaded already.
+    """Make the federation that ``settings`` describe from loaded images.
 
     See :func:`build`.
 
@@ -167,7 +168,7 @@ def made(images: ImageSet, settings: dict[str, Any]) -> Federation:
 
 
 def _base(name: str, value: Any) -> dict[str, Any]:
-    """Return the complete settings of a federation below another, or refuse them."""
+    """Return the complete settings of a base federation, or refuse them."""
     if isinstance(value, dict) and "dataset" in value:
         raise FltnbError(
             f"{name} names a data set, but the images are given already: leave it out."
@@ -176,4 +177,4 @@ def _base(name: str, value: Any) -> dict[str, Any]:
 
 
 Base = Annotated[dict, _base]
-"""Settings of the federation below, as of :func:`build` but without ``dataset``."""
+"""Settings of the base federation, as for :func:`build`, without ``dataset``."""

@@ -27,7 +27,7 @@ from .shares import (
 PUBLISHED_SEED = 321
 """Seed of the class order behind FLT's printed tables (public code)."""
 TRAIN_PER_TEST = 6
-"""Training images for each test image.
+"""Training images per test image.
 
 EMNIST Balanced has 2,400 and 400 per class; ``max_per_class`` keeps that ratio.
 """
@@ -50,28 +50,28 @@ def label_clusters(
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
     Scenarios 1 and 2 of FLT. A random order of the classes is cut into lists of
-    ``classes_per_cluster``, one per cluster; with ``shared_classes`` s, every list
+    ``classes_per_cluster``, one per cluster. With ``shared_classes`` s, every list
     starts with the last s classes of the list before it, and the last list ends with
-    the first s classes of the first one (two clusters only: no such closing of the
-    ring). Clients are numbered cluster by cluster; where M is not divisible by C, the
-    first clusters get one client more. A client is meant to hold n = floor(N / M)
-    training images, N being those of the classes in use. Everybody in a cluster is
-    tested on the same test images: all those of the cluster's classes.
+    the first s classes of the first one (with two clusters the ring is not closed).
+    Clients are numbered by cluster; if M is not divisible by C, the first clusters have
+    one client more. A client should hold n = floor(N / M) training images, with N the
+    images of the classes in use. All clients of a cluster are tested on the same test
+    images: all those of the cluster's classes.
 
-    ``variant="as_written"``: the images of a class are shuffled and dealt out without
-    repetition to all clients that hold the class, so clusters sharing it have different
-    images of it. All clients of a cluster hold equally many of each class: n divided
-    over its classes as evenly as possible, never more than floor(images of the class /
-    clients that hold it). Where classes are too small for n (MNIST), all clients of
-    that cluster hold less.
+    ``variant="as_written"``: the images of a class are shuffled and divided, without
+    repetition, over all clients that hold the class, so clusters that share it have
+    different images of it. All clients of a cluster hold equally many images of each
+    class: n divided over its classes as evenly as possible, but at most floor(images of
+    the class / clients that hold it). If classes are too small for n (MNIST), all
+    clients of that cluster hold fewer.
 
-    ``variant="as_run"``: the partition of FLT's printed tables, read from its public
-    code. The class order comes from NumPy's legacy generator with seed 321 whatever
-    ``seed`` is. Every client takes floor(n / classes) images of each class: the j-th
-    client of a cluster the j-th block, in data-set order. Where the class has run out
-    it gets the data set's last training image instead, again and again (on MNIST an 8:
-    1,138 of 60,000 samples in six clients). Blocks start anew in every cluster, so
-    clusters sharing a class hold the same images of it.
+    ``variant="as_run"``: the partition of FLT's printed tables, from its public code.
+    The class order comes from NumPy's legacy generator with seed 321, for any ``seed``.
+    Every client takes floor(n / classes) images of each class: the j-th client of a
+    cluster takes the j-th block, in data-set order. When a class is used up, it gets
+    the data set's last training image instead, repeatedly (on MNIST an 8: 1,138 of
+    60,000 samples in six clients). Blocks start again in every cluster, so clusters
+    that share a class hold the same images of it.
 
     Parameters
     ----------
@@ -79,13 +79,13 @@ def label_clusters(
         s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) is
         scenario 2.
     samples_per_client : int, optional
-        n. Under ``as_written`` it is refused when the classes are too small for it.
+        n. With ``as_written`` it is refused if the classes are too small for it.
     max_train : int, optional
-        Use only this many training images, balanced over the classes.
+        Use only this number of training images, balanced over the classes.
     overlap : bool
         Every client draws its floor(n / classes) images of each class at random,
-        whoever else holds them, so that n need not fall with M. A sampler for ablations
-        in a later branch of FLT's public code does so, with 250.
+        independently of the other clients, so n need not decrease with M. A sampler for
+        ablations in a later branch of FLT's public code does this, with 250.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def label_clusters(
     by_class = members(images, index)
     rng = stream(seed, "partition")
     if variant == "as_run":
-        # The legacy generator on purpose: the printed tables follow its permutation.
+        # The printed tables follow the permutation of the legacy generator.
         rng = np.random.RandomState(PUBLISHED_SEED)
     sizes = (n_clusters, classes_per_cluster, shared_classes)
     lists = _class_lists(images, by_class, sizes, rng)
@@ -158,7 +158,7 @@ def _class_lists(
     step = per_cluster - shared
     needed = n_clusters * step
     if n_clusters <= 2:
-        # Two neighbours meet on one side only: a ring needs at least three clusters.
+        # A ring needs at least three clusters.
         needed += shared
     if needed > len(usable):
         raise FltnbError(
@@ -171,7 +171,7 @@ def _class_lists(
 
 
 def _check_size(target: int, size: int, classes: list[np.ndarray]) -> None:
-    """Refuse to draw ``size`` images of each class where one has fewer."""
+    """Refuse to draw ``size`` images of each class if one has fewer."""
     most = min(len(held) for held in classes)
     if size > most:
         raise FltnbError(
@@ -183,7 +183,7 @@ def _check_size(target: int, size: int, classes: list[np.ndarray]) -> None:
 def _drawn_apart(
     by_class: list[np.ndarray], lists: np.ndarray, size: int, seed: int
 ) -> list[np.ndarray]:
-    """Draw ``size`` images of each of a client's classes, whoever else holds them."""
+    """Draw ``size`` images of each of a client's classes, independently of others."""
     train = []
     for client, classes in enumerate(lists):
         rng = stream(seed, "partition", client, 0)
@@ -201,7 +201,7 @@ def _blocks(
 ) -> list[np.ndarray]:
     """Give the j-th client of a cluster the j-th block of ``size`` images per class.
 
-    Where a class has run out, ``filler`` takes the place of each missing image.
+    If a class is used up, ``filler`` replaces each missing image.
     """
     train = []
     for cluster, j in zip(clusters, place_in_cluster(clusters), strict=True):
@@ -265,11 +265,11 @@ def structured(
 
     Structured Non-IID FEMNIST, Section 4.2 (scenario 4) and Appendix D.1. Cluster c
     holds the classes ``classes_per_cluster * c`` and following, unshuffled; the last
-    cluster gets what is left (EMNIST Balanced: nine clusters of five classes and one of
-    two). Clients are numbered, and tested, as those of :func:`label_clusters`. The
-    training images of a cluster are shuffled and handed out one client after the other
-    in the sizes of :func:`power_law_sizes`: all are used, none twice. Raises FltnbError
-    where a cluster has no test images, or as :func:`power_law_sizes`.
+    cluster gets the rest (EMNIST Balanced: nine clusters of five classes and one of
+    two). Clients are numbered and tested as in :func:`label_clusters`. The training
+    images of a cluster are shuffled and given to one client after the other, in the
+    sizes of :func:`power_law_sizes`: all are used, none twice. FltnbError: a cluster
+    has no test images, or as :func:`power_law_sizes`.
 
     Parameters
     ----------
@@ -277,20 +277,21 @@ def structured(
         M: 2,400 for the paper's MLP rows, 600 for its CNN rows, 60 per cluster as in
         the public code (the text: 100).
     delta : float
-        Exponent of the power law, above 0. The paper leaves it open; 2 is the public
-        code's.
+        Exponent of the power law, above 0. The paper does not give it; the public code
+        has 2.
     test : {"clean", "as_run"}
-        ``"as_run"`` adds all test images of class 0, which its clients never train on,
-        to the last cluster if it has fewer classes than the others, as behind the
-        printed tables: the public code fills up its list with zeros.
+        ``"as_run"`` adds all test images of class 0 to the last cluster if it has fewer
+        classes than the others, although its clients never train on class 0. The
+        printed tables have this, because the public code fills its list with zeros.
     max_per_class : int, optional
-        Use at most this many training images of each class and a sixth of it as test
-        images, both chosen at random. 2,400 gives EMNIST ByMerge the class sizes of
-        EMNIST Balanced.
+        Use at most this number of training images of each class, and a sixth of it as
+        test images, both chosen at random. 2,400 gives EMNIST ByMerge the class sizes
+        of EMNIST Balanced.
     level : bool
-        Not consecutive classes, but such that the clusters' sizes are as their numbers
-        of classes. Where classes are of unequal size, as in EMNIST ByMerge, this comes
-        nearer to the paper's clusters of 12,000 images, the last 4,800.
+        Do not use consecutive classes, but choose them so that the clusters' sizes are
+        in proportion to their numbers of classes. If classes have unequal sizes, as in
+        EMNIST ByMerge, this is nearer to the paper's clusters of 12,000 images (the
+        last: 4,800).
 
     Examples
     --------
@@ -309,7 +310,7 @@ def structured(
     if n_clients < len(lists):
         raise FltnbError(
             f"{len(lists)} clusters of classes need more than {n_clients} clients: "
-            "give more of either."
+            "give more clients, or more classes per cluster."
         )
 
     most_tested = max_per_class and round(max_per_class / TRAIN_PER_TEST)
@@ -327,7 +328,7 @@ def structured(
         if not any(len(tested[c]) for c in classes):
             raise FltnbError(
                 f"Cluster {cluster} has no test images of its classes in "
-                f"{images.name}: use a set that has."
+                f"{images.name}: use a set that has them."
             )
         test_classes = set(classes)
         if test == "as_run" and len(classes) < len(lists[0]):
@@ -338,18 +339,18 @@ def structured(
 
 
 def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:
-    """Return the classes of each cluster, so that sizes are as their numbers of places.
+    """Return the classes of each cluster, with sizes in proportion to the places.
 
-    Classes, the largest first, go to the cluster that lacks most images per free place.
+    Largest classes first; each goes to the cluster that lacks most per free place.
 
     Parameters
     ----------
     sizes : images of each class
     places : classes of each cluster
     """
-    lists = [[] for _ in places]
+    lists: list[list[int]] = [[] for _ in places]
     free = np.array(places)
-    # Times the number of all places: whole numbers, so that ties are exact.
+    # Multiplied by the number of all places: whole numbers, so that ties are exact.
     lacking = free * sum(sizes)
     for c in np.argsort(-np.asarray(sizes), kind="stable"):
         per_place = np.where(free > 0, lacking / np.maximum(free, 1), -np.inf)
@@ -366,11 +367,11 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     FLT, Algorithm 4, lines 3 and 6. Of :math:`|D_c|` samples, client i = 1, ..., M_c
     gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
     :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the
-    unrounded sizes sum to :math:`|D_c|`. What the rounding leaves over goes to the
-    first client, as in the public code.
+    unrounded sizes sum to :math:`|D_c|`. The samples left by rounding go to the first
+    client, as in the public code.
 
-    Raises FltnbError for more clients than samples. The public code misses the solution
-    for 2 and takes beta = 0.
+    FltnbError: there are more clients than samples. For 2 clients the public code does
+    not find the solution and takes beta = 0.
 
     Examples
     --------
@@ -386,7 +387,7 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
             "ask for fewer clients."
         )
     alpha = n_samples // (2 * n_clients)
-    # i / M_c in place of i only rescales beta, and large exponents do not overflow.
+    # i / M_c instead of i only rescales beta, and avoids overflow.
     power = (np.arange(1, n_clients + 1) / n_clients) ** delta
 
     def excess(beta: float) -> float:
@@ -425,26 +426,25 @@ def dirichlet(
     r"""Divide an image set with Dirichlet label skew.
 
     For each class, shares :math:`p \sim \mathrm{Dir}(\alpha, \dots, \alpha)` over the
-    clients are drawn and its images dealt out accordingly, every training and every
-    test image to exactly one client; clients then differ in size, too. With
-    ``n_clusters`` the shares are drawn over clusters and divided evenly within each, so
-    that the true clusters are known. Test images follow the shares of the training
-    images of their class. Shares over clients are drawn so by Yurochkin et al.
-    (Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019,
-    experiments).
+    clients are drawn, and its images divided accordingly. Every training and test image
+    goes to exactly one client, so clients also differ in size. With ``n_clusters`` the
+    shares are drawn over clusters and divided evenly within each, so that the true
+    clusters are known. Test images follow the shares of the training images of their
+    class. Yurochkin et al. draw shares over clients in this way (Bayesian Nonparametric
+    Federated Learning of Neural Networks, ICML 2019, experiments).
 
-    A client short of ``min_samples`` training images gets the missing ones from the
-    largest client, of that one's most frequent class; a client without test image gets
-    one of the class that it trains on most, where there is any. ``max_train`` is that
-    of :func:`label_clusters`.
+    A client with fewer than ``min_samples`` training images gets the missing ones from
+    the largest client, from its most frequent class. A client without test images gets
+    one of the class on which it trains most, if there is any. ``max_train`` is that of
+    :func:`label_clusters`.
 
     Parameters
     ----------
     alpha : float
         Concentration: small is strong skew, large approaches equal mixtures.
     n_clusters : int, optional
-        C, number of different mixtures. Default: every client its own, true clusters
-        unknown.
+        C, number of different mixtures. By default every client has its own, and true
+        clusters are unknown.
 
     Examples
     --------
@@ -483,7 +483,7 @@ def _train_counts(
 ) -> np.ndarray:
     """Return training images per client and class, int64 (M, K), ``least`` per client.
 
-    The largest clients give to those that would have fewer.
+    The largest clients give images to those that would have fewer.
     """
     rng = stream(seed, "partition")
     clients = np.bincount(clusters)
@@ -509,8 +509,8 @@ def _train_counts(
 def _test_counts(by_class: list[np.ndarray], train: np.ndarray) -> np.ndarray:
     """Return test images per client and class, int64 (M, K), one per client at least.
 
-    They are in proportion to the training images ``train`` (M, K) of each class; those
-    of a class that nobody trains on are spread evenly.
+    They are in proportion to the training images ``train`` (M, K) of each class; images
+    of a class without training images are spread evenly.
     """
     weights = np.where(train.sum(axis=0) > 0, train, 1)
     columns = [apportion(len(held), weights[:, c]) for c, held in enumerate(by_class)]

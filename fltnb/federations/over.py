@@ -1,10 +1,12 @@
-"""Federations laid over another one.
+"""Federations that modify another one, the base.
 
-EMD-CFL's validation samples, FeSEM's division and IID shuffle, ImageNet features.
-``base`` has the ``kind`` and the options of the federation below, without ``dataset``;
-its own ``seed`` decides the partition, and whatever that refuses raises FltnbError.
+They are EMD-CFL's validation samples, FeSEM's division and IID shuffle, and ImageNet
+features. ``base`` has the ``kind`` and the options of the base federation, without
+``dataset``; its own ``seed`` determines the partition. FltnbError: also if the base is
+refused.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +26,9 @@ def held_out(
 ) -> Federation:
     """Hold back a share of every client's training samples for validation.
 
-    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn among
-    all of a client's, not class by class, one at least. FltnbError: the base has
-    validation samples or changes, or a client keeps nothing to train on.
+    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn from
+    all samples of a client, not class by class, and at least one. FltnbError: the base
+    has validation samples or changes, or a client keeps no training samples.
 
     Examples
     --------
@@ -56,7 +58,7 @@ def held_out(
         order = stream(seed, "partition", 6, client).permutation(len(own))
         held = own[np.sort(order[:n_held])]
         val.append(held)
-        # Not by place: a client may hold a sample twice.
+        # Not by position: a client may hold a sample twice.
         train.append(own[~np.isin(own, held)])
     return replace(fed, train=train, val=val)
 
@@ -65,15 +67,15 @@ def held_out(
 def divided(
     images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: Natural = 0
 ) -> Federation:
-    """Divide every client's samples anew into training and test part.
+    """Divide every client's samples again into training and test part.
 
-    FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training
-    where LEAF's files and FLT have 90 %. Nobody gets or loses a sample; one that a
-    client held several times is held once. True clusters stay. Samples are drawn at
-    random, client by client, not class by class; one at least is on either side. Raises
-    FltnbError for a base that changes, that has validation samples or a second test
-    set, or whose clients have samples in common, such as one test set for many; or for
-    a client with a single sample.
+    FeSEM (arXiv 2108.08647, Section 6.1) uses 80 % of each device's samples for
+    training; LEAF's files and FLT use 90 %. No client gets or loses samples; a sample
+    that a client held several times is held once. True clusters stay. Samples are drawn
+    at random for each client, not class by class, with at least one on each side.
+    FltnbError: the base changes, has validation samples or a second test set, or its
+    clients have samples in common, such as a common test set; or a client has a single
+    sample.
 
     Examples
     --------
@@ -102,14 +104,13 @@ def divided(
 
 @kind
 def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
-    """Deal all samples of a federation out at random: FeSEM's ideal IID partition.
+    """Distribute all samples of a federation at random: FeSEM's ideal IID partition.
 
     FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and
-    of test samples. Training samples are dealt among training places, test samples
-    among test places, so that nothing that was for testing is trained on. There are no
-    true clusters any more. Over :func:`divided` it makes both of FeSEM's steps. Errors
-    are those of :func:`divided`; pseudo-writers' images keep the style they were drawn
-    in.
+    of test samples. Training samples only go to training parts, test samples only to
+    test parts, so that no test sample is trained on. There are no true clusters any
+    more. On top of :func:`divided` it gives both of FeSEM's steps. Errors are those of
+    :func:`divided`. Images of pseudo-writers keep the style in which they were drawn.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
     fed = made(images, base)
     _own_samples(fed, base["kind"])
 
-    def dealt(held: tuple[np.ndarray, ...], key: int) -> list[np.ndarray]:
+    def dealt(held: Sequence[np.ndarray], key: int) -> list[np.ndarray]:
         order = stream(seed, "partition", 9, key).permutation(np.concatenate(held))
         cuts = np.cumsum([len(own) for own in held])[:-1]
         return [np.sort(own) for own in np.split(order, cuts)]
@@ -135,12 +136,13 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
 
 @kind
 def seen(images: ImageSet, /, base: Base) -> Federation:
-    """Put :func:`fltnb.data.features.eight_bits` in place of colour pictures.
+    """Replace colour pictures by :func:`fltnb.data.features.eight_bits`.
 
-    Pictures are seen as clients have them, turned or with a patch; all else stays. They
-    stand in for a network that starts from ImageNet's weights (EMD-CFL,
-    arXiv 2506.07769, Section 4.1), and are kept in the store, since they cost minutes.
-    FltnbError: the pictures are grey, or the extra ``pretrained`` is not installed.
+    The network sees the pictures as clients have them, rotated or with a patch; all
+    else stays. The features replace a network that starts from ImageNet's weights
+    (EMD-CFL, arXiv 2506.07769, Section 4.1). They are kept in the store, because
+    computing them takes minutes. FltnbError: the pictures are grey, or the extra
+    ``pretrained`` is not installed.
 
     Examples
     --------
@@ -161,7 +163,7 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
         )
     path = paths.store() / "features" / f"{array_digest(fed.images)}.npy"
     if not path.exists():
-        from ..data.features import eight_bits  # torch: not for the other kinds
+        from ..data.features import eight_bits  # imports torch
 
         features = eight_bits(fed.images, fed.name)
         paths.write_atomically(path, lambda file: np.save(file, features))
@@ -176,14 +178,14 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
 
 
 def _own_samples(fed: Federation, kind: str) -> list[np.ndarray]:
-    """Return what every client holds, training and test, each sample once.
+    """Return all samples of every client, training and test, each sample once.
 
-    FltnbError: the federation cannot be dealt anew, see :func:`divided`.
+    FltnbError: the federation cannot be divided again, see :func:`divided`.
     """
     if type(fed) is not Federation:
         raise FltnbError(
-            f"A {kind} federation cannot be dealt anew: deal its base anew, and let "
-            "that change."
+            f"A {kind} federation cannot be divided again: divide its base again, and "
+            "let that change."
         )
     if fed.probed or any(len(own) for own in fed.val):
         raise FltnbError(
@@ -198,8 +200,8 @@ def _own_samples(fed: Federation, kind: str) -> list[np.ndarray]:
         if len(common):
             raise FltnbError(
                 f"Clients {holder[common[0]]} and {client} have samples in common, "
-                "such as a shared test set: take a kind whose clients hold theirs "
-                "alone, such as dirichlet."
+                "such as a common test set: take a kind whose clients have their own "
+                "samples, such as dirichlet."
             )
         holder[own] = client
         every.append(own)

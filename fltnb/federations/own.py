@@ -42,16 +42,16 @@ class Options(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """The clients, and who holds each sample."""
+    """The clients, and the owner of each sample."""
 
     names: list[str]  # M names
-    place: np.ndarray  # (N,), positions among these; -1: nobody's
+    place: np.ndarray  # (N,), positions among these; -1: no client
     clusters: np.ndarray | None = None  # (M,)
     notes: tuple[str, ...] = ()
 
 
 class OwnSamples:
-    """The ways from samples of one's own to a federation."""
+    """Methods that make a federation from a user's own samples."""
 
     @classmethod
     def from_arrays(
@@ -72,9 +72,9 @@ class OwnSamples:
         """Make a federation of your own samples.
 
         Every client's samples are divided at random into test, validation and training
-        part, each class in proportion as far as whole numbers allow, one training and
-        one test sample at least. Raises FltnbError for arrays that do not fit together,
-        NaN, a client with a single sample, or fractions out of range.
+        part, each class in proportion as far as whole numbers allow, with at least one
+        training and one test sample. FltnbError: arrays do not fit together, there are
+        NaN, a client has a single sample, or fractions are out of range.
 
         Parameters
         ----------
@@ -82,9 +82,9 @@ class OwnSamples:
             uint8 pixels (the federation scales them) or finite floats. Integers (N, L)
             are tokens; floats (N, L, D) with ``layout="sequences"`` sequences.
         y : array of int, shape (N,), classes 0 to K-1
-            With ``targets="values"`` the numbers to predict.
+            With ``targets="values"``: the numbers to predict.
         client_ids : sequence of length N
-            Who holds each sample; numbers or strings. Client i of the federation is
+            The owner of each sample; numbers or strings. Client i of the federation is
             ``np.unique(client_ids)[i]``.
         test_fraction, val_fraction : float
             Parts of a client's samples for testing, above 0, and for validation.
@@ -92,11 +92,11 @@ class OwnSamples:
             True clusters in the order of ``np.unique(client_ids)``, or by name; any
             values, numbered 0, 1, ... by sorted value.
         class_names : sequence of str, optional
-            Needed when some class number below the highest has no sample.
+            Needed if some class number below the highest has no sample.
         targets : {"classes", "values"}
         min_samples : int, optional
             Clients with fewer samples, 2 or more, are left out, with a warning. Without
-            it a client of a single sample is refused.
+            it, a client with a single sample is refused.
 
         Examples
         --------
@@ -132,25 +132,25 @@ class OwnSamples:
         layout: Layout | None = None,
         **options: Any,
     ) -> Self:
-        """Make a federation of one data set per client, in the order given.
+        """Make a federation from one data set per client, in the given order.
 
         FltnbError: a client's data do not fit the others', or an option is unknown.
 
         Parameters
         ----------
         clients : sequence or dict of data sets, or Flower Datasets' federated one
-            A data set is a pair ``(x, y)`` of arrays or tensors, or has ``len`` and
+            A data set is a pair ``(x, y)`` of arrays or tensors. Or it has ``len`` and
             gives a pair ``(x, y)`` for each number, as torch's map-style data sets do;
-            pictures of these are tensors (C, H, W), which are turned to (H, W, C). An
-            object with ``load_partition(i)`` gives one table of columns for each i.
-            Classes are whole numbers from 0, or text.
+            their pictures are tensors (C, H, W) and become (H, W, C). An object with
+            ``load_partition(i)`` gives one table of columns for each i. Classes are
+            whole numbers from 0, or text.
         names : sequence of M str, optional
             Names of the clients; a dict has them as its keys.
         n_clients : int, optional
-            How many partitions to load, where the object does not say it.
+            Number of partitions to load, if the object does not give it.
         x, y : str
-            Columns of a partition: what to learn from (by default all others) and what
-            to predict.
+            Columns of a partition: the inputs (by default all other columns) and the
+            value to predict.
         targets, layout : see :meth:`from_arrays`
         **options
             ``test_fraction``, ``val_fraction``, ``clusters``, ``seed``, ``name``,
@@ -187,27 +187,29 @@ class OwnSamples:
         numeric_names: bool = False,
         **options: Any,
     ) -> Self:
-        """Make a federation of a DataFrame with one row, owner and label per sample.
+        """Make a federation from a DataFrame with one row, owner and label per sample.
 
-        Client i is the i-th owner in sorted order. FltnbError: no such column, a column
-        twice, gaps in owner or label, columns that are neither numbers nor categories.
+        Client i is the i-th owner in sorted order. FltnbError: a column is missing or
+        occurs twice, owner or label has gaps, or columns are neither numbers nor
+        categories.
 
         Parameters
         ----------
         owner, label : str
-            Names of these columns. Their values are text: ``007`` and ``7`` are two.
+            Names of these columns. Their values are text: ``007`` and ``7`` differ.
         features : sequence of str, optional
-            The columns to learn from; by default all others.
+            The input columns; by default all others.
         preprocess : {"standard"} or None or transformer
-            "standard", fitted on the training rows alone: gaps of numbers are filled
+            "standard", fitted on the training rows only: missing numbers are filled
             with the median, numbers standardised; text becomes one 0 or 1 for each
-            category, a gap is a category. None: numbers as they are, gaps and text
-            refused. A transformer of scikit-learn's kind, or ``preprocessing`` of
-            another federation. What was fitted is :attr:`preprocessing`, for newcomers.
+            category, and a gap is a category. None: numbers are not changed, gaps and
+            text are refused. Or a scikit-learn transformer, or ``preprocessing`` of
+            another federation. The fitted object is :attr:`preprocessing`, for
+            newcomers.
         targets : {"classes", "values"}
             "values": the label is a number to predict.
         numeric_names : bool
-            Owners and classes are numbers: ``007`` and ``7`` are one.
+            Owners and classes are numbers: ``007`` and ``7`` are equal.
         **options
             ``test_fraction``, ``val_fraction``, ``clusters``, ``seed``, ``name``,
             ``min_samples`` of :meth:`from_arrays`.
@@ -232,7 +234,7 @@ class OwnSamples:
         label: str = "label",
         **options: Any,
     ) -> Self:
-        """Make a federation of a CSV file with one row, owner and label per sample.
+        """Make a federation from a CSV file with one row, owner and label per sample.
 
         Parameters
         ----------
@@ -244,8 +246,8 @@ class OwnSamples:
         """
         if "standardise" in options:
             raise FltnbError(
-                "standardise has become preprocess: give preprocess=None in place of "
-                "standardise=False, and nothing in place of True."
+                "standardise has become preprocess: give preprocess=None instead of "
+                "standardise=False, and nothing instead of True."
             )
         pandas_options = tables.pandas_options()
         for name in options:
@@ -279,9 +281,9 @@ class OwnSamples:
         label: str = "label",
         **options: Any,
     ) -> Self:
-        """Make a federation of a Parquet file; options are those of `from_frame`.
+        """Make a federation from a Parquet file; options are those of `from_frame`.
 
-        FltnbError also where the package is missing that pandas reads Parquet with.
+        FltnbError also if the package is missing that pandas needs for Parquet.
         """
         table = tables.read_parquet(tables.existing(file))
         return cls.from_frame(table, owner, label, **options)
@@ -295,20 +297,21 @@ class OwnSamples:
         background: str = "white",
         **options: Any,
     ) -> Self:
-        """Make a federation of pictures in ``<folder>/<owner>/<class>/<picture>``.
+        """Make a federation from pictures in ``<folder>/<owner>/<class>/<picture>``.
 
-        PNG, JPEG and other usual formats, as a viewer shows them: turned as their EXIF
-        data say. Client i is the i-th owner in sorted order. Hidden and system folders
-        and files that are no pictures are left out, with a warning that names them.
-        FltnbError: no folder, no picture, one elsewhere or not readable.
+        PNG, JPEG and other usual formats are read, and rotated by their EXIF data, as
+        in an image viewer. Client i is the i-th owner in sorted order. Hidden and
+        system folders and files that are not pictures are left out, with a warning that
+        names them. FltnbError: no folder, no picture, a picture in a wrong place or not
+        readable.
 
         Parameters
         ----------
-        size : int, pixels a side that every picture is squeezed to
-        grey : bool, one channel in place of red, green and blue
-        background : str, colour behind what is transparent, as Pillow names it
+        size : int, side in pixels to which every picture is resized
+        grey : bool, one channel instead of red, green and blue
+        background : str, colour behind transparent pixels, as in Pillow
         **options
-            What :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed``
+            Further options of :meth:`from_arrays`, such as ``test_fraction``, ``seed``
             or ``name``.
         """
         _check_known(options, OPTIONS, "from_folder")
@@ -365,7 +368,7 @@ class OwnSamples:
         targets: str,
         layout: Layout | None = None,
     ) -> Self:
-        """Divide samples and make the federation of them."""
+        """Divide samples and make a federation from them."""
         values = tables.are_values(targets)
         if not values:
             y = integers("Labels", y, len(x), "sample")
@@ -387,11 +390,11 @@ class OwnSamples:
         targets: str,
         **more: Any,
     ) -> Self:
-        """Make the federation of samples that are divided already."""
+        """Make the federation from divided samples."""
         n_classes = 1
         if targets == "classes":
-            # Where a class has no sample, labels exceed their count, and Federation
-            # says so.
+            # If a class has no sample, labels exceed their count, and Federation
+            # reports it.
             n_classes = len(np.unique(y) if class_names is None else class_names)
         alike = (*_alike(owners.names, "clients"), *_alike(class_names, "classes"))
         notes = (*owners.notes, *alike)
@@ -409,7 +412,8 @@ class OwnSamples:
         }
         if targets == "values":
             settings["targets"] = targets
-        return cls(
+        make: Any = cls  # Federation, whose class this is a part of
+        return make(
             images=x,
             labels=y,
             n_classes=n_classes,
@@ -434,7 +438,7 @@ def divide(
 
     ``stratify``: each class of ``y`` (N,) in proportion.
     """
-    parts = {"train": [], "val": [], "test": []}
+    parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for i in range(len(owners.names)):
         held = np.flatnonzero(owners.place == i)
         size = len(held)
@@ -451,7 +455,7 @@ def divide(
 
 
 def check_shares(test_fraction: float, val_fraction: float) -> None:
-    """Refuse shares for testing and validation that leave nothing to train on."""
+    """Refuse shares for testing and validation that leave no training samples."""
     if test_fraction + val_fraction >= 1:
         raise FltnbError(
             f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing "
@@ -489,9 +493,9 @@ def _checked(options: Options) -> Options:
 
 
 def _owners(client_ids: Sequence, clusters: Any) -> Owners:
-    """Return the different ids, sorted, and the place of each sample's among them.
+    """Return the different ids, sorted, and the position of each sample's id.
 
-    Text loses the blanks around it.
+    Blanks around text are removed.
     """
     import pandas as pd
 
@@ -500,7 +504,7 @@ def _owners(client_ids: Sequence, clusters: Any) -> Owners:
         ids = np.asarray(client_ids, dtype=object)
         texts = [isinstance(one, str) for one in ids]
         if pd.isna(ids).any():
-            raise FltnbError("Some client_ids are missing: say who holds each sample.")
+            raise FltnbError("Some client_ids are missing: give each sample an owner.")
         if any(texts) and not all(texts):
             raise FltnbError(
                 "client_ids mix values that do not sort: make them all text or all "
@@ -510,12 +514,12 @@ def _owners(client_ids: Sequence, clusters: Any) -> Owners:
     names, place = np.unique(ids, return_inverse=True)
     names = [tables.text_of(name) for name in names.tolist()]
     if "" in names:
-        raise FltnbError("Some client_ids are missing: say who holds each sample.")
+        raise FltnbError("Some client_ids are missing: give each sample an owner.")
     return Owners(names, place, clusters_of(clusters, names))
 
 
 def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
-    """Return true clusters (M,), numbered by sorted value, or None where none are."""
+    """Return true clusters (M,), numbered by sorted value, or None."""
     if given is None:
         return None
     if isinstance(given, Mapping):
@@ -536,7 +540,7 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
 
 
 def _alike(names: Sequence[str] | None, what: str) -> list[str]:
-    """Say which names differ only in case, or in the form of a letter or digit."""
+    """Warn of names that differ only in case, or in the form of a character."""
     by_letters = defaultdict(list)
     for name in dict.fromkeys(names or ()):
         plain = unicodedata.normalize("NFKC", str(name))  # full-width 7 is 7
@@ -551,9 +555,9 @@ def _alike(names: Sequence[str] | None, what: str) -> list[str]:
 
 
 def _with_enough(owners: Owners, least: int | None) -> Owners:
-    """Leave out clients of fewer than ``least`` samples, in words.
+    """Leave out clients with fewer than ``least`` samples, with a warning.
 
-    Without ``least`` a client of a single sample is refused.
+    Without ``least`` a client with a single sample is refused.
     """
     sizes = np.bincount(owners.place, minlength=len(owners.names))
     few = sizes < (least or 2)

@@ -1,4 +1,4 @@
-"""Clients' data as others have them: pairs, torch data sets, Flower's partitions."""
+"""Clients' data in other forms: pairs, torch data sets, Flower's partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ class Clients(NamedTuple):
     ----------
     names : list of M str
     sizes : list of M int
-        How many samples each client has.
+        Number of samples of each client.
     x : ndarray, shape (N, ...)
     y : ndarray, shape (N,)
     class_names : list of str, or None
-        Where the data say them.
+        If the data have them.
     """
 
     names: list[str]
@@ -45,16 +45,16 @@ def read(
     ----------
     clients : sequence, dict, or an object with ``load_partition``
     names : sequence of M str, optional
-        By default the keys of a dict, else the numbers.
+        By default the keys of a dict, or the numbers.
     n_clients : int, optional
-        How many partitions to load.
+        Number of partitions to load.
     x, y : str
         Columns of a partition, see ``Federation.from_clients``.
 
     Raises
     ------
     FltnbError
-        There are none, or their data do not fit together.
+        There are no clients, or their data do not fit together.
     """
     class_names = None
     if hasattr(clients, "load_partition"):
@@ -62,7 +62,7 @@ def read(
             n_clients = _n_partitions(clients)
         parts = [clients.load_partition(i) for i in range(n_clients)]
         class_names = _class_names(parts[0], y)
-        # where clients are the values of a column, such as writers
+        # if clients are the values of a column, such as writers
         natural = getattr(clients, "partition_id_to_natural_id", None)
         if names is None and natural:
             names = [natural[i] for i in range(n_clients)]
@@ -100,7 +100,7 @@ def _names(names: Sequence[str] | None, n_clients: int) -> list[str]:
 
 
 def _as_list(clients: Any) -> list:
-    """Return the data of each client, of a list or a dict, or refuse what is none."""
+    """Return the data of each client from a list or a dict, or refuse it."""
     if isinstance(clients, (str, bytes)) or not isinstance(clients, Iterable):
         raise FltnbError(
             "Clients must be a list or dict with one data set each, or have "
@@ -112,11 +112,11 @@ def _as_list(clients: Any) -> list:
 
 
 def _n_partitions(clients: Any) -> int:
-    """Return how many partitions a federated data set says that it has."""
+    """Return the number of partitions that a federated data set gives."""
     number = getattr(clients, "num_partitions", None)
     partitioners = getattr(clients, "partitioners", None)
     if number is None and partitioners:
-        # of one split, such as "train"
+        # for one split, such as "train"
         first = next(iter(partitioners.values()))
         number = getattr(first, "num_partitions", None)
     if number is None:
@@ -130,13 +130,13 @@ def _n_partitions(clients: Any) -> int:
 def _of_client(
     part: Any, i: int, x: str | Sequence[str] | None, y: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples and labels of whatever one client has.
+    """Return samples and labels of one client's data.
 
     Parameters
     ----------
     part : pair (x, y), table with ``features``, or data set of pairs
     i : int
-        The client's number, for sentences.
+        The client's number, for errors.
     x, y : str
         Columns of a table.
 
@@ -202,7 +202,7 @@ def _of_columns(
     """Read a table of columns, as partitions of Flower Datasets are.
 
     Several columns of single numbers are samples (n, columns), in the order of their
-    names; one column of arrays is taken as it is. Parameters as in :func:`_of_client`.
+    names; one column of arrays is not changed. Parameters as in :func:`_of_client`.
     """
     known = list(part.features)
     columns = _chosen(known, x, y, i)
@@ -262,7 +262,7 @@ def _class_names(part: Any, y: str) -> list[str] | None:
 def _check_alike(
     names: Sequence[str], samples: Sequence[np.ndarray], labels: Sequence[np.ndarray]
 ) -> None:
-    """Refuse clients whose samples do not go into one array.
+    """Refuse clients whose samples do not fit into one array.
 
     ``samples``: of each client, (n_i, ...); ``labels``: (n_i,).
     """
@@ -288,5 +288,5 @@ def _check_alike(
 
 
 def _is_text(labels: np.ndarray) -> bool:
-    """Whether labels are text, or objects, which text with gaps is."""
+    """Return whether labels are text, or objects (text with gaps)."""
     return labels.dtype.kind in "UO"

@@ -1,9 +1,10 @@
 """Federations that change (FLT, arXiv 2103.15947, Algorithm 3).
 
-Clients join, and clients' data become other data. Such a federation is a sequence of
-ordinary ones, its phases, each from some round on. Client i is the same client in all
-of them; who joins later gets the next free numbers, as in the paper (lines 22-26). So a
-phase holds exactly the clients that are there, and nothing has to be masked.
+Clients join, and clients' data are replaced. Such a federation is a sequence of
+ordinary federations, its phases, each starting at some round. Client i is the same
+client in all of them; later clients get the next free numbers, as in the paper (lines
+22-26). So a phase contains exactly the clients that are present, and no masks are
+needed.
 """
 
 import hashlib
@@ -23,17 +24,17 @@ from .base import SPLITS, Federation
 from .kinds import Base, kind, made
 
 GROUPS = ("stayed", "drifted", "joined")
-"""What may have happened to a client: nothing, its data changed, or it came later.
+"""What may have happened to a client: nothing, its data changed, or it joined later.
 
-Who came later has "joined", whatever happened then.
+A client that joined later has "joined", whatever happened afterwards.
 """
 
 
 class Phase(NamedTuple):
     """A stretch of rounds.
 
-    ``fed`` holds from ``round`` on; ``changed``, bool (M,), marks clients that are new
-    or have drifted.
+    ``fed`` is valid from ``round`` on; ``changed``, bool (M,), marks clients that are
+    new or have drifted.
     """
 
     round: int
@@ -44,7 +45,7 @@ class Phase(NamedTuple):
 def phases(fed: Federation) -> tuple[Phase, ...]:
     """Return the phases of any federation.
 
-    An ordinary one has a single phase, in which nobody changed.
+    An ordinary federation has a single phase, in which no client changed.
     """
     if isinstance(fed, ChangingFederation):
         return fed.phases
@@ -53,10 +54,10 @@ def phases(fed: Federation) -> tuple[Phase, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ChangingFederation(Federation):
-    """A federation with phases, two at least.
+    """A federation with at least two phases.
 
-    Its own fields are those of the last phase, when everybody has joined. The first
-    phase begins with round 1, and the number of clients never falls.
+    Its own fields are those of the last phase, when all clients have joined. The first
+    phase begins with round 1, and the number of clients never decreases.
     """
 
     phases: tuple[Phase, ...]
@@ -70,7 +71,7 @@ class ChangingFederation(Federation):
 
     @property
     def groups(self) -> np.ndarray:
-        """What happened to each client in the run, (M,) strings of :data:`GROUPS`."""
+        """Return what happened to each client in the run, (M,) of :data:`GROUPS`."""
         groups = np.full(self.n_clients, "stayed", dtype="<U7")
         for phase in self.phases[1:]:
             groups[np.flatnonzero(phase.changed)] = "drifted"
@@ -100,27 +101,27 @@ def with_events(
 ) -> ChangingFederation:
     """Let clients of a federation, drawn by ``seed``, join late or get other data.
 
-    Raises FltnbError for unknown keys, an event without effect, more clients than there
-    are, or nobody at the start.
+    FltnbError: unknown keys, an event without effect, more clients than there are, or
+    no client at the start.
 
     Parameters
     ----------
     fed : Federation
-        All clients, newcomers included. They are numbered anew: first those that are
-        there from the start, in their old order, then the newcomers, in the order in
+        All clients, including newcomers. They are numbered again: first those that are
+        present from the start, in their old order, then the newcomers, in the order in
         which they join.
     events : sequence of dict
         Each with ``round`` (2 or later; it takes place before this round) and at least
         one of ``join`` and ``drift``.
 
-        ``join``: so many clients come then, drawn evenly from the true clusters (from
-        all clients where those are unknown), or from the true ``cluster`` that the
-        event names: a new kind of client, if it is all of them.
+        ``join``: the number of clients that join. They are drawn evenly from the true
+        clusters (from all clients if these are unknown), or from the true ``cluster``
+        that the event names; this is a new kind of client if all of the cluster join.
 
-        ``drift``: so many clients, 2 at least, hold other data from then on: they pass
-        on what they have (training, validation and test samples) in a ring whose
-        members come evenly from the true clusters, so that everybody gets the data of
-        another cluster. Nobody drifts who came late or has drifted before.
+        ``drift``: the number of clients, at least 2, that hold other data from then on.
+        They pass on their data (training, validation and test samples) in a ring whose
+        members come evenly from the true clusters, so that each gets the data of
+        another cluster. Clients that joined late or drifted before do not drift.
 
     Examples
     --------
@@ -134,13 +135,14 @@ def with_events(
     """
     if isinstance(fed, ChangingFederation):
         raise FltnbError(
-            "A changing federation cannot change once more: give all its events at "
-            "once."
+            "A changing federation cannot change again: give all its events at once."
         )
     seed = check("seed", seed, Natural)
     events = _events("events", events)
     known = fed.clusters is not None
-    true = fed.clusters if known else np.zeros(fed.n_clients, dtype=np.int64)
+    true = np.zeros(fed.n_clients, dtype=np.int64)
+    if fed.clusters is not None:
+        true = fed.clusters
     first, joiners = _joiners(true, events, seed)
     if len(first) == 0:
         raise FltnbError("All clients join late: leave one at least for round 1.")
@@ -174,7 +176,7 @@ def with_events(
 def _joiners(
     true: np.ndarray, events: list[dict[str, int]], seed: int
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the clients that are there from the start, and who joins at each event."""
+    """Return the clients present from the start, and those that join per event."""
     free = np.ones(len(true), dtype=bool)
     joiners = []
     for event in events:
@@ -187,7 +189,7 @@ def _joiners(
 
 
 def _settings(fed: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a federation that changes, of those of its base."""
+    """Return the settings of a federation that changes, from those of its base."""
     named = ("dataset", "content") if "dataset" in fed else ()
     settings = {key: fed[key] for key in fed if key in named}
     base = {key: fed[key] for key in fed if key not in named}
@@ -197,11 +199,11 @@ def _settings(fed: dict[str, Any]) -> dict[str, Any]:
 def _clients(
     fed: Federation, members: np.ndarray, source: np.ndarray, settings: dict
 ) -> Federation:
-    """Return a federation of clients of another one.
+    """Return a federation with clients of another one.
 
-    Client i is its client ``members[i]`` and holds what client ``source[i]`` has.
+    Client i is its client ``members[i]`` and holds the data of client ``source[i]``.
     """
-    parts = {}
+    parts: dict[str, Any] = {}
     for split in SPLITS:
         held = getattr(fed, split)
         parts[split] = [held[i] for i in source]
@@ -218,13 +220,13 @@ def _event(
     cluster: Natural = 0,
     drift: Natural = 0,
 ) -> None:
-    """Take what an event has; its signature checks the parts."""
+    """Take the parts of an event; the signature checks them."""
 
 
 def _events(name: str, events: Any) -> list[dict[str, int]]:
     """Return events by round, their parts in the order of :func:`_event`.
 
-    FltnbError for events that are none.
+    FltnbError: something is not an event.
     """
     if not isinstance(events, (list, tuple)):
         events = [events]
@@ -268,9 +270,9 @@ def changing(
 ) -> ChangingFederation:
     """Partition an image set, then let clients join late or get other data.
 
-    FLT, arXiv 2103.15947, Algorithm 3. ``base`` is the partition that all clients
-    together have, such as ``{"kind": "label_clusters", "n_clients": 20, ...}``, with
-    its own seed; ``events``, ``seed`` and errors are those of :func:`with_events`.
+    FLT, arXiv 2103.15947, Algorithm 3. ``base`` is the partition of all clients
+    together, such as ``{"kind": "label_clusters", "n_clients": 20, ...}``, with its own
+    seed; ``events``, ``seed`` and errors are those of :func:`with_events`.
 
     Examples
     --------
@@ -289,9 +291,9 @@ def changing(
 def _exchange(
     drifting: np.ndarray, clusters: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return drifting clients in a ring, and whose data each gets.
+    """Return drifting clients in a ring, and the client whose data each gets.
 
-    Everybody gets those of another cluster, where ``clusters`` (M,) are known.
+    Each gets the data of another cluster, if ``clusters`` (M,) are known.
     """
     if clusters is None or not len(drifting):
         return drifting, np.roll(drifting, -1)
@@ -302,8 +304,8 @@ def _exchange(
             f"{largest} of {len(ring)} drifting clients are of one cluster, over half: "
             "let more drift."
         )
-    # Clusters lie side by side in the ring: a shift by the largest one leads everybody
-    # out of its own.
+    # Clusters are adjacent in the ring: a shift by the largest one leads every client
+    # out of its own cluster.
     return ring, np.roll(ring, -largest)
 
 
@@ -312,7 +314,7 @@ def _evenly(
 ) -> np.ndarray:
     """Draw ``n`` of the allowed clients, as many from every true cluster if possible.
 
-    ``what``: the event's word for it, for the message.
+    ``what``: the name of the event, for the message.
     """
     if n > allowed.sum():
         raise FltnbError(
@@ -320,6 +322,6 @@ def _evenly(
         )
     shuffled = rng.permutation(np.flatnonzero(allowed))
     own = true[shuffled]
-    # How many of the same cluster come before each.
+    # Number of clients of the same cluster before each one.
     turn = [np.sum(own[:place] == cluster) for place, cluster in enumerate(own)]
     return shuffled[np.argsort(turn, kind="stable")][:n]

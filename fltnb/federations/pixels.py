@@ -1,4 +1,4 @@
-"""Samples as they are stored, and as models want them."""
+"""Samples in their stored form, and as inputs of models."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ Layout = Literal["pictures", "tokens", "sequences"]
 LAYOUTS = get_args(Layout)
 """How samples are laid out.
 
-Pictures and vectors become inputs (n, C, H, W); tokens, int64 (N, L), and sequences,
-float32 (N, L, D), are inputs as they are.
+Pictures and vectors become inputs (n, C, H, W). Tokens, int64 (N, L), and sequences,
+float32 (N, L, D), are inputs without change.
 """
 
 SCALINGS: dict[str, tuple[Scale, Scale]] = {
@@ -26,8 +26,8 @@ SCALINGS: dict[str, tuple[Scale, Scale]] = {
 }
 """Pixel scalings by name, as mean and standard deviation.
 
-To [0, 1], which suits networks with ImageNet weights as they normalise by themselves;
-to [-1, 1]; and what EMD-CFL's public code has for grey and for coloured digits.
+To [0, 1], for networks with ImageNet weights, which normalise their inputs themselves;
+to [-1, 1]; and those of EMD-CFL's public code for grey and for coloured digits.
 """
 
 
@@ -36,7 +36,7 @@ def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.nda
 
     Samples are (n, d), (n, H, W) or (n, H, W, C). uint8 pixels are scaled to
     ``(pixel / 255 - mean) / std``, with one number or one for each channel;
-    floating-point data are taken as they are. Vectors become (n, 1, 1, d).
+    floating-point data are not scaled. Vectors become (n, 1, 1, d).
 
     Examples
     --------
@@ -62,10 +62,10 @@ def channels(values: Scale) -> np.ndarray:
     return np.asarray(values, dtype=np.float32).reshape(-1, 1, 1)
 
 
-def pixel_scaling(images: np.ndarray) -> dict[str, float]:
+def pixel_scaling(images: np.ndarray) -> dict[str, Scale]:
     """Return ``mean`` and ``std`` as FLT's public code scales.
 
-    Colour images to [-1, 1], grey ones to [0, 1].
+    Colour images are scaled to [-1, 1], grey ones to [0, 1].
     """
     colour = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3
     mean, std = SCALINGS["symmetric" if colour else "unit"]
@@ -73,10 +73,10 @@ def pixel_scaling(images: np.ndarray) -> dict[str, float]:
 
 
 def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
-    """Return samples as uint8, float32, or int64 where they are tokens.
+    """Return samples as uint8, float32, or int64 if they are tokens.
 
-    Raises FltnbError for another type, a shape without meaning, NaN, masked values, or
-    values that float32 would make equal.
+    FltnbError: another type, a shape without meaning, NaN, masked values, or values
+    that would become equal as float32.
     """
     images = as_array(images, "Samples")
     if layout_of(images, layout) == "tokens":
@@ -90,7 +90,7 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
     if images.dtype == np.uint8:
         return images
 
-    # A number beyond float32 becomes inf and is refused as such.
+    # A number beyond float32 becomes inf and is then refused.
     images = as_float32(images, "Samples")
     if not np.isfinite(images).all():
         raise FltnbError(
@@ -106,15 +106,16 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
 
 
 def layout_of(images: np.ndarray, layout: Layout | None) -> Layout:
-    """Return how samples are laid out: as said, else by their type."""
+    """Return the layout of samples: the given one, or by their type."""
     if layout is not None:
-        return choose(layout, LAYOUTS, "layout")
+        choose(layout, LAYOUTS, "layout")
+        return layout
     whole = images.dtype.kind in "iu" and images.dtype != np.uint8
     return "tokens" if whole and images.ndim == 2 else "pictures"
 
 
 def _check_pictures(images: np.ndarray, layout: Layout | None) -> None:
-    """Refuse a type or shape that neither pictures nor vectors have."""
+    """Refuse a type or shape that is not that of pictures or vectors."""
     shape = images.shape
     if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
         raise FltnbError(

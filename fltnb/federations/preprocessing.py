@@ -1,7 +1,8 @@
 """From the columns of a table to samples: gaps, categories and scales.
 
-All is fitted by scikit-learn on training rows alone and then kept as plain numbers, so
-that it can be stored as JSON and applied to newcomers' rows, here or elsewhere.
+Everything is fitted by scikit-learn on training rows only and then kept as plain
+numbers, so that it can be stored as JSON and applied to newcomers' rows, also on other
+machines.
 """
 
 import unicodedata
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
 MISSING = "(missing)"  # the category of gaps in a text column
 MOST_CATEGORIES = 1000
-FEW_CATEGORIES = 20  # so many texts may all be different
-MIXED = 0.5  # share of numbers from which a column of text is a column of numbers
-SHOWN = 8  # names in a sentence; a table may have thousands of columns
-FORMAT = 1  # of what to_dict returns
+FEW_CATEGORIES = 20  # up to this number of texts, all may be different
+MIXED = 0.5  # with this share of numbers, a column of text is a column of numbers
+SHOWN = 8  # names in an error; a table may have thousands of columns
+FORMAT = 1  # of the result of to_dict
 
 
-def some(names: Sequence) -> str:
+def some(names: Sequence | np.ndarray) -> str:
     """Return the first names, and how many more there are, for a sentence."""
     text = ", ".join(str(name) for name in names[:SHOWN])
     more = len(names) - SHOWN
@@ -36,30 +37,34 @@ def some(names: Sequence) -> str:
 
 
 class Preprocessing:
-    """What turns rows of a table into samples.
+    """Turns rows of a table into samples.
 
     Attributes
     ----------
-    columns : tuple of str, the columns it needs, in the order in which they were fitted
+    columns : tuple of str, the needed columns, in the order in which they were fitted
     beside : tuple of str
-        Columns that may stand in a table and are not looked at: owner and label.
+        Columns that may be in a table and are ignored: owner and label.
     """
 
     columns: tuple[str, ...]
     beside: tuple[str, ...]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in plain JSON, or refuse what cannot be."""
+        raise NotImplementedError
+
     def transform(self, rows: "pd.DataFrame | np.ndarray") -> np.ndarray:
         """Return samples float32 (n, D) of rows, (n, columns).
 
-        Columns of a DataFrame are found by name, those of an array by place.
-        FltnbError: a column is missing or too many, or its content is not what was
-        fitted.
+        Columns of a DataFrame are found by name, those of an array by position.
+        FltnbError: a column is missing or additional, or its content does not fit the
+        fitted one.
         """
         with np.errstate(over="ignore"):
             return self.values(self.table(rows)).astype(np.float32)
 
     def values(self, table: "pd.DataFrame") -> np.ndarray:
-        """Return the finite numbers (n, D) of a :meth:`table`, before they are cut."""
+        """Return the finite numbers (n, D) of a :meth:`table`, in full precision."""
         samples = self._transformed(table)
         finite = np.isfinite(samples).all(axis=1)  # (n,)
         if not finite.all():
@@ -75,7 +80,7 @@ class Preprocessing:
         raise NotImplementedError
 
     def table(self, rows: "pd.DataFrame | np.ndarray") -> "pd.DataFrame":
-        """Return rows as a DataFrame of exactly the columns that are needed."""
+        """Return rows as a DataFrame with exactly the needed columns."""
         import pandas as pd
 
         if isinstance(rows, pd.DataFrame):
@@ -89,7 +94,7 @@ class Preprocessing:
         return pd.DataFrame(array, columns=list(self.columns)).infer_objects()
 
     def _by_name(self, rows: "pd.DataFrame") -> "pd.DataFrame":
-        """Return the columns that are needed, or refuse a table that has others."""
+        """Return the needed columns, or refuse a table with others."""
         table = named(rows, "The table")
         missing = [name for name in self.columns if name not in table]
         if missing:
@@ -109,16 +114,16 @@ class Preprocessing:
 
 @dataclass(frozen=True, eq=False)
 class TablePreprocessing(Preprocessing):
-    """Numbers less their mean, divided by their deviation, and categories as 0 and 1.
+    """Numbers minus their mean, divided by their deviation, and categories as 0 and 1.
 
     Numbers come first, in the order of the columns, then the categories of each column
-    of text. A category that no training row had is all 0.
+    of text. A category that is not in the training rows has only zeros.
 
     Parameters
     ----------
     columns, beside : see :class:`Preprocessing`
     numbers : tuple of str, the columns of numbers, n of them
-    fill : ndarray (n,), what gaps are filled with; NaN: gaps are refused
+    fill : ndarray (n,), values that fill gaps; NaN: gaps are refused
     mean, std : ndarray (n,)
     categories : dict
         Column of text -> its categories, in order.
@@ -134,7 +139,7 @@ class TablePreprocessing(Preprocessing):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the D features; a category is ``column=category``."""
+        """Return the names of the D features; a category is ``column=category``."""
         found = list(self.numbers)
         for column, categories in self.categories.items():
             for category in categories:
@@ -162,15 +167,15 @@ class TablePreprocessing(Preprocessing):
             rows = np.flatnonzero(gaps[:, refused].any(axis=1))
             raise FltnbError(
                 f"There are gaps in {some(columns)} (rows {some(rows)}, counted from "
-                "0): fill them; nothing does so after preprocess=None."
+                "0): fill them; with preprocess=None they are not filled."
             )
         values = np.where(gaps, self.fill, values)
-        # infinite values are refused with all other checks of samples
+        # infinite values are refused by the other checks of samples
         with np.errstate(invalid="ignore"):
             return (values - self.mean) / self.std
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it in plain JSON; :func:`from_dict` makes it again."""
+        """Return everything as plain JSON; :func:`from_dict` makes it again."""
         fill = []
         for value in self.fill.tolist():
             fill.append(None if np.isnan(value) else value)  # JSON has no NaN
@@ -188,7 +193,7 @@ class TablePreprocessing(Preprocessing):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Make what :meth:`to_dict` returned again, or raise FltnbError."""
+        """Make it again from the result of :meth:`to_dict`, or raise FltnbError."""
         wanted = {"columns", "beside", "numbers", "fill", "mean", "std", "categories"}
         missing = sorted(wanted - set(content))
         if content.get("format") != FORMAT or missing:
@@ -220,7 +225,7 @@ class TablePreprocessing(Preprocessing):
 
 @dataclass(frozen=True, eq=False)
 class OwnTransformer(Preprocessing):
-    """A fitted transformer of scikit-learn's kind, of the user's own."""
+    """A user's own fitted scikit-learn transformer."""
 
     columns: tuple[str, ...]
     transformer: Any
@@ -239,16 +244,16 @@ class OwnTransformer(Preprocessing):
         return samples
 
     def to_dict(self) -> dict[str, Any]:
-        """Refuse: a transformer of one's own could only be stored as code."""
+        """Refuse: a user's own transformer could only be stored as code."""
         raise FltnbError(
-            f"{type(self.transformer).__name__} is a transformer of your own and "
+            f"{type(self.transformer).__name__} is your own transformer and "
             'cannot be saved: use preprocess="standard", or transform the rows before '
             "with preprocess=None."
         )
 
 
 def from_dict(content: Mapping[str, Any]) -> TablePreprocessing:
-    """Make a preprocessing of what its ``to_dict`` returned, or raise FltnbError."""
+    """Make a preprocessing from the result of ``to_dict``, or raise FltnbError."""
     return TablePreprocessing.from_dict(content)
 
 
@@ -257,8 +262,8 @@ def fit(
 ) -> Preprocessing:
     """Fit a preprocessing on some rows of a table of features.
 
-    ``how`` is "standard", None (numbers as they are), a fitted preprocessing, which is
-    taken as it is, or a transformer of scikit-learn's kind.
+    ``how`` is "standard", None (numbers are not changed), a fitted preprocessing, which
+    is used without fitting, or a scikit-learn transformer.
     """
     columns = tuple(table.columns)
     if isinstance(how, Preprocessing):
@@ -271,7 +276,7 @@ def fit(
     if isinstance(how, (str, type)) or not hasattr(how, "transform"):
         raise FltnbError(
             'preprocess must be "standard", None, a fitted preprocessing, or a '
-            f"transformer of scikit-learn's kind, not {how!r}."
+            f"scikit-learn transformer, not {how!r}."
         )
     from sklearn.base import clone
 
@@ -280,9 +285,9 @@ def fit(
 
 
 def _unchanged(table: "pd.DataFrame", beside: tuple[str, ...]) -> TablePreprocessing:
-    """Return what leaves numbers as they are; FltnbError: there is text.
+    """Return a preprocessing that does not change numbers; FltnbError: text.
 
-    ``beside``: columns that may stand in a table and are not looked at.
+    ``beside``: columns that may be in a table and are ignored.
     """
     numbers, texts = _kinds(table)
     if texts:
@@ -312,9 +317,9 @@ def _standard(
     table : DataFrame
         Features of all rows.
     rows : ndarray of int, shape (n,)
-        Positions of the training rows: what is fitted is fitted on these alone.
+        Positions of the training rows: everything is fitted on these only.
     beside : tuple of str
-        Columns that may stand in a table and are not looked at.
+        Columns that may be in a table and are ignored.
     """
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -356,14 +361,14 @@ def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
     """Refuse columns that cannot be scaled: empty in training rows, or infinite."""
     empty = np.isnan(values).all(axis=0)
     if empty.any():
-        columns = [names[i] for i in np.flatnonzero(empty)]
+        columns = [names[i] for i in np.flatnonzero(empty).tolist()]
         raise FltnbError(
             f"No training row has a number in {some(columns)}: leave these columns "
             "out, features=[...]."
         )
     infinite = np.isinf(values).any(axis=0)
     if infinite.any():
-        columns = [names[i] for i in np.flatnonzero(infinite)]
+        columns = [names[i] for i in np.flatnonzero(infinite).tolist()]
         raise FltnbError(
             f"The columns {some(columns)} hold NaN or infinite values: remove or "
             "replace them first."
@@ -371,9 +376,9 @@ def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
 
 
 def _check_scales(names: Sequence[str], values: np.ndarray, scaler: Any) -> None:
-    """Refuse numbers whose mean or deviation no float64 holds."""
+    """Refuse numbers whose mean or deviation exceeds float64."""
     finite = np.isfinite(scaler.mean_) & np.isfinite(scaler.scale_)
-    for place in np.flatnonzero(~finite):
+    for place in np.flatnonzero(~finite).tolist():
         largest = np.nanmax(np.abs(values[:, place]))
         raise FltnbError(
             f"Column {names[place]} holds numbers of up to {largest:.3g}, which are "
@@ -382,7 +387,7 @@ def _check_scales(names: Sequence[str], values: np.ndarray, scaler: Any) -> None
 
 
 def _check_texts(name: str, column: np.ndarray) -> None:
-    """Refuse a column of text that is no column of categories."""
+    """Refuse a column of text that does not contain categories."""
     import pandas as pd
 
     different = np.unique(column)
@@ -395,13 +400,13 @@ def _check_texts(name: str, column: np.ndarray) -> None:
     texts = pd.Series(different[different != MISSING].tolist())
     if many and pd.to_numeric(texts, errors="coerce").notna().all():
         raise FltnbError(
-            f"Column {name} holds numbers as text: make numbers of them, "
+            f"Column {name} holds numbers as text: convert them, "
             f"table[{name!r}] = pd.to_numeric(table[{name!r}])."
         )
     if many or n_texts > MOST_CATEGORIES:
         raise FltnbError(
             f"Column {name} has {n_texts} different texts in {len(column)} training "
-            "rows, which are no categories: leave it out, features=[...]."
+            "rows, which are not categories: leave it out, features=[...]."
         )
 
 
@@ -415,7 +420,7 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
         column = table[name]
         if are_dates(column):
             raise FltnbError(
-                f"Column {name} holds dates: make numbers of them, such as days since "
+                f"Column {name} holds dates: make numbers of them, such as days after "
                 "a first one."
             )
         if types.is_complex_dtype(column):
@@ -434,7 +439,7 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
 
 
 def are_dates(column: "pd.Series") -> bool:
-    """Whether a column holds dates, times or spans of time, of whatever type."""
+    """Return whether a column holds dates, times or durations of any type."""
     from pandas.api.types import infer_dtype
 
     kind = infer_dtype(column, skipna=True)
@@ -442,12 +447,12 @@ def are_dates(column: "pd.Series") -> bool:
 
 
 def _is_several(value: Any) -> bool:
-    """Whether a cell holds a list, an array or the like."""
+    """Return whether a cell holds a list, an array or similar."""
     return isinstance(value, (list, tuple, set, dict, np.ndarray))
 
 
 def _are_numbers(column: "pd.Series") -> bool:
-    """Whether a column of objects holds numbers, gaps aside."""
+    """Return whether a column of objects holds numbers, except for gaps."""
     from pandas.api.types import infer_dtype
 
     kind = infer_dtype(column, skipna=True)
@@ -455,7 +460,7 @@ def _are_numbers(column: "pd.Series") -> bool:
 
 
 def _check_no_numbers(name: str, column: "pd.Series") -> None:
-    """Refuse text that stands among numbers, or that is numbers with a comma."""
+    """Refuse text among numbers, or numbers with a comma."""
     import pandas as pd
 
     values = column.dropna().astype(str)
@@ -472,15 +477,15 @@ def _check_no_numbers(name: str, column: "pd.Series") -> None:
     odd = values[signed & values.str.contains("[%\u2212]")]
     if len(odd) / len(values) > MIXED:
         raise FltnbError(
-            f"Column {name} holds numbers with a sign that is none of a number's, such "
-            f"as {odd.iloc[0]!r}: take % away, and write minus as -."
+            f"Column {name} holds numbers with a sign that numbers do not have, such "
+            f"as {odd.iloc[0]!r}: remove %, and write minus as -."
         )
     is_number = pd.to_numeric(values, errors="coerce").notna()
     if MIXED <= is_number.mean() < 1:
         odd = values[~is_number].iloc[0]
         raise FltnbError(
-            f"Column {name} holds text among numbers, such as {odd!r}: mend it, or "
-            "name what means a gap by na_values."
+            f"Column {name} holds text among numbers, such as {odd!r}: correct it, or "
+            "give the text for gaps by na_values."
         )
 
 
@@ -508,7 +513,7 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
 
 
 def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
-    """Refuse numbers of more digits than float64 has, where these tell them apart.
+    """Refuse numbers that differ only in digits that float64 does not have.
 
     ``before``: the values of a column as they were given; ``values``: as float64.
     """
@@ -527,15 +532,15 @@ def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
 
 
 def _texts(column: "pd.Series") -> np.ndarray:
-    """Return a column as text (n,), gaps as a category of their own."""
+    """Return a column as text (n,), with gaps as a category."""
     filled = column.astype(object).where(column.notna(), MISSING)
     return np.array([str(value).strip() for value in filled], dtype=object)
 
 
 def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
-    """Return a table whose columns have names, each once, as text without blanks.
+    """Return a table whose column names are different text, without blanks.
 
-    FltnbError, calling it ``what``: two columns have one name, or names have parts.
+    FltnbError, with the name ``what``: two columns have one name, or names have parts.
     """
     if table.columns.nlevels > 1:
         raise FltnbError(
@@ -547,7 +552,7 @@ def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
 
 
 def check_once(names: Sequence[str], what: str) -> None:
-    """Refuse names that occur twice: which column is meant could only be guessed."""
+    """Refuse names that occur twice, because the meant column is not clear."""
     counts = Counter(names)
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:

@@ -1,4 +1,4 @@
-"""From samples as people have them to what a federation's models see, and back."""
+"""From a user's samples to the inputs of a federation's models, and back."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """How new samples are read, as the samples of a federation were.
+    """Reads new samples in the same way as the samples of a federation.
 
     Attributes
     ----------
     shape : tuple, of one sample: (d,), (H, W), (H, W, C), tokens (L,), sequences (L, D)
     pixels : bool, whether samples are uint8 pixels, scaled by ``mean`` and ``std``
     layout, mean, std, targets, class_names, preprocessing
-        As of :class:`fltnb.Federation`.
+        As for :class:`fltnb.Federation`.
     """
 
     shape: tuple[int, ...]
@@ -48,25 +48,25 @@ class Reader:
             mean=fed.mean,
             std=fed.std,
             targets=fed.targets,
-            class_names=fed.class_names,
+            class_names=tuple(fed.class_names),
             preprocessing=fed.preprocessing,
         )
 
     def inputs(self, rows: Any) -> np.ndarray:
-        """Return what a model sees of new samples: float32 (n, C, H, W).
+        """Return the model inputs of new samples: float32 (n, C, H, W).
 
-        Tokens and sequences stay as they are.
+        Tokens and sequences are not changed.
 
         Parameters
         ----------
         rows : array (n, ...) or DataFrame
-            Samples laid out like those that the federation was made of. Rows of a table
-            are given with its columns as they were before the preprocessing.
+            Samples in the same layout as those of the federation. Rows of a table have
+            their original columns, before the preprocessing.
 
         Raises
         ------
         FltnbError
-            Their shape, type or columns are others, or a value is not finite.
+            Their shape, type or columns differ, or a value is not finite.
         """
         if self.preprocessing is not None:
             rows = self.preprocessing.transform(rows)
@@ -91,10 +91,10 @@ class Reader:
         return to_inputs(rows, self.mean, self.std)
 
     def answers(self, scores: np.ndarray) -> np.ndarray:
-        """Return what a model's scores (n, K), one for two classes, say, (n,).
+        """Return the predictions (n,) from a model's scores (n, K), or (n, 1).
 
-        Classes by name, or by number where they have no names; numbers float32 where
-        numbers are predicted.
+        Classes by name, or by number if they have no names; float32 numbers if numbers
+        are predicted.
         """
         if self.targets == "values":
             return scores[:, 0]
@@ -104,9 +104,9 @@ class Reader:
         return np.array(self.class_names, dtype=object)[classes]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it in plain JSON; :meth:`from_dict` makes it again.
+        """Return everything as plain JSON; :meth:`from_dict` makes it again.
 
-        Raises FltnbError where the preprocessing is one's own transformer.
+        FltnbError: the preprocessing is a user's own transformer.
         """
         content = asdict(replace(self, preprocessing=None))
         if self.preprocessing is not None:
@@ -115,7 +115,7 @@ class Reader:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Make what :meth:`to_dict` returned again."""
+        """Make it again from the result of :meth:`to_dict`."""
         fields = dict(content)
         kept = fields.pop("preprocessing", None)
         if kept is not None:

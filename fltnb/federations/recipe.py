@@ -1,4 +1,4 @@
-"""A federation named without its data: what is hashed, and how it is made."""
+"""A federation described without its data: its settings, and how to make it."""
 
 import functools
 from dataclasses import dataclass, field
@@ -43,14 +43,14 @@ class Recipe:
 def recipe(
     kind: str, dataset: str = "", base: Recipe | None = None, **options: Any
 ) -> Recipe:
-    """Name a federation without loading its data.
+    """Describe a federation without loading its data.
 
     Parameters
     ----------
     kind : str, a function of :mod:`fltnb.federations`, such as "label_clusters"
     dataset : str, the image set, such as "mnist"
-    base : Recipe, the federation that this one is made of, in place of a data set
-    **options, of the function
+    base : Recipe, the base of this federation, instead of a data set
+    **options, options of the function
 
     Examples
     --------
@@ -58,7 +58,7 @@ def recipe(
     >>> fl.recipe("pseudo_writers", "digits", n_clients=5).settings
     {'kind': 'pseudo_writers', 'dataset': 'digits', 'n_clients': 5}
     """
-    settings = {"kind": kind}
+    settings: dict[str, Any] = {"kind": kind}
     if dataset:
         settings["dataset"] = dataset
     if base is not None:

@@ -1,4 +1,4 @@
-"""Dealing samples out to clients in whole numbers, and pools of images made for them.
+"""Dividing samples over clients in whole numbers, and pools of images made for them.
 
 Positions are int64 indices into the arrays of an image set.
 """
@@ -26,7 +26,7 @@ def of_classes(
 
 
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
-    """Return clusters (M,) of clients numbered cluster by cluster.
+    """Return clusters (M,) of clients that are numbered by cluster.
 
     Sizes are as even as possible, the first clusters with one client more.
     """
@@ -39,7 +39,7 @@ def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
 
 
 def place_in_cluster(clusters: np.ndarray) -> np.ndarray:
-    """Return each client's place in its cluster, from 0; ``clusters`` are ascending."""
+    """Return each client's position in its cluster; ``clusters`` are ascending."""
     return np.arange(len(clusters)) - np.searchsorted(clusters, clusters)
 
 
@@ -91,7 +91,7 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
 def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
     """Return ``n`` random training images (None: all), in data-set order.
 
-    They are balanced as the counts of classes allow.
+    They are balanced as far as the counts of classes allow.
     """
     if n is None:
         return images.train_index
@@ -108,12 +108,12 @@ def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
 def hand_out(
     seed: int, *parts: tuple[list[np.ndarray], np.ndarray]
 ) -> list[list[list[np.ndarray]]]:
-    """Deal the shuffled images of every class to clients, none twice.
+    """Divide the shuffled images of every class over clients, none twice.
 
     A part, of training or of test images, is the positions of each class and how many
     of them each client gets, (M, K). Returns pieces[client][class] of each part.
     """
-    dealt = [[[] for _ in wanted] for _, wanted in parts]
+    dealt: list[list[list]] = [[[] for _ in wanted] for _, wanted in parts]
     for c in range(len(parts[0][0])):
         rng = stream(seed, "partition", 1 + c)
         for clients, (by_class, wanted) in zip(dealt, parts, strict=True):
@@ -132,14 +132,14 @@ def deal(
     rng: np.random.Generator,
     what: str,
 ) -> list[np.ndarray]:
-    """Divide images at random, so that every client has as many of each class.
+    """Divide images at random, so that every client has equally many of each class.
 
     Numbers of a class differ by one or two between clients.
 
     Parameters
     ----------
     index : positions in ``labels`` of the images to divide
-    each : images per client; None deals all
+    each : images per client; None divides all
     what : name of the images in messages
 
     Returns
@@ -198,7 +198,7 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
 
     A part is a split, and images and labels of the next client in it.
     """
-    splits = {}
+    splits: dict[str, list[np.ndarray]] = {}
     images = []
     labels = []
     start = 0
@@ -208,7 +208,8 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
         images.append(pixels)
         labels.append(classes)
         start = end
-    return splits | {
+    return {
+        **splits,
         "images": np.concatenate(images),
         "labels": np.concatenate(labels),
     }
@@ -219,7 +220,7 @@ class Dealt(NamedTuple):
 
     split: str
     group: int
-    index: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
 
 
 def deal_copies(

@@ -186,7 +186,7 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
     line = options.get("header", "infer")
     if line is None or not isinstance(line, (int, str)) or "names" in options:
         return None
-    line = 0 if line == "infer" else line
+    line = int(0 if line == "infer" else line)
     kept = {name: options[name] for name in HEADER_OPTIONS if name in options}
     top = pd.read_csv(
         file, header=None, nrows=line + 1, dtype=str, keep_default_na=False, **kept
@@ -230,7 +230,7 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
         if len(short):
             raise FltnbError(
                 f"{file.name} has rows with fewer values than its header has names "
-                f"(lines {some(lines.starts[short])}): mend them."
+                f"(lines {some(lines.starts[short])}): correct them."
             )
 
 
@@ -308,6 +308,7 @@ def rows_of(
     features = asked.features
     if features is None:
         features = [name for name in table if name not in (owner, label)]
+    features = list(features)
     _check_columns(table, what, [owner, label], features)
 
     place = Places(what, lines)
@@ -423,7 +424,7 @@ def _values(column: "pd.Series", place: Places) -> np.ndarray:
     if len(missing):
         raise FltnbError(
             f"{place.what} has gaps or text in {column.name} ({place.of(missing)}), "
-            "whose numbers are to be predicted: mend or remove these rows."
+            "whose numbers are to be predicted: correct or remove these rows."
         )
     return numbers.to_numpy(dtype=np.float64)
 

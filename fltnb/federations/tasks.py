@@ -1,6 +1,7 @@
 """Users that learn different tasks: MT-HFL, arXiv 2410.02733, Section III."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -213,7 +214,7 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
     return lists
 
 
-def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
+def _one_per_task(values: Any, what: str, n_tasks: int) -> list[int]:
     """Return a whole number for each task, or refuse ``values``."""
     numbers = []
     if isinstance(values, Sequence | np.ndarray):

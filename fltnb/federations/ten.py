@@ -4,9 +4,12 @@ Every client holds back a tenth of its samples for validation, which EMD-CFL nee
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from .recipe import Recipe, recipe
 from .tasks import DIGITS_TASKS, FASHION_TASKS
+
+Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,14 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     >>> len(fl.federations.ten(seed=0))
     10
     """
-    each = {"samples_per_client": samples}
-    tested = each | {"test_per_client": 100}
-    turned = {"n_clients": n_clients, "seed": seed} | tested
-    labels = {"n_clients": n_clients, "n_clusters": 5, "seed": seed} | each
+    each: Options = {"samples_per_client": samples}
+    tested: Options = each | {"test_per_client": 100}
+    turned: Options = {"n_clients": n_clients, "seed": seed} | tested
+    labels: Options = {
+        "n_clients": n_clients,
+        "n_clusters": 5,
+        "seed": seed,
+    } | each
     mixtures = recipe(
         "dirichlet",
         n_clients=n_clients,
@@ -152,7 +159,11 @@ def graded(
     >>> ground = fl.federations.graded("rotation", level=90.0, dataset="digits")
     """
     each = int(level) if difficulty == "samples" else samples
-    held = {"samples_per_client": each, "test_per_client": 10, "seed": seed}
+    held: Options = {
+        "samples_per_client": each,
+        "test_per_client": 10,
+        "seed": seed,
+    }
     if difficulty == "backdoor":
         held |= {"n_clients": 3 * max(2, n_clients // 4), "intensity": level}
         return Ground(recipe("backdoor_colours", dataset, **held), 3, "colours")
@@ -182,7 +193,11 @@ def four_on_digits(seed: int = 0) -> dict[str, Ground]:
     >>> len(fl.federations.four_on_digits())
     4
     """
-    tested = {"samples_per_client": 80, "test_per_client": 20, "seed": seed}
+    tested: Options = {
+        "samples_per_client": 80,
+        "test_per_client": 20,
+        "seed": seed,
+    }
     labels = recipe(
         "label_clusters",
         n_clients=10,
@@ -218,13 +233,20 @@ def eleven_more(seed: int = 0) -> dict[str, Recipe]:
     >>> len(fl.federations.eleven_more(seed=0))
     11
     """
-    two = {"n_clusters": 5, "classes_per_cluster": 2, "seed": seed}
-    shared = {"n_clusters": 5, "classes_per_cluster": 3, "shared_classes": 1}
-    tasks = {"tasks": [list(one) for one in FASHION_TASKS[:2]], "seed": seed}
-    skew = {"users_per_task": [10, 10], "samples_per_user": [20, 500]}
-    odd = {"users_per_task": [19, 1], "samples_per_user": 150}
-    few = {"n_clients": 20, "samples_per_client": 5}
-    cifar10 = {"dataset": "cifar10", "n_clients": 100}
+    two: Options = {"n_clusters": 5, "classes_per_cluster": 2, "seed": seed}
+    shared: Options = {
+        "n_clusters": 5,
+        "classes_per_cluster": 3,
+        "shared_classes": 1,
+    }
+    tasks: Options = {
+        "tasks": [list(one) for one in FASHION_TASKS[:2]],
+        "seed": seed,
+    }
+    skew: Options = {"users_per_task": [10, 10], "samples_per_user": [20, 500]}
+    odd: Options = {"users_per_task": [19, 1], "samples_per_user": 150}
+    few: Options = {"n_clients": 20, "samples_per_client": 5}
+    cifar10: Options = {"dataset": "cifar10", "n_clients": 100}
     found = {
         "scenario 1": recipe("label_clusters", **cifar10, **two),
         "scenario 2": recipe("label_clusters", **cifar10, **shared, seed=seed),
@@ -237,7 +259,11 @@ def eleven_more(seed: int = 0) -> dict[str, Recipe]:
         "PACS, ImageNet features": recipe("domains", "pacs_features", seed=seed),
     }
     for samples in (10, 20):
-        held = {"n_clients": 20, "test_per_client": 10, "samples_per_client": samples}
+        held: Options = {
+            "n_clients": 20,
+            "test_per_client": 10,
+            "samples_per_client": samples,
+        }
         turned = recipe("rotated_copies", "mnist", **held, seed=seed)
         found[f"{samples} samples a client"] = turned
     for count in (240, 2400):

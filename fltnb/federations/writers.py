@@ -96,6 +96,7 @@ def writers(
 
 def _by_writer(images: ImageSet, index: np.ndarray) -> dict[int, np.ndarray]:
     """Return the positions in ``index`` of each writer's images, in their order."""
+    assert images.writers is not None  # who calls this has looked
     order = index[np.argsort(images.writers[index], kind="stable")]
     writers, first = np.unique(images.writers[order], return_index=True)
     held = np.split(order, first[1:])

@@ -81,6 +81,17 @@ def unpacked(message: Any) -> Letter | str:
     return letter
 
 
+def letter_in(message: Any) -> Letter:
+    """Return the letter in a message to a node, or refuse what cannot be read."""
+    found = unpacked(message)
+    if isinstance(found, str):
+        raise FltnbError(
+            f"The server sent what this node cannot use ({found}): run the same "
+            "version of fltnb on server and nodes."
+        )
+    return found
+
+
 class Post:
     """Letters to nodes and their answers, through Flower's ``Grid``.
 

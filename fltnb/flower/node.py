@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .letters import Letter, client_of, flwr_app, packed, unpacked
+from .letters import Letter, client_of, flwr_app, letter_in, packed
 from .scaling import is_private, reveals
 
 log = logging.getLogger("flwr")
@@ -39,10 +39,10 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
     """
 
     def answer(message: Any, context: Any) -> Any:
-        asked = unpacked(message)
+        asked = letter_in(message)
         number = client_of(context)
         sketch = {}
-        notes = {"client": number}
+        notes: dict[str, Any] = {"client": number}
         if number not in asked.notes.get("known", ()):
             own = clusterer
             if is_private(clusterer):

@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays import as_array, as_float64
 from ..clustering.base import sketch_bytes
 from ..errors import FltnbError
-from .letters import Answers, Letter, client_of, flwr_app, packed, unpacked
+from .letters import Answers, Letter, client_of, flwr_app, letter_in, packed
 
 log = logging.getLogger("flwr")
 STATE = "scaling"  # what Flower's state calls the record
@@ -140,7 +140,7 @@ def scaling_query(rows: Callable[[Any], Any]) -> Callable:
     """
 
     def answer(message: Any, context: Any) -> Any:
-        told = unpacked(message)
+        told = letter_in(message)
         mine = columns_of(rows(context))
         about = {"client": client_of(context), "columns": mine.shape[1]}
         reply = Letter({}, about)
@@ -245,10 +245,12 @@ class Agreement:
         """Ask for sums; merge them once there are enough."""
         asked = dict.fromkeys(nodes, Letter({}, {}))
         self.sent |= self.ask(f"query.{self.query}", asked)
-        widths = [np.size(letter.arrays.get("mean")) for letter in self.sent.values()]
+        widths = [
+            np.size(letter.arrays.get("mean", 0)) for letter in self.sent.values()
+        ]
         usual = max(widths, key=widths.count, default=0)  # what most have is right
         faults = {}
-        by_client = {}  # a client with two nodes counts once
+        by_client: dict[Any, Any] = {}  # a client with two nodes counts once
         for node, letter in self.sent.items():
             fault = _fault(letter.arrays, usual)
             if fault:
@@ -263,12 +265,14 @@ class Agreement:
 
     def _tell(self, nodes: Sequence[int]) -> dict[int, str]:
         """Send mean and deviation to nodes that do not know them."""
-        found = {"mean": self.scaling.mean, "scale": self.scaling.scale}
+        scaling = self.scaling
+        assert scaling is not None  # agreed on
+        found = {"mean": scaling.mean, "scale": scaling.scale}
         asked = dict.fromkeys(nodes, Letter(found, {}))
         faults = {}
         for node, letter in self.ask(f"query.{self.query}", asked).items():
             columns = letter.notes.get("columns")
-            if columns != len(self.scaling.mean):
+            if columns != len(scaling.mean):
                 faults[node] = f"has {columns} columns, others {len(found['mean'])}"
             else:
                 self.told.add(node)

@@ -439,7 +439,7 @@ class ClusteredFedAvg:
 
         That is the array ``theta`` (P,), with finite numbers only.
         """
-        model = arrays.get("theta")
+        model: Any = arrays.get("theta")
         if np.shape(model) == self.initial[0].shape and np.isfinite(model).all():
             return True
         log.warning(
@@ -522,8 +522,8 @@ class ClusteredFedAvg:
         """
         if not self.checkpoint:
             return
-        arrays = {"models": self.models}
-        if self.agreement is not None:
+        arrays: dict[str, Any] = {"models": self.models}
+        if self.agreement is not None and self.agreement.scaling is not None:
             arrays["mean"] = self.agreement.scaling.mean
             arrays["scale"] = self.agreement.scaling.scale
         for client in self.clients:

@@ -21,7 +21,7 @@ from ..federations.phases import Phase
 from ..settings import Count, Variant, brief, checked
 from .modelspace import cluster_means
 from .samples import check_validation
-from .state import NOWHERE, State
+from .state import NOWHERE, OwnState, State
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Rule = Literal["participants", "last_local", "last_aggregate"]
 RULES = get_args(Rule)
 # the state of the authors' code that printed FLT's Tables 1 and 2 (docs/differences.md)
-PUBLISHED_RULE = "last_local"
+PUBLISHED_RULE: Rule = "last_local"
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Method(_OldOptions):
     """
 
     state_type: ClassVar[type[State]] = State
-    name: ClassVar[str] = "method"
+    name = "method"
     variant: ClassVar[Variant] = "as_written"
     tests_served = True
     layered = False
@@ -156,7 +156,7 @@ class Method(_OldOptions):
         Defaults are left out. ``kind``, the class, is added if ``name`` is a custom id.
         """
         written = self.as_written()
-        settings = {"name": self.name}
+        settings: dict[str, Any] = {"name": self.name}
         if self.name != written.name:
             settings["kind"] = written.__name__.removesuffix("AsRun")
         if self.variant == "as_run":
@@ -164,7 +164,7 @@ class Method(_OldOptions):
         for name, value in brief(written, self.options()).items():
             if hasattr(value, "get_params"):
                 value = clustering.canonical(value)
-            elif is_dataclass(value):
+            elif is_dataclass(value) and not isinstance(value, type):
                 value = brief(type(value), asdict(value))
             settings[name] = value
         return settings
@@ -204,7 +204,7 @@ class Method(_OldOptions):
     def prepare(self, fed: Federation, context: Context) -> None:
         """Compute once what runs with other seeds share; most methods do nothing."""
 
-    def start(self, fed: Federation, model: "Model", context: Context) -> State:
+    def start(self, fed: Federation, model: "Model", context: Context) -> OwnState:
         """Return the state before round 1."""
         raise FltnbError(
             f"{type(self).__name__} has no start(self, fed, model, context): "
@@ -212,8 +212,8 @@ class Method(_OldOptions):
         )
 
     def observe(
-        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
-    ) -> State:
+        self, state: OwnState, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> OwnState:
         """Let the participants measure models on their own data before they train.
 
         Most methods do not. ``engine.evaluate(theta, rows, clients, split)`` gives
@@ -223,12 +223,12 @@ class Method(_OldOptions):
 
     def changed(
         self,
-        state: State,
+        state: OwnState,
         fed: Federation,
         model: "Model",
         changed: np.ndarray,
         context: Context,
-    ) -> State:
+    ) -> OwnState:
         """Update the state before a new phase: clients are new, or hold other data.
 
         ``changed`` (M,) says which clients; newcomers have the highest numbers. The
@@ -237,8 +237,8 @@ class Method(_OldOptions):
         return replace(state, weights=np.asarray(fed.sizes, dtype=np.float64))
 
     def revise(
-        self, state: State, fed: Federation, round: int, context: Context
-    ) -> State:
+        self, state: OwnState, fed: Federation, round: int, context: Context
+    ) -> OwnState:
         """Reconsider the clusters after a round; most methods do not."""
         return state
 
@@ -249,7 +249,7 @@ class Method(_OldOptions):
         """
 
     def dispatch(
-        self, state: State, clients: np.ndarray
+        self, state: OwnState, clients: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what clients start from: ``(theta (K, P), rows (n,))``.
 
@@ -258,8 +258,8 @@ class Method(_OldOptions):
         return state.models, state.row[clients]
 
     def train(
-        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
-    ) -> tuple[State, "Trained"]:
+        self, state: OwnState, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> tuple[OwnState, "Trained"]:
         """Let the participants train, as :meth:`dispatch` says.
 
         Some methods train several models or weight samples.
@@ -275,8 +275,8 @@ class Method(_OldOptions):
         return type(self).train is not Method.train
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> OwnState:
         """Return the state after the round.
 
         ``theta`` (n, P) are the trained models, ``clients`` (n,) ascending.
@@ -285,11 +285,11 @@ class Method(_OldOptions):
             f"{type(self).__name__} has no collect(self, state, clients, theta, round)."
         )
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def serve(self, state: OwnState) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (M,))``: ``theta[rows[i]]`` serves client i."""
         return state.models, state.row
 
-    def evaluate(self, state: State, engine: "Engine", split: str) -> "Evaluation":
+    def evaluate(self, state: OwnState, engine: "Engine", split: str) -> "Evaluation":
         """Test all clients, in order, each with the model that serves it.
 
         Mixtures of models override this.
@@ -297,11 +297,11 @@ class Method(_OldOptions):
         theta, rows = self.serve(state)
         return engine.evaluate(theta, rows, np.arange(engine.fed.n_clients), split)
 
-    def labels(self, state: State) -> np.ndarray | None:
+    def labels(self, state: OwnState) -> np.ndarray | None:
         """Cluster of each client (M,), or None for methods without clusters."""
         return state.labels
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: OwnState, n_parameters: int) -> tuple[int, int]:
         """Return the scalars that a participant ``(receives, sends)`` per round."""
         return self.models_down * n_parameters, self.models_up * n_parameters
 
@@ -319,7 +319,7 @@ class Method(_OldOptions):
         """
         return None
 
-    def setup_bytes(self, state: State) -> tuple[int, int]:
+    def setup_bytes(self, state: OwnState) -> tuple[int, int]:
         """Return bytes of all clients besides the rounds' models so far: (up, down).
 
         This is the cost of a clustering, with four bytes per scalar.
@@ -341,25 +341,25 @@ class Welcoming(Method):
 
     def changed(
         self,
-        state: State,
+        state: OwnState,
         fed: Federation,
         model: "Model",
         changed: np.ndarray,
         context: Context,
-    ) -> State:
+    ) -> OwnState:
         """Keep newcomers waiting until the round begins."""
         return state.joined(fed)
 
     def observe(
-        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
-    ) -> State:
+        self, state: OwnState, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> OwnState:
         """Place newcomers before the round's participants train."""
         new = np.flatnonzero(state.row == NOWHERE)
         return self.welcome(state, new, round, engine) if len(new) else state
 
     def welcome(
-        self, state: State, new: np.ndarray, round: int, engine: "Engine"
-    ) -> State:
+        self, state: OwnState, new: np.ndarray, round: int, engine: "Engine"
+    ) -> OwnState:
         """Return the state with the newcomers ``new`` (n,) in clusters."""
         raise FltnbError(
             f"{type(self).__name__} has no welcome(self, state, new, round, engine), "
@@ -387,8 +387,8 @@ class HardMethod(Welcoming):
             )
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> OwnState:
         """Average by samples inside clusters; one without participants stays."""
         weights = state.weights[clients]
         models = cluster_means(state.row[clients], weights, theta, state.models)

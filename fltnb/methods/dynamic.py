@@ -25,7 +25,6 @@ from ..settings import Count, Natural
 from .base import PUBLISHED_RULE, Context, Rule
 from .flt import FLT
 from .graph import GraphState, rewire
-from .state import State
 
 Placing = Literal["recluster", "nearest"]
 
@@ -116,7 +115,7 @@ class DynamicFLT(FLT):
     state_type = DynamicState
     name: str = field(default="flt_dynamic", kw_only=True)
     graph_decides = False
-    membership: ClassVar = "clients"
+    membership: ClassVar = "clients"  # type: ignore[misc]  # settled
 
     encoder: EncoderSpec | None = None
     lam: Natural | None = None
@@ -355,8 +354,8 @@ class DynamicFLT(FLT):
         return replace(state, alone=state.alone | new, flags=state.flags | new)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: DynamicState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> DynamicState:
         """Aggregate, and collect the participants' flags (lines 13-20)."""
         state = super().collect(state, clients, theta, round)
         present = np.isin(np.arange(len(state.row)), clients)
@@ -367,8 +366,8 @@ class DynamicFLT(FLT):
         )
 
     def revise(
-        self, state: State, fed: Federation, round: int, context: Context
-    ) -> State:
+        self, state: DynamicState, fed: Federation, round: int, context: Context
+    ) -> DynamicState:
         """Place or re-cluster (lines 21-28)."""
         raised = state.flags & ~state.alone
         if self.drifted == "nearest" and raised.any():
@@ -393,8 +392,8 @@ class DynamicFLT(FLT):
         return _unchanged(again)
 
     def _place(
-        self, state: State, who: np.ndarray, fed: Federation, context: Context
-    ) -> State:
+        self, state: DynamicState, who: np.ndarray, fed: Federation, context: Context
+    ) -> DynamicState:
         """Give clients to the cluster whose mean embedding is nearest to theirs.
 
         ``who``: their numbers, int (n,).
@@ -424,8 +423,8 @@ class DynamicFLT(FLT):
         )
 
     def _means(
-        self, state: State, who: np.ndarray, fed: Federation, context: Context
-    ) -> tuple[np.ndarray, State]:
+        self, state: DynamicState, who: np.ndarray, fed: Federation, context: Context
+    ) -> tuple[np.ndarray, DynamicState]:
         """Return mean embeddings of some clients, and the state with their encoders.
 
         Parameters
@@ -436,9 +435,9 @@ class DynamicFLT(FLT):
         Returns
         -------
         means : ndarray, shape (n, e)
-        state : State
+        state : DynamicState
         """
-        parts = {}
+        parts: dict[str, Any] = {}
         for split in SPLITS:
             of_all = getattr(fed, split)
             parts[split] = [of_all[i] for i in who]

@@ -21,17 +21,17 @@ from ..federations import Federation
 from ..federations.phases import phases
 from ..progress import bar
 from .base import Context, Method
-from .graph import ClientGraph, rewire
+from .graph import ClientGraph, GraphState, rewire
 from .modelspace import with_rows
 from .ownmodels import OwnModels, penultimate
-from .state import State, alone
+from .state import alone
 
 # cells of all cost matrices below which starting processes takes longer than the work
 SMALL = 20_000_000
 
 
 @dataclass(eq=False, kw_only=True)
-class EMDCFLState(State):
+class EMDCFLState(GraphState):
     """State of :class:`EMDCFL`: what the pairs of clients know of each other.
 
     ``relation`` (R, M): distinct rows of the adjacency; ``distance`` (M, M) and
@@ -42,7 +42,6 @@ class EMDCFLState(State):
     down.
     """
 
-    relation: np.ndarray
     distance: np.ndarray
     reference: np.ndarray
     tolerance: np.ndarray
@@ -52,7 +51,6 @@ class EMDCFLState(State):
     measured: np.ndarray
     again: np.ndarray
     sent: np.ndarray
-    memory: None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -114,7 +112,7 @@ class EMDCFL(Method):
         self.clusterer.check(fed.sizes.tolist())
         super().check(fed)
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> EMDCFLState:
         """Start with every client alone, on a common initial model."""
         M = fed.n_clients
         theta = model.init(context.seed)
@@ -137,8 +135,8 @@ class EMDCFL(Method):
         )
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: EMDCFLState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> EMDCFLState:
         """Average inside the clusters known so far.
 
         :meth:`revise` averages again if clusters change.
@@ -157,7 +155,9 @@ class EMDCFL(Method):
         share = state.relation[:, clients] * state.weights[clients]
         return replace(state, models=mix_groups(share, theta, state.models))
 
-    def revise(self, state: State, fed, round: int, context: Context) -> State:
+    def revise(
+        self, state: EMDCFLState, fed, round: int, context: Context
+    ) -> EMDCFLState:
         """Measure pairs for the first time, connect, and average in the new clusters.
 
         With ``repeat`` all pairs are measured again.
@@ -185,12 +185,14 @@ class EMDCFL(Method):
             state = replace(state, local=state.local[:0].copy())
         return state
 
-    def _keeps_local(self, state: State) -> bool:
+    def _keeps_local(self, state: EMDCFLState) -> bool:
         """Return whether clients' own models are still needed."""
         complete = state.measured.all() and not state.again
         return self.rule == "last_local" or not complete
 
-    def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
+    def _measure(
+        self, state: EMDCFLState, fed, new: np.ndarray, context: Context
+    ) -> EMDCFLState:
         """Measure pairs with a new client, under the models that were trained last."""
         net = context.model
         others = _pairs(state.trained, new)

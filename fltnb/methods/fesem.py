@@ -19,7 +19,7 @@ from .base import PUBLISHED_RULE, Context, HardMethod, Rule
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
 from .newcomers import common_model, counted, first_training, placed
-from .state import State, Unclustered, unclustered
+from .state import Unclustered, unclustered
 
 if TYPE_CHECKING:
     from ..training import Engine, Trained
@@ -104,8 +104,8 @@ class FeSEM(HardMethod):
         return {"proximal": 2 * self.lam}
 
     def train(
-        self, state: State, clients: np.ndarray, round: int, engine: "Engine"
-    ) -> tuple[State, "Trained"]:
+        self, state: FeSEMState, clients: np.ndarray, round: int, engine: "Engine"
+    ) -> tuple[FeSEMState, "Trained"]:
         """Train from the own centre, with the penalty of Equation 7."""
         if self.alpha == "equal":
             return super().train(state, clients, round, engine)
@@ -128,7 +128,7 @@ class FeSEM(HardMethod):
         """Return whether clients have different penalties (or a subclass says so)."""
         return self.alpha == "samples" or type(self).train is not FeSEM.train
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FeSEMState:
         """Start with the common initial model for all clients.
 
         There is one centre, or K equal centres if EM does not make them.
@@ -143,8 +143,8 @@ class FeSEM(HardMethod):
         return state
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FeSEMState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FeSEMState:
         """E-step on the last known models, then M-step."""
         memory = state.memory
         if self.rule == "last_aggregate":
@@ -172,8 +172,8 @@ class FeSEM(HardMethod):
         return replace(state, models=models, row=row, labels=row)
 
     def welcome(
-        self, state: State, new: np.ndarray, round: int, engine: "Engine"
-    ) -> State:
+        self, state: FeSEMState, new: np.ndarray, round: int, engine: "Engine"
+    ) -> FeSEMState:
         """Let newcomers train the mean of all centres, and place them by an E-step."""
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
@@ -184,7 +184,7 @@ class FeSEM(HardMethod):
         state = replace(counted(state, len(new)), memory=memory, heard=heard)
         return placed(state, new, distance.argmin(axis=1))
 
-    def _first_centers(self, state: State, round: int) -> np.ndarray:
+    def _first_centers(self, state: FeSEMState, round: int) -> np.ndarray:
         """Return K centres (K, P) from k-means on the models known so far.
 
         If there are fewer distinct models, some centres stay at the old one.
@@ -200,7 +200,7 @@ class FeSEM(HardMethod):
 
     def averaged(
         self,
-        state: State,
+        state: FeSEMState,
         share: np.ndarray,
         sizes: np.ndarray,
         trained: np.ndarray,
@@ -213,7 +213,7 @@ class FeSEM(HardMethod):
         """
         return mix_groups(share, trained, models)
 
-    def evaluate(self, state: State, engine, split: str):
+    def evaluate(self, state: FeSEMState, engine, split: str):
         """Test clients with their own centre, or all clients with the best centre."""
         if self.report == "own":
             return super().evaluate(state, engine, split)
@@ -285,7 +285,7 @@ class FeSEMMA(FeSEM):
     name = "fesem_ma"
     layered = True
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FeSEMState:
         """Start as FeSEM, and keep the widths of the layers."""
         shapes = [
             (shape[0], math.prod(shape[1:]))
@@ -297,7 +297,7 @@ class FeSEMMA(FeSEM):
 
     def averaged(
         self,
-        state: State,
+        state: FeSEMState,
         share: np.ndarray,
         sizes: np.ndarray,
         trained: np.ndarray,
@@ -358,7 +358,7 @@ class FedSEM(HardMethod):
 
     rule: Rule = "participants"
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedSEMState:
         """Start with the common initial model; the first grouping comes later."""
         K = self.n_clusters
         theta = model.init(context.seed)
@@ -371,8 +371,8 @@ class FedSEM(HardMethod):
         return replace(state, labels=None)  # there are none yet
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedSEMState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedSEMState:
         """Group all clients by their last known models, then average in the groups."""
         if state.memory is not None:
             state.memory[clients] = theta
@@ -394,8 +394,8 @@ class FedSEM(HardMethod):
         )
 
     def welcome(
-        self, state: State, new: np.ndarray, round: int, engine: "Engine"
-    ) -> State:
+        self, state: FedSEMState, new: np.ndarray, round: int, engine: "Engine"
+    ) -> FedSEMState:
         """Let newcomers train the mean of all models and join the nearest centre."""
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
@@ -407,7 +407,7 @@ class FedSEM(HardMethod):
         return placed(state, new, distance.argmin(axis=1))
 
     def _known(
-        self, state: State, clients: np.ndarray, theta: np.ndarray
+        self, state: FedSEMState, clients: np.ndarray, theta: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the different known models (D, P), and each client's index (M,)."""
         if self.rule != "last_aggregate" and state.labels is not None:
@@ -419,7 +419,7 @@ class FedSEM(HardMethod):
         return np.vstack([theta, state.models])[held], which
 
     def _grouped(
-        self, state: State, points: np.ndarray, count: np.ndarray, round: int
+        self, state: FedSEMState, points: np.ndarray, count: np.ndarray, round: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Group models (D,) held by ``count`` clients each; also return the centres."""
         n = int(state.trainable)  # without batch-norm statistics

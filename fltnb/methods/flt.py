@@ -23,8 +23,7 @@ from ..federations.own import integers
 from ..federations.phases import phases
 from ..settings import Positive, brief
 from .base import PUBLISHED_RULE, Context, Rule
-from .graph import ClientGraph, GraphMethod
-from .state import State
+from .graph import ClientGraph, GraphMethod, GraphState
 
 # samples of all clients below which starting processes takes longer than the work
 SMALL = 10_000
@@ -342,8 +341,8 @@ class SoftFLT(FLT):
     """
 
     name: str = field(default="flt_soft", kw_only=True)
-    graph: ClassVar = "full"
-    membership: ClassVar = "clients"
+    graph: ClassVar = "full"  # type: ignore[misc]  # settled
+    membership: ClassVar = "clients"  # type: ignore[misc]  # settled
 
     weight: Literal["gaussian", "linear"] = "gaussian"
     scale: Positive | None = None
@@ -476,7 +475,7 @@ class PACFL(OneShot):
     split = "train"
     scaled = False
 
-    encoder: ClassVar = None  # it needs none
+    encoder: ClassVar = None  # type: ignore[misc]  # it needs none
 
     def about(self) -> dict[str, Any]:
         """Return the settings that decide the fit."""
@@ -486,7 +485,9 @@ class PACFL(OneShot):
         """Fit a clusterer on the images."""
         clusterer.fit(*client_images(fed, self.split, self.scaled))
 
-    def joins(self, state: State, fed: Federation, context: Context) -> dict[int, int]:
+    def joins(
+        self, state: GraphState, fed: Federation, context: Context
+    ) -> dict[int, int]:
         """Let newcomers join the cluster with the nearest subspaces, if any is near.
 
         The subspaces of the other clients are those of their present images.

@@ -9,7 +9,7 @@ clusters, up to M.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -19,7 +19,7 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
 from .base import PUBLISHED_RULE, Context, Method, Rule
-from .state import State
+from .state import OwnState, State
 
 
 @dataclass(eq=False, kw_only=True)
@@ -88,7 +88,7 @@ class GraphMethod(Method):
         """Return the graph; the adjacency is in [0, 1] with ones on the diagonal."""
         raise NotImplementedError
 
-    def start(self, fed: Federation, model, context: Context) -> State:
+    def start(self, fed: Federation, model, context: Context) -> OwnState:
         """Build the graph; all models start from one common initialisation."""
         graph = self.client_graph(fed, context)
         self._check_graph(np.asarray(graph.adjacency), fed.n_clients)
@@ -129,12 +129,12 @@ class GraphMethod(Method):
 
     def changed(
         self,
-        state: State,
+        state: OwnState,
         fed: Federation,
         model,
         changed: np.ndarray,
         context: Context,
-    ) -> State:
+    ) -> OwnState:
         """Keep the graph, in which a newcomer stands alone, or make it again.
 
         A newcomer that stands alone starts from the mean of all models; one that joins
@@ -159,13 +159,15 @@ class GraphMethod(Method):
         trusted = np.arange(fed.n_clients) < before
         return rewire(state, adjacency, labels, fed.sizes, trusted)
 
-    def joins(self, state: State, fed: Federation, context: Context) -> dict[int, int]:
+    def joins(
+        self, state: GraphState, fed: Federation, context: Context
+    ) -> dict[int, int]:
         """Return which newcomers join which cluster; by default none does."""
         return {}
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> OwnState:
         """Average over each neighbourhood under the rule for absent clients."""
         # (R, M): the weight of each client in each row
         share = state.relation * state.weights
@@ -177,7 +179,9 @@ class GraphMethod(Method):
         W = _normalised(np.hstack([share[:, clients], kept]))
         return replace(state, models=mix(W, theta, state.models))
 
-    def _kept(self, state: State, clients: np.ndarray, share: np.ndarray) -> np.ndarray:
+    def _kept(
+        self, state: GraphState, clients: np.ndarray, share: np.ndarray
+    ) -> np.ndarray:
         """Return weights (R, R) of the models from before the round."""
         row = state.row
         if self.rule == "last_aggregate":
@@ -199,17 +203,20 @@ def _integers(labels: np.ndarray | None) -> np.ndarray | None:
     return None if labels is None else np.asarray(labels, dtype=np.int64)
 
 
+AGraphState = TypeVar("AGraphState", bound=GraphState)
+
+
 def _normalised(share: np.ndarray) -> np.ndarray:
     return share / share.sum(axis=1, keepdims=True)
 
 
 def rewire(
-    state: State,
+    state: AGraphState,
     adjacency: np.ndarray,
     labels: np.ndarray | None,
     sizes: np.ndarray,
     trusted: np.ndarray,
-) -> State:
+) -> AGraphState:
     """Give the clients a new graph (M, M) in the middle of a run.
 
     Clients with the same new neighbourhood start from the sample-weighted mean of the

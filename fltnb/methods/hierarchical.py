@@ -22,7 +22,6 @@ from ..settings import Count, Natural
 from .base import Context
 from .flt import OneShot
 from .graph import ClientGraph, GraphState
-from .state import State
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -127,7 +126,7 @@ class MTHFL(OneShot):
             return None
         return super().clustering(fed, model, training)
 
-    def start(self, fed: Federation, model: "Model", context: Context) -> State:
+    def start(self, fed: Federation, model: "Model", context: Context) -> MTHFLState:
         """Group the users, and find the layers that they share."""
         state = super().start(fed, model, context)
         shared = shared_columns(model, self.shared)
@@ -135,22 +134,22 @@ class MTHFL(OneShot):
 
     def changed(
         self,
-        state: State,
+        state: MTHFLState,
         fed: Federation,
         model: "Model",
         changed: np.ndarray,
         context: Context,
-    ) -> State:
+    ) -> MTHFLState:
         """Keep the groups: a newcomer gets an LPS of its own."""
         state = super().changed(state, fed, model, changed, context)
         return self._with_tasks(state, fed)
 
-    def _with_tasks(self, state: State, fed: Federation) -> State:
+    def _with_tasks(self, state: MTHFLState, fed: Federation) -> MTHFLState:
         return replace(state, tasks=fed.clusters) if self.view == "task" else state
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: MTHFLState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> MTHFLState:
         """Run one FedAvg round of every LPS, and a GPS round when it is due."""
         state = super().collect(state, clients, theta, round)
         if round % self.local_rounds:
@@ -163,7 +162,7 @@ class MTHFL(OneShot):
         models[:, columns] = mix(weights[None] / weights.sum(), models[:, columns])
         return replace(state, models=models)
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def serve(self, state: MTHFLState) -> tuple[np.ndarray, np.ndarray]:
         """Return the model of every user's own LPS, or of its task's (``view``)."""
         if state.tasks is None:
             return super().serve(state)

@@ -20,7 +20,7 @@ from scipy.optimize import linear_sum_assignment
 Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
-def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]]) -> Layers:
+def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]] | np.ndarray) -> Layers:
     """Return the layers of a flat model (P,) as views.
 
     ``shapes`` has each layer's (outputs, inputs per output).

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
@@ -25,7 +26,9 @@ def blocks(n_parameters: int) -> Iterator[slice]:
         yield slice(begin, begin + BLOCK)
 
 
-def with_rows(matrix: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+def with_rows(
+    matrix: np.ndarray, rows: np.ndarray | slice, values: ArrayLike
+) -> np.ndarray:
     """Copy of a matrix in which some rows have new values."""
     matrix = matrix.copy()
     matrix[rows] = values
@@ -52,7 +55,7 @@ def gram(
 
     ``origin``, if given, is subtracted first.
     """
-    out = 0.0
+    out = np.zeros(())
     for block in blocks(points.shape[1]):
         part = points[own, block]
         if origin is not None:

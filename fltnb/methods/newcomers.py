@@ -8,13 +8,13 @@ import numpy as np
 from ..aggregate import mix
 from ..errors import FltnbError
 from .modelspace import with_rows
-from .state import State
+from .state import AState, State
 
 if TYPE_CHECKING:
     from ..training import Engine, Variation
 
 
-def placed(state: State, new: np.ndarray, clusters: np.ndarray | int) -> State:
+def placed(state: AState, new: np.ndarray, clusters: np.ndarray | int) -> AState:
     """Return the state with newcomers (n,) in clusters (n,), the rows of models."""
     row = with_rows(state.row, new, clusters)
     labels = state.labels
@@ -55,7 +55,7 @@ def first_training(
     return found.theta
 
 
-def counted(state: State, n_models: int) -> State:
+def counted(state: AState, n_models: int) -> AState:
     """Return the state with ``n_models`` more models sent in both directions."""
     before = np.zeros(2, dtype=np.int64) if state.sent is None else state.sent
     return replace(state, sent=before + n_models * state.models.shape[1])

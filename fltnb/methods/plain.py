@@ -9,7 +9,7 @@ from ..aggregate import mix
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share
 from .base import PUBLISHED_RULE, Context, Method, Rule
-from .graph import FedAvg
+from .graph import FedAvg, GraphState
 from .modelspace import with_rows
 from .state import State, alone
 
@@ -140,14 +140,14 @@ class FedSGD(FedAvg):
     name = "fedsgd"
     graph_decides = False
 
-    rule: ClassVar = "participants"
+    rule: ClassVar = "participants"  # type: ignore[misc]  # settled
     batch: Count | None = None
 
     def local_training(self) -> dict[str, Any]:
         """Return one step on all samples."""
         return {"local_epochs": 1, "batch_size": 2**31 - 1}  # more than any client has
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: GraphState, clients: np.ndarray, round: int, engine):
         """Train one step each; samples that are not drawn have weight zero."""
         weights = None
         if self.batch is not None:
@@ -160,8 +160,8 @@ class FedSGD(FedAvg):
         return state, engine.train(theta, rows, clients, round, weights)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: GraphState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> GraphState:
         """Average as FedAvg; a client's weight is the number of drawn samples."""
         if self.batch is not None:
             state = replace(state, weights=np.minimum(state.weights, self.batch))
@@ -223,12 +223,12 @@ class FedDist(FedAvg):
     graph_decides = False
     by_samples = False
 
-    rule: ClassVar = "participants"
+    rule: ClassVar = "participants"  # type: ignore[misc]  # settled
     epsilon: Share = 0.6
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: GraphState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> GraphState:
         """Take the partial step."""
         weights = np.ones(len(clients))
         if self.by_samples:
@@ -297,12 +297,12 @@ class FedDANE(FedAvg):
     models_down = 3  # the model and the mean gradient; the model again, for phase B
     models_up = 2
 
-    rule: ClassVar = "participants"
+    rule: ClassVar = "participants"  # type: ignore[misc]  # settled
     mu: NonNegative = 0.5
 
     local_training = FedProx.local_training
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: GraphState, clients: np.ndarray, round: int, engine):
         """Run both phases."""
         from .baselines.autograd import CorrectedEngine
 
@@ -311,5 +311,6 @@ class FedDANE(FedAvg):
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients
-        plain.trainer.shift = dict(zip(clients.tolist(), shift, strict=True))
+        trainer: Any = plain.trainer  # a CorrectedTrainer
+        trainer.shift = dict(zip(clients.tolist(), shift, strict=True))
         return state, plain.train(theta[None], np.zeros_like(clients), clients, round)

@@ -5,7 +5,7 @@ An engine only gives means over a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..errors import FltnbError
 if TYPE_CHECKING:
     from ..federations import Federation
     from ..training import Engine, Evaluation
+    from ..training.contract import Ints
 
 SLICE = 1000  # samples per forward pass
 Split = Literal["train", "val"]
@@ -35,7 +36,7 @@ def check_validation(fed: Federation, who: str, other: str = "") -> None:
 
 
 def sample_losses(
-    engine: Engine, theta: np.ndarray, clients: Sequence[int], split: str = "train"
+    engine: Engine, theta: np.ndarray, clients: Ints, split: str = "train"
 ) -> list[np.ndarray]:
     """Return the loss of every sample of clients (n,) under each model (K, P).
 

@@ -7,7 +7,7 @@ overwritten in place. A field that is None does not exist (yet).
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 NOWHERE = -1
 """Row of a client that has joined and is in no cluster yet."""
+
+OwnState: TypeAlias = Any
+"""A method's own state, of its class ``state_type``.
+
+Methods name that class where :class:`fltnb.methods.Method` says this: with ``State``
+here, type checkers would have every method take the states of all others.
+"""
+
+AState = TypeVar("AState", bound="State")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,16 +53,17 @@ class State:
     --------
     >>> import fltnb as fl
     >>> import numpy as np
-    >>> state = fl.methods.State(models=np.zeros((2, 5)), row=np.array([0, 0, 1]))
+    >>> row = np.array([0, 0, 1])
+    >>> state = fl.methods.State(models=np.zeros((2, 5)), row=row, weights=np.ones(3))
     >>> sorted(state.arrays())
-    ['models', 'row']
+    ['models', 'row', 'weights']
     """
 
     of_clients: ClassVar[tuple[str, ...]] = ()
 
     models: np.ndarray
     row: np.ndarray
-    weights: np.ndarray | None = None
+    weights: np.ndarray
     labels: np.ndarray | None = None
     sent: np.ndarray | None = None
 
@@ -74,7 +84,7 @@ class State:
         before = len(self.row)
         new = fed.n_clients - before
         nowhere = np.full(new, NOWHERE)
-        grown = {"row": np.append(self.row, nowhere)}
+        grown: dict[str, Any] = {"row": np.append(self.row, nowhere)}
         if self.labels is not None:
             grown["labels"] = np.append(self.labels, nowhere)
         for name in self.of_clients:
@@ -103,7 +113,7 @@ class Unclustered(State):
         The run's seed.
     """
 
-    of_clients = ("heard",)
+    of_clients: ClassVar[tuple[str, ...]] = ("heard",)
 
     initial: np.ndarray
     trainable: np.ndarray
@@ -111,9 +121,12 @@ class Unclustered(State):
     seed: np.ndarray
 
 
+AnUnclustered = TypeVar("AnUnclustered", bound=Unclustered)
+
+
 def one_cluster(
-    kind: type[State], fed: Federation, theta: np.ndarray, **more: Any
-) -> State:
+    kind: type[AState], fed: Federation, theta: np.ndarray, **more: Any
+) -> AState:
     """Return a state in which all clients are in cluster 0, served by the first model.
 
     ``theta``: the models (K, P), or the only one (P,); ``more``: further fields.
@@ -129,13 +142,13 @@ def one_cluster(
 
 
 def unclustered(
-    kind: type[Unclustered],
+    kind: type[AnUnclustered],
     fed: Federation,
     model: "Model",
     context: "Context",
     n_models: int = 1,
     **more: Any,
-) -> Unclustered:
+) -> AnUnclustered:
     """Return :func:`one_cluster` with copies of the initial model."""
     theta = model.init(context.seed)
     common = {
@@ -148,7 +161,9 @@ def unclustered(
     return one_cluster(kind, fed, models, **(common | more))
 
 
-def alone(kind: type[State], fed: Federation, theta: np.ndarray, **more: Any) -> State:
+def alone(
+    kind: type[AState], fed: Federation, theta: np.ndarray, **more: Any
+) -> AState:
     """Return a state in which every client has its own copy of ``theta``."""
     return kind(
         models=np.repeat(theta[None], fed.n_clients, axis=0),

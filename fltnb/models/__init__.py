@@ -186,7 +186,7 @@ def _convolutions(name: str, shape: tuple[int, ...]) -> list[Layer]:
     if name == "lenet":
         return [*_pooled(c, 6, pad), *_pooled(6, 16, pad)]
     if name == "mnist_cnn":
-        first = [Conv(c, 10, pad), MaxPool(), ReLU()]
+        first: list[Layer] = [Conv(c, 10, pad), MaxPool(), ReLU()]
         return [*first, Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()]
     if name == "emdcfl_cnn":
         return [Conv(c, 64, 1, 3), ReLU(), *_pooled(64, 128, 1, 3)]

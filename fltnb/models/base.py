@@ -6,12 +6,12 @@ flat vector of P numbers: K models are the rows of a (K, P) matrix.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -141,7 +141,7 @@ class Stage(NamedTuple):
     Stage(linear=Dense(inputs=64, outputs=32), pool=False, relu=True, dropout=None)
     """
 
-    linear: Dense | Conv
+    linear: Any  # Dense or Conv
     pool: bool
     relu: bool
     dropout: int | None  # position in Model.dropout
@@ -164,7 +164,7 @@ class KeyedDropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.keep = None
+        self.keep: torch.Tensor | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the mask in training mode."""
@@ -189,13 +189,19 @@ class Model:
     """
 
     name: str
-    input_shape: tuple[int, int, int]  # (C, H, W)
+    input_shape: tuple[int, ...]  # (C, H, W)
     n_classes: int  # outputs K
     layers: tuple[Layer, ...]
-    # tensors of batch-norm statistics, running mean and variance for each such layer
-    n_statistics: ClassVar = 0
     # back ends that can train it
     backends: ClassVar[tuple[str, ...]] = ("serial", "pool", "stacked")
+
+    @property
+    def n_statistics(self) -> int:
+        """Number of tensors of batch-norm statistics.
+
+        Running mean and variance for each such layer.
+        """
+        return 0
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -354,7 +360,9 @@ class Model:
         buffers = [one for one in module.buffers() if one.is_floating_point()]
         return [*module.parameters(), *buffers]
 
-    def applied(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def applied(
+        self, module: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+    ) -> torch.Tensor:
         """Return a module's outputs (b, K) for a batch."""
         return module(x)
 

@@ -185,8 +185,9 @@ class OwnModel(Model):
     """
 
     layers: tuple[Layer, ...] = ()
-    own: Own = None
-    module: nn.Module = None
+    # always given, by `of` and `again`; defaults as those before have some
+    own: Own = None  # type: ignore[assignment]
+    module: nn.Module = None  # type: ignore[assignment]
     tokens: bool = False
 
     @classmethod
@@ -292,7 +293,7 @@ class OwnModel(Model):
             return set(trained)
         weights = list(trained.values())
         gradients = torch.autograd.grad(out.sum(), weights, allow_unused=True)
-        unused = set()
+        unused: set[str] = set()
         for name, gradient in zip(trained, gradients, strict=True):
             if gradient is None:
                 unused.add(name)
@@ -343,7 +344,9 @@ class OwnModel(Model):
         """
         return [name.rpartition(".")[0] for name, _ in self.shapes]
 
-    def applied(self, module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    def applied(
+        self, module: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+    ) -> torch.Tensor:
         """Return a module's outputs (b, n_outputs) for samples of any layout."""
         x = x.reshape(len(x), *self.input_shape)
         if self.tokens:
@@ -413,7 +416,7 @@ class OwnModel(Model):
                 f"and {name!r} has {layer.out_features}: name another one with "
                 "fl.models.own(module, head=...), or choose another method."
             )
-        return name, layer
+        return str(name), layer
 
     @property
     def head(self) -> slice:
@@ -558,7 +561,7 @@ def network_of(given: Any) -> Own:
 
 def _named(module: nn.Module) -> dict[str, torch.Tensor]:
     """Return a module's parameters and buffers by name."""
-    named = dict(module.named_parameters())
+    named: dict[str, torch.Tensor] = dict(module.named_parameters())
     named.update(module.named_buffers())
     return named
 

@@ -13,7 +13,7 @@ import socket
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -309,7 +309,7 @@ class StageModel(VisionModel):
     def _stage(self) -> nn.Sequential:
         """Return what follows :func:`fltnb.data.features.body`, with a new head."""
         with torch.random.fork_rng(devices=[]):  # nothing that is drawn here is used
-            made = features.network().requires_grad_()
+            made: Any = features.network().requires_grad_()
             stage = nn.Sequential(
                 made._blocks[-1],
                 made._conv_head,
@@ -373,7 +373,7 @@ def _last(net: nn.Module) -> str:
 
 def _tensors(net: nn.Module) -> dict[str, torch.Tensor]:
     """Trained parameters, then floating-point buffers, by name."""
-    tensors = dict(net.named_parameters())
+    tensors: dict[str, torch.Tensor] = dict(net.named_parameters())
     for name, value in net.named_buffers():
         if value.is_floating_point():
             tensors[name] = value

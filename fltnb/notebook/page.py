@@ -99,7 +99,7 @@ class Page:
                 continue
             display.update_display(shown, display_id=f"{self.notebook}-{place}")
             if isinstance(shown, display.HTML):
-                print(f"At the top: {place} {digest(shown.data)}.")
+                print(f"At the top: {place} {digest(str(shown.data))}.")
 
 
 def digest(text: str) -> str:

@@ -21,7 +21,7 @@ TESTED_ON = ("printed setting", "reduced setting", "stand-in data")
 WITHOUT_CODE = ("mthfl",)
 """Papers without public code: there is nothing to follow but the text."""
 
-NOTEBOOKS = {
+NOTEBOOKS: dict[str, dict[str, tuple[str, ...]]] = {
     "flt": {
         "01_scenario1": ("T1", "T7"),
         "02_scenario2": ("T2", "T8"),
@@ -172,7 +172,7 @@ def run_setting(record: Row) -> dict[str, Any]:
     """
     settings = record["settings"]
     federation = settings.get("federation")
-    found = {}
+    found: dict[str, Any] = {}
     while federation:
         found |= federation
         federation = federation.get("base")

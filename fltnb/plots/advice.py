@@ -9,6 +9,7 @@ import numpy as np
 from .style import cluster_color, headline, panels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from ..analyses.advise import Advice
@@ -17,7 +18,7 @@ MOST_NAMES = 60
 """Clients whose names are written beside a matrix."""
 
 
-def advice(found: Advice, title: str = "") -> tuple[Figure, np.ndarray]:
+def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
     """Show how often clients are put together, and what the groups would gain.
 
     Parameters
@@ -29,7 +30,7 @@ def advice(found: Advice, title: str = "") -> tuple[Figure, np.ndarray]:
 
     Returns
     -------
-    (Figure, array of two Axes)
+    (Figure, list of two Axes)
 
     Examples
     --------
@@ -64,7 +65,9 @@ def _together(ax: Any, found: Advice) -> None:
     ]
     chosen = found.recommended
     who = chosen if chosen in found.together else "all clusterers"
-    shares = found.together.get(chosen, np.mean([*found.together.values()], axis=0))
+    shares: Any = found.together.get(
+        chosen, np.mean([*found.together.values()], axis=0)
+    )
     ax.imshow(shares[np.ix_(order, order)], cmap="Greys", vmin=0, vmax=1)
     ax.grid(False)
     ax.set_title(f"put into one cluster by {who}, share of seeds", fontsize="medium")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HOLLOW = {"marker": "o", "mfc": "none", "ms": 8}
+HOLLOW: dict[str, Any] = {"marker": "o", "mfc": "none", "ms": 8}
 """How printed numbers are drawn."""
 
 
@@ -311,7 +311,7 @@ def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
     for name in last["method"].unique():
         names[name] = f"{label(name, names)} (sends nothing)"
     usual = {"xlabel": "sent up and down, all clients (MB)", "log": True}
-    look = usual | options | {"names": names}
+    look: dict[str, Any] = usual | options | {"names": names}
     return lines(pd.concat([speaking, left, right]), "sent", **look)
 
 
@@ -385,7 +385,7 @@ def _dashes(values: pd.Series) -> dict[Any, str]:
     ``values``: of the column ``style``.
     """
     once = list(dict.fromkeys(values))
-    dashes = {value: DASHES.get(value) for value in once}
+    dashes = {value: DASHES[value] for value in once if value in DASHES}
     spare = [dash for dash in ("-", "--", ":", "-.") if dash not in dashes.values()]
     others = cycle(spare)
     for value in once:
@@ -434,7 +434,8 @@ def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
     elif drawn.log:
         _logarithmic(ax, levels)
     elif all(float(level).is_integer() for level in levels):
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        whole: Any = ax.xaxis.get_major_locator()  # a MaxNLocator
+        whole.set_params(integer=True)
 
 
 def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) -> None:
@@ -452,7 +453,7 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
         Of the markers of a full line, a share of their step. So curves that coincide
         stay visible.
     """
-    options = {"color": look.color, "ls": dash, "lw": 1.1}
+    options: dict[str, Any] = {"color": look.color, "ls": dash, "lw": 1.1}
     if dash == "-":
         # few points: a marker at each
         every = len(over) // 8 if len(over) > 12 else 1
@@ -480,12 +481,12 @@ def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
 
     ``levels``: all places on it. A few are all said.
     """
-    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator
 
     ax.set_xscale("log")
     low, high = ax.get_xlim()
     digits = (1, 2, 5) if high < 100 * low else (1,)
-    ticks = LogLocator(subs=digits)
+    ticks: Locator = LogLocator(subs=digits)
     if len(levels) <= 12:
         ticks = FixedLocator(levels)
     ax.xaxis.set_major_locator(ticks)
@@ -499,7 +500,7 @@ def _handles(drawn: _Drawn, names: Names) -> list:
     for look in drawn.colors.values():
         found.append(handle(look.label, look.color, look.marker, ls="-", ms=4.5))
     for value, dash in drawn.dashes.items():
-        hollow = {} if dash else HOLLOW
+        hollow: dict[str, Any] = {} if dash else HOLLOW
         found.append(handle(label(value, names), "0.4", ls=dash, **hollow))
     return found
 

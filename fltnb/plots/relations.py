@@ -78,7 +78,7 @@ def sample_images(
     return gallery(rows, title=title)
 
 
-def _members(fed: Federation, clients: Sequence[int] | None) -> dict[str, Sequence]:
+def _members(fed: Federation, clients: Sequence[int] | None) -> dict[str, Any]:
     """Return the clients of each row, by what stands beside it.
 
     ``clients``: those asked for, a row each; else a row is a true cluster.
@@ -250,13 +250,14 @@ def matrices(
             "There are no matrices to draw: "
             "give the matrix or the clusters of at least one method."
         )
-    several = isinstance(clusters, Mapping)
+    given: Any = clusters
+    several = isinstance(given, Mapping)
 
     size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
     fig, axes = panels(len(found), size, columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
         values = np.asarray(values)
-        true = clusters.get(name) if several else clusters
+        true = given.get(name) if several else given
         text = f"round {name}" if isinstance(name, int) else label(name)
         if values.ndim == 1:
             text += f"\n{_agreement(values, true)}"
@@ -269,7 +270,7 @@ def matrices(
         _matrix(ax, values, true, order, **options)
         ax.set_title(text, fontsize="small")
     if not several:
-        _cluster_legend(fig, clusters)
+        _cluster_legend(fig, given)
     if title:
         fig.suptitle(title, fontsize="medium")
     return fig, axes
@@ -326,7 +327,7 @@ def pair_distances(
     ax.set_ylim(count - 0.5, -0.5)
     ax.set_xlabel("distance, the larger of the two directions")
     # every line has its own dots: the first of each kind stands for all
-    first = {}
+    first: dict[str, Any] = {}
     for drawn, text in zip(*ax.get_legend_handles_labels(), strict=True):
         first.setdefault(text, drawn)
     legend(fig, None, list(first.values()))
@@ -454,9 +455,9 @@ def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> 
             "A matrix of clients is square, (clients, clients), "
             f"but this one has shape {values.shape}."
         )
-    if clusters is not None and len(clusters) != count:
+    if clusters is not None and np.size(clusters) != count:
         raise FltnbError(
-            f"{len(clusters)} true clusters do not fit {count} clients: "
+            f"{np.size(clusters)} true clusters do not fit {count} clients: "
             "give one per client."
         )
     if not np.array_equal(np.sort(order), np.arange(count)):

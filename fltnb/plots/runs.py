@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SOURCES = {"as_written": "o", "as_run": "s", "paper": "o"}
 """Markers of variants, and of printed numbers."""
-PAPER = {"marker": "o", "ls": "", "ms": 10, "mfc": "none", "mew": 1.6}
+PAPER: dict[str, Any] = {"marker": "o", "ls": "", "ms": 10, "mfc": "none", "mew": 1.6}
 """How printed numbers are drawn: hollow."""
 
 
@@ -105,7 +105,7 @@ def client_strip(
         _box(ax, own["test"].to_numpy(dtype=float), place)
 
     names = [look.label for look in groups.values()]
-    turn = {"rotation": 30, "ha": "right"} if len(names) > 4 else {}
+    turn: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(names) > 4 else {}
     ax.set_xticks(range(len(names)), names, **turn)
     ax.grid(False, axis="x")
     ax.set(xlabel="", ylabel=MEASURES["test"])
@@ -198,7 +198,7 @@ def dots(
     size = (3.4 + 1.4 / count, 0.3 * len(groups) + 1.4)
     fig, axes = panels(count, size, count, sharey=True)
 
-    known = MEASURES | (names or {})
+    known = MEASURES | dict(names or {})
     for ax, (measure, cell) in zip(axes, drawn, strict=True):
         _dots_panel(ax, where(frame, {col: cell}), measure, style, groups)
         ax.set_xlabel(known.get(measure) or label(measure))
@@ -252,7 +252,7 @@ def _dots_panel(
                 continue
             height = place + 0.24 * (at - (len(sources) - 1) / 2)
             heights = np.full(len(runs), height)
-            marker = SOURCES.get(source, "o")
+            marker = SOURCES.get(source or "", "o")
             ax.plot(runs, heights, marker, color=look.color, ms=5, alpha=0.6, mew=0)
             ax.plot(runs.mean(), height, "|", color=look.color, ms=13, mew=2)
         if style:
@@ -276,7 +276,7 @@ def _source_handles(frame: pd.DataFrame, style: str | None, names: Names) -> lis
     handles = []
     for source in _sources(frame, style):
         text = label(source, names) if style else "a run"
-        handles.append(handle(text, "0.3", SOURCES.get(source, "o")))
+        handles.append(handle(text, "0.3", SOURCES.get(source or "", "o")))
     if style and (frame[style] == "paper").any():
         handles.append(handle(label("paper", names), **PAPER, mec="0.3"))
     handles.append(handle("mean of the runs", "0.3", "|", ms=11, mew=2))

@@ -55,10 +55,9 @@ def _read_names() -> dict[str, Style]:
     """Read ``names.csv``: id -> name, colour and marker."""
     names = {}
     table = resources.files(__package__).joinpath("names.csv")
-    with table.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            name = row.pop("id")
-            names[name] = Style(**row)
+    for row in csv.DictReader(table.read_text(encoding="utf-8").splitlines()):
+        name = row.pop("id")
+        names[name] = Style(**row)
     return names
 
 
@@ -263,7 +262,8 @@ def panels(
                 f"{count} panels do not fit into one given ax: "
                 "leave out ax, or col and row."
             )
-        return ax.figure, [ax]
+        figure: Any = ax.figure  # whose part an ax may be of
+        return figure, [ax]
 
     import matplotlib.pyplot as plt
     import seaborn as sns

@@ -124,9 +124,9 @@ def lipschitz(*thetas: np.ndarray) -> float:
     >>> import numpy as np
     >>> from fltnb.theory import embeddings
     >>> embeddings.lipschitz(np.zeros(3)) >= 0
-    np.True_
+    True
     """
-    return max(np.linalg.norm(theta[:-1]) / 4 for theta in thetas)
+    return max(float(np.linalg.norm(theta[:-1])) / 4 for theta in thetas)
 
 
 def error(theta: np.ndarray, sample: Sample) -> float:

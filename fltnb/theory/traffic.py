@@ -100,7 +100,7 @@ class Sizes:
     again: int = 0
 
 
-def formula(method: str, **symbols: float) -> Cost:
+def formula(method: str, **symbols: Any) -> Cost:
     """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
 
     Parameters
@@ -236,10 +236,11 @@ def moved(
     context = Context(spec.seed, model=net)
     once = 0
     if hasattr(method, "encoder"):
+        one_shot: Any = method
         # fitted once, and then taken as it is by `start`
-        method.clusterer = method.fitted(fed, context)
-        once = int(np.isfinite(method.clusterer.centroids_).sum())
-        once += fed.n_clients * _encoder_size(method.encoder, fed)
+        fitted = one_shot.clusterer = one_shot.fitted(fed, context)
+        once = int(np.isfinite(fitted.centroids_).sum())
+        once += fed.n_clients * _encoder_size(one_shot.encoder, fed)
 
     total = 0
     with make_engine(fed, net, spec, "auto", "cpu") as engine:
@@ -248,7 +249,7 @@ def moved(
             clients = rounds.participants(
                 fed.n_clients, training["participation"], spec.seed, round
             )
-            scales = Scales(engine)
+            scales: Any = Scales(engine)  # in place of the engine
             state = method.observe(state, clients, round, scales)
             state, trained = method.train(state, clients, round, scales)
             state = method.collect(state, clients, trained.theta, round)

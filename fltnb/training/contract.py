@@ -24,7 +24,7 @@ from . import losses
 from .evaluation import Evaluation, Plan, Task, score
 from .losses import checked_loss, checked_weights
 
-Ints = Sequence[int]
+Ints = Sequence[int] | np.ndarray
 Arrays = Sequence[np.ndarray]
 
 
@@ -274,7 +274,11 @@ class Engine(AbstractContextManager):
     backend: str
 
     def __init__(
-        self, fed: Federation, model: Model, spec: TrainSpec, device: str = "cpu"
+        self,
+        fed: Federation,
+        model: Model,
+        spec: TrainSpec,
+        device: str | torch.device = "cpu",
     ) -> None:
         self.fed = fed
         self.model = model
@@ -366,14 +370,15 @@ class Engine(AbstractContextManager):
     ) -> list[np.ndarray | None]:
         """Return factors on the losses of each client's training samples, if any."""
         held = [self.fed.train[client] for client in clients]
-        weights = [None] * len(clients)
+        weights: list[np.ndarray | None] = [None] * len(clients)
         if given is not None:
-            weights = [np.asarray(one, dtype=self.spec.dtype) for one in given]
-            if [one.shape for one in weights] != [(len(index),) for index in held]:
+            own = [np.asarray(one, dtype=self.spec.dtype) for one in given]
+            if [one.shape for one in own] != [(len(index),) for index in held]:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
                     "sample."
                 )
+            weights = list(own)
         if self.spec.class_weights is None:
             return weights
 
@@ -466,12 +471,15 @@ class Engine(AbstractContextManager):
 
     def _kernels(self) -> AbstractContextManager:
         """Return the context, threads and kernels, in which this back end computes."""
+        raise NotImplementedError
 
     def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return one model (P,) as a function from inputs to logits."""
+        raise NotImplementedError
 
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and labels of some samples, on the device."""
+        raise NotImplementedError
 
 
 def _integers(values: Ints, limit: int, what: str) -> list[int]:

@@ -105,7 +105,7 @@ class Plan:
                 self.tasks.append(Task(row, client, start, stop))
                 self._position_of_task.append(position)
 
-    def gather(self, scores: Sequence[tuple[int, float]]) -> Evaluation:
+    def gather(self, scores: Sequence[tuple[float, float]]) -> Evaluation:
         """Add up what the slices give, and hand it out to the pairs.
 
         ``scores``: (answered, summed loss) of each slice, in the order of ``tasks``.

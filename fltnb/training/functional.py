@@ -9,7 +9,7 @@ Not every network can be stacked: recurrent layers, layers that draw (dropout) a
 control flow by values cannot, and train one after the other.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,8 +38,8 @@ class _Batch(NamedTuple):
     losses, or None; ``last``: whether it is of the last local epoch.
     """
 
-    index: np.ndarray
-    weights: np.ndarray | None
+    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
+    weights: Any
     last: bool
 
 
@@ -66,7 +66,9 @@ class FunctionalEngine(SerialEngine):
 
     backend = "stacked"
 
-    def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
+    def __init__(
+        self, fed, model: Model, spec: TrainSpec, device: str | torch.device = "cpu"
+    ) -> None:
         super().__init__(fed, model, spec, device)
         self.module = self.trainer.module.train()
         names = _names(self.module)

@@ -33,7 +33,7 @@ class Parameter:
         self.value = value
         self.spec = spec
         self.velocity = torch.zeros_like(value) if spec.momentum else None
-        self.start = None
+        self.start: torch.Tensor | None = None
         self.vary(spec.proximal)
 
     def vary(self, proximal: float, frozen: bool = False) -> None:

@@ -263,7 +263,7 @@ class Conv:
     def pull_to(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Let the proximal term pull to these weights, if there is one."""
         of_weight, of_bias = self.parameters
-        if of_weight.start is not None:
+        if of_weight.start is not None and of_bias.start is not None:
             self.shown(of_weight.start).copy_(weight)
             of_bias.start.copy_(bias)
 
@@ -319,7 +319,7 @@ class Conv:
         self.descend((d_weight, d_bias), b)
         return below
 
-    def descend(self, gradients: tuple[torch.Tensor, torch.Tensor], b: int) -> None:
+    def descend(self, gradients: Any, b: int) -> None:
         """Take the step; gradients of weights and bias are sums over b images."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             mean = gradient.to(self.dtype).div_(b)
@@ -402,13 +402,13 @@ class NarrowConv(Conv):
         images = flat[:n].view(b, h, w, c)
         return images.permute(0, 3, 1, 2), flat.numpy()
 
-    def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (b, C, H, W) to pooled activations (b, outputs, h, w)."""
         room = self.rooms[x.shape[0]]
         self.used = room
-        self.x = _flat(x)
+        self.pixels = _flat(x)
         self.kernels.forward(
-            self.x,
+            self.pixels,
             self.planes,
             self.sums,
             self.memory.numpy(),
@@ -418,7 +418,7 @@ class NarrowConv(Conv):
         )
         return room.out
 
-    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         """Take the step; return the gradient of the inputs, unless first."""
         room = self.used
         d_rows, d_bias = self.gradients
@@ -427,7 +427,7 @@ class NarrowConv(Conv):
             below_flat = below_flat[:0]  # the kernel leaves out what is empty
         self.kernels.backward(
             _array(d),
-            self.x,
+            self.pixels,
             room.out_array,
             room.winners,
             self.memory.flatten().numpy(),
@@ -497,14 +497,14 @@ class WideConv(Conv):
             back = torch.zeros_like(self.raw)
         return WideRoom(out, winners, back)
 
-    def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (b, C, H, W) to pooled activations (b, outputs, h, w)."""
         self.raw = self.convolved(x)
         room = self.rooms[x.shape[0]]
         self.kernels.pool(_flat(self.raw), room.out.numpy(), room.winners)
         return room.out
 
-    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         """Take the step; return the gradient of the inputs, unless first."""
         room = self.rooms[b]
         winners = room.winners

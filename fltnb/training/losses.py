@@ -56,6 +56,7 @@ def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Te
         targets = targets.to(outputs.dtype)
     if loss == "squared_error":
         return (outputs - targets) ** 2
+    assert callable(loss)
     return loss(outputs, targets)
 
 
@@ -166,7 +167,7 @@ def _check_function(loss: Callable, fed: Federation) -> None:
 
 def settings(spec: TrainSpec) -> dict[str, Any]:
     """Return what differs from plain cross entropy, JSON-able, for a run's key."""
-    found = {}
+    found: dict[str, Any] = {}
     loss = spec.loss
     if callable(loss):
         found["loss"] = {"function": repr_of(loss), "code": code_of(loss)}

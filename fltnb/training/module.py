@@ -7,7 +7,7 @@ client after client, and the pool's workers train own networks so.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -141,7 +141,8 @@ class ModuleTrainer:
         """
         if not self.model.layers:
             return self._applied(self._whole, x, reduced=True)
-        for layer in self.module:
+        layers: Any = self.module  # one after the other
+        for layer in layers:
             is_convolution = isinstance(layer, torch.nn.Conv2d)
             x = self._applied(layer, x, reduced=is_convolution)
         return x

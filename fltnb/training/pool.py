@@ -183,7 +183,7 @@ class _Worker:
                 samples[name] = value.array()
         self.samples = Samples(**samples)
 
-        work = setup.work
+        work: Any = setup.work
         if isinstance(work, bytes):
             import cloudpickle
 
@@ -191,6 +191,7 @@ class _Worker:
         self.model, spec = work
         self.kernels = spec.kernels
         self.loss = spec.loss
+        self.trainer: LeanTrainer | ModuleTrainer
         if by_kernels(self.model, spec):
             self.trainer = LeanTrainer(self.model, spec, self.samples)
         else:
@@ -243,13 +244,13 @@ class _Worker:
     @torch.inference_mode()
     def score(
         self, theta: np.ndarray, split: str, client: int, start: int, stop: int
-    ) -> tuple[int, float]:
+    ) -> tuple[float, float]:
         """Test a model (P,) on a client's samples ``start`` to ``stop`` - 1."""
         index = self.samples.splits[split][client][start:stop]
         if isinstance(self.trainer, ModuleTrainer):
-            outputs = self.trainer.served(theta)
+            served = self.trainer.served(theta)
             x, y = self.trainer.batch(index)
-            return score(self.loss, outputs, x, y)
+            return score(self.loss, served, x, y)
 
         # Sums may vary with the alignment of their operands, so the model is copied to
         # memory that torch aligned.
@@ -477,14 +478,14 @@ class PoolEngine(Engine):
 
     def _scores(
         self, theta: np.ndarray, tasks: list, split: str
-    ) -> list[tuple[int, float]]:
+    ) -> list[tuple[float, float]]:
         scores: list = [None] * len(tasks)
         jobs = []
         for task in tasks:
             work = (split, task.client, task.start, task.stop)
             jobs.append(Job(task.row, "score", work))
 
-        def receive(job: int, result: tuple[int, float], _: np.ndarray) -> None:
+        def receive(job: int, result: tuple[float, float], _: np.ndarray) -> None:
             scores[job] = result
 
         self._run(theta, jobs, receive)

@@ -9,7 +9,7 @@ it cannot be made, the plain one is used, and a warning says so once.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
     masks : list of bool (steps, n, B, ...), what every dropout keeps
     """
 
-    index: np.ndarray
+    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
     factor: np.ndarray
     counted: np.ndarray
     masks: list[np.ndarray]
@@ -276,9 +276,10 @@ class Runner:
         """
         stack = self.stack
 
-        def take() -> None:
+        def plain() -> None:
             stack.moving(size)
 
+        take: Callable[[], object] = plain
         if self.way != "graph":
             take = compiled(take)
         if self.way == "compiled":
@@ -351,7 +352,7 @@ def chosen(way: Way, device: torch.device) -> Way:
     return way
 
 
-def compiled(take: Take) -> Take:
+def compiled(take: Any) -> Take:
     """Return a function compiled by torch, whatever was compiled before."""
     # torch counts and limits versions by code object: this one has its own.
     own = type(take)(
@@ -369,7 +370,7 @@ class Graphs:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.memory: tuple[int, int] | None = None
+        self.memory: Any = None  # torch's handle
 
     def capture(self, take: Take, again: Take) -> Take:
         """Return what replays a function's kernels.

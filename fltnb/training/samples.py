@@ -22,7 +22,7 @@ class Samples:
     images: np.ndarray  # (N, d), (N, H, W) or (N, H, W, C)
     labels: np.ndarray  # (N,) int64
     splits: dict[str, tuple[np.ndarray, ...]]  # M index arrays each
-    input_shape: tuple[int, int, int]  # (C, H, W)
+    input_shape: tuple[int, ...]  # (C, H, W)
     mean: Scale
     std: Scale
 

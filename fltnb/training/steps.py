@@ -45,7 +45,7 @@ class LeanTrainer:
         self.samples = samples
         self.dtype = getattr(torch, spec.dtype)
 
-        self.body = []
+        self.body: list[Any] = []
         shape = model.input_shape
         for layer, shape_after in zip(model.layers, model.activations, strict=True):
             if isinstance(layer, Conv):
@@ -54,7 +54,7 @@ class LeanTrainer:
             shape = shape_after
         dense_stages = model.stages[len(self.body) :]
         self.head = [Dense(stage, spec, self.dtype) for stage in dense_stages]
-        self.layers = [*self.body, *self.head]
+        self.layers: list[Any] = [*self.body, *self.head]
 
         n_batches = math.ceil(SLAB / spec.batch_size)
         self.slab = n_batches * spec.batch_size

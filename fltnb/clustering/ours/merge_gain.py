@@ -206,6 +206,7 @@ class MergeGain(ClientClusterer):
         squares = [(target[part] ** 2).sum() for part in parts]
         if self.epsilon is not None:
             # One sample may move the sums by a bounded amount only.
+            assert self.clip is not None  # the options go together
             phis = [clipped(phi, self.clip) for phi in phis]
             lengths = np.linalg.norm(target, axis=1, keepdims=True)
             target = target / np.maximum(lengths, 1)
@@ -256,6 +257,7 @@ class MergeGain(ClientClusterer):
         """
         # Replacing one sample changes A / clip^2 by sqrt(2) at most and B / clip by 2,
         # in Euclidean norm: together by sqrt(2 + 4), in every draw.
+        assert self.clip is not None and self.epsilon is not None
         sensitivity = np.sqrt(6 * self.n_draws)
         sigma = sensitivity * gaussian_mechanism(self.epsilon, self.delta)
         on_moments = sigma * self.clip * self.clip

@@ -94,23 +94,23 @@ class Sums(NamedTuple):
 
     def copy(self) -> Self:
         """Return a copy of the same numbers."""
-        return Sums._make(part.copy() for part in self)
+        return type(self)._make(part.copy() for part in self)
 
     def take(self, rows) -> Self:
         """Return some rows."""
-        return Sums._make(part[rows] for part in self)
+        return type(self)._make(part[rows] for part in self)
 
     def of_groups(self, labels: np.ndarray) -> Self:
         """Add up the rows of every group; ``labels`` (m,) are 0, 1, ...."""
         n_groups = labels.max() + 1
         member = np.eye(n_groups)[labels].T  # (n_groups, m), 0 or 1
-        return Sums._make(np.tensordot(member, part, axes=1) for part in self)
+        return type(self)._make(np.tensordot(member, part, axes=1) for part in self)
 
     def but_last(self, folds: int) -> Self:
         """Return the sums without each draw's last fold."""
         fold = np.arange(self.moments.shape[1]) % folds  # (Q,): 0, 1, 2, 0, 1, 2, ...
         kept = fold < folds - 1
-        return Sums(
+        return type(self)(
             moments=self.moments[:, kept],
             products=self.products[:, kept],
             mean_moments=self.mean_moments[:, kept],
@@ -125,7 +125,7 @@ class Sums(NamedTuple):
         added = []
         for part, more in zip(self, other, strict=True):
             added.append(part + more)
-        return Sums._make(added)
+        return type(self)._make(added)
 
     def join(self, i: int, j: int) -> None:
         """Add row j to row i, in place."""

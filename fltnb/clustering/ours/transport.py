@@ -574,7 +574,7 @@ def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
     return exact_cost(shares, other, cost, MOST_STEPS)
 
 
-def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
+def stacked(sketches: Sequence[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
     """Unpack signatures; zeros where a half has fewer centroids than ``size``.
 
     Returns
@@ -659,6 +659,7 @@ def gaussian_noise(
     """
     if epsilon is None:
         return None
+    assert clip is not None  # the options go together
     # rho + 2 sqrt(rho log(1 / delta)) = epsilon, solved for rho
     log = np.log(1 / delta)
     rho = (np.sqrt(log + epsilon) - np.sqrt(log)) ** 2

@@ -13,7 +13,7 @@ from ...settings import Count, Natural, NonNegative
 from ..base import Context, Welcoming
 from ..modelspace import cluster_means, cosines, with_rows
 from ..newcomers import counted, first_training, nearest_direction, placed
-from ..state import State, Unclustered, unclustered
+from ..state import OwnState, Unclustered, unclustered
 
 
 @dataclass(eq=False, kw_only=True)
@@ -52,11 +52,11 @@ class Recursive(Welcoming):
     larger cosine with its own.
     """
 
-    def compared(self, state: CFLState) -> slice:
+    def compared(self, state: OwnState) -> slice:
         """Columns of the models whose updates are compared."""
         return slice(0, state.updates.shape[1])
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(self, state: CFLState, new: np.ndarray, round: int, engine) -> CFLState:
         """Place newcomers along the tree of cuts."""
         cluster = np.zeros(len(new), dtype=np.int64)
         columns = self.compared(state)
@@ -121,14 +121,14 @@ class CFL(Recursive):
     min_size: Count = 2
     weighting: Literal["plain", "samples"] = "plain"
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> CFLState:
         """Start with one cluster of all clients."""
         updates = np.zeros((fed.n_clients, model.n_trainable), dtype=np.float32)
         return unclustered(CFLState, fed, model, context, updates=updates)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: CFLState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> CFLState:
         """Store the updates, cut the clusters that are due, then average inside."""
         models = state.models
         row = state.row.copy()

@@ -14,7 +14,7 @@ from ...settings import Count, Natural
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means, gram, kmeans, leading_features, with_rows
 from ..newcomers import counted, first_training, nearest_direction, placed
-from ..state import State, Unclustered, unclustered
+from ..state import Unclustered, unclustered
 
 if TYPE_CHECKING:
     from ...training import Trained
@@ -77,7 +77,7 @@ class CFLGP(HardMethod):
     period: Count = 2
     stop: Natural = 10
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> CFLGPState:
         """Start with all clients in cluster 0, equal models, and profiles of zero."""
         blocks = (fed.n_clients, self.n_clusters)
         return unclustered(
@@ -95,7 +95,9 @@ class CFLGP(HardMethod):
         frozen = self.stop and round > self.stop
         return (round - 1) % self.period == 0 and not frozen
 
-    def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
+    def criterion(
+        self, state: CFLGPState, clients: np.ndarray, round: int
+    ) -> np.ndarray:
         """Return models (n,) whose updates enter the profiles: one for all, in turn."""
         return np.full(len(clients), (round - 1) // self.period % self.n_clusters)
 
@@ -104,8 +106,8 @@ class CFLGP(HardMethod):
         return 1 / times
 
     def train(
-        self, state: State, clients: np.ndarray, round: int, engine
-    ) -> tuple[State, "Trained"]:
+        self, state: CFLGPState, clients: np.ndarray, round: int, engine
+    ) -> tuple[CFLGPState, "Trained"]:
         """Train the cluster's model and, in due rounds, update the profiles.
 
         Clients whose own model is not the criterion also train the criterion.
@@ -136,8 +138,8 @@ class CFLGP(HardMethod):
         return replace(state, profile=profile, times=times, twice=twice), trained
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: CFLGPState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> CFLGPState:
         """Cluster the profiles in due rounds, then average inside the clusters."""
         row = state.row
         heard = state.heard
@@ -153,7 +155,9 @@ class CFLGP(HardMethod):
         models = cluster_means(row[clients], weights, theta, state.models)
         return replace(state, models=models, row=row, labels=row, heard=heard)
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: CFLGPState, new: np.ndarray, round: int, engine
+    ) -> CFLGPState:
         """Let newcomers train all K models; they join the most similar profile.
 
         It is the mean profile of a cluster with the largest cosine; our choice.
@@ -179,7 +183,7 @@ class CFLGP(HardMethod):
         )
         return placed(state, new, clusters[nearest])
 
-    def _clusters(self, state: State, heard: np.ndarray, round: int) -> np.ndarray:
+    def _clusters(self, state: CFLGPState, heard: np.ndarray, round: int) -> np.ndarray:
         profile = state.profile
         if not heard.all():
             profile = profile[heard]
@@ -188,7 +192,7 @@ class CFLGP(HardMethod):
         seed = integer(int(state.seed), "method", round)
         return kmeans(features, self.n_clusters, seed)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: CFLGPState, n_parameters: int) -> tuple[int, int]:
         """Count a model in each direction, two for clients that train two models."""
         scalars = round((1 + float(state.twice)) * n_parameters)
         return scalars, scalars
@@ -218,10 +222,12 @@ class CFLGPAsRun(CFLGP):
 
     variant = "as_run"
     by_samples = True
-    period: ClassVar = 1
-    stop: ClassVar = 0
+    period: ClassVar = 1  # type: ignore[misc]  # settled
+    stop: ClassVar = 0  # type: ignore[misc]  # settled
 
-    def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
+    def criterion(
+        self, state: CFLGPState, clients: np.ndarray, round: int
+    ) -> np.ndarray:
         """Return the models that the clients train in any case."""
         return state.row[clients]
 

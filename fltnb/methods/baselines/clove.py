@@ -92,7 +92,7 @@ class CLoVE(HardMethod):
     patience: Count | None = field(default=3, kw_only=True)
     split: Split = field(default="train", kw_only=True)
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> CLoVEState:
         """Start with independent models; all clients have the first."""
         K = self.n_clusters or min(self.max_clusters, fed.n_clients)
         return one_cluster(
@@ -104,7 +104,9 @@ class CLoVE(HardMethod):
             centers=np.full((K, K), np.inf),
         )
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def observe(
+        self, state: CLoVEState, clients: np.ndarray, round: int, engine
+    ) -> CLoVEState:
         """Let participants test all models, and cluster them by their losses."""
         steady = self.patience is not None and (state.kept >= self.patience).all()
         if steady or state.frozen:
@@ -130,7 +132,9 @@ class CLoVE(HardMethod):
         state = replace(state, row=row, labels=row, kept=kept, centers=centers)
         return super().observe(state, clients, round, engine)
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: CLoVEState, new: np.ndarray, round: int, engine
+    ) -> CLoVEState:
         """Let newcomers join the cluster with the nearest mean losses."""
         loss = _bounded(client_losses(state.models, new, engine, self.split))
         known = np.flatnonzero(np.isfinite(state.centers[:, 0]))
@@ -138,7 +142,7 @@ class CLoVE(HardMethod):
         kept = with_rows(state.kept, new, -1)
         return placed(replace(state, kept=kept), new, nearest)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: CLoVEState, n_parameters: int) -> tuple[int, int]:
         """Count K models down, one and K losses up; once frozen, one each."""
         if state.frozen:
             return n_parameters, n_parameters

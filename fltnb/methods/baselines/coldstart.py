@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from ...errors import FltnbError
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means
 from ..newcomers import counted, first_training, placed
-from ..state import State, Unclustered, unclustered
+from ..state import OwnState, Unclustered, unclustered
 
 
 @dataclass(eq=False, kw_only=True)
@@ -31,9 +32,10 @@ class ColdStart(HardMethod):
     own. A newcomer does this when it joins.
     """
 
+    state_type: ClassVar[type[ColdStartState]] = ColdStartState
     least = 1  # participants that round 1 needs, if not n_clusters
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> ColdStartState:
         """Start with one common model, without clusters."""
         compared = self.compared(model)
         return unclustered(
@@ -58,31 +60,37 @@ class ColdStart(HardMethod):
         """Columns of a model by which clients are compared: all that are trained."""
         return slice(0, model.n_trainable)
 
-    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+    def form(self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int):
         """Cluster the participants of round 1.
 
         Returns ``(labels (n,), models of the clusters (C, P), further state)``.
         """
         raise NotImplementedError
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: ColdStartState, new: np.ndarray, round: int, engine
+    ) -> ColdStartState:
         """Let newcomers train the initial model, and place them by the result."""
         theta = first_training(state.models[:1], new, round, engine)
         return placed(counted(state, len(new)), new, self.place(state, theta) + 1)
 
-    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+    def place(self, state: OwnState, theta: np.ndarray) -> np.ndarray:
         """Return clusters (n,) of newcomers from their trained models (n, P)."""
         raise NotImplementedError
 
     def aggregate(
-        self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray
+        self,
+        state: OwnState,
+        labels: np.ndarray,
+        weights: np.ndarray,
+        theta: np.ndarray,
     ) -> np.ndarray:
         """Return models (C, P) after clients with these labels have trained."""
         return cluster_means(labels, weights, theta, state.models[1:])
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: ColdStartState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> ColdStartState:
         """Form the clusters, or average inside them and place new clients."""
         row = state.row.copy()
         forming = len(state.models) == 1

@@ -62,7 +62,7 @@ class Ditto(Method):
     lam: NonNegative = 1.0
     epochs: Count | None = None
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> DittoState:
         """Start with one initial model, and a copy for each client."""
         theta = model.init(context.seed)
         own = np.repeat(theta[None], fed.n_clients, axis=0)
@@ -71,8 +71,8 @@ class Ditto(Method):
         return replace(state, labels=None)
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: DittoState, fed, model, changed: np.ndarray, context: Context
+    ) -> DittoState:
         """Give newcomers the initial model as their own."""
         begun = self.start(fed, model, context)
         own = begun.own.astype(state.own.dtype)
@@ -81,7 +81,7 @@ class Ditto(Method):
         met[: len(state.met)] = state.met
         return replace(begun, models=state.models, own=own, met=met)
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: DittoState, clients: np.ndarray, round: int, engine):
         """Train the global model, then the clients' own."""
         from ...training import Variation
 
@@ -99,13 +99,13 @@ class Ditto(Method):
         return state, trained
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: DittoState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> DittoState:
         """Average what was trained of the global model."""
         weights = state.weights[clients]
         return replace(state, models=mix(weights[None] / weights.sum(), theta))
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def serve(self, state: DittoState) -> tuple[np.ndarray, np.ndarray]:
         """Return clients' own models; the global model if one never took part."""
         theta = np.where(state.met[:, None], state.own, state.models)
         return theta, np.arange(len(theta))

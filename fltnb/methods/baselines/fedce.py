@@ -64,13 +64,15 @@ class FedCE(Welcoming):
     delta: NonNegative = 0.5
     split: Split = "val"
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedCEState:
         """Start with K independent models, without associations."""
         models = several(model, context, self.n_clusters)
         associations = np.zeros((fed.n_clients, self.n_clusters))
         return one_cluster(FedCEState, fed, models, associations=associations)
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def observe(
+        self, state: FedCEState, clients: np.ndarray, round: int, engine
+    ) -> FedCEState:
         """Let participants test all models; of equal ones the lowest index wins."""
         state = super().observe(state, clients, round, engine)
         row = state.row.copy()
@@ -82,7 +84,9 @@ class FedCE(Welcoming):
             associations[client] += growth(batches, self.delta, self.once)
         return replace(state, row=row, labels=row, associations=associations)
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: FedCEState, new: np.ndarray, round: int, engine
+    ) -> FedCEState:
         """Let newcomers take the model that is best for them."""
         best = []
         for mine in sample_losses(engine, state.models, new, self.split):
@@ -91,13 +95,13 @@ class FedCE(Welcoming):
         return placed(state, new, np.array(best))
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedCEState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedCEState:
         """Average all participants into every model."""
         W = softmax(state.associations[clients], axis=0).T
         return replace(state, models=mix(W, theta))
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FedCEState, n_parameters: int) -> tuple[int, int]:
         """Count all models down; one model and K associations up."""
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
 

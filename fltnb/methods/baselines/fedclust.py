@@ -14,7 +14,6 @@ from ...errors import FltnbError
 from ...settings import Count, NonNegative
 from ..base import Method
 from ..modelspace import BLOCK, cluster_means
-from ..state import State
 from .coldstart import ColdStart, ColdStartState
 
 
@@ -95,12 +94,12 @@ class FedClust(ColdStart):
         models = np.repeat(state.models, n_clusters, axis=0)
         return labels, models, {"heads": heads}
 
-    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+    def place(self, state: FedClustState, theta: np.ndarray) -> np.ndarray:
         """Return the cluster with the nearest mean last layer."""
         sent = theta[:, slice(*state.head)].astype(np.float64)
         return cdist(sent, state.heads).argmin(axis=1)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FedClustState, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up; in the warm-up only the last layer up."""
         begin, end = state.head.tolist()
         up = end - begin if state.forming else n_parameters
@@ -138,10 +137,10 @@ class FedClustAsRun(FedClust):
         weights = state.weights[clients]
         return labels, cluster_means(labels, weights, theta, models), more
 
-    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+    def aggregate(self, state: FedClustState, labels, weights, theta) -> np.ndarray:
         """Leave the models as they are."""
         return state.models[1:]
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FedClustState, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up, also in the warm-up."""
         return Method.traffic(self, state, n_parameters)

@@ -11,7 +11,7 @@ import numpy as np
 from ...settings import Natural, NonNegative
 from ..base import Context
 from ..modelspace import cluster_means, cosines, with_rows
-from ..state import State, unclustered
+from ..state import unclustered
 from .cfl import CFLState, Recursive, bipartition
 
 
@@ -67,7 +67,7 @@ class FedCluster(Recursive):
     gamma: NonNegative = 0.13
     period: Natural = 30
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedClusterState:
         """Start with one cluster of all clients."""
         begin = model.head_weight.start
         end = model.head_weight.stop
@@ -87,8 +87,8 @@ class FedCluster(Recursive):
         return slice(*state.kernel)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedClusterState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedClusterState:
         """Try the cuts that are due, and average inside the clusters without one."""
         models = state.models
         row = state.row.copy()

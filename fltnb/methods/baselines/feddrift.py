@@ -99,7 +99,7 @@ class FedDrift(Method):
                 "choose another method."
             )
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedDriftState:
         """Start with one model for all, or with copies of it."""
         theta = model.init(context.seed)
         K = 1 if self.first == "one" else fed.n_clients
@@ -115,8 +115,8 @@ class FedDrift(Method):
         return alone(FedDriftState, fed, theta, labels=np.arange(K), **more)
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: FedDriftState, fed, model, changed: np.ndarray, context: Context
+    ) -> FedDriftState:
         """Mark the start of a phase; newcomers wait for it with the first model."""
         new = fed.n_clients - len(state.row)
         row = np.append(state.row, np.zeros(new, dtype=np.int64))
@@ -129,7 +129,9 @@ class FedDrift(Method):
             fresh=np.array(True),
         )
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def observe(
+        self, state: FedDriftState, clients: np.ndarray, round: int, engine
+    ) -> FedDriftState:
         """Begin a phase, or let participants test their own model."""
         if state.fresh:
             return self._new_phase(state, engine)
@@ -139,7 +141,7 @@ class FedDrift(Method):
         last = with_rows(state.last, clients, found.correct / found.total)
         return replace(state, last=last)
 
-    def _new_phase(self, state: State, engine) -> State:
+    def _new_phase(self, state: FedDriftState, engine) -> FedDriftState:
         """Let clients choose or leave, and merge the models of the others."""
         K, M = len(state.models), len(state.row)
         rows = np.repeat(np.arange(K), M)

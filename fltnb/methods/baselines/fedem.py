@@ -74,14 +74,14 @@ class FedEM(Welcoming):
         self.models_down = self.n_clusters
         self.models_up = self.n_clusters
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedEMState:
         """Start with K independent components and equal proportions."""
         models = several(model, context, self.n_clusters)
         shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
         return one_cluster(FedEMState, fed, models, shares=shares)
 
     def scores(
-        self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
+        self, state: FedEMState, losses: np.ndarray, client: int, labels: np.ndarray
     ) -> np.ndarray:
         """Return log-weights (K, n) of the components for a client's samples.
 
@@ -91,7 +91,7 @@ class FedEM(Welcoming):
         with np.errstate(divide="ignore"):
             return np.log(state.shares[client])[:, None] - losses
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: FedEMState, clients: np.ndarray, round: int, engine):
         """Run the E-step, then K weighted trainings for each participant."""
         K = self.n_clusters
         state, weights = self._expected(state, clients, engine)
@@ -105,8 +105,8 @@ class FedEM(Welcoming):
         return state, replace(trained, theta=theta, loss=loss)
 
     def _expected(
-        self, state: State, clients: np.ndarray, engine
-    ) -> tuple[State, dict[int, np.ndarray]]:
+        self, state: FedEMState, clients: np.ndarray, engine
+    ) -> tuple[FedEMState, dict[int, np.ndarray]]:
         """Run the E-step: new proportions, and weights (K, n_i) of clients' samples."""
         fed = engine.fed
         losses = sample_losses(engine, state.models, clients)
@@ -120,25 +120,29 @@ class FedEM(Welcoming):
         largest = shares.argmax(axis=1)
         return replace(state, shares=shares, row=largest, labels=largest), weights
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: FedEMState, new: np.ndarray, round: int, engine
+    ) -> FedEMState:
         """Find newcomers' proportions by one E-step from equal ones."""
         equal = with_rows(state.shares, new, 1 / self.n_clusters)
         state, _ = self._expected(replace(state, shares=equal), new, engine)
         return state
 
-    def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
+    def weighed(
+        self, state: FedEMState, weights: dict[int, np.ndarray], fed
+    ) -> FedEMState:
         """Store the samples' weights; FedEM does not use them."""
         return state
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedEMState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedEMState:
         """Average every component over all participants; ``theta`` is (n, K P)."""
         weights = state.weights[clients]
         models = mix(weights[None] / weights.sum(), theta)
         return replace(state, models=models.reshape(self.n_clusters, -1))
 
-    def evaluate(self, state: State, engine, split: str):
+    def evaluate(self, state: FedEMState, engine, split: str):
         """Test the mixtures."""
         return evaluate_mixture(engine, state.models, state.shares, split)
 
@@ -165,29 +169,31 @@ class FedEMAsRun(FedEM):
     variant = "as_run"
     tests_served = True
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedEMState:
         """Start as FedEM, and make copies for all clients."""
         state = super().start(fed, model, context)
         copies = np.repeat(state.models[-1:], fed.n_clients, axis=0)
         return replace(state, copies=copies)
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: FedEMState, new: np.ndarray, round: int, engine
+    ) -> FedEMState:
         """Place newcomers as FedEM; they copy the last component."""
         copies = with_rows(state.copies, new, state.models[-1])
         return super().welcome(replace(state, copies=copies), new, round, engine)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedEMState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedEMState:
         """Also keep the copies."""
         last = theta[:, -state.models.shape[1] :]
         copies = with_rows(state.copies, clients, last)
         return replace(super().collect(state, clients, theta, round), copies=copies)
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def serve(self, state: FedEMState) -> tuple[np.ndarray, np.ndarray]:
         """Serve the local copies."""
         return state.copies, np.arange(len(state.copies))
 
-    def evaluate(self, state: State, engine, split: str):
+    def evaluate(self, state: FedEMState, engine, split: str):
         """Test the local copies."""
         return Method.evaluate(self, state, engine, split)

@@ -10,7 +10,7 @@ import numpy as np
 from ...aggregate import mix
 from ..base import Context, Method
 from ..modelspace import with_rows
-from ..state import State, one_cluster
+from ..state import OwnState, State, one_cluster
 
 
 @dataclass(eq=False, kw_only=True)
@@ -50,7 +50,7 @@ class FedPer(Method):
     name = "fedper"
     headed = True
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> OwnState:
         """Start with one initial model, and its head for each client."""
         theta = model.init(context.seed)
         head = theta[model.head]
@@ -64,8 +64,8 @@ class FedPer(Method):
         return replace(state, labels=None)
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: OwnState, fed, model, changed: np.ndarray, context: Context
+    ) -> OwnState:
         """Give newcomers the initial head."""
         M = fed.n_clients
         heads = np.repeat(state.models[:, slice(*state.head)], M, axis=0)
@@ -75,7 +75,7 @@ class FedPer(Method):
         return replace(state, heads=heads, row=row, weights=weights)
 
     def dispatch(
-        self, state: State, clients: np.ndarray
+        self, state: FedPerState, clients: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the body with each client's own head."""
         theta = np.repeat(state.models, len(clients), axis=0)
@@ -83,8 +83,8 @@ class FedPer(Method):
         return theta, np.arange(len(clients))
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> OwnState:
         """Average the bodies by samples, and keep the heads."""
         head = slice(*state.head)
         weights = state.weights[clients]
@@ -93,11 +93,11 @@ class FedPer(Method):
         heads = with_rows(state.heads, clients, theta[:, head])
         return replace(state, models=models, heads=heads)
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def serve(self, state: FedPerState) -> tuple[np.ndarray, np.ndarray]:
         """Return the body with each client's own head."""
         return self.dispatch(state, np.arange(len(state.heads)))
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FedPerState, n_parameters: int) -> tuple[int, int]:
         """Count a body in each direction."""
         body = n_parameters - state.heads.shape[1]
         return body, body

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base import Context
-from ..state import State
-from .fedem import FedEM, FedEMAsRun
+from .fedem import FedEM, FedEMAsRun, FedEMState
 
 
 @dataclass(eq=False, repr=False)
@@ -37,7 +36,7 @@ class FedRC(FedEM):
 
     name = "fedrc"
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedEMState:
         """Start as FedEM, with equal class parts."""
         K = self.n_clusters
         C = model.n_classes
@@ -48,13 +47,15 @@ class FedRC(FedEM):
         )
 
     def scores(
-        self, state: State, losses: np.ndarray, client: int, labels: np.ndarray
+        self, state: FedEMState, losses: np.ndarray, client: int, labels: np.ndarray
     ) -> np.ndarray:
         """Return FedEM's weights divided by the class parts."""
         scores = super().scores(state, losses, client, labels)
         return scores - np.log(state.parts[:, labels])
 
-    def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
+    def weighed(
+        self, state: FedEMState, weights: dict[int, np.ndarray], fed
+    ) -> FedEMState:
         """Store each participant's sums of q by class, which it sends."""
         sums = state.sums.copy()
         n_classes = sums.shape[2]
@@ -65,14 +66,14 @@ class FedRC(FedEM):
         return replace(state, sums=sums)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedEMState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedEMState:
         """Average the components and renew the class parts."""
         sums = np.maximum(state.sums.sum(axis=0), 1e-8)
         parts = sums / sums.sum(axis=1, keepdims=True)
         return replace(super().collect(state, clients, theta, round), parts=parts)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FedEMState, n_parameters: int) -> tuple[int, int]:
         """Count all components and the class parts, down and up."""
         down, up = super().traffic(state, n_parameters)
         parts = state.parts.size

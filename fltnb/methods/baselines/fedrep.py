@@ -12,7 +12,6 @@ from ...aggregate import mix
 from ...settings import Count, Natural
 from ..base import Context
 from ..modelspace import with_rows
-from ..state import State
 from .fedper import FedPer, FedPerState
 
 
@@ -47,7 +46,7 @@ class FedRep(FedPer):
     head_epochs: Count = 10
     body_epochs: Natural = 1
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: FedPerState, clients: np.ndarray, round: int, engine):
         """Train the heads, then the body."""
         from ...training import Variation
 
@@ -90,14 +89,14 @@ class FedRepAsRun(FedRep):
     variant = "as_run"
     state_type = FedRepRunState
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedRepRunState:
         """Start as FedPer; no client has trained."""
         state = super().start(fed, model, context)
         return replace(state, heard=np.zeros(fed.n_clients, dtype=bool))
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: FedRepRunState, fed, model, changed: np.ndarray, context: Context
+    ) -> FedRepRunState:
         """Give newcomers the mean head."""
         heard = np.zeros(fed.n_clients, dtype=bool)
         heard[: len(state.heard)] = state.heard
@@ -105,8 +104,8 @@ class FedRepAsRun(FedRep):
         return replace(state, heard=heard)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedRepRunState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedRepRunState:
         """Average bodies and heads; clients that have trained keep their heads."""
         head = slice(*state.head)
         heard = with_rows(state.heard, clients, True)

@@ -13,8 +13,7 @@ from ...clustering.pacfl import singular_vectors
 from ...settings import NonNegative
 from ..base import Context
 from ..samples import outputs
-from ..state import State
-from .pfedgraph import PFedGraph, PFedGraphAsRun
+from .pfedgraph import PFedGraph, PFedGraphAsRun, PFedGraphState
 
 DIRECTIONS = 3
 
@@ -44,17 +43,17 @@ class FedSaC(PFedGraph):
     name = "fedsac"
     headed = True
 
-    alpha: ClassVar = None
+    alpha: ClassVar = None  # type: ignore[misc]  # settled
     l1: NonNegative = 0.9
     l2: NonNegative = 1.4
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> PFedGraphState:
         """Start as pFedGraph, without directions."""
         state = super().start(fed, model, context)
         directions = np.zeros((fed.n_clients, DIRECTIONS, model.n_features))
         return replace(state, directions=directions)
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: PFedGraphState, clients: np.ndarray, round: int, engine):
         """Train, then find the principal directions of the resulting features."""
         state, trained = super().train(state, clients, round, engine)
         # a run that diverged will stop with an error
@@ -69,12 +68,14 @@ class FedSaC(PFedGraph):
             directions[client] = principal_directions(seen)
         return replace(state, directions=directions), trained
 
-    def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
+    def cost(
+        self, state: PFedGraphState, clients: np.ndarray, d: np.ndarray
+    ) -> np.ndarray:
         """Return half the weighted sum of both costs."""
         c = subspace_similarity(state.directions[clients])
         return (self.l1 * c + self.l2 * d) / 2
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: PFedGraphState, n_parameters: int) -> tuple[int, int]:
         """Count a model in each direction, and three directions up."""
         return n_parameters, n_parameters + state.directions[0].size
 

@@ -83,7 +83,7 @@ class FedSoft(Welcoming):
         """Add the proximal term."""
         return {"proximal": self.lam}
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FedSoftState:
         """Start with K independent centres; no client has measured."""
         K = self.n_clusters
         models = several(model, context, K)
@@ -97,7 +97,9 @@ class FedSoft(Welcoming):
             measured=np.zeros(fed.n_clients, dtype=bool),
         )
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def observe(
+        self, state: FedSoftState, clients: np.ndarray, round: int, engine
+    ) -> FedSoftState:
         """Let participants count how many of their samples each centre suits best.
 
         They do so in due rounds, or if they have never done it.
@@ -108,13 +110,15 @@ class FedSoft(Welcoming):
             due = clients[~state.measured[clients]]
         return self._measured(state, due, engine)
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: FedSoftState, new: np.ndarray, round: int, engine
+    ) -> FedSoftState:
         """Let newcomers count; the centres' mean serves them until they train."""
         state = self._measured(state, new, engine)
         means = mix(state.importance[new], state.models)
         return replace(state, own=with_rows(state.own, new, means))
 
-    def _measured(self, state: State, due: np.ndarray, engine) -> State:
+    def _measured(self, state: FedSoftState, due: np.ndarray, engine) -> FedSoftState:
         """Let some clients count how many of their samples each centre suits best."""
         importance = state.importance.copy()
         counts = state.counts.copy()
@@ -143,7 +147,7 @@ class FedSoft(Welcoming):
         return share * samples
 
     def dispatch(
-        self, state: State, clients: np.ndarray
+        self, state: FedSoftState, clients: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean of the centres with the client's importance weights.
 
@@ -153,8 +157,8 @@ class FedSoft(Welcoming):
         return theta, np.arange(len(clients))
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: FedSoftState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> FedSoftState:
         """Mix all participants' models into every centre, by importance and samples."""
         counts = state.counts[clients]
         return replace(
@@ -163,13 +167,13 @@ class FedSoft(Welcoming):
             own=with_rows(state.own, clients, theta),
         )
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def serve(self, state: FedSoftState) -> tuple[np.ndarray, np.ndarray]:
         """Serve the clients' own models or their nearest centres."""
         if self.serves == "own":
             return state.own, np.arange(len(state.own))
         return super().serve(state)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FedSoftState, n_parameters: int) -> tuple[int, int]:
         """Count all centres down; one model and K counts up."""
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
 
@@ -194,8 +198,8 @@ class FedSoftAsRun(FedSoft):
 
     variant = "as_run"
     split = "val"
-    lam: ClassVar = 0.0
-    period: ClassVar = 1
+    lam: ClassVar = 0.0  # type: ignore[misc]  # settled
+    period: ClassVar = 1  # type: ignore[misc]  # settled
 
     def counted(
         self, losses: np.ndarray, samples: float, batch_size: int

@@ -12,7 +12,6 @@ from ...randomness import integer
 from ...settings import NonNegative
 from ..modelspace import cluster_means, gram, kmeans, leading_features
 from ..newcomers import nearest_direction
-from ..state import State
 from .coldstart import ColdStart, ColdStartState
 
 
@@ -60,7 +59,9 @@ class FlexCFL(ColdStart):
 
     eta: NonNegative = 0.0
 
-    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+    def form(
+        self, state: FlexCFLState, clients: np.ndarray, theta: np.ndarray, round: int
+    ):
         """Run k-means on the decomposed cosines of the first updates."""
         K = self.n_clusters
         initial = state.models[0]
@@ -74,16 +75,16 @@ class FlexCFL(ColdStart):
         models = cluster_means(labels, alike, theta, models)
         return labels, models, {"directions": (models - initial)[:, :n]}
 
-    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+    def place(self, state: FlexCFLState, theta: np.ndarray) -> np.ndarray:
         """Return the group of the largest cosine between first updates."""
         n = int(state.trainable)
         updates = (theta - state.models[0])[:, :n]
         return nearest_direction(updates, state.directions)
 
-    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+    def aggregate(self, state: FlexCFLState, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
         models = super().aggregate(state, labels, weights, theta)
-        return pull(models, self.eta, self.normalised, state.trainable)
+        return pull(models, self.eta, self.normalised, int(state.trainable))
 
 
 @dataclass(eq=False, repr=False)

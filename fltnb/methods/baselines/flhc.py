@@ -102,7 +102,7 @@ class FLHC(HardMethod):
         if fed.n_clients < 2:
             raise FltnbError("FLHC needs at least 2 clients: take FedAvg for one.")
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FLHCState:
         """Start with one model and one cluster."""
         return one_cluster(
             FLHCState,
@@ -112,7 +112,7 @@ class FLHC(HardMethod):
             sent=np.zeros(2, dtype=np.int64),
         )
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: FLHCState, clients: np.ndarray, round: int, engine):
         """Let all clients train in the clustering round, and form the clusters."""
         if round != self.after + 1:
             return super().train(state, clients, round, engine)
@@ -130,7 +130,9 @@ class FLHC(HardMethod):
         theta, loss = trained.theta[clients], trained.loss[clients]
         return state, replace(trained, theta=theta, loss=loss)
 
-    def _clustered(self, state: State, theta: np.ndarray, n_present: int) -> State:
+    def _clustered(
+        self, state: FLHCState, theta: np.ndarray, n_present: int
+    ) -> FLHCState:
         """Cluster all clients' trained models (M, P); clusters get the joint model."""
         n = int(state.trainable)
         updates = theta[:, :n] - state.models[0, :n]
@@ -150,7 +152,9 @@ class FLHC(HardMethod):
             centers=np.stack(centers),
         )
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: FLHCState, new: np.ndarray, round: int, engine
+    ) -> FLHCState:
         """Let newcomers train the joint model, and join the nearest mean update.
 
         The original does not treat newcomers.
@@ -179,7 +183,7 @@ def distances(updates: np.ndarray, metric: Metric) -> np.ndarray:
         return squareform(1.0 - similarity, checks=False)
 
     kind = {"L1": "cityblock", "L2": "sqeuclidean"}[metric]
-    total = 0.0
+    total = np.zeros(())
     for block in blocks(updates.shape[1]):
         total = total + pdist(updates[:, block], kind)
     return np.sqrt(total) if metric == "L2" else total

@@ -114,7 +114,7 @@ class FLUX(HardMethod):
                 "another method."
             )
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> FLUXState:
         """Start with one model and one cluster."""
         return one_cluster(
             FLUXState,
@@ -126,7 +126,9 @@ class FLUX(HardMethod):
             sent=np.zeros(2, dtype=np.int64),
         )
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def observe(
+        self, state: FLUXState, clients: np.ndarray, round: int, engine
+    ) -> FLUXState:
         """Let participants test the joint model until there are clusters."""
         if state.centers is not None:
             return replace(state, watched=np.array(False))
@@ -149,7 +151,7 @@ class FLUX(HardMethod):
             watched=np.array(True),
         )
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: FLUXState, clients: np.ndarray, round: int, engine):
         """Form the clusters, once training has settled, and train."""
         settled = len(state.accuracy) >= SETTLED and (
             np.diff(state.accuracy).min() < self.rise
@@ -158,7 +160,9 @@ class FLUX(HardMethod):
             state = self._clustered(state, round, engine, len(clients))
         return super().train(state, clients, round, engine)
 
-    def _clustered(self, state: State, round: int, engine, n_present: int) -> State:
+    def _clustered(
+        self, state: FLUXState, round: int, engine, n_present: int
+    ) -> FLUXState:
         """Compute the descriptors of all clients, and cluster them."""
         joint = state.models[0]
         fed = engine.fed
@@ -195,7 +199,7 @@ class FLUX(HardMethod):
         )
 
     def _seen(
-        self, model, state: State, joint: np.ndarray, inputs: np.ndarray, device
+        self, model, state: FLUXState, joint: np.ndarray, inputs: np.ndarray, device
     ) -> np.ndarray:
         """Return coordinates (n, l) of the features that a model computes."""
         features = penultimate(model, joint, inputs, device)
@@ -205,7 +209,7 @@ class FLUX(HardMethod):
         return (features - middle) @ directions
 
     def place(
-        self, state: State, model, inputs: np.ndarray, device: str = "auto"
+        self, state: FLUXState, model, inputs: np.ndarray, device: str = "auto"
     ) -> int:
         """Return the cluster of an untrained client by its inputs (n, C, H, W)."""
         if state.centers is None:
@@ -216,8 +220,8 @@ class FLUX(HardMethod):
         return int(cdist(whole, state.centers).argmin())
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: FLUXState, fed, model, changed: np.ndarray, context: Context
+    ) -> FLUXState:
         """Place newcomers by their inputs alone; other clients stay."""
         newcomers = range(len(state.row), fed.n_clients)
         placed = []
@@ -228,7 +232,7 @@ class FLUX(HardMethod):
         weights = np.asarray(fed.sizes, dtype=np.float64)
         return replace(state, row=row, labels=row, weights=weights)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: FLUXState, n_parameters: int) -> tuple[int, int]:
         """Count a model in each direction, and two numbers up before clustering."""
         return n_parameters, n_parameters + 2 * int(state.watched)
 

@@ -82,11 +82,11 @@ class IFCA(HardMethod):
     starts: Count = 1
 
     @property
-    def headed(self) -> bool:
+    def headed(self) -> bool:  # type: ignore[override]  # by the options here
         """Return whether it uses last layers."""
         return self.shared != "none" or self.warmup > 0
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> IFCAState:
         """Start with K independently initialised models.
 
         If layers are shared, they differ only in the last one.
@@ -108,7 +108,7 @@ class IFCA(HardMethod):
             state = replace(state, drawn=heads.reshape(self.starts, K, -1))
         return state if self.warmup else self._parted(state, state.heads)
 
-    def _parted(self, state: State, heads: np.ndarray) -> State:
+    def _parted(self, state: IFCAState, heads: np.ndarray) -> IFCAState:
         """Give every group the lower layers of model 0 and its own last layer."""
         models = state.models.copy()
         # a single model stays FedAvg's
@@ -117,7 +117,9 @@ class IFCA(HardMethod):
             models[:, slice(*state.own)] = heads
         return replace(state, models=models, heads=heads, warm=np.array(False))
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def observe(
+        self, state: IFCAState, clients: np.ndarray, round: int, engine
+    ) -> IFCAState:
         """Let participants pick the model with the smallest mean loss (ties: first)."""
         if round <= self.warmup:
             return super().observe(state, clients, round, engine)
@@ -132,12 +134,14 @@ class IFCA(HardMethod):
         row = with_rows(state.row, clients, best)
         return replace(state, row=row, labels=row)
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: IFCAState, new: np.ndarray, round: int, engine
+    ) -> IFCAState:
         """Let newcomers pick the model with the smallest loss, as participants do."""
         best = 0 if state.warm else self._best(state.models, new, engine)
         return placed(state, new, best)
 
-    def _best_draw(self, state: State, clients: np.ndarray, engine) -> State:
+    def _best_draw(self, state: IFCAState, clients: np.ndarray, engine) -> IFCAState:
         """Return the draw of models whose smallest group is largest."""
         draws = [self._parted(state, heads) for heads in state.drawn]
         smallest = []
@@ -152,8 +156,8 @@ class IFCA(HardMethod):
         return np.where(np.isnan(loss), np.inf, loss).argmin(axis=1)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: IFCAState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> IFCAState:
         """Average inside the groups, by samples; shared layers over all clients."""
         state = super().collect(state, clients, theta, round)
         if self.shared != "lower" or state.warm:
@@ -166,7 +170,7 @@ class IFCA(HardMethod):
         models[:, lower] = everybody[:, lower]
         return replace(state, models=models)
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+    def traffic(self, state: IFCAState, n_parameters: int) -> tuple[int, int]:
         """Count K models down and one up; one down in the warm-up.
 
         Shared layers are sent once. Group ids are not counted.

@@ -16,7 +16,7 @@ from ...settings import Count
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means, cosines, kmeans, with_rows
 from ..newcomers import counted, first_training, nearest_direction, placed
-from ..state import State, Unclustered, unclustered
+from ..state import Unclustered, unclustered
 
 Kind = Literal["hdbscan", "meanshift", "affinity", "kmeans"]
 
@@ -104,7 +104,7 @@ class OCFL(HardMethod):
                 "or FedAvg."
             )
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> OCFLState:
         """Start with one cluster of all clients."""
         return unclustered(
             OCFLState,
@@ -117,8 +117,8 @@ class OCFL(HardMethod):
         )
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: OCFLState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> OCFLState:
         """Check whether the updates diverge, then average inside the clusters."""
         if not state.formed:
             n = int(state.trainable)
@@ -133,7 +133,7 @@ class OCFL(HardMethod):
         models = cluster_means(row, np.ones(len(clients)), theta, state.models)
         return replace(state, models=models)
 
-    def _looked_at(self, state: State, round: int) -> State:
+    def _looked_at(self, state: OCFLState, round: int) -> OCFLState:
         """Measure the temperature, and form the clusters if it rose."""
         everybody = np.arange(len(state.row))
         distance = 1.0 - cosines(state.updates, everybody)
@@ -156,7 +156,9 @@ class OCFL(HardMethod):
             centers=np.stack(centers),
         )
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: OCFLState, new: np.ndarray, round: int, engine
+    ) -> OCFLState:
         """Let newcomers train the joint model, and join by the largest cosine.
 
         Compared are the mean updates that formed the clusters. The original does not

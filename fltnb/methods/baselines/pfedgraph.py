@@ -65,7 +65,7 @@ class PFedGraph(Method):
 
     alpha: Positive = 0.8
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> PFedGraphState:
         """Start with the common initial model for all clients."""
         theta = model.init(context.seed)
         return alone(
@@ -78,8 +78,8 @@ class PFedGraph(Method):
         )
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: PFedGraphState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> PFedGraphState:
         """Mix the participants' models, with different weights for each participant."""
         weights = state.weights[clients]
         p = weights / weights.sum()
@@ -92,8 +92,8 @@ class PFedGraph(Method):
         return replace(state, models=models, mixing=mixing)
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: PFedGraphState, fed, model, changed: np.ndarray, context: Context
+    ) -> PFedGraphState:
         """Give newcomers the mean of all models, by samples (our choice)."""
         before = len(state.row)
         new = np.arange(before, fed.n_clients)
@@ -107,7 +107,7 @@ class PFedGraph(Method):
         return replace(state, models=models, row=row, mixing=mixing)
 
     def distances(
-        self, state: State, clients: np.ndarray, theta: np.ndarray
+        self, state: PFedGraphState, clients: np.ndarray, theta: np.ndarray
     ) -> np.ndarray:
         """Return d (n, n), of updates from the *initial* model.
 
@@ -116,7 +116,9 @@ class PFedGraph(Method):
         d = negative_cosines(theta - state.initial, state)
         return np.where(d < ALIKE, -1.0, d)
 
-    def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
+    def cost(
+        self, state: PFedGraphState, clients: np.ndarray, d: np.ndarray
+    ) -> np.ndarray:
         """Return what is subtracted from p before the projection, (n, n)."""
         return d / (2 * self.alpha)
 
@@ -141,13 +143,13 @@ class PFedGraphAsRun(PFedGraph):
     variant = "as_run"
 
     def distances(
-        self, state: State, clients: np.ndarray, theta: np.ndarray
+        self, state: PFedGraphState, clients: np.ndarray, theta: np.ndarray
     ) -> np.ndarray:
         """Return d (n, n), of updates in this round."""
         return negative_cosines(theta - state.models[clients], state)
 
 
-def negative_cosines(updates: np.ndarray, state: State) -> np.ndarray:
+def negative_cosines(updates: np.ndarray, state: PFedGraphState) -> np.ndarray:
     """Return negative cosines (n, n) of the trained columns of updates (n, P)."""
     trained = updates[:, : int(state.trainable)]
     return -cosines(trained, np.arange(len(updates)))

@@ -17,7 +17,7 @@ from ...settings import Count, Within
 from ..base import Context, HardMethod
 from ..modelspace import coordinates, scores, with_rows
 from ..newcomers import common_model, counted, first_training, placed
-from ..state import State, Unclustered, unclustered
+from ..state import Unclustered, unclustered
 
 STARTS = 20
 STEPS = 100  # most Lloyd steps: with trimming, two clusterings may alternate
@@ -81,7 +81,7 @@ class RobustTKM(HardMethod):
         """Return the columns of the models that are compared."""
         return slice(0, model.n_trainable)
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> RobustTKMState:
         """Start with the common initial model and one cluster."""
         seen = self.seen(model)
         compared = model.init(context.seed)[seen]
@@ -98,8 +98,8 @@ class RobustTKM(HardMethod):
         )
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: RobustTKMState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> RobustTKMState:
         """Cluster if it is due, then take trimmed means inside the clusters."""
         row = state.row.copy()
         models = state.models.copy()
@@ -137,7 +137,9 @@ class RobustTKM(HardMethod):
             formed=np.array(formed),
         )
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: RobustTKMState, new: np.ndarray, round: int, engine
+    ) -> RobustTKMState:
         """Let newcomers train the mean of all models, and join the nearest centre."""
         theta = first_training(common_model(state, new), new, round, engine)
         own = theta[:, slice(*state.seen)]

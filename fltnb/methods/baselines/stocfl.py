@@ -15,7 +15,7 @@ from ...settings import Count, NonNegative, Within
 from ..base import Context, Welcoming
 from ..modelspace import cluster_means, cosines, with_rows
 from ..newcomers import first_training, nearest_direction, placed
-from ..state import State, Unclustered, unclustered
+from ..state import Unclustered, unclustered
 
 Cosine = Annotated[float, Within(-1.0, 2.0, above=True)]  # above 1: nothing is merged
 
@@ -95,7 +95,7 @@ class StoCFL(Welcoming):
     mu: NonNegative = 0.05
     anchor_epochs: Count = 20
 
-    def start(self, fed, model, context: Context) -> State:
+    def start(self, fed, model, context: Context) -> StoCFLState:
         """Begin with the global model, and a cluster for each client."""
         n_clients = fed.n_clients
         psi = np.zeros((n_clients, model.n_trainable), dtype=np.float32)
@@ -111,7 +111,7 @@ class StoCFL(Welcoming):
         )
         return replace(state, labels=np.arange(n_clients))
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: StoCFLState, clients: np.ndarray, round: int, engine):
         """Merge clusters by first updates, train their models and the global one."""
         from ...training import Variation
 
@@ -129,7 +129,9 @@ class StoCFL(Welcoming):
         theta = np.hstack([own.theta, common.theta])
         return state, replace(own, theta=theta, loss=loss)
 
-    def _heard(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+    def _heard(
+        self, state: StoCFLState, clients: np.ndarray, round: int, engine
+    ) -> StoCFLState:
         """Let clients that were never there train the initial model.
 
         What it changed is kept as their ``psi``.
@@ -148,8 +150,8 @@ class StoCFL(Welcoming):
         return replace(state, psi=psi, heard=heard)
 
     def changed(
-        self, state: State, fed, model, changed: np.ndarray, context: Context
-    ) -> State:
+        self, state: StoCFLState, fed, model, changed: np.ndarray, context: Context
+    ) -> StoCFLState:
         """Give every newcomer its own cluster, without a model."""
         before = len(state.row)
         state = super().changed(state, fed, model, changed, context)
@@ -162,7 +164,9 @@ class StoCFL(Welcoming):
             owned=np.append(state.owned, np.zeros(len(new), dtype=bool)),
         )
 
-    def welcome(self, state: State, new: np.ndarray, round: int, engine) -> State:
+    def welcome(
+        self, state: StoCFLState, new: np.ndarray, round: int, engine
+    ) -> StoCFLState:
         """Merge newcomers with the most similar cluster, if the cosine reaches tau."""
         known = np.flatnonzero(state.heard)
         state = self._heard(state, new, round, engine)
@@ -178,7 +182,7 @@ class StoCFL(Welcoming):
         state = placed(replace(state, cluster=cluster), new, rows)
         return replace(state, labels=relabel(cluster))
 
-    def _united(self, state: State, clients: np.ndarray) -> State:
+    def _united(self, state: StoCFLState, clients: np.ndarray) -> StoCFLState:
         """Merge clusters of participants whose first updates are similar."""
         cluster = state.cluster.copy()
         owned = state.owned.copy()
@@ -207,8 +211,8 @@ class StoCFL(Welcoming):
         return replace(state, models=models, cluster=cluster, owned=owned)
 
     def collect(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> State:
+        self, state: StoCFLState, clients: np.ndarray, theta: np.ndarray, round: int
+    ) -> StoCFLState:
         """Average the clusters' models and the global one, plainly.
 
         ``theta`` (n, 2 P): both models of each participant, as :meth:`train` left them.
@@ -228,7 +232,7 @@ class StoCFL(Welcoming):
             labels=relabel(state.cluster),
         )
 
-    def setup_bytes(self, state: State) -> tuple[int, int]:
+    def setup_bytes(self, state: StoCFLState) -> tuple[int, int]:
         """Count each client's first change; the initial model is a seed."""
         n_heard = int(state.heard.sum())
         d = state.psi.shape[1]

@@ -138,7 +138,7 @@ def alone_finds_clusters(t: Numbers) -> Finding:
     alone = able == ["emdcfl"]
     _refuse_gaps(found, HARD, [alone])
     return Finding(
-        number=np.mean(found["emdcfl"]),
+        number=float(np.mean(found["emdcfl"])),
         holds=alone,
         text=_means(found),
     )
@@ -322,7 +322,7 @@ def _of_drawn(t: Numbers, method: str, participation: float) -> float:
     means = []
     for run in runs.itertuples():
         own = clients[clients["key"] == run.key].sort_values("client")
-        seen = set()
+        seen: set[int] = set()
         for round in range(1, t.record(run.key)["settings"]["rounds"] + 1):
             seen.update(participants(len(own), participation, run.seed, round))
         accuracy = own["test"].to_numpy()[sorted(seen)]
@@ -369,7 +369,7 @@ def _split(t: Numbers, expected: bool) -> Finding:
     every = found["ifca"] + found["fesem"]
     holds = [_right(ari) != expected for ari in every]
     return Finding(
-        number=np.mean(every),
+        number=float(np.mean(every)),
         holds=holds,
         text=_means(found),
     )
@@ -547,7 +547,7 @@ def three_isolate_attackers(t: Numbers) -> Finding:
     _refuse_gaps(found, HARD, holds)
     own = found.get("emdcfl", [np.nan])
     return Finding(
-        number=np.mean(own),
+        number=float(np.mean(own)),
         holds=holds,
         text=_means(found),
     )

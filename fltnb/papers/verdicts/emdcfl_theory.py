@@ -69,7 +69,7 @@ def parameters_are_near(t: Numbers) -> Finding:
     text += f"a round of steps {many.number:.0%} of the pairs"
     return Finding(
         number=many.number,
-        holds=[one.holds, many.holds],
+        holds=[bool(one.holds), bool(many.holds)],
         text=text,
     )
 

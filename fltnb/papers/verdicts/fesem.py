@@ -327,7 +327,7 @@ def clusters_are_hands(t: Numbers) -> Finding:
             told.append(p < 0.05 / 2)
     if not told:
         raise NotTestedError("the two clusters are too uneven to tell")
-    share = np.mean(told)
+    share = float(np.mean(told))
     return Finding(share, share > 0.5)
 
 

@@ -421,7 +421,7 @@ def absent_clients_lose_nothing(t: Numbers) -> Finding:
     for event in ("join and drift", "a new kind joins"):
         behind[event] = _behind_oracle(t, event)
     told = []
-    for event in sorted(behind, key=behind.get, reverse=True):
+    for event in sorted(behind, key=behind.__getitem__, reverse=True):
         told.append(f"{behind[event]:.1f} ({event})")
     return Finding(
         number=max(behind.values()),

@@ -6,7 +6,7 @@ numpy's ``min`` and ``max``: Python's skip a NaN.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ def ahead(numbers: pd.Series) -> float:
 
 def _wanted(values: pd.Series, want: Any) -> pd.Series:
     """Say which values of a column are wanted: one, one of a list, or by a function."""
-    if isinstance(want, Callable):
+    if callable(want):
         return want(values).fillna(False).astype(bool)
     if isinstance(want, (list, tuple, set)):
         return values.isin(want)

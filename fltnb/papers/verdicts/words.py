@@ -1,6 +1,6 @@
 """How findings are put into words."""
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
     return ", ".join(said)
 
 
-def so_many(holds: Sized, what: str) -> str:
+def so_many(holds: Sequence[bool], what: str) -> str:
     """Write how many of some things hold.
 
     Examples

@@ -79,7 +79,7 @@ class ClientsExplorer(Explorer):
         self._of_links = isinstance(source, CentroidClusterer)
 
         # the option that a slider changes with a new fit, and the fits by its value
-        self._refitted = None
+        self._refitted: Any = None
         if X is not None:
             refitted = [name for name in REFITTED if isinstance(options.get(name), int)]
             self._refitted = next(iter(refitted), None)

@@ -98,6 +98,7 @@ class Explorer:
 
     widget = None
     table = ""
+    text = ""
     spots = np.empty((0, 5), dtype=np.float32)
 
     def __init__(self, controls: Mapping[str, Control], size: tuple[float, float]):
@@ -195,7 +196,7 @@ class Explorer:
         Sliders follow while they are moved, unless there is much to draw.
         """
         allowed = self.allowed[name]
-        look = {
+        look: dict[str, Any] = {
             "description": NAMES.get(name, label(name)),
             "style": {"description_width": "initial"},
         }

@@ -4,6 +4,8 @@ These *spots* are rows (n, 5): client, left, top, right, bottom, the latter as s
 the picture's width and height. The browser knows by them which client was clicked.
 """
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -138,7 +140,7 @@ def links(
     """
     count = len(labels)
     shown, size = _coarse(linked[np.ix_(order, order)])
-    look = {"interpolation": "nearest", "aspect": "auto"}
+    look: dict[str, Any] = {"interpolation": "nearest", "aspect": "auto"}
     ax.imshow(shown, cmap="Greys", vmin=0, vmax=1, extent=(0, size, size, 0), **look)
 
     width = 0.04 * count
@@ -209,7 +211,7 @@ def dendrogram(
     parts, cluster = branches(tree, rank, labels)
     colors = colors_of(cluster)
     colors[cluster < 0] = to_rgba_array(DARK)
-    ax.add_collection(LineCollection(parts, colors=colors, lw=0.8))
+    ax.add_collection(LineCollection(list(parts), colors=colors, lw=0.8))
     highest = max(tree[-1, 2], 1e-9)
     ax.set(xlim=(0, len(labels)), ylim=(0, 1.05 * highest))
 
