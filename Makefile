@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report site counts test lab lint bench flower status clean \
+.PHONY: help reproduce report site counts test coverage lab lint bench flower status clean \
   lock format refresh FORCE
 
 # ---- options -------------------------------------------------------------------
@@ -61,8 +61,9 @@ help:
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
+	@echo "  make coverage    which lines of the package no test runs"
 	@echo "  make lint        style, types and the order of the rooms only"
-	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run; SAVE=1 keeps them, with a line for today"
+	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
 	@echo "  make flower      a federation of 9 processes on this machine, with Flower; with DISTURB=1 some of them are killed"
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
@@ -77,6 +78,7 @@ help:
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
 	@echo "  DATA=folder      where prepared data sets are (default: data/, filled by download when first needed)"
+	@echo "  SAVE=1           make bench: keep the measurement, with a line for this date and machine"
 	@echo "  DASK=tcp://h:p   compute on the workers of this Dask scheduler (docs/cluster.md)"
 	@echo
 	@echo "Notebooks: $(NAMES)"
@@ -168,6 +170,10 @@ test: lint
 	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 
+# A third more processor time than the same tests without it, so `test` does without.
+coverage: $(READY)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval --cov --cov-report=term:skip-covered
+
 bench: $(READY)
 	$(PY) -m benchmarks.run $(if $(filter-out 0,$(SAVE)),--save)
 
@@ -213,7 +219,7 @@ lock: $(READY)
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
 
 clean:
-	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	rm -rf notebooks/.ipynb_checkpoints *.egg-info build
 	find $(wildcard fltnb tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(if $(filter-out 0,$(ALL)),rm -rf results/store .venv)

@@ -223,8 +223,8 @@ def test_what_is_no_card_of_this_format_is_refused(tmp_path):
     old.write_text('{"format": 1}', encoding="utf-8")
     refused("is a card without cells", arena.read, old)
     old.write_text("no card", encoding="utf-8")
-    refused("is no card of the arena", arena.read, old)
-    refused("is no card of the arena", arena.read, tmp_path / "absent.json")
+    refused("is not a card of the arena", arena.read, old)
+    refused("is not a card of the arena", arena.read, tmp_path / "absent.json")
 
 
 def test_tuning_takes_the_best_of_five_trials_for_each_cell(toy):
@@ -275,7 +275,7 @@ def test_a_budget_too_small_for_a_cell_is_refused(toy):
         ("NoCollect", "NoCollect has no collect"),
         ("NoName", "NoName has no name"),
         ("Needy", "needs of Needy must be a frozenset of n_clusters"),
-        ("Untold", "names n_clusters, which is no option of it"),
+        ("Untold", "names n_clusters, which is not its option"),
         ("Asks", "Asks must be told n_clusters: say so"),
         ("AsksMore", "The option depth of AsksMore has no default"),
         ("BadSpace", "must have a list of values or"),
@@ -291,7 +291,7 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
     (tmp_path / "bad.py").write_text("import nothing_like_it", encoding="utf-8")
     refused("bad.py cannot be imported", entry, str(tmp_path / "bad.py:A"))
     (tmp_path / "mine.txt").write_text("class A: ...", encoding="utf-8")
-    refused("mine.txt is no Python file", entry, str(tmp_path / "mine.txt:A"))
+    refused("mine.txt is not a Python file", entry, str(tmp_path / "mine.txt:A"))
     refused("Unknown method 'Blend'", entry, "Blend")
     refused("Unknown track 'x'", arena.cells, 0, "x")
     refused("declares no space", arena.compete, toy("NoSpace"), arena.Rules(tuned=True))

@@ -278,7 +278,7 @@ def test_workers_with_other_code_or_data_are_refused_and_other_packages_named():
     )
     rest = "another key", computing.How(), {}
     refused(
-        "its code or its data are not the caller's", computing._remote, quick(1), *rest
+        "its code or data differ from the caller's", computing._remote, quick(1), *rest
     )
     with pytest.warns(UserWarning, match="has torch 1.0, this process"):
         machines.check(workers(about(packages={"torch": "1.0"})))

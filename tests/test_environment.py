@@ -217,6 +217,7 @@ def test_a_wheel_works_outside_the_repository(tmp_path):
         check=True,
     ).stdout
     zipfile.ZipFile(source / said.split()[-1]).extractall(site)
+    assert (site / "fltnb" / "py.typed").exists()
     elsewhere.mkdir()
     use = (
         "import fltnb as fl; from fltnb import papers; "

@@ -41,7 +41,7 @@ def store(tmp_path, monkeypatch):
 def test_what_is_not_stored_is_counted_and_computed_when_asked(store):
     grid = fl.grid(run, method=["fedavg", "local"], seed=0)
     assert repr(fl.results(grid)) == (
-        "0 of 2 runs; 2 are not stored (what they take on this machine is not known)"
+        "0 of 2 runs; 2 are not stored (their time on this machine is not known)"
     )
     found = fl.results(grid, compute=True)
     assert repr(found) == "2 of 2 runs"

@@ -406,7 +406,7 @@ def test_what_cannot_be_stacked_is_refused_or_trained_one_after_the_other(monkey
     [
         ("cuda:7", "no usable GPU for device 'cuda:7'"),
         ("mps", "no usable GPU for device 'mps'"),
-        ("gpu", "'gpu' is no device of torch's"),
+        ("gpu", "'gpu' is no device of torch"),
         ("meta", "no usable memory"),
     ],
 )

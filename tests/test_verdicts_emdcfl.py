@@ -212,7 +212,10 @@ CASES = {
         matrices(matrix(1, 1.5, **SINKHORN)),
     ),
     "emdcfl-fig12": (matrices(matrix(kept=0.5)), matrices(matrix(3, 1, kept=0.5))),
-    "emdcfl-fig13": (matrices(matrix()), matrices(matrix(3, 1))),
+    "emdcfl-fig13": (
+        matrices(matrix(), matrix(**SINKHORN)),
+        matrices(matrix(3, 1), matrix(3, 1, **SINKHORN)),
+    ),
     "emdcfl-fig10-1": (by_network((1, 2, 1), (3, 4, 1)), by_network((2, 1, 1))),
     "emdcfl-fig10-2": (
         by_network((1, 2, 1), (3, 4, 1)),
@@ -271,6 +274,29 @@ def test_one_that_was_run_can_refute_but_not_all_of_them_confirm():
     assert claim(less).outcome == "partly"
 
 
+def test_half_a_point_is_as_safe_and_one_point_is_as_accurate():
+    assert CLAIMS["emdcfl-t8-2"](others((98, 96.6))).outcome == "disagrees"
+    near = rows("pacs", "T7", emdcfl=90.8, oracle=90)
+    assert CLAIMS["emdcfl-t2-2"](near).outcome == "agrees"  # in print it is 0.55
+
+
+def test_a_claim_is_not_confirmed_without_all_that_it_speaks_of():
+    exact_alone = CLAIMS["emdcfl-fig13"](matrices(matrix()))
+    assert exact_alone.why == "exact and Sinkhorn distances were not both computed"
+    t = costs(1)
+    runs = t.results.runs
+    t.results.runs = runs[runs["method"] != "fesem"]
+    some = Numbers(t.results, t.dataset, "", "as_written", "T10")
+    assert CLAIMS["emdcfl-t10-3"](some).why == "not all methods were run"
+
+
+def test_distances_that_find_the_clusters_told_k_show_them_on_cifar_as_well():
+    one = matrix(across=0.5, told=1.0, measure="updates", part="measures")
+    for dataset in ("rotated_cifar10", "backdoor_mnist"):
+        t = matrices(one, dataset=dataset)
+        assert CLAIMS["emdcfl-fig15"](t).outcome == "partly"
+
+
 def test_where_the_code_has_no_form_of_its_own_the_text_stands_for_it():
     t = measured("rotated_mnist", table="T1", ari=dict.fromkeys(ABLE, 1.0))
     code = Numbers(t.results, "rotated_mnist", "", "as_run", "T1")
@@ -288,6 +314,9 @@ def test_print_passes_the_same_rules():
         assert outcome(f"emdcfl-t1-{number}", "T1", "rotated_cifar10") == "agrees"
     assert outcome("emdcfl-t6-1", "T6", "rotated_mnist") == "agrees"
     assert outcome("emdcfl-t11-2", "T11", "rotated_cifar10_two") == "agrees"
+    for dataset in ("rotated_mnist", "pacs", "backdoor_cifar10"):
+        assert outcome("emdcfl-t9-1", "T9", dataset) == "agrees"
+    assert outcome("emdcfl-t9-2", "T9", "rotated_cifar10") == "agrees"
     for name in ("t2-1", "t2-2", "t2-3", "t2-4", "t7-1"):
         assert outcome(f"emdcfl-{name}", "T7", "pacs") == "agrees"
     for name in ("t3-1", "t3-4", "t8-2"):

@@ -6,7 +6,7 @@ import pytest
 from toys import measured
 
 from fltnb.federations.writers import STYLE, writer_styles
-from fltnb.papers.verdicts import CLAIMS, Numbers, Print
+from fltnb.papers.verdicts import CLAIMS, Numbers, Print, judge
 from fltnb.papers.verdicts.fesem import BASELINES, CENTRES, FOUR
 
 JUDGED_BY_EYE = {"fesem-fig5-2"}
@@ -139,6 +139,29 @@ def test_a_claim_holds_for_one_result_and_fails_for_another(name):
     holds, fails = CASES[name]
     assert CLAIMS[name](holds).outcome == "agrees"
     assert CLAIMS[name](fails).outcome == "disagrees"
+
+
+def test_groups_of_models_are_not_judged_without_random_ones():
+    t = groups("9, 9, 9, 9", 0.8, 0.5)
+    runs = t.results.runs
+    t.results.runs = runs[runs["grouping"] != "random"]
+    own = Numbers(t.results, "femnist", "", "as_written", "T2")
+    assert (
+        CLAIMS["fesem-fig4-1"](own).why == "no random groups were trained beside them"
+    )
+
+
+def test_print_of_data_that_were_not_run_is_judged_beside():
+    made = rows((70, 72, 74, 73), 60, dataset="pseudo-writers").results
+    ids = ["fesem-text-clusters", "fesem-t3-1", "fesem-t3-2", "fesem-text-weights"]
+    tested = judge("08", made, ids=ids).set_index(["id", "dataset"])
+    text = tested["text"]
+    assert text["fesem-t3-1", "fedceleba"] == "micro +3.5, macro +4.0"
+    # with K = 2 it is above K = 3 there: against Section 6.2
+    assert tested["outcome"]["fesem-text-clusters", "fedceleba"] == "disagrees"
+    raised = "macro F1 +7.10, others −3.60, −2.40, −0.20"
+    assert text["fesem-t3-2", "fedceleba"] == raised
+    assert tested["why"]["fesem-text-weights", ""] == "it was not run"
 
 
 def test_print_passes_the_same_rules():

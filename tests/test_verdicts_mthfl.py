@@ -103,6 +103,11 @@ def test_print_passes_the_same_rules():
     assert CLAIMS["mthfl-t2"](themes_).number == pytest.approx(0.23)
 
 
+def test_random_groups_that_lose_nowhere_lose_nothing_on_the_third_task():
+    t = trained([(40, 50, 60)], [(80, 70, 61)])
+    assert CLAIMS["mthfl-fig3-2"](t).outcome == "disagrees"
+
+
 def test_lucky_draws_are_left_out_beside():
     t = trained([(80, 70), (81, 70)], [(60, 50), (80, 70), (70, 60)], "cifar10")
     t.results.runs.loc[t.results.runs["key"] == "mthfl_random-1", "ari"] = 1.0

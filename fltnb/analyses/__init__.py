@@ -1,5 +1,5 @@
-"""Functions of studies, by topic: what pages analyse besides trainings.
+"""Functions of studies, by topic: the analyses of notebooks besides trainings.
 
 Each is called with settings and returns a dict with any of ``numbers``, ``tables``
-(DataFrames) and ``arrays``. Settings stand in the notebooks.
+(DataFrames) and ``arrays``. The settings are in the notebooks.
 """

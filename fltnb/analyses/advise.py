@@ -1,8 +1,8 @@
-"""Are there groups among the clients, and does a model per group pay? Several answers.
+"""Advice: do clients form groups, and is a model for each group worth it.
 
-Clusterers that look at inputs only and one that looks at classes as well, each on all
-samples and again on parts of them with other seeds; what their clusters would gain is
-estimated before anything is trained.
+Clusterers that use inputs only, and one that also uses classes, are applied to all
+samples, and to parts of them with other seeds. The gain of their clusters is estimated
+before anything is trained.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,21 +33,21 @@ from ..randomness import stream
 from ..settings import Count, check
 
 PART = 0.8  # of a client's samples, drawn again for every further seed
-KEPT = 8  # samples of a client that are never thinned out
-STABLE = 0.6  # agreement between seeds, below which groups are not to be relied on
-WORTH = 3.0  # points below which a gain is to be tried, not believed
-ERRORS = 2.0  # times its standard error that a gain must exceed
-FEW = 20  # training samples of a client whose place is uncertain
+KEPT = 8  # this number of a client's samples is always kept
+STABLE = 0.6  # with less agreement between seeds, groups are not reliable
+WORTH = 3.0  # a smaller gain, in points, should be confirmed by training
+ERRORS = 2.0  # a gain must exceed this multiple of its standard error
+FEW = 20  # a client with fewer training samples has an uncertain cluster
 THINNED = 30  # key of the draws
 MOST_CENTROIDS = 5
-FOR_EMD = 256  # samples that earth mover's distances look at
+FOR_EMD = 256  # samples for earth mover's distances
 ONE_MODEL = "one model for all"
 ALONE = "a model of each client's own"
 
 
 @dataclass(repr=False)
 class Advice:
-    """What :func:`advise` found.
+    """The result of :func:`advise`.
 
     Attributes
     ----------
@@ -61,16 +61,16 @@ class Advice:
         ``over_own`` over training alone in points, each with its ``error``, ``bytes``
         that a client sends, ``seconds``, and ``note``.
     agreement : DataFrame
-        Adjusted Rand index between what the clusterers found.
+        Adjusted Rand index between the clusterers' results.
     labels : dict
         Clusterer -> cluster of each client (M,).
     together : dict
-        Clusterer -> share of its clusterings that put two clients into one cluster,
+        Clusterer -> share of its clusterings in which two clients are in one cluster,
         (M, M).
     names : tuple of str, the clients
     clusterers : dict
-        Clusterer -> it, fitted, for newcomers: ``place``.
-    embedded : list of M arrays (n_i, e), what was clustered
+        Name -> fitted clusterer, which places newcomers: ``place``.
+    embedded : list of M arrays (n_i, e), the clustered samples
 
     Examples
     --------
@@ -96,14 +96,14 @@ class Advice:
 
     @property
     def groups(self) -> dict[int, list[str]]:
-        """Clients' names by cluster, as recommended."""
+        """Return the clients' names by cluster, as recommended."""
         labels = self._labels()
         members = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
         return {c: [self.names[i] for i in inside] for c, inside in enumerate(members)}
 
     @property
     def method(self) -> methods.Method:
-        """What to train with: a method for :func:`fltnb.run`."""
+        """Return the recommended method, for :func:`fltnb.run`."""
         if self.recommended == ONE_MODEL:
             return methods.FedAvg()
         if self.recommended == ALONE:
@@ -118,7 +118,7 @@ class Advice:
 
     @property
     def headline(self) -> str:
-        """The recommendation in a few words."""
+        """Return the recommendation in a few words."""
         if self.recommended not in self.labels:
             return self.recommended
         row = self.table.set_index("clusterer").loc[self.recommended]
@@ -139,23 +139,23 @@ def advise(
     seed: int = 0,
     progress: bool = True,
 ) -> Advice:
-    """Say whether clients form groups, which, and whether a model per group pays.
+    """Say whether clients form groups, and whether a model per group is worth it.
 
-    Nothing is trained, test samples are not used. The estimate of the gain is that of
-    :func:`fltnb.clustering_gain`: ridge regressions that see what ``embed`` makes.
+    No network is trained, and test samples are not used. The gain is estimated by
+    :func:`fltnb.clustering_gain`: ridge regressions on the result of ``embed``.
     FltnbError: no classes, fewer than three clients, or an ``embed`` that does not fit.
 
     Parameters
     ----------
     fed : Federation
-        Its classes matter, too: groups may differ in what the same inputs mean.
+        Its classes are used, too: groups may give the same inputs different classes.
     embed : EncoderSpec, sequence of M arrays (n_i, e) or function, optional
-        What the clusterers see: an encoder's embeddings, arrays of one's own, or what a
-        function makes of a client's inputs. By default the samples as they are, which
-        suits tables and small pictures.
+        The input of the clusterers: an encoder's embeddings, your own arrays, or a
+        function of a client's inputs. By default the samples themselves, which suits
+        tables and small pictures.
     n_seeds : int
-        Clusterings by each clusterer, the first on all samples, the others with other
-        seeds on four fifths of them.
+        Number of clusterings by each clusterer: the first on all samples, the others
+        with other seeds on four fifths of them.
     progress : bool, show a bar
 
     Examples
@@ -202,7 +202,7 @@ class _Trial:
     stability: float
     seconds: float
     gain: Gain | None = None
-    fault: str = ""  # why there are no labels
+    fault: str = ""  # reason if there are no labels
 
     @property
     def n_clusters(self) -> int:

@@ -1,4 +1,4 @@
-"""How many centroids k FCR needs, and what tells a good k without labels.
+"""How many centroids k FCR needs, and how to find a good k without labels.
 
 FLT (arXiv 2103.15947) writes k = 5; the code of its tables took each client's true
 number of classes.

@@ -1,4 +1,4 @@
-"""What FLT's methods send, and how large its networks are (notebook 06)."""
+"""The traffic of FLT's methods, and the sizes of its networks (notebook 06)."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def networks() -> Study:
     Table ``table``: ``network, paper, as written``.
     """
     image = (1, 28, 28)
-    # all of the autoencoder travels only if clients tune it
+    # the whole autoencoder is sent only if clients tune it
     convae = encoders.EncoderSpec("convae", finetune_epochs=1)
     ours = {
         "MLP": models.make("mlp", image, 62).n_parameters,
@@ -32,16 +32,16 @@ def networks() -> Study:
 def traffic(
     federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int
 ) -> Study:
-    """Put numbers into Table 6's formulas, and weigh what some rounds really move.
+    """Evaluate Table 6's formulas, and count what some rounds really send.
 
     Parameters
     ----------
     federation : settings
     methods : dict
-        Settings of methods; its keys are of no matter.
+        Settings of methods; its keys have no meaning.
     training : options of :func:`fltnb.run`
     weighed : int
-        Rounds that are weighed (:func:`fltnb.theory.traffic.moved`). An IFCA with a
+        Rounds that are counted (:func:`fltnb.theory.traffic.moved`). IFCA with a
         warm-up has it in half of them.
 
     Returns

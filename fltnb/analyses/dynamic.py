@@ -20,7 +20,7 @@ def course(
     participation: float,
     seed: int = 0,
 ) -> Study:
-    """Tell who holds what when, and after which rounds each method clusters again.
+    """Return the clients' data over time, and the rounds of each re-clustering.
 
     Parameters
     ----------

@@ -23,9 +23,9 @@ def inequalities(
     shares: Sequence[float] = (0.1, 0.5, 0.9),
     seed: int = 0,
 ) -> Study:
-    """Train one model, embed everybody's samples, and compute both sides.
+    """Train one model, embed all clients' samples, and compute both sides.
 
-    The paper's theory is of two classes: here a label is 1 in the upper half of the
+    The paper's theory has two classes: here a label is 1 in the upper half of the
     classes.
 
     Parameters

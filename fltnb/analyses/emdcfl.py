@@ -1,4 +1,4 @@
-"""What EMD-CFL's tables need besides whole runs (arXiv 2506.07769, Tables 1-3, 10)."""
+"""Analyses for EMD-CFL's tables besides runs (arXiv 2506.07769, Tables 1-3, 10)."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from .studies import Settings, Study
 def angles(federation: Settings, threshold: float, seeds: int) -> Study:
     """PACFL's clusters of validation images as networks see them.
 
-    The tables' code looked at these. No network has a part in it, so the ARIs at the
+    The tables' code used these images. No network takes part, so the ARIs at the
     threshold are those of the printed setting.
 
     Parameters
@@ -67,9 +67,9 @@ def _best_cut(tree: np.ndarray, clusters: np.ndarray) -> np.ndarray:
 
 
 def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> Study:
-    """ARIs that the first local round decides, since later ones change no cluster.
+    """ARIs that the first local round determines, because clusters then stay fixed.
 
-    The paper cuts FedClust's distances at a threshold; here it is told the number of
+    The paper cuts FedClust's distances at a threshold; here it gets the number of
     clusters.
 
     Parameters

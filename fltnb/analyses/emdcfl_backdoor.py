@@ -1,4 +1,4 @@
-"""EMD-CFL's backdoors: what a trigger looks like, and what it does to a class."""
+"""EMD-CFL's backdoors: images with a trigger, and its effect on each class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from ..data import load
 from ..federations import Federation, backdoor
 from .studies import Settings, Study
 
-TARGET = 0  # the cluster that is to be protected
+TARGET = 0  # the cluster to protect
 
 
 def by_class(
@@ -20,7 +20,7 @@ def by_class(
     training: Settings,
     methods: Sequence[dict[str, Any]],
 ) -> Study:
-    """Train methods and look at the targets' test images, class by class.
+    """Train methods and test the targets' images, class by class.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def by_class(
     dict
         Table ``classes``: ``method, class, clean, triggered, announced`` for the
         classes that targets have, percent over all targets. ``announced``: triggered
-        images taken for the class that the trigger announces.
+        images classified as the class of the trigger.
     """
     fed = federations.build(federation)
     rows = []

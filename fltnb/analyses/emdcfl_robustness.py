@@ -32,7 +32,7 @@ COMPARED = {"hypothesis": "last layer", "full_model": "parameters"}
 def table4(federation: Settings, model: str, seed: int = 0, **training: Any) -> Study:
     """Table 4: hours of the oracle and of EMD-CFL, and how they compare.
 
-    Both are tested at the end alone, so that their seconds are those of training.
+    Both are tested only at the end, so that their seconds are those of training.
 
     Parameters
     ----------

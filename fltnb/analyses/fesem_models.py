@@ -24,7 +24,7 @@ SECTION_52 = (8, 52)
 def statistics(federation: Settings, shown: int = 0) -> Study:
     """Count samples, clients and classes.
 
-    Of the whole image set where its people are known, else of the federation.
+    They are those of the whole image set if its people are known, or the federation.
 
     Parameters
     ----------
@@ -62,21 +62,21 @@ def statistics(federation: Settings, shown: int = 0) -> Study:
 
 
 def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: Any):
-    """Run FeSEM, and keep what everybody sent in some rounds.
+    """Run FeSEM, and keep what all clients sent in some rounds.
 
     Parameters
     ----------
     method : settings
     fed : Federation
     shown : sequence of int
-        The rounds; everybody must take part in them.
+        The rounds; all clients must take part in them.
     **training
         Options of :func:`fltnb.run`.
 
     Returns
     -------
     (dict, Run)
-        Round -> inner products (M, M) of the local models less their mean, float64,
+        Round -> inner products (M, M) of the local models minus their mean, float64,
         which give distances and a PCA, and the clusters (M,) of the E-step on these
         models.
     """

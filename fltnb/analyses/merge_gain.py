@@ -1,4 +1,4 @@
-"""What merge by gain is compared with (own research, no paper): notebook 17."""
+"""Comparisons for merge by gain (own research, no paper): notebook 17."""
 
 import numpy as np
 
@@ -21,17 +21,17 @@ SHARES = (0.1, 0.3, 1.0)
 def made(
     what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135
 ) -> Study:
-    """Cluster clients of like images that disagree.
+    """Cluster clients with similar images but different labels or styles.
 
     Parameters
     ----------
     what : str
         "permuted labels": four groups permute the names of ``level`` classes;
-        "styles": ``level`` groups, each with a hand of its own.
+        "styles": ``level`` groups, each with its own handwriting style.
     dataset : str
     level, seed : int
     n_clients, each : int
-        Clients, and images of each at most.
+        Clients, and the largest number of images of each.
 
     Returns
     -------
@@ -76,9 +76,9 @@ def _permuted(n_classes: int, level: int, groups: int) -> np.ndarray:
 
 
 def without_labels(federation: Settings, targets: int = 10) -> Study:
-    """Cluster by the same rule, where models predict projections of the pixels.
+    """Cluster by the same rule, but models predict projections of the pixels.
 
-    The random projections stand in place of the classes.
+    The random projections replace the classes.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def without_labels(federation: Settings, targets: int = 10) -> Study:
 def by_transport(federation: Settings, encoder: Settings) -> Study:
     """Merge in the order of transport signatures' tree, and choose the cut by loss.
 
-    The least summed loss says how often is merged.
+    The smallest total loss determines the number of merges.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def by_transport(federation: Settings, encoder: Settings) -> Study:
 
 
 def soft(federation: Settings) -> Study:
-    """Let every client weigh the other clusters' sums by its own loss.
+    """Let every client weight the other clusters' sums by its own loss.
 
     One cluster after the other gets 0 or one of :data:`SHARES`.
 
@@ -143,7 +143,7 @@ def soft(federation: Settings) -> Study:
     dict
         Numbers: test accuracy in percent of the ridge regressions (the mean prediction
         of the folds') by each client ``alone``, by its cluster (``hard``), by weights
-        (``soft``) and by everybody (``one``); ``weight``, the mean weight of a cluster
+        (``soft``) and by all of them (``one``); ``weight``, mean weight of a cluster
         that is not the client's own.
     """
     fed = federations.build(federation)

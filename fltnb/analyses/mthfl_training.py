@@ -14,7 +14,7 @@ from .studies import Settings, Study
 
 
 def users(federation: Settings) -> Study:
-    """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
+    """Count the users' samples: table ``labels`` (``user, task, label, samples``)."""
     fed = federations.build(federation)
     rows = []
     for (user, label), samples in np.ndenumerate(fed.label_counts()):
@@ -33,14 +33,14 @@ def curves(
     federation, method : settings
     model : str
     **training
-        Options of :func:`fltnb.run`; everybody takes part.
+        Options of :func:`fltnb.run`; all users take part.
 
     Returns
     -------
     dict
         Table ``rounds``: ``round, task, accuracy``, percent, of the server that the
         method shows for a task, mean over the users of the task. Table ``mixture``:
-        ``user, task, accuracy`` of the model that a user was put with, on test images
+        ``user, task, accuracy`` of the model of a user's own server, on test images
         whose labels have the shares of the user's own training samples. Numbers:
         ``ari`` of the groups.
     """
@@ -80,8 +80,8 @@ def _on_own_mixture(
 ) -> np.ndarray:
     """Return each user's accuracy (M,) in percent on a mixture of labels like its own.
 
-    Under the server that it was put with: without the view "task". Everybody is tested
-    on all test images, and classes count as often as the user has them.
+    The model is that of the user's own server, without the view "task". All users are
+    tested on all test images, and classes are weighted by the user's own counts.
     """
     if isinstance(method, methods.MTHFL):
         state = replace(state, tasks=None)

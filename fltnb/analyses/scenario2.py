@@ -1,4 +1,4 @@
-"""Who holds what in FLT's scenario 2 (arXiv 2103.15947, Section 4.4)."""
+"""The clients' data in FLT's scenario 2 (arXiv 2103.15947, Section 4.4)."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from .studies import Settings, Study
 
 
 def holdings(federation: Settings) -> Study:
-    """Count what the clients of a federation hold.
+    """Count the samples that the clients of a federation hold.
 
     Returns
     -------

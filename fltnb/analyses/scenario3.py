@@ -1,4 +1,4 @@
-"""What the clients of FLT's scenario 3 write (arXiv 2103.15947, Section 4.5)."""
+"""Images of the clients in FLT's scenario 3 (arXiv 2103.15947, Section 4.5)."""
 
 import numpy as np
 

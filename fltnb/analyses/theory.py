@@ -1,4 +1,4 @@
-"""FLT's two theorems (arXiv 2103.15947, Section 3, Appendix B) beside what is measured.
+"""FLT's two theorems (arXiv 2103.15947, Section 3, Appendix B), with measurements.
 
 Each study returns its table as ``{"tables": {"table": DataFrame}}`` (notebook 06).
 """
@@ -102,7 +102,7 @@ def sample_bound(
     ----------
     federation, encoder : settings
     seeds : sequence of int
-        Partitions. The federation's own is embedded for ``p``, since embedding is most
+        Partitions. The federation's own is embedded for ``p``, as embedding is most
         of the work.
 
     Returns
@@ -247,7 +247,7 @@ def gap_curves(
 
 
 def client_graphs(rounds: int, seeds: Sequence[int]) -> Study:
-    """Compare what Theorem 2 sees of five client graphs with what it does not see.
+    """Compare five client graphs in what Theorem 2 covers and in what it does not.
 
     Parameters
     ----------

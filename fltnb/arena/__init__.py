@@ -1,10 +1,10 @@
-"""The arena: any clustered method, judged on five tracks (docs/arena.md).
+"""The arena: a comparison of any clustered method on five tracks (docs/arena.md).
 
-Who takes part is a class in a file of a stranger's, or a method of this package
-(:mod:`~fltnb.arena.entry`); it plays on cells (:mod:`~fltnb.arena.tracks`) and sees
-what it says that it looks at (:mod:`~fltnb.arena.guard`). Every run is kept
-(:mod:`~fltnb.arena.play`); all go on a card (:mod:`~fltnb.arena.card`), which can be
-computed again (:mod:`~fltnb.arena.verify`).
+A participant is a class in an external file, or a method of this package
+(:mod:`~fltnb.arena.entry`). It runs on cells (:mod:`~fltnb.arena.tracks`) and only sees
+what it declares to use (:mod:`~fltnb.arena.guard`). Every run is stored
+(:mod:`~fltnb.arena.play`); all are written on a card (:mod:`~fltnb.arena.card`), which
+can be computed again (:mod:`~fltnb.arena.verify`).
 """
 
 from .card import Rules, compete, read, write

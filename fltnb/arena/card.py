@@ -1,4 +1,4 @@
-"""The card: what a method was, what it was played on, and what came of it."""
+"""The card: the method, the federations on which it ran, and the results."""
 
 import json
 import random
@@ -18,23 +18,23 @@ from .play import Task, check_budget, play, tuned
 
 FORMAT = 1
 PARTS = {"method", "rules", "seeds", "cells", "runs", "statistics", "environment"}
-"""What no card can do without."""
+"""Entries that every card must have."""
 SEEDS = 5
 POOL = 20
-"""Seeds that a card's are drawn from, so that others' runs are found again."""
+"""Seeds from which a card's are drawn, so that stored runs of others are reused."""
 
 Card = dict[str, Any]
-"""What :func:`compete` returns and a file has: JSON values."""
+"""The result of :func:`compete`, and the contents of a file: JSON values."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is played.
+    """Which cells are run, and how.
 
     Attributes
     ----------
     track : str, optional
-        One only.
+        Run only this track.
     demo : bool
         Small federations of the digits.
     tuned : bool
@@ -65,7 +65,7 @@ def compete(
     jobs: int = 1,
     tell: Callable[[str], None] = print,
 ) -> Card:
-    """Play a method and those that always stand beside it; return the card.
+    """Run a method and the methods it is always compared with; return the card.
 
     Parameters
     ----------
@@ -73,17 +73,17 @@ def compete(
         ``my_method.py:MyMethod``, or the name of a method of this package.
     rules : Rules
     budget : float, optional
-        Seconds; the card has what fits.
+        Seconds; the card has the runs that fit.
     jobs : int
-        Runs at a time.
+        Runs in parallel.
     tell : callable
-        What is told sentences, such as which families' data is not here.
+        Called with messages, such as the families whose data are missing.
 
     Raises
     ------
     FltnbError
-        As :func:`fltnb.arena.entry.entry` and :func:`fltnb.arena.play.play`; or the
-        budget is over before a run of the method is there.
+        As for :func:`fltnb.arena.entry.entry` and :func:`fltnb.arena.play.play`; or the
+        budget ends before the first run of the method.
 
     Examples
     --------
@@ -140,11 +140,11 @@ def compete(
 
 
 def _cells(rules: Rules, seed: int, lacking: dict[str, str]) -> list[tracks.Cell]:
-    """Return the cells that are played, drawn by ``seed``, whose data is here."""
+    """Return the cells to run, drawn by ``seed``, whose data are available."""
     every = tracks.cells(seed, rules.track, rules.demo)
     here = [cell for cell in every if cell.family not in lacking]
     if not here:
-        raise FltnbError("No cell of this track can be played here: its data is away.")
+        raise FltnbError("No cell of this track can run here: its data are missing.")
     return here
 
 
@@ -161,13 +161,13 @@ def _tasks(
 
 
 def _seconds(runs: Sequence[dict[str, Any]]) -> float:
-    """Return how long runs took together."""
+    """Return the total time of runs."""
     total = sum(run["seconds"] for run in runs)
     return round(total, 1)
 
 
 def _shown(cell: tracks.Cell) -> dict[str, Any]:
-    """Return what a card says about a cell."""
+    """Return a card's entry for a cell."""
     return {
         "name": cell.name,
         "shift": cell.shift,
@@ -178,9 +178,9 @@ def _shown(cell: tracks.Cell) -> dict[str, Any]:
 
 
 def about(who: Entry) -> dict[str, Any]:
-    """Return what a card says about its method.
+    """Return a card's entry for its method.
 
-    ``own_evaluation``: it predicts by itself, so its source wants a closer look.
+    ``own_evaluation``: it makes its own predictions, so check its source closely.
     """
     return {
         "name": who.name,
@@ -217,7 +217,7 @@ def write(card: Card, file: Path | str) -> Path:
 def read(file: Path | str) -> Card:
     """Read a card.
 
-    FltnbError: there is none, or it is of another format.
+    FltnbError: there is none, or it has another format.
 
     Examples
     --------
@@ -236,10 +236,10 @@ def read(file: Path | str) -> Card:
         lacking = PARTS - card.keys()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FltnbError(
-            f"{file} is no card of the arena: give what --out wrote."
+            f"{file} is not a card of the arena: give the file of --out."
         ) from error
     if found == FORMAT and lacking:
-        raise FltnbError(f"{file} is a card without {min(lacking)}: play it again.")
+        raise FltnbError(f"{file} is a card without {min(lacking)}: run it again.")
     if found != FORMAT:
         raise FltnbError(
             f"{file} is a card of format {found}, and this is format {FORMAT}: play "
@@ -255,12 +255,12 @@ def cards(folder: Path | None = None) -> list[Card]:
 
 
 def table(found: Sequence[Card]) -> list[dict[str, Any]]:
-    """Return a row for each card: what the table of all methods says."""
+    """Return a row for each card: the table of all methods."""
     return [_row(card) for card in found]
 
 
 def _row(card: Card) -> dict[str, Any]:
-    """Return a card's row, in which the others it is better than stand by name."""
+    """Return a card's row, with the names of the methods that it is better than."""
     name = card["method"]["name"]
     said = card["statistics"]
     better = []

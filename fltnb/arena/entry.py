@@ -1,8 +1,8 @@
-"""Who takes part: a stranger's class in a file of its own, or a method of this package.
+"""Participants: an external class in its own file, or a method of this package.
 
-A class may say two things besides its options. ``needs`` is a frozenset of what it
-looks at: "n_clusters" (it is told K), "validation" (samples held back for it), "true
-clusters". ``space`` says over which values its options are tuned
+A class may declare two things besides its options. ``needs`` is a frozenset of what it
+uses: "n_clusters" (it is told K), "validation" (its validation samples), "true
+clusters". ``space`` gives the values over which its options are tuned
 (:mod:`fltnb.arena.tuning`).
 """
 
@@ -21,20 +21,20 @@ from ..methods import METHODS, Method
 from .tuning import check_space
 
 WORDS = ("n_clusters", "validation", "true clusters")
-"""What ``needs`` may name."""
+"""The words that ``needs`` may contain."""
 BESIDE = ("Local", "FedAvg", "FedRep", "Ditto", "Oracle")
-"""Always in the table."""
+"""Methods that are in every table."""
 TRUE_CLUSTERS = ("Oracle", "MTHFL")
 """Methods of this package that are told the true clusters."""
 TOLD = ("FedClust", "FLHC")
-"""Methods of this package that are told K, as else they need a threshold."""
+"""Methods of this package that are told K, as they would need a threshold."""
 PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
-"""Options of this package's methods that have to be given: which way is played."""
+"""Values for required options of this package's methods."""
 SPACES: dict[str, dict[str, Any]] = {
     "FedProx": {"mu": (0.001, 1.0, "log")},
     "Ditto": {"lam": (0.1, 2.0, "log")},
     "FedRep": {"head_epochs": (1, 10, "linear")},
-    # rounds are those of the arena, which are fewer than the papers'
+    # for the rounds of the arena, which are fewer than in the papers
     "CFL": {
         "eps1": (0.1, 1.6, "log"),
         "eps2": (0.4, 6.4, "log"),
@@ -60,8 +60,8 @@ SPACES: dict[str, dict[str, Any]] = {
 }
 """Spaces of this package's methods, by class: around what their papers and codes use.
 
-Methods that are not here have no option that is a number or a word, or find everything
-in one clustering before training.
+Methods that are not listed have no option with numbers or words, or do everything in
+one clustering before training.
 """
 
 
@@ -72,16 +72,16 @@ class Entry:
     Attributes
     ----------
     name : str
-        Of the class.
+        Name of the class.
     kind : type
     needs : frozenset of str
-        Of :data:`WORDS`.
+        Some of :data:`WORDS`.
     space : dict
-        Empty where nothing is tuned.
+        Empty if nothing is tuned.
     source : str
         Text of the file; "" for a method of this package.
     where : str
-        What :func:`entry` was given.
+        The argument of :func:`entry`.
     """
 
     name: str
@@ -93,19 +93,19 @@ class Entry:
 
     @property
     def trusted(self) -> bool:
-        """Whether it is a method of this package."""
+        """Return whether it is a method of this package."""
         return not self.source
 
     @property
     def digest(self) -> str:
-        """Hash of the source; of this package's methods, name and version."""
+        """Return a hash of the source; for this package's methods, name and version."""
         text = self.source
         if self.trusted:
             text = f"{self.name} {versions([self.kind.name])}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def options(self, told: int, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of the class, with K ``told`` where it must know it."""
+        """Return the options of the class, with K ``told`` if it needs it."""
         given = PLAYED_WITH.get(self.name, {}) if self.trusted else {}
         if "n_clusters" in self.needs:
             given = given | {"n_clusters": told}
@@ -113,10 +113,10 @@ class Entry:
 
 
 def entry(where: str) -> Entry:
-    """Return who is meant by ``my_method.py:MyMethod``, or by a class's name here.
+    """Return the participant ``my_method.py:MyMethod``, or a class of this package.
 
-    FltnbError: there is no such file, class or method; or the class is no method, and
-    which part is missing.
+    FltnbError: there is no such file, class or method; or the class is not a method,
+    and the message says which part is missing.
 
     Examples
     --------
@@ -150,25 +150,23 @@ def entry(where: str) -> Entry:
 
 
 def of_source(source: str, name: str, folder: Path) -> Entry:
-    """Return who a card is about: its source is written into a folder first."""
+    """Return the participant of a card; its source is first written into a folder."""
     path = folder / f"{name.lower()}.py"
     path.write_text(source, encoding="utf-8")
     return entry(f"{path}:{name}")
 
 
 def _imported(path: Path) -> Any:
-    """Import a file by its path, anew each time.
+    """Import a file by its path, again at each call.
 
-    This is the one place where a name that a user typed decides what is imported: a
-    stranger's file is in no package.
+    This is the only place where a name typed by a user decides what is imported,
+    because an external file is not in a package.
     """
     spec = importlib.util.spec_from_file_location(f"arena_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise FltnbError(
-            f"{path.name} is no Python file: give its name the ending .py."
-        )
+        raise FltnbError(f"{path.name} is not a Python file: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look annotations up
+    sys.modules[spec.name] = module  # dataclasses look up annotations there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -187,7 +185,7 @@ def said(error: BaseException) -> str:
 
 
 def check_contract(kind: Any, name: str) -> None:
-    """Refuse what is no method, and say which part is missing."""
+    """Refuse a class that is not a method, and say which part is missing."""
     if not inspect.isclass(kind) or not issubclass(kind, Method):
         raise FltnbError(
             f"{name} is no subclass of fl.methods.Method: docs/adding_a_method.md."
@@ -212,12 +210,12 @@ def _check_needs(kind: type[Method], name: str) -> None:
 
 
 def _check_options(kind: type[Method], name: str) -> None:
-    """Refuse options that nobody gives."""
+    """Refuse options without a value."""
     needs: Any = getattr(kind, "needs", frozenset())
     parameters = inspect.signature(kind).parameters
     if "n_clusters" in needs and "n_clusters" not in parameters:
         raise FltnbError(
-            f"needs of {name} names n_clusters, which is no option of it: add the "
+            f"needs of {name} names n_clusters, which is not its option: add the "
             "option, n_clusters: Count."
         )
     for option, one in parameters.items():
@@ -235,7 +233,7 @@ def _check_options(kind: type[Method], name: str) -> None:
 
 
 def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
-    """Return what a method of this package looks at."""
+    """Return what a method of this package uses."""
     needs = {"validation"}
     told = inspect.signature(kind).parameters.get("n_clusters")
     if told is not None and told.default is told.empty:
@@ -248,5 +246,5 @@ def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
 
 
 def beside(where: str) -> list[str]:
-    """Return the methods that stand in every table, without the one that plays."""
+    """Return the methods that are in every table, without the participant."""
     return [name for name in BESIDE if name != where]

@@ -1,10 +1,10 @@
-"""What a method is shown: nothing of what it does not say that it looks at.
+"""What a method sees: only what it declares to use.
 
-It gets a federation in which samples that are nobody's training or validation samples
-are black and of class 0, and in which reading the test part, or the true clusters,
-raises :class:`UndeclaredError` with one sentence. An evaluation of its own (of a
-mixture of models) meets the test samples: the card says of a class that it has one.
-This finds carelessness, not fraud, which is found by reading the source.
+It gets a federation in which samples that are not for training or validation are black
+and of class 0. Reading the test part, or the true clusters, raises
+:class:`UndeclaredError` with one sentence. A class's own evaluation (of a mixture of
+models) gets the test samples; the card says that the class has one. This finds
+mistakes, not fraud, which must be found by reading the source.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from .entry import Entry
 
 
 class UndeclaredError(FltnbError):
-    """A method looked at what its ``needs`` does not name."""
+    """A method used what its ``needs`` does not name."""
 
 
 class Hidden(Sequence):
-    """Stands where something is hidden, and says so when it is read."""
+    """Replaces something hidden, and raises an error when it is read."""
 
     def __init__(self, text: str):
         self.text = text
@@ -46,12 +46,12 @@ def _hidden(entry: Entry, what: str) -> Hidden:
 
 
 def veiled(fed: Federation, entry: Entry) -> Federation:
-    """Return a federation as the method may see it.
+    """Return the part of a federation that the method may see.
 
     Parameters
     ----------
     fed : Federation
-        Of one phase.
+        A federation of one phase.
     entry : Entry
     """
     shown = np.zeros(len(fed.images), dtype=bool)
@@ -65,9 +65,9 @@ def veiled(fed: Federation, entry: Entry) -> Federation:
     none: Any = None  # makes a probe without samples
     seen = replace(fed, images=images, labels=labels, probe=none, settings={})
 
-    # not through replace, which would read what is hidden
+    # not by replace, which would read the hidden parts
     hidden: dict[str, Hidden | None] = {}
-    if not entry.trusted:  # ours ask where test samples lie, and see black ones
+    if not entry.trusted:  # ours use positions of test samples, and see black ones
         hidden["test"] = _hidden(entry, "test samples")
     if "validation" not in entry.needs:
         hidden["val"] = _hidden(entry, "validation")
@@ -79,7 +79,7 @@ def veiled(fed: Federation, entry: Entry) -> Federation:
 
 
 class VeiledEngine:
-    """An engine that does not test on what is hidden."""
+    """An engine that does not test on hidden samples."""
 
     def __init__(self, engine: Any, fed: Federation):
         self.fed = fed
@@ -91,10 +91,10 @@ class VeiledEngine:
     def evaluate(
         self, theta: np.ndarray, rows: np.ndarray, clients: np.ndarray, split: str
     ) -> Any:
-        """Evaluate like the engine, on what may be seen."""
+        """Evaluate like the engine, on visible samples."""
         parts = getattr(self.fed, split)
         if isinstance(parts, Hidden):
-            parts[0]  # says what is wrong
+            parts[0]  # raises the error
         return self._engine.evaluate(theta, rows, clients, split)
 
 
@@ -104,7 +104,7 @@ def _without_labels(engine: Any, seen: Federation) -> Any:
     return make_engine(fed, engine.model, engine.spec, "serial")
 
 
-# What stands before a method has the method's own functions behind it.
+# The class before a method calls the method's own functions.
 if TYPE_CHECKING:
     _Before = Method
 else:
@@ -112,10 +112,10 @@ else:
 
 
 class _Guard(_Before):
-    """What stands before a method: it veils whatever the loop hands over.
+    """The class before a method: it hides parts of what the loop passes on.
 
-    ``_arena_entry`` says who is meant, ``_arena_seen`` keeps what was veiled, and
-    ``_arena_engines`` what trains on it: names that no class has.
+    ``_arena_entry`` is the participant, ``_arena_seen`` keeps what was hidden, and
+    ``_arena_engines`` the engines that train on it: names that no class has.
     """
 
     _arena_entry: Entry
@@ -166,7 +166,7 @@ class _Guard(_Before):
 
 
 class _Changing(_Guard):
-    """The same for a method that takes in newcomers."""
+    """The same for a method that accepts newcomers."""
 
     def changed(self, state, fed, model, changed, context):
         if self._arena_unlabelled is not None:
@@ -175,7 +175,7 @@ class _Changing(_Guard):
 
 
 class _Foreseeing(_Guard):
-    """The same for a method that looks ahead."""
+    """The same for a method with ``foresee``."""
 
     def foresee(self, phases, drawn):
         veiled = [phase._replace(fed=self._arena_veil(phase.fed)) for phase in phases]
@@ -183,16 +183,16 @@ class _Foreseeing(_Guard):
 
 
 def guarded(entry: Entry, unlabelled: np.ndarray | None = None) -> type[Method]:
-    """Return the class of an entry with a veil before it.
+    """Return the class of an entry with the hiding class before it.
 
-    What the class itself does not have is not added: the loop asks whether it can take
-    in newcomers.
+    Functions that the class does not have are not added, because the loop asks whether
+    it can accept newcomers.
 
     Parameters
     ----------
     entry : Entry
     unlabelled : bool array (M,), optional
-        Clients whose labels it does not see: to it, all are of class 0.
+        Clients whose labels it does not see: all appear as class 0.
     """
     before: list[type] = [_Guard]
     if entry.kind.changed is not Method.changed:

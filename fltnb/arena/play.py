@@ -1,8 +1,8 @@
-"""Playing: every method on every cell and seed, each run kept as it ends.
+"""Runs of every method on every cell and seed, each stored when it ends.
 
-A run's file is named by what decides its numbers: the cell's settings with the hash of
-the images, the seed, the method's source and options. Stopping loses the runs that were
-under way; the same command goes on from there.
+The file of a run is named by what determines its numbers: the cell's settings with the
+hash of the images, the seed, the method's source and options. Stopping loses only the
+current runs; the same command continues from there.
 """
 
 import functools
@@ -34,28 +34,28 @@ from .guard import UndeclaredError, guarded
 from .tracks import Cell
 
 LIMIT = 120.0
-"""Seconds after which a run is ended, and counts as failed."""
+"""Seconds after which a run is stopped, and counts as failed."""
 USUAL = 4.0
-"""Seconds that a run takes, where none was timed yet."""
+"""Seconds that a run takes, if none was timed yet."""
 PLAYED = ("accuracy", "worst", "ari", "n_clusters", "bytes", "seconds")
 """Numbers of a run."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run that is asked for.
+    """A requested run.
 
     Attributes
     ----------
     where : str
-        Who plays, as :func:`fltnb.arena.entry.entry` takes it.
+        The participant, as for :func:`fltnb.arena.entry.entry`.
     cell : Cell
     seed : int
-        Of the run; the cell is drawn by it, too.
+        Seed of the run; the cell is also drawn by it.
     options : dict
-        Of the method, besides K.
+        Options of the method, besides K.
     validated : bool
-        Tested on validation samples, for tuning.
+        Whether it is tested on validation samples, for tuning.
     limit : float
         Seconds.
     """
@@ -68,16 +68,16 @@ class Task:
     limit: float = LIMIT
 
     def federation(self) -> Federation:
-        """Make the federation that is played on."""
+        """Make the federation of the run."""
         fed = self.cell.build()
         return tracks.validated(fed) if self.validated else fed
 
     def counted(self, fed: Federation) -> np.ndarray:
-        """Which of its clients count, bool (M,)."""
+        """Return which of its clients count, bool (M,)."""
         return self.cell.counted(fed, self.seed)
 
     def file(self, who: Entry) -> Path:
-        """Where its numbers are kept."""
+        """Return the file of its numbers."""
         settings = {
             "cell": self.cell.settings(),
             "seed": self.seed,
@@ -91,20 +91,20 @@ class Task:
 
 
 def folder() -> Path:
-    """Return where runs are kept."""
+    """Return the folder of stored runs."""
     return paths.store() / "arena"
 
 
 class OutOfTimeError(BaseException):
-    """A run takes too long; no ``except Exception`` holds it up."""
+    """A run takes too long; ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise :class:`OutOfTimeError` after so many seconds.
+    """Raise :class:`OutOfTimeError` after a number of seconds.
 
-    Only in a process's main thread, and where the system has alarms: elsewhere there is
-    no limit. A single call of a compiled function is waited for.
+    This works only in a process's main thread and on systems with alarms; elsewhere
+    there is no limit. A single call of a compiled function is not interrupted.
     """
     alarms = hasattr(signal, "setitimer")
     if not alarms or threading.current_thread() is not threading.main_thread():
@@ -124,7 +124,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def _entry(where: str) -> Entry:
-    """Return who is meant, read once for each version of the file."""
+    """Return the participant, read once for each version of the file."""
     file = Path(where.rpartition(":")[0])
     written = file.stat().st_mtime_ns if file.is_file() else 0
     return _entry_of(where, written)
@@ -132,30 +132,30 @@ def _entry(where: str) -> Entry:
 
 @functools.cache
 def _entry_of(where: str, written: int) -> Entry:
-    """Return who is meant; ``written`` is when the file was."""
+    """Return the participant; ``written`` is the time of the file."""
     return entry(where)
 
 
 def played(task: Task, who: Entry) -> dict[str, Any]:
-    """Return the numbers of a run, computed now, whatever happens in it.
+    """Return the numbers of a run, computed now, also if it fails.
 
     Parameters
     ----------
     task : Task
     who : Entry
-        Whom the task names.
+        The participant of the task.
 
     Returns
     -------
     dict
         ``track, family, level, method, seed, options`` of the task, the numbers
-        :data:`PLAYED`, and ``failed``: why, or "". Of a failed run accuracy and worst
-        are 0, the others None.
+        :data:`PLAYED`, and ``failed``: the reason, or "". For a failed run accuracy and
+        worst are 0, the others None.
 
     Raises
     ------
     UndeclaredError
-        The method looked at what its ``needs`` does not name.
+        The method used what its ``needs`` does not name.
     """
     row = _failed_row(task, who)
     fed = task.federation()
@@ -168,7 +168,7 @@ def played(task: Task, who: Entry) -> dict[str, Any]:
     except OutOfTimeError:
         row["failed"] = f"It took longer than {task.limit:g} s."
     except (Exception, SystemExit) as error:
-        # whatever a stranger's code does, the others' runs go on
+        # after any error of external code, other runs continue
         row["failed"] = said(error)
     spent = time.monotonic() - begun
     row["seconds"] = round(spent, 2)
@@ -176,7 +176,7 @@ def played(task: Task, who: Entry) -> dict[str, Any]:
 
 
 def _failed_row(task: Task, who: Entry) -> dict[str, Any]:
-    """Return what is known of a run before it is played."""
+    """Return what is known of a run before it starts."""
     row = {
         "track": task.cell.track,
         "family": task.cell.family,
@@ -200,7 +200,7 @@ def _run(task: Task, who: Entry, fed: Federation) -> Run:
     options = who.options(cell.told, task.options)
     numbers = cell.training | {"seed": task.seed}
     with within(task.limit), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the method: its numbers tell
+        warnings.simplefilter("ignore")  # warnings of the method
         method = kind(**options)
         return run(method, fed, cell.model, n_workers=1, progress=False, **numbers)
 
@@ -221,8 +221,8 @@ def _measured(done: Run, fed: Federation, counted: np.ndarray) -> dict[str, Any]
 def _accuracy(done: Run) -> np.ndarray:
     """Return the clients' test accuracy (M,), percent.
 
-    It is counted from what the loop saw, not from what the method says, but for a
-    method that predicts by itself.
+    It is counted from what the loop saw, not from what the method reports, except for a
+    method that makes its own predictions.
     """
     if done.confusion is None:
         return done.clients["test"].to_numpy()
@@ -234,7 +234,7 @@ def _accuracy(done: Run) -> np.ndarray:
 def _clustering(
     labels: np.ndarray | None, true: np.ndarray | None
 ) -> dict[str, float | None]:
-    """Return how well clusters (M,) were found, as far as there are any."""
+    """Return how well clusters (M,) were found, if there are any."""
     if labels is None:
         return {"ari": None, "n_clusters": None}
     found = len(np.unique(labels))
@@ -259,22 +259,22 @@ def play(
     jobs: int = 1,
     tell: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
-    """Return the numbers of runs, in their order; those that fit into a time.
+    """Return the numbers of runs, in order, as far as they fit into a time.
 
     Parameters
     ----------
     tasks : sequence of Task
     budget : float, optional
-        Seconds; runs that are kept already take none.
+        Seconds; stored runs take no time.
     jobs : int
-        Runs at a time, in processes of their own.
+        Runs in parallel, in separate processes.
     tell : callable
-        What says, in one sentence, how many runs are left for another time.
+        Called with a sentence on how many runs are left.
 
     Raises
     ------
     UndeclaredError
-        As :func:`played`.
+        As for :func:`played`.
     """
     kept = [stored(task) for task in tasks]
     missing = [place for place, numbers in enumerate(kept) if numbers is None]
@@ -311,7 +311,7 @@ def play(
 
 
 def stored(task: Task) -> dict[str, Any] | None:
-    """Return the numbers of a run that was played before."""
+    """Return the numbers of a stored run."""
     file = task.file(_entry(task.where))
     if not file.is_file():
         return None
@@ -319,7 +319,7 @@ def stored(task: Task) -> dict[str, Any] | None:
 
 
 def _placed(place: int, task: Task) -> tuple[int, dict[str, Any]]:
-    """Play a run and keep its numbers; return its place with them."""
+    """Compute a run and store its numbers; return its position with them."""
     who = _entry(task.where)
     numbers = played(task, who)
     paths.write_text(task.file(who), json.dumps(numbers))
@@ -331,18 +331,18 @@ def tuned(
 ) -> dict[str, dict[str, Any]]:
     """Return the best of the trials of every method on every cell.
 
-    Compared by validation samples. ``cells`` are drawn by
+    They are compared on validation samples. ``cells`` are drawn by
     :data:`fltnb.arena.tuning.SEED`; ``options`` are those of :func:`play`.
 
     Returns
     -------
     dict
-        "method cell" -> options, where the method declares a space.
+        "method cell" -> options, if the method declares a space.
 
     Raises
     ------
     FltnbError
-        The budget ends before all trials are there.
+        The budget ends before all trials are computed.
     """
     tasks = []
     for who in entries:

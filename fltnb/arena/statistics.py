@@ -1,7 +1,7 @@
-"""What the numbers say: who is better than whom, and mean ranks.
+"""Comparisons: which method is better than which, and mean ranks.
 
 Runs are the rows of a DataFrame, as :func:`table_of` makes it. Pairs are runs of two
-methods on the same cell and seed. A failed run counts 0 %.
+methods on the same cell and seed. A failed run counts as 0 %.
 """
 
 import math
@@ -14,15 +14,15 @@ import pandas as pd
 LEVEL = 0.01
 """Largest corrected p at which a method is called better."""
 RANK_LEVEL = 0.05
-"""Of the critical difference of mean ranks."""
+"""Level of the critical difference of mean ranks."""
 MEASURES = ["accuracy", "worst", "ari", "bytes", "seconds"]
 """Numbers of a run that have a mean."""
 PLACE = ["track", "family", "level"]
-"""What names a cell."""
+"""Columns that identify a cell."""
 
 
 def table_of(runs: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """Return runs, as a card has them, as a table; what a run lacks is NaN."""
+    """Return a card's runs as a table; missing values are NaN."""
     table = pd.DataFrame(runs)
     table[MEASURES] = table[MEASURES].astype(np.float64)
     table["cell"] = table[PLACE].agg("/".join, axis=1)
@@ -32,8 +32,8 @@ def table_of(runs: Sequence[dict[str, Any]]) -> pd.DataFrame:
 def holm(p: Sequence[float]) -> list[float]:
     """Correct p-values of several tests (Holm 1979), in their order.
 
-    The smallest of m is multiplied by m, the next by m - 1, and so on; none may be
-    below one before it, or above 1.
+    The smallest of m is multiplied by m, the next by m - 1, and so on. None may be
+    smaller than one before it, or above 1.
 
     Examples
     --------
@@ -51,9 +51,9 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def wilcoxon(differences: np.ndarray) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test; 1 where all are equal.
+    """Return the two-sided p of Wilcoxon's signed-rank test; 1 if all are equal.
 
-    Differences of 0 are left out, as Wilcoxon did.
+    Differences of 0 are left out, as in Wilcoxon's original test.
     """
     from scipy import stats
 
@@ -104,7 +104,7 @@ def compared(
 
 
 def verdict(difference: float, p: float) -> str:
-    """Say what a mean difference with a corrected p is."""
+    """Return the verdict for a mean difference with a corrected p."""
     if p >= LEVEL:
         return "not told apart"
     return "better" if difference > 0 else "worse"
@@ -113,9 +113,9 @@ def verdict(difference: float, p: float) -> str:
 def mean_ranks(runs: pd.DataFrame) -> tuple[dict[str, float], int]:
     """Return each method's mean rank over cells, and the number of cells.
 
-    In a cell, methods are ranked by their mean accuracy over the seeds that all have
-    played there: 1 is best, equal ones share their ranks. Cells that somebody has not
-    played are left out.
+    In a cell, methods are ranked by their mean accuracy over the seeds that all of them
+    have: 1 is best, and equal ones share their ranks. Cells that some method has not
+    run are left out.
     """
     shared = scores(runs).dropna()
     by_cell = shared.groupby(level="cell").mean()
@@ -127,8 +127,8 @@ def critical_difference(n_methods: int, n_cells: int) -> float:
     """Return by how much mean ranks must differ (Nemenyi's test at 0.05).
 
     Demsar, Journal of Machine Learning Research 7, 2006, Section 3.2.2: q is the
-    quantile of the studentised range, over the root of 2. NaN: there is nothing to
-    tell apart.
+    quantile of the studentised range, divided by the root of 2. NaN: there is nothing
+    to compare.
     """
     from scipy import stats
 
@@ -142,7 +142,7 @@ def critical_difference(n_methods: int, n_cells: int) -> float:
 def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return each method's means over its runs, and how many failed.
 
-    Numbers that a run lacks are left out.
+    Missing numbers are left out.
     """
     found: dict[str, dict[str, Any]] = {}
     for method, own in runs.groupby("method", sort=False):
@@ -154,7 +154,7 @@ def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def summary(runs: Sequence[dict[str, Any]], method: str) -> dict[str, Any]:
-    """Return everything that a card says about its runs."""
+    """Return all statistics of a card's runs."""
     table = table_of(runs)
     each = means(table)
     others = [one for one in each if one != method]
@@ -170,7 +170,7 @@ def summary(runs: Sequence[dict[str, Any]], method: str) -> dict[str, Any]:
 
 
 def rounded(number: float) -> float | None:
-    """Return a number as cards have it; None where it is not known."""
+    """Return a number in the form of cards; None if it is not known."""
     if math.isnan(number):
         return None
     return round(float(number), 4)

@@ -1,9 +1,9 @@
-"""Five tracks of cells: on what, and under which rules, methods are judged.
+"""Five tracks of cells: the federations and rules of the comparison.
 
-A cell is a federation of one family at one level of difficulty. What differs between
-its clients is said in the field's words: P(y), which classes they hold; P(x), how their
-samples look; P(x | y), how they draw one and the same class; P(y | x), what they call
-one and the same sample; quantity, how many they hold.
+A cell is a federation of one family at one level of difficulty. The differences between
+its clients have the usual names: P(y), the classes that they hold; P(x), how their
+samples look; P(x | y), how samples of the same class look; P(y | x), the labels that
+they give to the same sample; quantity, their numbers of samples.
 """
 
 import functools
@@ -23,13 +23,13 @@ from ..rounds import draws
 
 LEVELS = ("easy", "middle", "hard")
 GUESS = 3
-"""Clusters that a method is told to look for where nobody knows how many there are."""
+"""Number of clusters that a method is told if the true number is unknown."""
 TURNED = 3
-"""Degrees by which all rotations are off a right angle, where images stay sharp."""
+"""Degrees between all rotations and a right angle, at which images stay sharp."""
 
 
 class Size(NamedTuple):
-    """How large the federations are."""
+    """The size of the federations."""
 
     dataset: str
     n_clients: int
@@ -45,13 +45,13 @@ DEMO = Size("digits", 10, 80, 20, 4, "mlp32")
 
 @dataclass(frozen=True)
 class Cell:
-    """What one number of the table is measured on.
+    """The setting of one number in the table.
 
     Attributes
     ----------
     track, family, level : str
     shift : str
-        What differs between clients.
+        The difference between clients.
     federation : Recipe
     model : str
     training : dict
@@ -59,9 +59,9 @@ class Cell:
     told : int
         K, for methods that need it: the true number, or :data:`GUESS`.
     swapped : int
-        Of so many classes the clusters have different opinions; 0: all agree.
+        Number of classes with different labels in the clusters; 0: all agree.
     newcomers : bool
-        Only clients count that came late and never trained; else all count.
+        Only clients count that joined late and never trained; otherwise all count.
     unlabelled : bool
         Methods do not see the labels of the clients that count.
     """
@@ -80,11 +80,11 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Track, family and level."""
+        """Return track, family and level."""
         return f"{self.track}/{self.family}/{self.level}"
 
     def settings(self) -> dict:
-        """Everything that decides numbers, JSON-able."""
+        """Return everything that determines numbers, JSON-able."""
         return {
             "federation": self.federation.settings,
             "swapped": self.swapped,
@@ -97,13 +97,13 @@ class Cell:
         }
 
     def build(self) -> Federation:
-        """Make the federation, anew each time: nothing is kept."""
+        """Make the federation, again at each call."""
         images = _images(self.federation.dataset)
         fed = made(images, self.federation.settings)
         return swapped(fed, self.swapped) if self.swapped else fed
 
     def counted(self, fed: Federation, seed: int) -> np.ndarray:
-        """Which clients count in a run with this seed, bool (M,)."""
+        """Return which clients count in a run with this seed, bool (M,)."""
         if not self.newcomers:
             return np.ones(fed.n_clients, dtype=bool)
         assert isinstance(fed, ChangingFederation)  # of a track with newcomers
@@ -122,9 +122,9 @@ def _images(dataset: str) -> ImageSet:
 
 
 def swapped(fed: Federation, n_classes: int) -> Federation:
-    """Let clusters call the first ``n_classes`` classes by different names.
+    """Give the first ``n_classes`` classes different labels in each cluster.
 
-    Cluster k calls class c of them ``(c + k) % n_classes``, in training and in test.
+    In cluster k, class c has label ``(c + k) % n_classes``, in training and test.
     Clients must have no samples in common.
     """
     assert fed.clusters is not None  # of every track with swapped names
@@ -139,7 +139,7 @@ def swapped(fed: Federation, n_classes: int) -> Federation:
 
 
 def _labels(size: Size, seed: int, level: int, samples: int) -> Recipe:
-    """Return five clusters of two classes, and more and more of the others' classes."""
+    """Return five clusters of two classes, with increasing shares of other classes."""
     tasks = recipe(
         "tasks",
         tasks=[[2 * one, 2 * one + 1] for one in range(5)],
@@ -154,7 +154,7 @@ def _labels(size: Size, seed: int, level: int, samples: int) -> Recipe:
 def _copies(
     size: Size, seed: int, samples: int, angles: Sequence[Sequence[float]]
 ) -> Recipe:
-    """Return clusters with copies of the images, turned by the clusters' angles."""
+    """Return clusters with copies of the images, rotated by the clusters' angles."""
     return recipe(
         "rotated_copies",
         size.dataset,
@@ -167,19 +167,19 @@ def _copies(
 
 
 def _rotated(size: Size, seed: int, level: int, samples: int) -> Recipe:
-    """Return four clusters whose images are turned by less and less."""
+    """Return four clusters whose rotations differ less and less."""
     step = (90, 30, 15)[level]
     angles = [[TURNED + step * turn] for turn in range(4)]
     return _copies(size, seed, samples, angles)
 
 
 def _upright(size: Size, seed: int, level: int, samples: int) -> Recipe:
-    """Return four clusters with the same distribution, for opinions to differ on."""
+    """Return four clusters with the same distribution, for different labels."""
     return _copies(size, seed, samples, [[0]] * 4)
 
 
 def _power_law(size: Size, seed: int, level: int, samples: int) -> Recipe:
-    """Return five clusters whose clients hold more and more unequal numbers."""
+    """Return five clusters whose clients have increasingly unequal sizes."""
     held = recipe(
         "structured",
         n_clients=size.n_clients,
@@ -192,7 +192,7 @@ def _power_law(size: Size, seed: int, level: int, samples: int) -> Recipe:
 
 
 def _writers(size: Size, seed: int, level: int, samples: int) -> Recipe:
-    """Return people who wrote MNIST's digits, with fewer and fewer for training."""
+    """Return MNIST's writers, with decreasing shares for training."""
     share = (0.8, 0.4, 0.2)[level]
     people = recipe("writers", n_clients=size.n_clients, seed=seed, min_images=100)
     divided = recipe("divided", base=people, train_fraction=share, seed=seed)
@@ -208,7 +208,7 @@ def _pictures(size: Size, seed: int, level: int, samples: int) -> Recipe:
 class Family(NamedTuple):
     """A kind of federation with three levels.
 
-    ``swapped``: of how many classes clusters have different opinions, by level.
+    ``swapped``: number of classes with different labels, by level.
     """
 
     shift: str
@@ -237,7 +237,7 @@ TRACKS = {
 """Track -> its families."""
 DEMO_LACKS = ("writers", "pictures")
 FEW_AT_ONCE = 0.3
-"""Share of clients in a round of ``newcomers``: low, so that some never train."""
+"""Participation in ``newcomers``: low, so that some clients never train."""
 FEW = (0.5, 0.25, 0.125)
 """Share of the samples that clients of the track ``few-samples`` have, by level."""
 
@@ -260,9 +260,9 @@ def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> 
     level : int
         0, 1 or 2: easy, middle or hard.
     seed : int
-        Who holds which samples, who joins, who drifts.
+        Seed of the partition, and of clients that join or drift.
     demo : bool
-        A small one of the digits.
+        A small federation of the digits.
     """
     size = DEMO if demo else FULL
     kind = FAMILIES[family]
@@ -294,7 +294,7 @@ def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> 
 
 
 def _federation(track: str, kind: Family, level: int, seed: int, size: Size) -> Recipe:
-    """Return what a cell is played on."""
+    """Return the federation of a cell."""
     if track == "few-samples":
         few = int(FEW[level] * size.samples)
         return kind.recipe(size, seed, 0, few)
@@ -334,7 +334,7 @@ def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]
 
 
 def lacking(demo: bool = False) -> dict[str, str]:
-    """Return the families whose data is not here, and why."""
+    """Return the families whose data are missing, and why."""
     missing = {}
     for one in cells(0, demo=demo):
         try:

@@ -1,9 +1,9 @@
-"""Equal tuning: five trials for everybody, from a space that the class declares.
+"""Equal tuning: five trials for each method, from a space that the class declares.
 
-``space`` has for each option either a list of values or ``(low, high, "log")`` or
-``(low, high, "linear")``; between whole ends values are whole. Trials are the points of
-Halton's sequence, the same for all and without a random part. They are compared on
-validation samples, with a seed that the table does not use.
+For each option ``space`` has either a list of values or ``(low, high, "log")`` or
+``(low, high, "linear")``; if both ends are whole numbers, values are whole. Trials are
+the points of Halton's sequence, the same for all and without a random part. They are
+compared on validation samples, with a seed that the table does not use.
 """
 
 import inspect
@@ -13,7 +13,7 @@ from ..errors import FltnbError
 
 TRIALS = 5
 SEED = 1000
-"""Of the runs that trials are compared by."""
+"""Seed of the runs that compare trials."""
 SCALES = ("log", "linear")
 
 
@@ -48,7 +48,7 @@ def trials(space: dict[str, Any], n: int = TRIALS) -> list[dict[str, Any]]:
 
 
 def _value(range_: Any, share: float) -> Any:
-    """Return the value of an option that lies ``share`` of the way, in [0, 1)."""
+    """Return the value of an option at ``share``, in [0, 1), of its range."""
     if isinstance(range_, list):
         place = int(share * len(range_))
         return range_[place]
@@ -63,7 +63,7 @@ def _value(range_: Any, share: float) -> Any:
 
 
 def check_space(space: Any, kind: type, name: str) -> None:
-    """Refuse a space that is none, or names what is no option of the class."""
+    """Refuse a wrong space, or one with names that are not options of the class."""
     if not isinstance(space, dict):
         raise FltnbError(
             f"space of {name} must be a dict of options and what they may be, not "
@@ -84,7 +84,7 @@ def check_space(space: Any, kind: type, name: str) -> None:
 
 
 def _is_range(range_: Any) -> bool:
-    """Whether it is a list of values, or two ends and a scale."""
+    """Return whether it is a list of values, or two ends and a scale."""
     if isinstance(range_, list):
         return len(range_) > 0
     if not isinstance(range_, tuple) or len(range_) != 3:

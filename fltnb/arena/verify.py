@@ -1,4 +1,4 @@
-"""A card that somebody else wrote, computed again in part."""
+"""Verification: a part of an external card is computed again."""
 
 import math
 import random
@@ -16,7 +16,7 @@ from .entry import Entry, entry, of_source
 from .play import Task, played
 
 TOLERANCE = {"accuracy": 0.5, "worst": 5.0, "ari": 0.1, "bytes": 0}
-"""How far a number that is computed again may be off, on another processor."""
+"""Largest difference of a number that is computed again on another processor."""
 PLACE = "{method}, {track}/{family}/{level}, seed {seed}"
 FAILED = "{place}: whether it failed is not as the card says ({why})."
 OFF = "{place}: {measure} is {found}, and the card says {said}."
@@ -33,22 +33,22 @@ def verify(
     seed: int | None = None,
     tell: Callable[[str], None] = print,
 ) -> list[str]:
-    """Compute a random third of a card's runs again; return what does not hold.
+    """Compute a random third of a card's runs again; return the differences.
 
-    The source in the card is run. Nothing is read from the store.
+    The source on the card is used. Nothing is read from the store.
 
     Parameters
     ----------
     card : dict
     seed : int, optional
-        Which runs are drawn; one that nobody knows before, by default. It is told.
+        Draws the runs; by default a seed that nobody can know before. It is printed.
     tell : callable
 
     Returns
     -------
     list of str
-        A sentence for each number that is off by more than :data:`TOLERANCE`; empty
-        where the card holds.
+        A sentence for each number that differs by more than :data:`TOLERANCE`; empty if
+        the card is confirmed.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def verify(
 
 
 def at_sight(card: Card, who: Entry) -> list[str]:
-    """Return what does not hold and can be seen without a run."""
+    """Return differences that can be found without a run."""
     runs = card["runs"]
     places = {PLACE.format(**run) for run in runs}
     if len(places) < len(runs):
@@ -99,7 +99,7 @@ def at_sight(card: Card, who: Entry) -> list[str]:
 
 
 def _allowed(card: Card, run: dict[str, Any], who: Entry) -> bool:
-    """Whether a run has its method's defaults or, of a tuned card, a trial."""
+    """Return whether a run has the defaults or, on a tuned card, a trial."""
     if not run["options"]:
         return True
     if not card["rules"]["tuned"]:
@@ -109,12 +109,12 @@ def _allowed(card: Card, run: dict[str, Any], who: Entry) -> bool:
 
 
 def _who(run: dict[str, Any], who: Entry) -> Entry:
-    """Return whose run it is: of the method that the card is about, or another's."""
+    """Return the participant of a run: the card's method, or another one."""
     return who if run["method"] == who.name else entry(run["method"])
 
 
 def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
-    """Play a run of a card once more; ``who`` the card is about."""
+    """Compute a run of a card again; ``who`` is the card's participant."""
     one = _who(run, who)
     level = tracks.LEVELS.index(run["level"])
     cell = tracks.cell(
@@ -129,12 +129,12 @@ def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
 
 
 def _differing(run: dict[str, Any], again: dict[str, Any]) -> list[str]:
-    """Return a sentence for each number of a run that does not hold.
+    """Return a sentence for each number of a run that differs.
 
     Parameters
     ----------
     run, again : dict
-        The same run: as the card has it, and as it came out now.
+        The same run: on the card, and as computed now.
     """
     place = PLACE.format(**run)
     if bool(run["failed"]) != bool(again["failed"]):
@@ -157,7 +157,7 @@ def _differing(run: dict[str, Any], again: dict[str, Any]) -> list[str]:
 
 
 def _same(said: float | None, found: float | None, most: float) -> bool:
-    """Whether two numbers, which a run may lack, are at most ``most`` apart."""
+    """Return whether two numbers, or None, differ by at most ``most``."""
     if said is None or found is None:
         return said is found
     return abs(said - found) <= most

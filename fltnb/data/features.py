@@ -1,10 +1,10 @@
-"""Images as an ImageNet network sees them.
+"""Features of images from an ImageNet network.
 
-They serve where the weights that EMD-CFL and MT-HFL start from cannot be had. The
-network is EfficientNet-Lite0, whose weights come inside a Python package (the extra
-``pretrained``). It is not the papers' ResNet-18, so what is computed from these
-features stands in for theirs. Its last stage can be tuned on what the body before it
-sees (:class:`fltnb.models.vision.StageModel`).
+They are used if the weights from which EMD-CFL and MT-HFL start are not available. The
+network is EfficientNet-Lite0, whose weights come with a Python package (the extra
+``pretrained``). It is not the papers' ResNet-18, so results on these features are
+stand-ins for theirs. Its last stage can be tuned on the output of the body before it
+(:class:`fltnb.models.vision.StageModel`).
 """
 
 import math
@@ -19,12 +19,12 @@ from torch.nn import functional
 from ..errors import FltnbError
 from ..progress import bar
 
-SIDE = 224  # pixels that the network was trained on
-ENLARGED = 4  # how far images grow at most
+SIDE = 224  # pixels of the network's training images
+ENLARGED = 4  # largest factor by which images are enlarged
 AT_ONCE = 32  # images at a time
 MEAN, STD = 0.498, 0.502  # of the network's inputs
 FEATURES = (1, 1280)
-HIGHEST = 6.0  # of a feature: the last activation is ReLU6
+HIGHEST = 6.0  # largest feature: the last activation is ReLU6
 MAP_SIDE = 128  # pixels of the images that maps are of
 MAP = (16, 192)  # 4 x 4 places and the channels of a map
 LARGEST = 64.0  # number of a map that is kept
@@ -33,10 +33,10 @@ LARGEST = 64.0  # number of a map that is kept
 def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
     """Return the network's 1,280 features of pictures (N, H, W, 3).
 
-    They are "pictures" (N, 1, 1280) of 8 bits: a feature f in [0, 6] is kept as
-    255 sqrt(f / 6), since the root spends the 256 steps where most features are, near
-    0. A core takes some minutes for PACS, 20 ms for a picture of CIFAR-10. Raises
-    FltnbError where the extra is not installed.
+    They are "pictures" (N, 1, 1280) of 8 bits: a feature f in [0, 6] is stored as
+    255 sqrt(f / 6), because the root gives most of the 256 steps to values near 0,
+    where most features are. One core takes some minutes for PACS, and 20 ms for a
+    picture of CIFAR-10. FltnbError: the extra is not installed.
     """
 
     def coded(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -46,12 +46,12 @@ def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
 
 
 def maps(pictures: np.ndarray, name: str) -> np.ndarray:
-    """Return what enters the network's last stage of pictures (N, H, W, 3).
+    """Return the inputs of the network's last stage for pictures (N, H, W, 3).
 
-    These are "pictures" (N, 16, 192) of 8 bits: of 128 pixels on a side 4 x 4 places
-    are left. No activation comes before that stage, so numbers have either sign: z is
-    kept as 128 + 127 sign(z) sqrt(abs(z) / 64); PACS stays within 64. This puts
-    features off by 1 %.
+    These are "pictures" (N, 16, 192) of 8 bits: 128 pixels on a side become 4 x 4
+    places. There is no activation before that stage, so numbers have both signs: z is
+    stored as 128 + 127 sign(z) sqrt(abs(z) / 64); PACS stays within 64. The error of
+    features is 1 %.
     """
 
     def coded(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -63,9 +63,9 @@ def maps(pictures: np.ndarray, name: str) -> np.ndarray:
 
 
 def decoded(x: torch.Tensor) -> torch.Tensor:
-    """Return maps (n, 192, h, h) of what :func:`maps` kept.
+    """Return maps (n, 192, h, h) from the result of :func:`maps`.
 
-    ``x`` has it as inputs (n, 1, h * h, 192) in [0, 1].
+    ``x`` has them as inputs (n, 1, h * h, 192) in [0, 1].
     """
     root = (255 * x - 128) / 127
     side = math.isqrt(x.shape[2])
@@ -79,7 +79,7 @@ def _kept(
     shape: tuple[int, int],
     code: Callable[[nn.Module, torch.Tensor], torch.Tensor],
 ) -> np.ndarray:
-    """Return what ``code`` makes of pictures, some at a time, rounded to 8 bits."""
+    """Return the result of ``code`` for pictures, in batches, rounded to 8 bits."""
     made = network()
     kept = np.empty((len(pictures), *shape), dtype=np.uint8)
     starts = range(0, len(pictures), AT_ONCE)
@@ -112,16 +112,16 @@ def network() -> nn.Module:
 
 
 def shown(x: torch.Tensor, size: int) -> torch.Tensor:
-    """Return colour images (n, 3, H, W) in [0, 1] as the network wants them.
+    """Return colour images (n, 3, H, W) in [0, 1] in the form that the network needs.
 
-    They get ``size`` pixels on a side.
+    They are resized to ``size`` pixels on a side.
     """
     x = functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
     return ((x - MEAN) / STD).contiguous(memory_format=torch.channels_last)
 
 
 def body(made: Any, x: torch.Tensor) -> torch.Tensor:
-    """Return what enters the last stage, (n, 192, h, h), of images as :func:`shown`."""
+    """Return inputs of the last stage, (n, 192, h, h), for images of :func:`shown`."""
     x = made._swish(made._bn0(made._conv_stem(x)))
     for block in made._blocks[:-1]:
         x = block(x)
@@ -131,7 +131,7 @@ def body(made: Any, x: torch.Tensor) -> torch.Tensor:
 def see(made: Any, x: torch.Tensor) -> torch.Tensor:
     """Return features (n, 1280) of colour images (n, 3, H, W) in [0, 1].
 
-    The network sees them enlarged up to four times.
+    They are enlarged by up to four times for the network.
     """
     with torch.inference_mode():
         parts = shown(x, min(SIDE, ENLARGED * x.shape[2])).split(AT_ONCE)

@@ -1,4 +1,4 @@
-"""Prepared files of image sets: reading, writing, and telling what they hold.
+"""Prepared files of image sets: reading, writing, and recognising their contents.
 
 A *prepared* set is one file ``<name>.npz`` without pickles that holds the arrays of an
 :class:`~fltnb.data.ImageSet`, its ``class_names`` unicode (K,) and, optionally,
@@ -18,7 +18,7 @@ from .. import paths
 from ..errors import FltnbError
 from .images import ARRAYS, ImageSet
 
-# Prepared files need not say where they come from: these are recognised by
+# Prepared files may lack an origin: these are recognised by
 # ImageSet.digest. Results on a set whose origin says "copies" are counted apart.
 _OFFICIAL = "official release in the official order (recognised by content)"
 KNOWN_CONTENT = {
@@ -49,7 +49,7 @@ KNOWN_CONTENT = {
 
 
 def read(path: Path) -> ImageSet:
-    """Return the image set of a prepared file; FltnbError: it is not sound."""
+    """Return the image set of a prepared file; FltnbError: it is damaged."""
     mend = "delete it and load again, or prepare it again"
     note = _note(path)
     try:
@@ -65,9 +65,9 @@ def read(path: Path) -> ImageSet:
         class_names = tuple(map(str, content["class_names"]))
         origin = str(content.get("origin", ""))
         images = ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
-    except MemoryError:  # the file may be sound
+    except MemoryError:  # the file may be intact
         raise
-    except OSError as error:  # and so it may be where the disk is at fault
+    except OSError as error:  # also in this case
         if error.errno is not None:
             raise FltnbError(
                 f"{path} cannot be read ({error.strerror}): fix that; the file itself "
@@ -83,7 +83,7 @@ def read(path: Path) -> ImageSet:
 
 
 def write(path: Path, images: ImageSet) -> Path:
-    """Write a prepared file and, beside it, the note with its checksum."""
+    """Write a prepared file, and beside it a note with its checksum."""
     content: dict[str, Any] = images.arrays()
     content["class_names"] = np.array(images.class_names)
     content["origin"] = np.array(images.origin)

@@ -33,9 +33,9 @@ class ImageSet:
     split : ndarray of uint8, shape (N,), 0 training, 1 test
     class_names : tuple of str, length K
     name, origin : str
-        What it is and where the pixels come from, in words; stored with every result.
+        Name, and the origin of the pixels in words; stored with every result.
     writers : ndarray of int32, shape (N,), optional
-        Person who wrote each image, or whom it shows.
+        Person who wrote each image, or who is shown on it.
     domains : ndarray of uint8, shape (N,), optional, domain (style) of each image
 
     Raises
@@ -111,22 +111,22 @@ class ImageSet:
 
     @property
     def n_classes(self) -> int:
-        """Number of classes K, with or without images."""
+        """Return the number of classes K, with or without images."""
         return len(self.class_names)
 
     @cached_property
     def train_index(self) -> np.ndarray:
-        """Positions of the training images, int64, ascending."""
+        """Return the positions of the training images, int64, ascending."""
         return np.flatnonzero(self.split == 0)
 
     @cached_property
     def test_index(self) -> np.ndarray:
-        """Positions of the test images, int64, ascending."""
+        """Return the positions of the test images, int64, ascending."""
         return np.flatnonzero(self.split == 1)
 
     @cached_property
     def digest(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
+        """Return 16 hexadecimal digits of the SHA-256 over images, labels and split."""
         return array_digest(self.images, self.labels, self.split)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -160,10 +160,10 @@ class ImageSet:
 
 
 def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
-    """First 16 hexadecimal digits of the SHA-256 over types, shapes and contents.
+    """Return 16 hexadecimal digits of the SHA-256 over types, shapes and contents.
 
-    With ``rows`` (positions) only these of the first array count; it is read piece by
-    piece, not copied.
+    With ``rows`` (positions) only these rows of the first array count; it is read in
+    pieces, not copied.
 
     Examples
     --------
@@ -205,11 +205,10 @@ def fixed_split(groups: np.ndarray, parts: int, *keys: int) -> np.ndarray:
 def read_picture(
     path: Path, size: int, how: str, mode: str = "RGB", background: str = "white"
 ) -> np.ndarray:
-    """Return a picture squeezed to a square, uint8, as a viewer shows it.
+    """Return a picture resized to a square, uint8, as an image viewer shows it.
 
-    It is turned as its EXIF data say, and what is transparent shows the background. The
-    array is (size, size, 3), or (size, size) in mode "L"; ``how`` names Pillow's
-    resampling.
+    It is rotated by its EXIF data, and transparent parts show the background. The array
+    is (size, size, 3), or (size, size) in mode "L"; ``how`` names Pillow's resampling.
     """
     from PIL import Image, ImageOps
 
@@ -221,10 +220,10 @@ def read_picture(
                     f"{path} has pixels of more than 8 bits: scale them to 8 first."
                 )
             frames = getattr(image, "n_frames", 1)
-            # of a camera's MPO every viewer shows the first picture
+            # viewers show the first picture of a camera's MPO
             if frames > 1 and image.format != "MPO":
                 raise FltnbError(
-                    f"{path} holds {frames} pictures: save the one that is meant."
+                    f"{path} holds {frames} pictures: save only the one to use."
                 )
             shown = ImageOps.exif_transpose(image)
             if shown.has_transparency_data:
@@ -250,7 +249,7 @@ def read_picture(
 
 
 def _on_background(image: Any, colour: str) -> Any:
-    """Return a picture with what lies behind its transparent parts."""
+    """Return a picture with a background behind its transparent parts."""
     from PIL import Image
 
     over = image.convert("RGBA")

@@ -1,4 +1,4 @@
-"""What clients embed their data with: pretrained autoencoders, PCA, raw pixels."""
+"""Encoders of the clients' data: pretrained autoencoders, PCA, raw pixels."""
 
 from ..settings import brief, checked
 from .embedding import embed_clients
@@ -11,7 +11,7 @@ __all__ += ["sent_parameters"]
 
 
 def canonical(settings: dict) -> dict:
-    """Return an encoder's settings without what equals a default."""
+    """Return an encoder's settings without defaults."""
     return settings if settings.get("kind") == "own" else brief(EncoderSpec, settings)
 
 

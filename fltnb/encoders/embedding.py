@@ -1,4 +1,4 @@
-"""Embed every client's training samples, after fine-tuning on that client if asked."""
+"""Embed every client's training samples, optionally after fine-tuning on them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,22 +25,22 @@ def embed_clients(
     the *same* pretrained weights, runs J epochs of Adam on its own samples and embeds
     them with its own tuned encoder.
 
-    In a "relay", which is what the public code ran, one network and one optimiser pass
-    from client to client in random order instead. Everybody takes J epochs in the order
-    of its samples and embeds them there and then; the learning rate halves every ten
-    epochs of all clients together, so that after a few clients nothing moves any more.
-    An image's embedding never depends on the others in its batch.
+    In a "relay", as in the public code, one network and one optimiser pass from client
+    to client in random order. Each client trains J epochs in the order of its samples
+    and then embeds them. The learning rate halves every ten epochs of all clients
+    together, so that after a few clients the network hardly changes. An image's
+    embedding never depends on the others in its batch.
 
     Parameters
     ----------
     fed : Federation
-        Of images; vectors suit the kinds "pca" and "pixels" only.
+        A federation of images; vectors only work with the kinds "pca" and "pixels".
     spec : EncoderSpec
     progress : bool
         Show a progress bar.
     n_jobs : int, optional
-        Clients that are tuned at a time, each in a thread with one core; by default,
-        and below 1, as many as there are cores. The result does not depend on it.
+        Clients that are tuned in parallel, each in a thread with one core; by default,
+        and below 1, the number of cores. The result does not depend on it.
 
     Returns
     -------
@@ -84,22 +84,22 @@ def embed_from_latest(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Embed as :func:`embed_clients`, each client by its own latest network.
 
-    That is FLT's fine-tune mode (arXiv 2103.15947, Section 3): "F epochs of SGD from
-    their latest state on their most recent dataset", by Adam here as everywhere.
+    This is FLT's fine-tune mode (arXiv 2103.15947, Section 3): "F epochs of SGD from
+    their latest state on their most recent dataset", but with Adam as elsewhere.
 
     Parameters
     ----------
     fed, spec, progress, n_jobs
         As for :func:`embed_clients`; the encoder is one that each client tunes alone.
     latest : array (M, E), optional
-        Each client's network as it was when it was tuned last; a row of NaN, or no
-        array, is the pretrained one.
+        Each client's network after its last tuning; a row of NaN, or no array, means
+        the pretrained one.
 
     Returns
     -------
     embedded : list of M arrays (n_i, e)
     latest : array (M, E), float32
-        Their networks now.
+        Their present networks.
     """
     weights = _pretrained(fed, spec, progress)
 
@@ -119,7 +119,7 @@ def embed_from_latest(
 def _pretrained(
     fed: Federation, spec: EncoderSpec, progress: bool
 ) -> dict[str, np.ndarray]:
-    """Return the weights that every client's encoder starts from."""
+    """Return the weights from which every client's encoder starts."""
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)
     return weights
@@ -128,7 +128,7 @@ def _pretrained(
 def _pixels(fed: Federation) -> Iterator[np.ndarray]:
     if fed.layout == "tokens":
         raise FltnbError(
-            "Tokens are numbers of words, which have no distance: embed each client's "
+            "Tokens are numbers of words, without distances: embed each client's "
             "samples yourself and fit the clusterer on the list."
         )
     for index in fed.train:
@@ -143,7 +143,7 @@ def _by_networks(
 
     if spec.tuning == "relay":
         order = stream(spec.seed, "finetune").permutation(fed.n_clients)
-        with threads(None):  # sets the number back that the relay changes
+        with threads(None):  # restores the number that the relay changes
             in_turn = networks.relayed(fed, spec, weights, order)
             embedded = list(_shown(in_turn, fed.n_clients, progress))
         return [embedded[turn] for turn in np.argsort(order)]
@@ -155,11 +155,11 @@ def _by_networks(
 def _in_threads(
     work: Callable[[int], Any], n_clients: int, progress: bool, n_jobs: int | None
 ) -> list:
-    """Return what ``work`` gives for each client.
+    """Return the result of ``work`` for each client.
 
-    In threads, as torch releases the interpreter lock. They are the executor's own,
-    because joblib's do not end with the call: after an error they would go on
-    computing, and crash the interpreter at its exit.
+    It uses threads, because torch releases the interpreter lock. They belong to the
+    executor: joblib's threads do not end with the call. After an error they would
+    continue computing, and crash the interpreter at its exit.
     """
     from joblib import cpu_count
 
@@ -172,7 +172,7 @@ def _in_threads(
             done = pool.map(work, range(n_clients))
             return list(_shown(done, n_clients, progress))
         finally:
-            # After an error or Ctrl-C only the clients at work are waited for.
+            # After an error or Ctrl-C only running clients are waited for.
             pool.shutdown(cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""Networks that clients embed with, and tune, shaped by the data.
+"""Networks with which clients embed their data, and which they tune.
 
 They are the autoencoders of FLT, and MT-HFL's ResNet-18 with its stand-in.
 """
@@ -64,7 +64,7 @@ def make(kind: str, input_shape: tuple[int, ...], latent: int) -> nn.Module:
 
 
 def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the weights of an autoencoder that embedding alone needs, by name."""
+    """Return the weights of an autoencoder that embedding needs, by name."""
     parts = ("conv", "embed", "encoder")
     state = {}
     for name, value in network.state_dict().items():
@@ -79,7 +79,7 @@ def load(
     """Build a network with a copy of the given weights; an EfficientNet has its own."""
     if kind == "efficientnet":
         return make(kind, input_shape, latent)
-    # "meta" spares an initialisation, and with it the use of torch's global generator.
+    # "meta" avoids an initialisation, and so the use of torch's global generator.
     with torch.device("meta"):
         network = make(kind, input_shape, latent)
     state = {name: torch.tensor(value) for name, value in weights.items()}
@@ -88,7 +88,7 @@ def load(
 
 
 def adam(network: nn.Module, lr: float) -> torch.optim.Adam:
-    """Return what :func:`train` takes steps with."""
+    """Return the optimiser for :func:`train`."""
     return torch.optim.Adam(network.parameters(), lr=lr, fused=True)
 
 
@@ -99,11 +99,11 @@ def train(
     batch_size: int,
     optimiser: torch.optim.Adam,
 ) -> None:
-    """Fit an autoencoder to ``inputs`` in place, one epoch for every order given.
+    """Fit an autoencoder to ``inputs`` in place, one epoch for every given order.
 
-    One core does all the sums, so that weights do not depend on how many there are;
-    more would not pay. A last batch of a single image is left out where the network has
-    BatchNorm, which cannot normalise it.
+    All sums are computed on one core, so that weights do not depend on the number of
+    cores; more cores would not be faster. A last batch of a single image is left out if
+    the network has BatchNorm, which cannot normalise it.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def train(
 class ConvAE(nn.Module):
     """Convolutional autoencoder of FLT (arXiv 2103.15947, Table 13).
 
-    There are two convolutions and one linear layer either way: conv 3x3 to 16 channels,
+    There are two convolutions and one linear layer each way: conv 3x3 to 16 channels,
     ReLU, pool 2; conv 3x3 to 4, ReLU, pool 2; linear to the latent vector (no
     activation); linear back; two transposed 2x2 convolutions of stride 2, to 16
     channels (ReLU) and to the image (sigmoid). Pixels are scaled to [0, 1].
@@ -149,7 +149,7 @@ class ConvAE(nn.Module):
 
     def __init__(self, channels: int, height: int, width: int, latent: int):
         super().__init__()
-        rows = height // 4  # what two poolings leave
+        rows = height // 4  # size after two poolings
         columns = width // 4
         self.grid = (rows, columns)
         cells = 4 * rows * columns
@@ -165,7 +165,7 @@ class ConvAE(nn.Module):
         self._keep("order", _decoded_order(channels, height, width))
 
     def _keep(self, name: str, index: np.ndarray) -> None:
-        """Keep an index as a flat buffer that is no part of the weights.
+        """Keep an index as a flat buffer that is not part of the weights.
 
         On the CPU, also where the network is built on "meta" without memory.
         """
@@ -271,7 +271,7 @@ class ResidualConvAE(nn.Module):
 
     def __init__(self, channels: int, height: int, width: int, latent: int):
         super().__init__()
-        rows = height // 4  # what two strides of 2 leave
+        rows = height // 4  # size after two strides of 2
         columns = width // 4
         cells = 8 * rows * columns
         self.encoder = nn.Sequential(
@@ -322,7 +322,7 @@ def _normed(layer: nn.Conv2d) -> tuple[nn.Module, ...]:
 
 
 class _Residual(nn.Module):
-    """What is added to its input: 3 x 3 to few channels, 1 x 1 back, ReLU before."""
+    """A residual block: 3 x 3 to few channels, 1 x 1 back, ReLU before each."""
 
     def __init__(self, channels: int = 128, narrow: int = 32):
         super().__init__()
@@ -353,7 +353,7 @@ class ResNet18(ResNet):
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 1 or 3, H, W) in [0, 1], at its own size -> (n, 512).
 
-        Grey images are shown to it as colour ones.
+        Grey images are converted to colour images.
         """
         mean = torch.tensor(MEAN)[:, None, None]  # of each channel, (3, 1, 1)
         std = torch.tensor(STD)[:, None, None]
@@ -366,7 +366,7 @@ class ResNet18(ResNet):
 class EfficientNet(nn.Module):
     """ImageNet's EfficientNet-Lite0 in front of its classifier.
 
-    It stands in where the weights of MT-HFL's ResNet-18 cannot be had.
+    It replaces MT-HFL's ResNet-18, whose weights may not be available.
     """
 
     mean = 0.0
@@ -400,7 +400,7 @@ def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
         The encoder's settings.
     images : ndarray of uint8, shape (n, H, W) or (n, H, W, C)
     name : str
-        What the bar calls them.
+        Name of the images in the progress bar.
     progress : bool
         Whether a bar is shown.
 
@@ -438,9 +438,9 @@ def fitted(spec, images: np.ndarray, name: str, progress: bool) -> Weights:
 def published(spec) -> Weights:
     """Return a ResNet-18's weights, without the classifier's.
 
-    They are torchvision's, which torch keeps, or what the seed draws.
+    They are torchvision's, from torch's cache, or random ones by the seed.
     """
-    if spec.pretrain == "random":  # shows what the architecture alone does
+    if spec.pretrain == "random":  # shows the effect of the architecture alone
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(spec.seed, "encoder"))
             return _arrays(ResNet18())
@@ -459,7 +459,7 @@ def _arrays(network: nn.Module) -> Weights:
 
 
 def tuned(fed, spec, weights: Weights, client: int) -> np.ndarray:
-    """Return the embeddings (n_i, e) of a client, which tunes a network by itself."""
+    """Return the embeddings (n_i, e) of a client, which tunes its own network."""
     embedded, _ = tuned_on(fed, spec, weights, client)
     return embedded
 
@@ -467,17 +467,17 @@ def tuned(fed, spec, weights: Weights, client: int) -> np.ndarray:
 def tuned_on(
     fed, spec, weights: Weights, client: int, latest: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the embeddings of a client, and its network as it is after tuning.
+    """Return the embeddings of a client, and its network after tuning.
 
     Parameters
     ----------
     fed, spec
         The federation and the encoder's settings.
     weights : dict
-        Of the pretrained network.
+        Weights of the pretrained network.
     client : int
     latest : array (E,), optional
-        All numbers of the client's own network, to tune on from there.
+        All numbers of the client's own network, from which tuning continues.
 
     Returns
     -------
@@ -485,7 +485,7 @@ def tuned_on(
     network : array (E,)
         All numbers of the network, in the order of its state.
     """
-    # Of this thread alone: the last bit of a sum must not depend on n_jobs.
+    # For this thread only: the last bit of a sum must not depend on n_jobs.
     torch.set_num_threads(1)
     if latest is not None:
         weights = _from_row(weights, latest)
@@ -508,7 +508,7 @@ def _as_row(network: nn.Module) -> np.ndarray:
 
 
 def _from_row(weights: Weights, row: np.ndarray) -> Weights:
-    """Undo :func:`_as_row` of a row (E,); ``weights`` give names, shapes and types."""
+    """Undo :func:`_as_row` for a row (E,); ``weights`` give names, shapes and types."""
     found = {}
     begin = 0
     for name, like in weights.items():
@@ -520,11 +520,12 @@ def _from_row(weights: Weights, row: np.ndarray) -> Weights:
 
 
 def relayed(fed, spec, weights: Weights, order: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield embeddings (n_i, e) of clients in an order in which one network goes round.
+    """Yield embeddings (n_i, e) of clients while one network passes between them.
 
-    It goes from each client, who tunes it, to the next. ``order``: their numbers (M,).
+    Each client tunes the network and passes it to the next. ``order``: their numbers
+    (M,).
     """
-    # Sums must not depend on the cores; what called this sets the number back.
+    # Sums must not depend on the number of cores; the caller restores the number.
     torch.set_num_threads(1)
     network = load(spec.kind, fed.input_shape, spec.latent, weights)
     optimiser = adam(network, spec.lr)

@@ -1,4 +1,4 @@
-"""Encoders trained once, before the federation exists, and kept on disk."""
+"""Encoders that are trained once, before the federation, and kept on disk."""
 
 import hashlib
 import json
@@ -22,28 +22,28 @@ KINDS = get_args(Kind)
 Tuning = Literal["alone", "relay"]
 Norm = Literal["running", "image"]
 NETWORK_KINDS = ("convae", "residual")
-# Networks that are not trained here, and where their weights may come from.
+# Networks that are not trained here, and the sources of their weights.
 SOURCES = {"resnet18": ("imagenet", "random"), "efficientnet": ("imagenet",)}
 _FORMAT = 1  # part of every cache key: raise it when training changes
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What clients embed their samples with, by default FLT's Enc1.
+    """The encoder of the clients' samples, by default FLT's Enc1.
 
     Parameters
     ----------
     kind : {"convae", "residual", "resnet18", "efficientnet", "pca", "pixels"}
         FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10,
-        the convolutions of a ResNet-18 (MT-HFL) or, where its weights cannot be had, of
-        an EfficientNet-Lite0 (the extra ``pretrained``), principal components of the
+        the convolutions of a ResNet-18 (MT-HFL) or, if its weights are not available,
+        of an EfficientNet-Lite0 (the extra ``pretrained``), principal components of the
         pretraining set (one basis for all clients), or the pixels themselves.
     pretrain : str
         Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its
-        training images are used. Of a "resnet18": "imagenet", torchvision's published
-        weights, or "random"; of an "efficientnet": "imagenet". Ignored by "pixels".
+        training images are used. For a "resnet18": "imagenet", torchvision's published
+        weights, or "random"; for an "efficientnet": "imagenet". Ignored by "pixels".
     epochs : int
-        Passes of an autoencoder over the pretraining set.
+        Number of passes of an autoencoder over the pretraining set.
     finetune_epochs : int
         J, passes of every client over its own samples (FLT, Algorithm 2, line 4; the
         paper's Enc2 has 5).
@@ -52,17 +52,17 @@ class EncoderSpec:
         "efficientnet" 1,280.
     batch_size : int
     lr : float
-        Of Adam, in pretraining and fine-tuning. The loss is the mean squared error of
-        the reconstruction.
+        Learning rate of Adam, in pretraining and fine-tuning. The loss is the mean
+        squared error of the reconstruction.
     seed : int
     tuning : {"alone", "relay"}
-        Every client tunes the pretrained encoder by itself, or one encoder goes from
+        Every client tunes the pretrained encoder alone, or one encoder passes from
         client to client, as in FLT's public code:
         :func:`fltnb.encoders.embed_clients`.
     batch_norm : {"running", "image"}
-        What a "residual" encoder normalises a client's images by: the running
-        statistics of its training, or each image's own, as FLT's public code did, which
-        embedded image by image in training mode.
+        The statistics with which a "residual" encoder normalises a client's images: the
+        running statistics of its training, or each image's own. The latter is FLT's
+        public code, which embedded image by image in training mode.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def pretrain(
     Parameters
     ----------
     spec : EncoderSpec
-        ``spec.finetune_epochs`` plays no part.
+        ``spec.finetune_epochs`` has no effect.
     progress : bool
         Show a progress bar.
     input_shape : (C, H, W), optional
@@ -172,7 +172,7 @@ def pretrain(
 
 
 def _settings(spec: EncoderSpec, train: np.ndarray) -> dict[str, Any]:
-    """Return what the weights depend on."""
+    """Return everything on which the weights depend."""
     settings = {
         "format": _FORMAT,
         "kind": spec.kind,
@@ -217,10 +217,10 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
 def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, ...]) -> int:
     """Return the numbers that the server sends to each client before round 1.
 
-    These are (FLT, arXiv 2103.15947, Table 6) the encoder part alone if it is used as
-    it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune it
-    (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for
-    pixels. BatchNorm's running statistics count as well. ``input_shape``: (C, H, W).
+    These are (FLT, arXiv 2103.15947, Table 6) only the encoder part if it is not tuned
+    (25,956 of the ConvAE), the whole autoencoder if clients fine-tune it (51,577), mean
+    and axes of a PCA, all of a ResNet-18 except its classifier, nothing for pixels.
+    BatchNorm's running statistics count as well. ``input_shape``: (C, H, W).
 
     Examples
     --------
@@ -245,7 +245,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, ...]) -> int:
 def read_weights(path: Path) -> Weights | None:
     """Read weights; None if there are none, or if they are damaged.
 
-    Of damaged ones a warning tells, with the file's name.
+    A warning names the file of damaged weights.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -257,7 +257,7 @@ def read_weights(path: Path) -> Weights | None:
             notes = file.metadata() or {}
         if notes.get("digest") == _digest(weights):
             return weights
-    except OSError as error:  # of the disk: the weights may be sound
+    except OSError as error:  # an error of the disk: the weights may be intact
         raise FltnbError(
             f"The trained encoder {path} cannot be read ({error.strerror or error}): "
             "fix that, or delete it to train it again."
@@ -265,7 +265,7 @@ def read_weights(path: Path) -> Weights | None:
     except (SafetensorError, ValueError):
         pass
     warnings.warn(
-        f"The trained encoder {path} is damaged: it is trained anew, everything else "
+        f"The trained encoder {path} is damaged: it is trained again, everything else "
         "is kept.",
         stacklevel=3,
     )

@@ -1,7 +1,8 @@
-"""FLT's two encoders as its text and as its code have them (arXiv 2103.15947, 4.1).
+"""FLT's two encoders, as in its text and as in its code (arXiv 2103.15947, 4.1).
 
-Both are pretrained before the federation. Enc1 has seen data that cover the clients'
-classes. Enc2 has seen other data, and every client tunes it on its own.
+Both are pretrained before the federation. Enc1 is pretrained on data that cover the
+clients' classes. Enc2 is pretrained on other data, and every client tunes it on its
+own samples.
 """
 
 from dataclasses import replace
@@ -21,9 +22,9 @@ def enc1(
     ----------
     variant : {"as_written", "as_run"}
         "as_run": as in the authors' code, which on MNIST tunes Enc1, and one encoder
-        goes from client to client.
+        passes from client to client.
     epochs : int, of the pretraining for CIFAR-10
-    **other : ``tuning`` or ``batch_norm``, in place of the variant's
+    **other : ``tuning`` or ``batch_norm``, instead of the variant's
 
     Examples
     --------
@@ -34,7 +35,7 @@ def enc1(
     if dataset == "digits":
         made = EncoderSpec("pca", "digits", latent=16)
     elif dataset == "cifar10":
-        # the code's relay of 30 epochs left Enc1 as it was after a few clients
+        # the code's relay of 30 epochs did not change Enc1 after a few clients
         made = EncoderSpec("residual", "cifar20", epochs, latent=64)
     elif variant == "as_run":
         made = EncoderSpec("convae", "emnist_balanced", 8, 2, tuning="relay")
@@ -46,14 +47,14 @@ def enc1(
 def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec:
     """Return Enc2 for the clients of a data set: CIFAR-10, the digits, or grey images.
 
-    The digits have none: pixels.
+    The digits have no encoder: pixels.
 
     Parameters
     ----------
     variant : {"as_written", "as_run"}
-        "as_run": as in the authors' code, where one encoder goes from client to client,
+        "as_run": as in the authors' code: one encoder passes from client to client,
         and on CIFAR-10 embeds image by image in training mode.
-    **other : ``tuning`` or ``batch_norm``, in place of the variant's
+    **other : ``tuning`` or ``batch_norm``, instead of the variant's
 
     Examples
     --------
@@ -83,9 +84,9 @@ def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec
 
 
 def unseen(images: str) -> EncoderSpec:
-    """Return an encoder that has seen none of the clients' images (notebooks 15 to 17).
+    """Return an encoder trained on none of the clients' images (notebooks 15 to 17).
 
-    Images in colour have none: pixels. The digits have their own principal components.
+    Colour images have no encoder: pixels. The digits have their principal components.
 
     Examples
     --------

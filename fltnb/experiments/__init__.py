@@ -1,4 +1,4 @@
-"""From experiments to results: grids, look-up, computing, the committed ledgers."""
+"""From experiments to results: grids, stored results, computing, committed ledgers."""
 
 from .asking import results, stored
 from .computing import compute

@@ -1,6 +1,6 @@
 """From a grid, or the name of a notebook, to results.
 
-An experiment is found by its settings, in whichever notebook's ledger it is.
+An experiment is found by its settings, in the ledger of any notebook.
 """
 
 import functools
@@ -24,12 +24,12 @@ _collected: list[list[Grid]] = []
 
 
 class Found(Results):
-    """Results of a grid, which may lack some.
+    """Results of a grid, of which some may be missing.
 
     Attributes
     ----------
     asked : Grid
-        All that was asked for.
+        The requested grid.
     """
 
     asked: Grid = Grid([])
@@ -44,19 +44,19 @@ class Found(Results):
 def results(
     jobs: Grid | str, compute: bool = False, n_jobs: int = 1, device: str = "auto"
 ) -> Results:
-    """Return the results of a grid: what is stored, or with ``compute`` all of it.
+    """Return the stored results of a grid, or with ``compute`` all of them.
 
     Parameters
     ----------
     jobs : Grid of :func:`fltnb.grid`, or the number or name of a notebook
-        Of a notebook all that its ledger has.
-    compute : bool, compute what is not stored
+        For a notebook: everything in its ledger.
+    compute : bool, compute results that are not stored
     n_jobs, device : as for :func:`fltnb.compute`
 
     Raises
     ------
     FltnbError
-        A notebook without results, or an experiment that cannot run.
+        A notebook has no results, or an experiment cannot run.
 
     Examples
     --------
@@ -82,9 +82,9 @@ def results(
 
 
 def missing_in_words(jobs: Grid) -> str:
-    """Say how much of a grid is not stored, and what it takes on this machine.
+    """Say how much of a grid is not stored, and how long it takes on this machine.
 
-    Without an earlier run of the same kind here, that is not known.
+    Without an earlier run of the same kind here, the time is not known.
     """
     there = stored()
     every = [done for held in there.values() for _, done in held]
@@ -93,14 +93,14 @@ def missing_in_words(jobs: Grid) -> str:
     seconds = 0.0
     for one in planned:
         if one.seconds is None:
-            return f"{told} (what they take on this machine is not known)"
+            return f"{told} (their time on this machine is not known)"
         seconds += one.seconds
     return f"{told} (about {seconds / 60:.0f} min on this machine)"
 
 
 @contextmanager
 def collecting() -> Iterator[list[Grid]]:
-    """Note the grids that :func:`results` is asked for, in place of reading them.
+    """Record the grids that are requested from :func:`results` instead of reading them.
 
     Yields a list that grows with every call. So the grids of a notebook can be had from
     its cells without results.
@@ -127,15 +127,15 @@ Stored = dict[str, list[tuple[str, Finished]]]
 
 
 def stored() -> Stored:
-    """Return what all ledgers have; they are read again when a file has changed.
+    """Return the contents of all ledgers; they are read again if a file has changed.
 
     Results of an older version of the numerics are kept in the files, but not shown.
 
     Returns
     -------
     dict
-        Id of an experiment -> pairs of the notebook and the result. Several notebooks
-        may have the same experiment, with other arrays kept.
+        Id of an experiment -> pairs of notebook and result. Several notebooks may have
+        the same experiment, with different stored arrays.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def stored() -> Stored:
 def _stored(files: tuple[tuple[Path, int], ...]) -> Stored:
     """Read the ledgers of some files.
 
-    ``files``: each with the time of its last change, so that a change is read anew.
+    ``files``: each with the time of its last change, so that changed files are read.
     """
     found: Stored = defaultdict(list)
     for file, _ in files:
@@ -165,9 +165,9 @@ def _stored(files: tuple[tuple[Path, int], ...]) -> Stored:
 
 
 def _read(row: Row) -> tuple[str, Finished]:
-    """Return notebook and result of an experiment that is stored, under its axes.
+    """Return notebook and result of a stored experiment, under its axes.
 
-    A result that has all arrays that the experiment asks for goes first.
+    A result with all arrays that the experiment requests is preferred.
     """
     held = stored()[row.experiment.id]
     wanted = set(row.experiment.keep)
@@ -183,7 +183,7 @@ def _read(row: Row) -> tuple[str, Finished]:
 
 
 def _of_notebook(name: str) -> Results:
-    """Return all that the ledger of a notebook has, given its number or its name."""
+    """Return everything in the ledger of a notebook, given its number or name."""
     stem = Path(name).stem
     known = ledger_names()
     for notebook in known:
@@ -193,5 +193,5 @@ def _of_notebook(name: str) -> Results:
     raise FltnbError(
         f"Nothing is stored for a notebook {name!r}: choose one of "
         f"{', '.join(known)}, or run `python -m fltnb compute {stem}`, first with "
-        "--plan to see what it takes."
+        "--plan to see how long it takes."
     )

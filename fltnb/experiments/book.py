@@ -1,6 +1,6 @@
 """The texts of a ledger: its CSV, and the JSON with settings and provenance.
 
-What many records share, such as a federation or a machine, stands once in the JSON.
+Parts that many records share, such as a federation or a machine, are stored once.
 """
 
 import json
@@ -15,18 +15,18 @@ from .grid import COMMON
 
 FORMAT = 2
 FOUND = " found"
-"""Ends the name of a number that is the name of an axis, too."""
+"""Suffix of a number's name that is also the name of an axis."""
 TYPES = ("bool", "int", "float", "text")
 """Types of columns of the CSV."""
 _LAST = ("stopped", "key", "record")
 _PARTS = ("federation", "method", "clusterer", "encoder", "training", "measure")
 """Settings that many records share."""
 _OWN = ("data", "seconds", "finished", "formerly", "graph", "trained_as")
-"""What the provenance says of one record; the rest is its machine's."""
+"""Provenance of single records; the rest is that of the machine."""
 
 
 Places = dict[str, int]
-"""Lines of a list of the JSON, and their numbers."""
+"""Lines of a list in the JSON, and their numbers."""
 
 
 def own_axes(jobs: Iterable[Finished]) -> list[str]:
@@ -52,7 +52,7 @@ def table_text(notebook: str, jobs: Jobs) -> tuple[str, dict[str, str]]:
     -------
     text : str
         Columns: those that all notebooks have, the notebook's own axes, numbers, then
-        ``stopped``, ``key`` and ``record``. NaN and what a job lacks are empty.
+        ``stopped``, ``key`` and ``record``. NaN and missing values are empty.
     types : dict
         Column -> one of :data:`TYPES`, in the order of the columns.
     """
@@ -75,7 +75,7 @@ def table_text(notebook: str, jobs: Jobs) -> tuple[str, dict[str, str]]:
 def _line(notebook: str, record: str, done: Finished, axes: list[str]) -> Values:
     """Return a line of the CSV: column -> value, without what is missing.
 
-    A number with the name of an axis has :data:`FOUND` behind it.
+    A number with the name of an axis gets the suffix :data:`FOUND`.
     """
     line = {"notebook": notebook, "kind": done.kind}
     line |= plain(done.axes)
@@ -91,9 +91,9 @@ def _line(notebook: str, record: str, done: Finished, axes: list[str]) -> Values
 
 
 def _common_type(known: str | None, value: Any) -> str:
-    """Return the type that holds what a column has so far and one more value.
+    """Return the type that fits a column's values so far and one more value.
 
-    ``known``: its type so far, None of a new column.
+    ``known``: its type so far, None for a new column.
     """
     kind = type(value).__name__
     if kind not in TYPES:
@@ -121,7 +121,7 @@ def book_text(jobs: Jobs, types: dict[str, str]) -> str:
         ``format``, ``axes`` (the notebook's own), ``columns`` (their types),
         ``machines`` and ``parts`` (lists), and ``records``: name -> ``id``,
         ``settings`` (a number stands for an entry of ``parts``), ``machine`` (its place
-        in the list) and what is the record's own.
+        in the list) and the values of this record only.
     """
     machines: Places = {}
     parts: Places = {}
@@ -163,16 +163,16 @@ def _record(done: Finished, machines: Places, parts: Places) -> Values:
 
 
 def _place(lines: Places, what: Values) -> int:
-    """Return the number of a line, which is added if it is new.
+    """Return the number of a line; it is added if it is new.
 
-    The line is what is given, as JSON with sorted names.
+    The line is the given content, as JSON with sorted names.
     """
     line = json.dumps(what, sort_keys=True)
     return lines.setdefault(line, len(lines))
 
 
 def record_of(book: Values, name: str) -> Values:
-    """Return what a record of the JSON says, as it was before :func:`book_text`.
+    """Return the contents of a record in the JSON, as before :func:`book_text`.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """The one way from experiments to results: look up, resume or compute.
 
-Everything that can be wrong is found first, before a minute is spent. What is missing
-is computed here, in processes or on a Dask cluster: clusterings, distances and studies,
-then the clusterings that trainings share, then the trainings.
+All errors are found first, before any long computation. Missing results are computed
+here, in processes or on a Dask cluster: clusterings, distances and studies, then the
+clusterings that trainings share, then the trainings.
 """
 
 import functools
@@ -49,26 +49,26 @@ def compute(
     backend: str = "auto",
     ledgers: Iterable[Ledger] = (),
 ) -> list[Finished]:
-    """Return what experiments give, in their order.
+    """Return the results of experiments, in their order.
 
-    From a ledger or the store, resumed, or computed and stored.
+    They come from a ledger or the store, or are computed (or resumed) and stored.
 
     Parameters
     ----------
     rows : sequence of Row
         Such as a grid of :func:`fltnb.grid`.
     n_jobs : int
-        Experiments at a time, in processes of their own. A Dask cluster takes their
-        place (:mod:`fltnb.experiments.machines`).
+        Experiments in parallel, in separate processes. A Dask cluster replaces
+        them (:mod:`fltnb.experiments.machines`).
     fresh : bool, optional
-        Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides.
-        What this process stored counts.
+        Ignore results that were stored before this call; by default ``FLTNB_FRESH``
+        decides. Results that this process stored are used.
     progress : bool
-        Show a bar of experiments, and one of rounds where one runs at a time.
+        Show a bar of experiments, and one of rounds if one runs at a time.
     device, backend : str
         As for :func:`fltnb.training.make_engine`.
     ledgers : iterable of Ledger
-        Where to look before anything is computed, unless ``fresh``.
+        Ledgers to search before anything is computed, unless ``fresh``.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def compute(
     ------
     FltnbError
         An experiment cannot run (unknown model, too many clusters, ...), or the Dask
-        cluster cannot be used. Found before any of them starts.
+        cluster cannot be used. It is raised before any of them starts.
 
     Warns
     -----
@@ -104,7 +104,7 @@ def compute(
     tasks = [prepare(row) for row in rows]
     since = ignored_before(fresh)
     known = look_up(tasks, since, () if since else ledgers)
-    for key in known:  # of a run that was killed when it had just been saved
+    for key in known:  # of a run that was killed just after it was saved
         checkpoint_path(key).unlink(missing_ok=True)
     missing = {task.key: task for task in tasks if task.key not in known}
     for task in missing.values():
@@ -118,7 +118,7 @@ def compute(
 
     results = []
     for task in tasks:
-        one = copy(known[task.key])  # equal settings may stand under several axes
+        one = copy(known[task.key])  # equal settings may occur with several axes
         one.axes = dict(task.row.axes)
         one.keep = task.experiment.keep
         results.append(one)
@@ -130,7 +130,7 @@ def compute(
 def look_up(
     tasks: Sequence[Task], since: float = 0.0, ledgers: Iterable[Ledger] = ()
 ) -> dict[str, Finished]:
-    """Return what is there already, by key: from the store, else from a ledger.
+    """Return existing results by key: from the store, or else from a ledger.
 
     Parameters
     ----------
@@ -160,8 +160,8 @@ def ignored_before(fresh: bool | None) -> float:
     Parameters
     ----------
     fresh : bool or None
-        True: what was stored before this call; None: with ``FLTNB_FRESH`` in the
-        environment what was stored before this process began.
+        True: files stored before this call; None: with ``FLTNB_FRESH`` in the
+        environment, files stored before this process began.
     """
     if fresh is None:
         wished = os.environ.get("FLTNB_FRESH", "") not in ("", "0")
@@ -170,9 +170,9 @@ def ignored_before(fresh: bool | None) -> float:
 
 
 def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
-    """Compute what is missing, and yield each result as soon as it is stored.
+    """Compute missing results, and yield each one as soon as it is stored.
 
-    Trainings come last, since a study may have computed one of them. FltnbError: the
+    Trainings come last, because a study may have computed one of them. FltnbError: the
     Dask cluster cannot be used; raised before anything is computed.
     """
     trainings = [task for task in missing if task.experiment.kind == "training"]
@@ -180,7 +180,7 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     together: list[list[Task]] = []
     if cluster is not None:
         machines.check(cluster)
-    else:  # refuses a device that is not there, too
+    else:  # also refuses a missing device
         together = groups(trainings, how)
     yield from _without_training(missing, n_jobs, how.device)
 
@@ -197,7 +197,7 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
 
 
 def _here(group: list[Task], how: How) -> Iterator[Finished]:
-    """Compute trainings in this process, together where there are several."""
+    """Compute trainings in this process, together if there are several."""
     cache = functools.partial(cached_arrays, since=how.since)
     left = []
     for task in group:
@@ -239,7 +239,7 @@ def _without_training(
 ) -> Iterator[Finished]:
     """Yield clusterings, distances and studies; shared work is done once.
 
-    Several groups of clusterings run in processes of their own. One alone takes all
+    Several groups of clusterings run in separate processes. A single group uses all
     processes for its embedding, as each group of distances does.
     """
     clusterings = _alike(missing, "clustering")
@@ -258,8 +258,8 @@ def _without_training(
 def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:
     """Make the clusterings that many runs share, each once and with all cores.
 
-    They are made here even where a Dask cluster trains. Methods ask for them through
-    the cache of their context, so the files that a training uses are those asked for.
+    They are made here even if a Dask cluster trains. Methods request them through the
+    cache of their context, so a training uses the files that it requests.
     """
     used: Files = {}
     here = nullcontext()
@@ -283,9 +283,9 @@ def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:
 def _on_cluster(
     cluster: Any, trainings: list[Task], used: Files, how: How
 ) -> Iterator[Finished]:
-    """Compute trainings on a Dask cluster, which gets the clusterings that they use.
+    """Compute trainings on a Dask cluster, which receives their clusterings.
 
-    Each file goes to the cluster once, however many trainings use it.
+    Each file is sent to the cluster once, for any number of trainings.
     """
     calls = {task.key: (task.row, task.key, how) for task in trainings}
     files = {}
@@ -295,21 +295,21 @@ def _on_cluster(
         for path in paths:
             files[path.name] = path.read_bytes()
     for key, done in machines.gather(cluster, _remote, calls, files, needs):
-        # Without a common file system the worker's store is not this one.
+        # Without a common file system the worker has another store.
         yield load(key, how.since) or save(done)
 
 
 def _one(row: Row, key: str, how: How, cache: Cache | None = None) -> Finished:
-    """Compute one training in a process of its own.
+    """Compute one training in a separate process.
 
-    What another process has just computed is not computed again. FltnbError: this
-    machine's code or data give the training another key.
+    Results that another process has just computed are not computed again. FltnbError:
+    this machine's code or data give the training another key.
     """
     task = prepare(row)
     if task.key != key:
         raise FltnbError(
-            f"{row}: its code or its data are not the caller's; give every machine "
-            "the same."
+            f"{row}: its code or data differ from the caller's; use the same on every "
+            "machine."
         )
     known = load(key, how.since)
     if known is not None:
@@ -319,7 +319,7 @@ def _one(row: Row, key: str, how: How, cache: Cache | None = None) -> Finished:
     return train(task, cache, replace(how, progress=False, n_workers=1))
 
 
-# Two runs in one process would undo each other's limits on threads.
+# Two runs in one process would undo each other's thread limits.
 _ALONE = threading.Lock()
 
 
@@ -329,9 +329,9 @@ def _remote(row: Row, key: str, how: How, clusterings: dict[str, bytes]) -> Fini
     Parameters
     ----------
     row, key, how
-        The training, its key on the caller's machine, and how it is computed.
+        The training, its key on the caller's machine, and how to compute it.
     clusterings : dict
-        Name of a file -> the content that it has on the caller's machine.
+        Name of a file -> its content on the caller's machine.
     """
 
     def cache(arrays_key: Values, make: Callable[[], Arrays]) -> Arrays:
@@ -340,9 +340,9 @@ def _remote(row: Row, key: str, how: How, clusterings: dict[str, bytes]) -> Fini
             return cached_arrays(arrays_key, make, how.since)
         return read_arrays(content)
 
-    # A daemonic process may have no processes of its own: it would train with another
-    # engine, which differs in the last bits. Dask's own switch must be set on every
-    # machine beforehand, which is easily forgotten.
+    # A daemonic process cannot start processes: it would train with another engine,
+    # whose last bits differ. Dask's own switch would have to be set on every machine
+    # beforehand, which is easily forgotten.
     config = getattr(multiprocessing.current_process(), "_config", {})
     with _ALONE, patch.dict(config, daemon=False):
         try:

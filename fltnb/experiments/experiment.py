@@ -1,6 +1,6 @@
-"""What can be computed: a training, a clustering, distances between clients, a study.
+"""Experiments: a training, a clustering, distances between clients, or a study.
 
-All of it is hashed: an experiment is named by its settings, whoever asks for it.
+An experiment is identified by a hash of its settings, in all notebooks.
 """
 
 import functools
@@ -24,20 +24,20 @@ PIXELS = EncoderSpec(kind="pixels")
 
 
 class Experiment:
-    """What the four kinds share.
+    """The common part of the four kinds of experiments.
 
     Attributes
     ----------
     kind : str
         "training", "clustering", "distances" or "study".
     federation : Recipe or None
-        The clients, named without their data.
+        The clients, described without their data.
     seed : int
     keep : tuple of str
-        Arrays that are kept besides the labels, such as ``adjacency``. They do not
-        decide the numbers, so they are no part of the settings.
+        Arrays to keep in addition to the labels, such as ``adjacency``. They do not
+        affect the numbers, so they are not part of the settings.
     settings : dict
-        All that decides the numbers, JSON-able, without what equals a default.
+        All settings that determine the numbers, JSON-able, without defaults.
     """
 
     kind: str
@@ -48,21 +48,21 @@ class Experiment:
 
     @functools.cached_property
     def settings(self) -> Values:
-        """All that decides the numbers, JSON-able, without what equals a default."""
+        """Return all settings that determine the numbers, without defaults."""
         raise NotImplementedError
 
     @functools.cached_property
     def id(self) -> str:
-        """Hash of kind and settings, whatever the data and the numerics."""
+        """Return a hash of kind and settings, without data and numerics."""
         return digest({"kind": self.kind, "settings": self.settings})
 
     @property
     def shown(self) -> Values:
-        """Columns that tables show where a grid has no axis of that name."""
+        """Return columns that tables show if a grid has no axis of that name."""
         return {name: getattr(self, name) for name in self._columns}
 
     def key(self, data: str) -> str:
-        """Return what names the result on data with this fingerprint, "" for none."""
+        """Return the key of the result on data with this fingerprint, "" for none."""
         return key_of(self.id, self.settings, data)
 
 
@@ -70,10 +70,10 @@ class Experiment:
 class Training(Experiment):
     """A federated training; the options are those of :func:`fltnb.run`.
 
-    ``model``: a name, or a network of one's own as ``run`` takes it, whose structure,
-    code and initial weights are then part of the settings, as is the code of a method
-    or a loss of one's own. ``keep``: "models" keeps the models and which client has
-    which, besides the labels that every training keeps.
+    ``model``: a name, or your own network as for ``run``; its structure, code and
+    initial weights are then part of the settings, as is the code of your own method or
+    loss. ``keep``: "models" keeps the models and which client has which, in addition to
+    the labels that every training keeps.
 
     Examples
     --------
@@ -106,34 +106,34 @@ class Training(Experiment):
 
     @property
     def shown(self) -> Values:
-        """Columns that tables show where a grid has no axis of that name."""
+        """Return columns that tables show if a grid has no axis of that name."""
         model = self.model
         if self.has_own_network:
-            from ..models.own import network_of  # and torch, which results do without
+            from ..models.own import network_of  # imports torch
 
             model = network_of(model).name
         return {"model": model, "method": self.method.name, "seed": self.seed}
 
     @functools.cached_property
     def arguments(self) -> Values:
-        """The arguments of :func:`fltnb.run` besides method and federation."""
+        """Return the arguments of :func:`fltnb.run` except method and federation."""
         apart = ("federation", "method", "model", "keep")
         names = [one.name for one in fields(self) if one.name not in apart]
         numbers = plain({name: getattr(self, name) for name in names})
         return {"model": self.model} | numbers
 
     def _loss(self) -> Values:
-        """Return settings of loss and class weights, none where they are the usual."""
+        """Return settings of loss and class weights; nothing for the defaults."""
         if self.loss == "cross_entropy" and self.class_weights is None:
             return {}
-        from ..training import TrainSpec, losses  # and torch, which results do without
+        from ..training import TrainSpec, losses  # imports torch
 
         spec = TrainSpec(loss=self.loss, class_weights=self.class_weights)
         return losses.settings(spec)
 
     @functools.cached_property
     def settings(self) -> Values:
-        """All that decides the numbers, JSON-able, without what equals a default."""
+        """Return all settings that determine the numbers, without defaults."""
         found = {
             "federation": canonical(self.federation),
             "method": methods.canonical(self.method),
@@ -149,7 +149,7 @@ class Training(Experiment):
             from ..models import shaped
             from ..training.losses import n_outputs
 
-            # only the clients' samples say how large an own network is
+            # the size of an own network depends on the clients' samples
             clients = built(self.federation)
             net: Any = shaped(self.model, clients, n_outputs(clients, self.loss))
             found["model"] = net.settings(self.seed)
@@ -157,12 +157,12 @@ class Training(Experiment):
 
     @property
     def has_own_method(self) -> bool:
-        """Whether the method is of a class of one's own, which no version names."""
+        """Return whether the method's class is a user's own, without a version."""
         return is_own(type(self.method))
 
     @property
     def has_own_network(self) -> bool:
-        """Whether the network is one's own, and not a name."""
+        """Return whether the network is a user's own, and not a name."""
         return not isinstance(self.model, str)
 
 
@@ -171,7 +171,7 @@ TRAINING = {
     for one in fields(Training)
     if isinstance(one.default, (int, float, str))
 }
-"""Options of a training and their defaults, which settings leave out."""
+"""Options of a training and their defaults; settings leave defaults out."""
 
 
 @dataclass(frozen=True)
@@ -183,12 +183,12 @@ class Clustering(Experiment):
     clusterer : estimator or dict
         One of :mod:`fltnb.clustering`, or its settings.
     encoder : EncoderSpec or OwnModels
-        What embeds the data. :class:`fltnb.OwnModels` (every client's own network) is
+        Encoder of the data. :class:`fltnb.OwnModels` (every client's own network) is
         for ``EMDClustering``.
     noise : float
-        That on what clients send (:mod:`fltnb.clustering.noise`).
+        Level of noise on what clients send (:mod:`fltnb.clustering.noise`).
     seed : int
-        The ``random_state`` of a clusterer that names none.
+        The ``random_state`` of a clusterer that does not give one.
 
     Examples
     --------
@@ -211,7 +211,7 @@ class Clustering(Experiment):
 
     @functools.cached_property
     def settings(self) -> Values:
-        """All that decides the numbers, JSON-able, without what equals a default."""
+        """Return all settings that determine the numbers, without defaults."""
         found = {
             "federation": canonical(self.federation),
             "clusterer": clustering.canonical(self.clusterer),
@@ -224,14 +224,14 @@ class Clustering(Experiment):
 
 @dataclass(frozen=True)
 class Distances(Experiment):
-    """Distances between all pairs of clients that have each trained alone, once.
+    """Distances between all pairs of clients after each has trained alone once.
 
     Attributes
     ----------
     training : dict
         Options of :class:`fltnb.training.TrainSpec`.
     measure : dict
-        What :func:`fltnb.methods.ownmodels.measure` takes.
+        The argument ``how`` of :func:`fltnb.methods.ownmodels.measure`.
 
     Examples
     --------
@@ -255,7 +255,7 @@ class Distances(Experiment):
 
     @functools.cached_property
     def settings(self) -> Values:
-        """All that decides the numbers, JSON-able, without what equals a default."""
+        """Return all settings that determine the numbers, without defaults."""
         measure = self.measure
         if measure["name"] in clustering.CLUSTERERS:
             measure = clustering.canonical(measure)
@@ -271,14 +271,14 @@ class Distances(Experiment):
 
 @dataclass(frozen=True)
 class Study(Experiment):
-    """Any other computation: a function, called with the options.
+    """Any other computation: a function that is called with options.
 
     Attributes
     ----------
     function : callable
         It returns a dict with any of ``numbers`` (name -> number), ``tables`` (name ->
-        DataFrame) and ``arrays`` (name -> array), and is known by the name of its
-        module and its own.
+        DataFrame) and ``arrays`` (name -> array). It is identified by its name and that
+        of its module.
     options : dict
         Its arguments, JSON-able.
 
@@ -298,12 +298,12 @@ class Study(Experiment):
 
     @property
     def seed(self) -> int:  # type: ignore[override]  # an option here
-        """The seed among the options, or 0."""
+        """Return the seed among the options, or 0."""
         return self.options.get("seed", 0)
 
     @functools.cached_property
     def settings(self) -> Values:
-        """All that decides the numbers, JSON-able."""
+        """Return all settings that determine the numbers, JSON-able."""
         module = self.function.__module__.rpartition(".")[2]
         name = f"{module}.{self.function.__name__}"
         found = plain({"function": name, **self.options})
@@ -319,7 +319,7 @@ _CANONICAL = {
     "encoder": encoders.canonical,
     "method": methods.canonical,
 }
-"""Options of a study whose settings leave out what equals a default."""
+"""Options of a study whose defaults are left out of the settings."""
 
 
 def built(recipe: Recipe) -> Federation:
@@ -334,7 +334,7 @@ def _built(settings: str) -> Federation:
 
 
 def canonical(recipe: Recipe) -> Values:
-    """Return the settings of a federation without what equals a default."""
+    """Return the settings of a federation without defaults."""
     return _canonical(json.dumps(plain(recipe.settings), sort_keys=True))
 
 
@@ -344,14 +344,14 @@ def _canonical(settings: str) -> Values:
 
 
 def encoder_settings(encoder: Any) -> Values:
-    """Return an encoder's settings without what equals a default."""
+    """Return an encoder's settings without defaults."""
     if isinstance(encoder, EncoderSpec):
         return encoders.canonical(asdict(encoder))
     return encoders.canonical(encoder.settings())
 
 
 def _without_zeros(settings: Values) -> Values:
-    """Return settings without a seed and a noise of zero, their default."""
+    """Return settings without seed and noise if these are zero, the default."""
     kept = dict(settings)
     for name in ("seed", "noise"):
         if not kept.get(name):

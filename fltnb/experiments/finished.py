@@ -25,7 +25,7 @@ TABLES = ("curves", "clients")
 
 @dataclass
 class Finished:
-    """What a job left behind.
+    """The result of a job.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Finished:
     curves, clients : DataFrame or None, round by round and client by client
     arrays : dict, labels, matrices, tables of studies as ``table/<name>/<column>``
     record : dict, ``id``, ``settings`` and ``provenance``
-    keep : tuple of str, arrays that the job asks the ledger to keep
+    keep : tuple of str, arrays that the ledger should keep
 
     Examples
     --------
@@ -73,7 +73,7 @@ def store_path(key: str) -> Path:
 
 @contextmanager
 def alone(key: str) -> Iterator[None]:
-    """Let one process at a time compute what is stored under a key; others wait."""
+    """Let one process at a time compute the result of a key; others wait."""
     lock = paths.store() / "locks" / key
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
@@ -116,7 +116,7 @@ def load(key: str, since: float = 0.0) -> Finished | None:
         return None
     try:
         return _from_store(key, read_arrays(path.read_bytes()))
-    # Damage shows in many ways; whatever it is, the remedy is the same.
+    # Damage causes many kinds of errors; all are treated in the same way.
     except Exception as error:
         told = f"Store entry {path} is damaged ({error!r}): "
         warnings.warn(told + "only this job is computed again.", stacklevel=2)

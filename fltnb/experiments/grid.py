@@ -1,4 +1,4 @@
-"""A grid of experiments: what a notebook asks for, one row for each combination."""
+"""A grid of experiments, one row for each combination of the axes."""
 
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ RESERVED = (
     *("notebook", "kind", "key", "record", "stopped", "seconds", "round", "split"),
     *("client", "cluster", "accuracy", "variance", "worst", "micro", "ari", "bytes"),
 )
-"""Names of columns that no axis may have."""
+"""Names of columns that an axis must not have."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Row:
     Attributes
     ----------
     axes : dict
-        Name of an axis -> value. Besides those of the grid also what tables of results
-        always show, such as the model.
+        Name of an axis -> value. In addition to the axes of the grid, values that
+        tables of results always show, such as the model.
     experiment : Experiment
 
     Examples
@@ -51,9 +51,9 @@ class Row:
 
     @property
     def cell(self) -> str:
-        """Name of the row of a table where its seeds stand together.
+        """Return the name of the table's row that combines its seeds.
 
-        These are all axes but the seed.
+        These are all axes except the seed.
         """
         shown = []
         for name, value in self.axes.items():
@@ -69,7 +69,7 @@ class Grid(Sequence[Row]):
     ----------
     rows : iterable of Row
     tables : sequence of str
-        The printed tables that they belong to, such as ``("T1", "T7")``.
+        The printed tables to which they belong, such as ``("T1", "T7")``.
 
     Examples
     --------
@@ -112,17 +112,17 @@ def grid(run: Callable[..., Experiment | None], **axes: Any) -> Grid:
     Parameters
     ----------
     run : callable
-        ``run(**values)`` says what one combination is: an :class:`fltnb.Training`,
+        ``run(**values)`` returns one combination's experiment: :class:`fltnb.Training`,
         ``Clustering``, ``Distances`` or ``Study``, or None to leave it out.
     **axes : one value, or a list of values, for each axis
-        Every axis is a column of the results. Names and values of axes are no part of
-        what an experiment is.
+        Every axis is a column of the results. Names and values of axes are not part of
+        an experiment's settings.
 
     Raises
     ------
     FltnbError
-        An axis has a value twice, a value that no table can show, or the name of a
-        column that results have; ``run`` returns something else.
+        An axis has a value twice, a value that tables cannot show, or the name of a
+        column of results; ``run`` returns something else.
 
     Examples
     --------
@@ -146,9 +146,9 @@ def grid(run: Callable[..., Experiment | None], **axes: Any) -> Grid:
 
 
 def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
-    """Return what ``run`` makes of one combination of the axes.
+    """Return the result of ``run`` for one combination of the axes.
 
-    FltnbError: it is no experiment, or ``run`` looks up what is not there.
+    FltnbError: it is not an experiment, or ``run`` looks up a missing entry.
     """
     try:
         experiment = run(**at)
@@ -169,8 +169,8 @@ def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
 def _values(name: str, given: Any) -> list[Any]:
     """Return an axis as a list of different plain values.
 
-    FltnbError: it has a name of :data:`RESERVED`, no value, one twice, or one that no
-    table can show.
+    FltnbError: it has a name of :data:`RESERVED`, no value, a value twice, or one that
+    tables cannot show.
     """
     if name in RESERVED:
         raise FltnbError(f"An axis cannot be called {name!r}: results have that name.")

@@ -1,4 +1,4 @@
-"""What names a result: a hash of settings, data and versions of the numerics."""
+"""The key of a result: a hash of settings, data and versions of the numerics."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ NUMERICS: dict[str, int] = {
 }
 """Part -> version, for parts whose version is not 1.
 
-A part is ``core`` (models, training, rounds), ``encoders``, or the name of a method (of
-both its variants, or "as written" alone), a clusterer, a kind of federation or the
-function of a study. A person raises a version here when a change moves numbers; stored
-results of that part are then computed again. This takes the place of a hash of the
-source code: golden runs (``tests/test_golden.py``) refuse a change that moves numbers
-without it, so that tidying code costs no result.
+A part is ``core`` (models, training, rounds), ``encoders``, or the name of a method
+(for both its variants, or "as written" only), a clusterer, a kind of federation or the
+function of a study. A person raises a version here when a change of the code changes
+numbers; stored results of that part are then computed again. This replaces a hash of
+the source code: golden runs (``tests/test_golden.py``) fail if a change moves numbers
+without a new version, and other changes of the code do not invalidate results.
 """
 
 
@@ -37,7 +37,7 @@ def digest(value: Any) -> str:
 
 
 def key_of(id: str, settings: dict[str, Any], data: str) -> str:
-    """Return what names the result of an experiment on data with this fingerprint.
+    """Return the key of an experiment's result on data with this fingerprint.
 
     ``id``: hash of its kind and settings; ``data``: "" for none.
     """
@@ -57,7 +57,7 @@ def names_in(settings: Any) -> Iterator[str]:
     for word in ("name", "kind"):
         if isinstance(settings.get(word), str):
             yield settings[word]
-    # A variant of other defaults alone leaves no word in the settings: it counts here.
+    # A variant with only other defaults is not named in the settings: it counts here.
     if isinstance(settings.get("name"), str) and "variant" not in settings:
         yield f"{settings['name']} as written"
     if "encoder" in settings:

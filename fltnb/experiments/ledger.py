@@ -1,11 +1,11 @@
-"""The ledger: what all machines and days have computed for one notebook.
+"""The ledger: results of one notebook from all machines and days.
 
-Three files of a notebook are committed. ``results/ledger/<notebook>.csv`` has one line
-per finished job, its axes and final numbers, for people and for git.
-``<notebook>.json`` has each job's settings and where its numbers come from,
-``<notebook>.npz`` curves, clients and kept arrays. Writing merges by key: results of
-different days and machines add up, and none is lost. The CSV is written last and says
-what counts, so a writer that is killed leaves the old ledger or the new one.
+Three files per notebook are committed. ``results/ledger/<notebook>.csv`` has one line
+per finished job with its axes and final numbers, for people and for git.
+``<notebook>.json`` has each job's settings and provenance, ``<notebook>.npz`` curves,
+clients and stored arrays. Writing merges by key: results of different days and machines
+add up, and none is lost. The CSV is written last and only its lines count, so a writer
+that is killed leaves the old ledger or the new one.
 """
 
 import csv
@@ -42,23 +42,23 @@ from .grid import COMMON
 from .key import digest
 from .pack import compact, pack, unpack
 
-# Numbers of one key that differ by more (relative) came from two computations.
+# If numbers of one key differ by more (relative), they are from two computations.
 _SAME = 1e-9
-# How often, and after how many seconds again, a ledger that somebody writes is read.
+# How often, and after how many seconds, a ledger is read again if somebody writes it.
 READINGS = 20
 PAUSE = 0.5
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The files of one notebook; nothing is read before it is asked for.
+    """The files of one notebook; they are only read when needed.
 
     Attributes
     ----------
     notebook : str
         Name of the notebook, without its ending.
     folder : Path or None
-        Where the files are; None for the project's own.
+        Folder of the files; None for the project's own.
 
     Examples
     --------
@@ -79,12 +79,12 @@ class Ledger:
 
     @property
     def exists(self) -> bool:
-        """Whether anything is stored."""
+        """Return whether anything is stored."""
         return self.path("csv").exists()
 
     @functools.cached_property
     def lines(self) -> list[Values]:
-        """Lines of the CSV with typed values; missing ones are left out.
+        """Return lines of the CSV with typed values; missing ones are left out.
 
         FltnbError: the file is damaged.
         """
@@ -96,18 +96,18 @@ class Ledger:
             with path.open(encoding="utf-8", newline="") as file:
                 names, *texts = csv.reader(file)
             return [_typed_line(names, text, types) for text in texts]
-        # Such as what git puts where two branches differ.
+        # Such as the marks of a merge conflict in git.
         except (ValueError, KeyError) as error:
             raise _damaged(path, error) from error
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names of this notebook's own axes, in order."""
+        """Return the names of this notebook's own axes, in order."""
         return tuple(self._book["axes"]) if self.exists else ()
 
     @functools.cached_property
     def _book(self) -> Values:
-        """The JSON, see :func:`fltnb.experiments.book.book_text`."""
+        """Return the JSON, see :func:`fltnb.experiments.book.book_text`."""
         path = self.path("json")
         try:
             text = path.read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ class Ledger:
 
     @functools.cached_property
     def _arrays(self) -> Arrays:
-        """All arrays of the archive: see :func:`_arrays_of`."""
+        """Return all arrays of the archive: see :func:`_arrays_of`."""
         path = self.path("npz")
         try:
             content = path.read_bytes()
@@ -139,7 +139,7 @@ class Ledger:
 
     @functools.cached_property
     def _kept(self) -> dict[str, Arrays]:
-        """Kept arrays by record and by their own names."""
+        """Return stored arrays by record and name."""
         kept: dict[str, Arrays] = defaultdict(dict)
         for name, value in below("arrays", self._arrays).items():
             record, _, own = name.partition("/")
@@ -147,7 +147,7 @@ class Ledger:
         return kept
 
     def arrays(self, record: str) -> Arrays:
-        """Return the kept arrays of one job.
+        """Return the stored arrays of one job.
 
         FltnbError: the archive is damaged.
         """
@@ -159,7 +159,7 @@ class Ledger:
         return {line["record"]: self._job(line) for line in self.lines}
 
     def _job(self, line: Values) -> "_Held":
-        """Tell the axes in a line from the numbers."""
+        """Separate the axes in a line from the numbers."""
         own = self._book["axes"]
         axes = {name: line[name] for name in (*COMMON[2:], *own) if name in line}
 
@@ -179,9 +179,9 @@ class Ledger:
         )
 
     def finished(self, keys: Collection[str] | None = None) -> Iterator["_Held"]:
-        """Yield the jobs with all that is stored of them.
+        """Yield the jobs with all their stored data.
 
-        Tables, arrays and records are read when they are asked for.
+        Tables, arrays and records are read when needed.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Ledger:
         Warns
         -----
         UserWarning
-            A key stands here with different numbers: its jobs are left out.
+            A key has different numbers: its jobs are left out.
         """
         jobs = list(self.jobs().values())
         disputed = _disputed(jobs)
@@ -219,7 +219,7 @@ class Ledger:
 
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
-        """Curves and clients of all jobs; the column ``record`` says whose."""
+        """Return curves and clients of all jobs; ``record`` names the job."""
         names = self._arrays["records"]
         tables = {}
         for which in TABLES:
@@ -238,12 +238,12 @@ class Ledger:
         which : str
             "curves" or "clients".
         places : dict
-            Place of a job among those asked for -> its record.
+            Position of a job among the requested ones -> its record.
 
         Returns
         -------
         DataFrame
-            The place is the column ``job``. Columns that none of them has are left out.
+            The position is the column ``job``. Columns that no job has are left out.
         """
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
@@ -253,20 +253,20 @@ class Ledger:
         return found.dropna(axis=1, how="all")
 
     def merge(self, found: Sequence[Finished]) -> Self:
-        """Add finished jobs, or refresh the axes of those that are there.
+        """Add finished jobs, or update the axes of existing ones.
 
-        One process at a time writes; others wait.
+        One process writes at a time; others wait.
 
         Parameters
         ----------
         found : sequence of Finished
-            One that is there with other numbers is added beside the old one, and
+            If a job exists with other numbers, the new one is added beside it, and
             neither is used: see :meth:`finished`.
 
         Returns
         -------
         Ledger
-            The new one; this one still has what it has read.
+            The new one; this one keeps its earlier contents.
 
         Raises
         ------
@@ -285,7 +285,7 @@ class Ledger:
 
 
 def merge_folder(folder: str | Path) -> Iterator[str]:
-    """Add all ledgers of another ``results`` folder to these.
+    """Add all ledgers of another ``results`` folder to those here.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
     Yields
     ------
     str
-        For each notebook a sentence: how many results are new.
+        For each notebook a sentence with the number of new results.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
 def _finished_elsewhere(notebook: str, folder: Path) -> list[Finished]:
     """Return all jobs of a ledger that another process may be writing.
 
-    Its three files must be of one moment. FltnbError: they change all the time, or one
+    Its three files must belong together. FltnbError: they change all the time, or one
     of them is damaged.
     """
     for _ in range(READINGS):
@@ -349,19 +349,19 @@ def _finished_elsewhere(notebook: str, folder: Path) -> list[Finished]:
 
 
 def _stamps(ledger: Ledger) -> list[int]:
-    """Return when each of the three files was written, 0 where there is none."""
+    """Return when each of the three files was written, 0 if it does not exist."""
     files = [ledger.path(ending) for ending in ("csv", "json", "npz")]
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
 
 
 class _Held(Finished):
-    """A job of a ledger, which reads tables, arrays and record when asked for them.
+    """A job of a ledger, which reads tables, arrays and record when needed.
 
     Attributes
     ----------
     ledger : Ledger
     name : str
-        That of its record in the ledger.
+        Name of its record in the ledger.
     """
 
     def __init__(
@@ -400,8 +400,8 @@ class _Held(Finished):
 def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     """Stack curves or clients of jobs.
 
-    A ledger has the tables of all its jobs in one piece, so jobs of one ledger are
-    looked up together.
+    A ledger has the tables of all its jobs in one piece, so jobs of one ledger are read
+    together.
 
     Parameters
     ----------
@@ -412,7 +412,7 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The first column, ``job``, is the job's place in ``finished``. Rows of a job
+        The first column, ``job``, is the job's position in ``finished``. Rows of a job
         keep their order.
     """
     held: dict[int, tuple[Ledger, dict[int, str]]] = {}
@@ -465,14 +465,14 @@ def _typed(text: str, kind: str) -> Any:
 
 
 def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
-    """Return the keys that have different numbers, and what differs.
+    """Return the keys that have different numbers, and the differences.
 
     The words are for people, such as "accuracy 50.0 and 51.0".
     """
     first: dict[str, Values] = {}
     disputed: dict[str, str] = {}
     for done in jobs:
-        # A text that is not in the CSV says nothing.
+        # Texts that are not in the CSV are ignored.
         numbers = {name: value for name, value in done.numbers.items() if value != ""}
 
         one = first.setdefault(done.key, numbers)
@@ -486,7 +486,7 @@ def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
 
 
 def _differing(one: Values, other: Values) -> str:
-    """Name the first number that two results do not share; seconds may differ."""
+    """Name the first number that differs in two results; seconds may differ."""
     for name, value in one.items():
         if name not in other or "seconds" in name:
             continue
@@ -496,7 +496,7 @@ def _differing(one: Values, other: Values) -> str:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two values are the same, floats but for rounding; NaN equals NaN."""
+    """Return whether two values are equal, floats up to rounding; NaN equals NaN."""
     if isinstance(a, float) and isinstance(b, float):
         both_missing = math.isnan(a) and math.isnan(b)
         return both_missing or math.isclose(a, b, rel_tol=_SAME)
@@ -504,10 +504,10 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
-    """Put finished jobs to those of a ledger.
+    """Add finished jobs to those of a ledger.
 
-    One with the key and the numbers of a job that is there gives it its axes and its
-    arrays.
+    If a job with the same key and numbers exists, it gets the axes and arrays of the
+    new one.
     """
     for done in found:
         name = _record_of_twin(jobs, done, found)
@@ -523,10 +523,10 @@ def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
 def _record_of_twin(
     jobs: Jobs, done: Finished, found: Sequence[Finished]
 ) -> str | None:
-    """Return the record that a job with the same key and numbers takes the place of.
+    """Return the record that a job with the same key and numbers replaces.
 
-    First choice is one with the same axes; then one whose axes nobody asks for now,
-    since its axes have new names.
+    The first choice is one with the same axes; then one whose axes are not requested
+    now, because its axes have new names.
 
     Parameters
     ----------
@@ -537,7 +537,7 @@ def _record_of_twin(
     found : sequence of Finished
         All jobs that are added.
     """
-    # Equal settings may be asked for under several names.
+    # Equal settings may be requested under several names.
     wanted = [one.axes for one in found if one.key == done.key]
     renamed = None
     for name, held in jobs.items():
@@ -566,7 +566,7 @@ def _new_record(done: Finished) -> str:
 def _for_ledger(done: Finished) -> Arrays:
     """Return the arrays that the ledger keeps.
 
-    Of a new training: its labels and what its job asks for, but never the models.
+    For a new training: its labels and the requested arrays, but never the models.
     """
     if isinstance(done, _Held) or done.kind != "training":
         return done.arrays
@@ -580,10 +580,10 @@ def _for_ledger(done: Finished) -> Arrays:
 
 
 def _arrays_of(jobs: Jobs) -> Arrays:
-    """Return what the archive holds, jobs given by record.
+    """Return the contents of the archive, for jobs given by record.
 
     ``records`` are the names, ``curves/<column>`` and ``clients/<column>`` the tables
-    of all jobs, and ``arrays/<record>/<name>`` what each of them keeps.
+    of all jobs, and ``arrays/<record>/<name>`` their stored arrays.
     """
     arrays = {"records": np.array(list(jobs))}
     for which in TABLES:

@@ -1,8 +1,8 @@
 """Runs on more than one machine with dask.distributed: see docs/cluster.md.
 
-Tasks go to the scheduler directly: joblib's Dask backend hands large arguments to
-single workers, and they are lost with a worker. What a task depends on is a task here,
-so Dask makes it again.
+Tasks go directly to the scheduler: joblib's Dask backend sends large arguments to
+single workers, and they are lost with a worker. Data that a task needs are tasks here,
+so Dask makes them again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..provenance import code_digest, environment
 if TYPE_CHECKING:
     from distributed import Client
 
-PATIENCE = 10  # seconds that a scheduler has to answer
+PATIENCE = 10  # seconds for the scheduler's answer
 KEPT = "then run again; what was computed is kept."
 _ADDRESS = re.compile(
     r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?"
@@ -29,10 +29,10 @@ _CLIENTS: dict[str, Client] = {}
 
 
 def active() -> Client | None:
-    """Return the Dask client that runs go to.
+    """Return the Dask client to which runs are sent.
 
-    It is that of ``joblib.parallel_config(backend="dask")``, else of ``$FLTNB_DASK``.
-    FltnbError: ``FLTNB_DASK`` is no address, or nobody answers there.
+    It is that of ``joblib.parallel_config(backend="dask")``, or of ``$FLTNB_DASK``.
+    FltnbError: ``FLTNB_DASK`` is not an address, or there is no answer.
     """
     from joblib.parallel import get_active_backend
 
@@ -46,7 +46,7 @@ def active() -> Client | None:
 def connect(address: str) -> Client:
     """Return the client of a scheduler at ``tcp://host:port``; a process connects once.
 
-    ``tls://`` is encrypted. FltnbError: not such an address, no Dask here, or no answer
+    ``tls://`` is encrypted. FltnbError: a wrong address, no Dask here, or no answer
     within 10 s.
     """
     port = _ADDRESS.fullmatch(address)
@@ -75,9 +75,9 @@ def connect(address: str) -> Client:
 
 
 def about() -> dict[str, Any]:
-    """Return what decides whether a machine computes the same.
+    """Return what determines whether a machine computes the same.
 
-    That is Python, packages, code and hardware.
+    These are Python, packages, code and hardware.
     """
     return environment() | {"code": code_digest()}
 
@@ -92,7 +92,7 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
     scheduler = client.scheduler.address
     try:
         workers = client.run(about)
-    except Exception as error:  # whatever a foreign environment raises
+    except Exception as error:  # any error of another environment
         raise FltnbError(
             f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: "
             f"{error}): install the same commit and lock there."
@@ -112,9 +112,9 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
 
 
 def _minor(machine: dict[str, Any]) -> str:
-    """Return a machine's Python without the last number of its version.
+    """Return a machine's Python without the last part of its version.
 
-    ``machine``: what :func:`about` says there.
+    ``machine``: the result of :func:`about` there.
     """
     return machine["python"].rpartition(".")[0]
 
@@ -148,17 +148,17 @@ def gather(
     """Run ``work(*arguments, contents)`` for every task on the cluster.
 
     Yields names and results as they come. FltnbError: a task was lost with four workers
-    in a row, or the scheduler is gone. After that, or whatever ``work`` raises, what
-    has not begun is called off.
+    in a row, or the scheduler is gone. After that, or any error of ``work``, tasks that
+    have not started are cancelled.
 
     Parameters
     ----------
     client : Client
     work : callable, a function of an importable module
-        May run twice for a task whose worker was lost.
+        It may run twice for a task whose worker was lost.
     tasks : dict, name to arguments
     files : dict, name to content; each is sent to the cluster once
-    needs : dict, task name to the names of the files that its ``contents`` shall have
+    needs : dict, task name to the names of the files in its ``contents``
     """
     from distributed import KilledWorker, as_completed
 

@@ -23,7 +23,7 @@ from .task import Task
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what a function gives, and the seconds that it took."""
+    """Return the result of a function, and the seconds that it took."""
     begun = time.perf_counter()
     result = work()
     seconds = time.perf_counter() - begun
@@ -35,16 +35,16 @@ def cluster(
 ) -> list[Finished]:
     """Embed one federation once and fit the clusterers of all tasks on it.
 
-    Each result is saved as soon as it is there.
+    Each result is saved as soon as it is computed.
 
     Parameters
     ----------
     group : sequence of Task
         Clusterings with one federation and one encoder.
     n_jobs : int
-        Processes that embed clients; no influence on the numbers.
+        Processes that embed clients; no effect on the numbers.
     device : str
-        Where clients' own networks train and are applied.
+        Device on which clients' own networks train and are applied.
     """
     fed = group[0].fed
     encoder = group[0].experiment.encoder
@@ -59,7 +59,7 @@ def cluster(
     for task in group:
         clusterer = clusterer_of(task.experiment)
         second = classes if clusterer.labelled else validation
-        with warnings.catch_warnings():  # the table says how many clusters were found
+        with warnings.catch_warnings():  # the table has the number of found clusters
             warnings.filterwarnings("ignore", message=".*clusters were asked for but")
             fit = functools.partial(clusterer.fit, embeddings, second)
             _, seconds = timed(fit)
@@ -71,10 +71,10 @@ def cluster(
 
 
 def _arrays_of(clusterer: Any, task: Task) -> Arrays:
-    """Return the labels, and the attributes that the experiment asks to keep.
+    """Return the labels, and the attributes that the experiment keeps.
 
     The name of a kept array is that of the attribute without its underscore, such as
-    ``adjacency``. True clusters go with it.
+    ``adjacency``. True clusters are added.
     """
     keep = task.experiment.keep
     arrays = {"labels": small(clusterer.labels_)}
@@ -91,25 +91,25 @@ def _arrays_of(clusterer: Any, task: Task) -> Arrays:
 def check_clustering(task: Task) -> None:
     """Refuse a clustering that cannot work, before any is computed.
 
-    A clusterer may have a method ``check``, which gets the clients' numbers of samples.
+    A clusterer may have a method ``check`` for the clients' numbers of samples.
 
     Raises
     ------
     FltnbError
-        The encoder is none, or clients' own networks are given to a clusterer that
-        compares embeddings; whatever else the clusterer itself refuses.
+        The encoder is not one, or clients' own networks are given to a clusterer that
+        compares embeddings; or the clusterer itself refuses.
     """
     encoder = task.experiment.encoder
     name = task.experiment.settings["clusterer"]["name"]
     own_models = isinstance(encoder, OwnModels)
     if own_models and name != "EMDClustering":
         raise FltnbError(
-            "Every client's own network has other axes: the encoder OwnModels is "
-            "for EMDClustering alone."
+            "Every client's own network has different axes: the encoder OwnModels is "
+            "only for EMDClustering."
         )
     if not own_models and not isinstance(encoder, EncoderSpec):
         raise FltnbError(
-            f"{encoder!r} is no encoder: give fl.encoders.EncoderSpec(...) or "
+            f"{encoder!r} is not an encoder: give fl.encoders.EncoderSpec(...) or "
             "fl.OwnModels(...)."
         )
     clusterer = clusterer_of(task.experiment)
@@ -120,7 +120,7 @@ def check_clustering(task: Task) -> None:
 def clusterer_of(experiment: Clustering) -> Any:
     """Return the clusterer, unfitted, with the experiment's seed and noise.
 
-    The seed is for a clusterer that draws and whose settings name none.
+    The seed is for a random clusterer whose settings do not give one.
     """
     settings = experiment.settings["clusterer"]
     made = clustering.build(settings)
@@ -139,10 +139,10 @@ def clustering_numbers(clusterer: Any, clusters: np.ndarray | None) -> Values:
     -------
     dict
         ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``;
-        ``undecided`` (clients for which the estimator says that their data do not tell)
-        and ``ari_decided``, over the others; ``links_inside`` and ``links_across``, see
-        :func:`link_shares`; ``floats_up``, numbers that a client sends on average. What
-        is not known is left out.
+        ``undecided`` (clients whose data do not decide, according to the estimator) and
+        ``ari_decided``, over the others; ``links_inside`` and ``links_across``, see
+        :func:`link_shares`; ``floats_up``, numbers that a client sends on average.
+        Unknown values are left out.
     """
     labels = np.asarray(clusterer.labels_)
     nobody = np.zeros(len(labels), dtype=bool)
@@ -168,7 +168,7 @@ def clustering_numbers(clusterer: Any, clusters: np.ndarray | None) -> Values:
 
 
 def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """Share of client pairs that are linked, inside and across the true clusters.
+    """Return the share of linked client pairs, inside and across true clusters.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
     Returns
     -------
     (float, float)
-        In [0, 1]; NaN where there is no such pair.
+        In [0, 1]; NaN if there is no such pair.
     """
     same = clusters[:, None] == clusters
     others = ~np.eye(len(clusters), dtype=bool)
@@ -188,7 +188,7 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
 
 
 def _mean(linked: np.ndarray) -> float:
-    """Return the share of true values, NaN where there is none at all."""
+    """Return the share of true values, NaN if there are no values."""
     if not linked.size:
         return float("nan")
     return float(linked.mean())
@@ -204,9 +204,9 @@ def distances(
     group : sequence of Task
         Distances that share federation, model, training and seed.
     n_jobs : int
-        Processes that measure; no influence on the numbers.
+        Processes that measure; no effect on the numbers.
     device : str
-        Where clients' networks train and are applied.
+        Device on which clients' networks train and are applied.
     """
     fed = group[0].fed
     first: Distances = group[0].experiment
@@ -248,7 +248,7 @@ def distances(
 def _distance_arrays(
     fed: Federation, distance: np.ndarray, reference: np.ndarray
 ) -> Arrays:
-    """Return what is kept of distances and EMD-CFL's references.
+    """Return the stored arrays of distances and EMD-CFL's references.
 
     Parameters
     ----------
@@ -270,12 +270,12 @@ def _distance_arrays(
 def study(task: Task) -> Finished:
     """Call the function of a study and save what it returns.
 
-    A column of a table is kept as the array ``table/<name of the table>/<column>``.
+    A column of a table is stored as the array ``table/<name of the table>/<column>``.
 
     Raises
     ------
     FltnbError
-        It returns something else than numbers, tables and arrays.
+        It returns something other than numbers, tables and arrays.
     """
     experiment: Study = task.experiment
     function = experiment.function

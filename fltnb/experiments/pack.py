@@ -1,7 +1,7 @@
-"""How the ledger packs arrays: those of one type stand end to end.
+"""How the ledger packs arrays: arrays of one type are concatenated.
 
-In an archive each file costs as much as a hundred labels, and a ledger has thousands of
-small arrays.
+In an archive each file costs as much space as a hundred labels, and a ledger has
+thousands of small arrays.
 """
 
 import json
@@ -14,17 +14,17 @@ from .finished import Arrays
 
 _INT32 = 2**31
 _WHOLE = 2**53
-"""Up to here a float holds every whole number."""
+"""A float represents all whole numbers up to this one."""
 
 
 def pack(arrays: Arrays) -> Arrays:
-    """Put arrays of one type end to end.
+    """Concatenate arrays of one type.
 
     Returns
     -------
     dict
         Type, such as ``<f4`` -> all values of this type, (n,); and ``layout``: a JSON
-        list of name, type and shape of each array, in the order in which they stand.
+        list of name, type and shape of each array, in their order.
     """
     layout = []
     flat = defaultdict(list)
@@ -61,8 +61,8 @@ def unpack(packed: Arrays) -> Arrays:
 def compact(values: np.ndarray) -> np.ndarray:
     """Shorten a column of curves or clients.
 
-    These need no more than seven digits: fractions become float32. Whole numbers, those
-    of floats too, stay whole, as int32 where they fit.
+    They need at most seven digits, so fractions become float32. Whole numbers, also
+    those in floats, stay whole, as int32 if they fit.
 
     Examples
     --------
@@ -86,5 +86,5 @@ def compact(values: np.ndarray) -> np.ndarray:
 
 
 def _largest(values: np.ndarray) -> float:
-    """Return the largest absolute value, 0 of none."""
+    """Return the largest absolute value, 0 if there are none."""
     return np.abs(values).max(initial=0)

@@ -1,4 +1,4 @@
-"""What is missing, what it costs on this machine, and in which order it is worth it."""
+"""Missing experiments: their cost on this machine, and the most useful order."""
 
 import math
 import re
@@ -26,12 +26,12 @@ class Planned:
     Attributes
     ----------
     rows : list of Row
-        One, or several where equal settings stand under several axes.
+        One, or several if equal settings occur with several axes.
     seconds : float or None
-        What it takes on this machine; None where no run like it was timed here.
+        Time on this machine; None if no similar run was timed here.
     worth : float
-        What it is worth in its table: the first seed of a row 1, the second a quarter,
-        the third a ninth.
+        Value for its table: 1 for the first seed of a row, a quarter for the second,
+        a ninth for the third.
     """
 
     rows: list[Row]
@@ -40,7 +40,7 @@ class Planned:
 
     @property
     def value(self) -> float:
-        """Worth a minute; 0 where the cost is not known, so that these come last."""
+        """Return the worth per minute; 0 if the cost is unknown, so these come last."""
         if self.seconds is None:
             return 0.0
         return 60 * self.worth / max(self.seconds, 1.0)
@@ -49,14 +49,14 @@ class Planned:
 def plan(
     rows: Iterable[Row], stored: set[str], finished: Iterable[Finished]
 ) -> list[Planned]:
-    """Return the experiments that are missing, best value a minute first.
+    """Return the missing experiments, the largest worth per minute first.
 
     Parameters
     ----------
     rows : iterable of Row
-    stored : set of str, the ids of experiments that are there
+    stored : set of str, the ids of existing experiments
     finished : iterable of Finished
-        Earlier results. Those of this machine's hardware say what others cost.
+        Earlier results. Those of this machine's hardware predict the cost of others.
     """
     cost = Costs(finished)
     alike: dict[str, list[Row]] = {}
@@ -78,19 +78,19 @@ def plan(
 
 
 class Costs:
-    """What experiments take on this machine, from finished ones of the same workload.
+    """The time of experiments on this machine, from finished ones of equal workload.
 
     The workload of a training is its federation (kind, data set, clients and samples),
     its model and its batches; its time grows with rounds, participation and epochs.
-    Where nothing like it was timed here, the benchmark of this machine's GPU says how
-    long a sample takes its model, and a finished training of the same clients, on any
-    machine, how many samples there are. Tests of models are not in it.
+    If nothing similar was timed here, the benchmark of this machine's GPU gives the
+    time per sample of the model, and a finished training of the same clients, on any
+    machine, the number of samples. The time of tests is not included.
 
     Parameters
     ----------
     finished : iterable of Finished
-        Those of other hardware, and those that another run was stored for, are left
-        out.
+        Those of other hardware, and those that were stored together with another run,
+        are left out.
     """
 
     def __init__(self, finished: Iterable[Finished]):
@@ -108,12 +108,12 @@ class Costs:
             settings = done.record["settings"]
             seconds = done.numbers.get("seconds", math.nan)
             seconds += done.numbers.get("training_seconds", 0.0)
-            seconds /= about.get("together", 1)  # of trainings that ran side by side
+            seconds /= about.get("together", 1)  # of trainings that ran together
             name = workload(done.kind, settings)
             self.like[name].append(seconds / passes(settings))
 
     def seconds(self, kind: str, settings: Values) -> float | None:
-        """Return what an experiment takes; None if nothing like it was timed here."""
+        """Return the time of an experiment; None if nothing similar was timed here."""
         found = self.like.get(workload(kind, settings))
         if found:
             return statistics.median(found) * passes(settings)
@@ -125,10 +125,10 @@ class Costs:
 
 
 def seconds_a_sample(hardware: str) -> dict[tuple[str, str], float]:
-    """Return what training on a sample takes a machine's GPU, by model and precision.
+    """Return the time per training sample on this GPU, by model and precision.
 
     From results/benchmarks/gpu.csv (``python -m benchmarks.gpu --save``); nothing if it
-    is of other hardware, or was measured without a GPU.
+    is from other hardware, or was measured without a GPU.
     """
     file = paths.ROOT / "results" / "benchmarks" / "gpu.csv"
     if not file.exists():
@@ -147,7 +147,7 @@ def seconds_a_sample(hardware: str) -> dict[tuple[str, str], float]:
 
 
 def clients_in(settings: Values) -> list[Any]:
-    """Return what decides how many clients and samples a federation has."""
+    """Return what determines the numbers of clients and samples of a federation."""
     federation: Values = {}
     part = settings.get("federation")
     while part:
@@ -158,10 +158,10 @@ def clients_in(settings: Values) -> list[Any]:
 
 
 def workload(kind: str, settings: Values) -> str:
-    """Name what experiments that cost alike have in common.
+    """Return what experiments of equal cost have in common.
 
-    These are the kind, the clients of the federation, what is done with them (any
-    method trains as long as another), the model and its batches.
+    These are the kind, the clients of the federation, the computation (any
+    method trains equally long), the model and its batches.
     """
     clients = clients_in(settings)
     what = settings.get("function")
@@ -174,7 +174,7 @@ def workload(kind: str, settings: Values) -> str:
 
 
 def passes(settings: Values) -> float:
-    """How often a training sees a client's samples; 1 for anything else."""
+    """Return how often a training uses a client's samples; 1 for other kinds."""
     if "rounds" not in settings:
         return 1.0
     full: Values = TRAINING | settings
@@ -184,16 +184,16 @@ def passes(settings: Values) -> float:
 def within(
     planned: Sequence[Planned], seconds: float, work: Callable[[list[Row]], None]
 ) -> int:
-    """Do the planned work as long as the next experiment fits; return how many did.
+    """Do the planned work while the next experiment fits; return the number done.
 
-    One whose cost is not known is begun as long as there is time left.
+    If the cost is unknown, an experiment starts as long as there is time left.
 
     Parameters
     ----------
     planned : sequence of Planned
-    seconds : float, all the time there is
+    seconds : float, the available time
     work : callable, computes the rows of one experiment and stores its result, so that
-        nothing is lost whatever happens
+        nothing is lost if it is stopped
 
     Raises
     ------
@@ -222,7 +222,7 @@ def minutes(text: str) -> float:
     Raises
     ------
     FltnbError
-        The text is no such time.
+        The text is not such a time.
     """
     found = re.fullmatch(r"(\d+\.?\d*)([smh])", text)
     number = float(found[1]) if found else 0.0

@@ -1,4 +1,4 @@
-"""Reading results: one shape for everything, wherever it was computed."""
+"""Reading results: one form for all of them, computed anywhere."""
 
 import functools
 import itertools
@@ -22,7 +22,7 @@ KINDS = ("training", "clustering", "distances", "study")
 
 
 class Results:
-    """Finished jobs: ``runs``, ``curves``, ``clients``, and what each job kept.
+    """Finished jobs: ``runs``, ``curves``, ``clients``, and their stored arrays.
 
     :func:`fltnb.results` makes them. They are never changed: :meth:`where`,
     :meth:`plain`, :meth:`shared_seeds` and ``+`` return others.
@@ -30,7 +30,7 @@ class Results:
     Parameters
     ----------
     finished : iterable of (str, Finished)
-        Each job with the notebook whose ledger has it, "" for none.
+        Each job, with the notebook whose ledger has it ("" for none).
 
     Examples
     --------
@@ -64,12 +64,12 @@ class Results:
 
     @functools.cached_property
     def axes(self) -> tuple[str, ...]:
-        """Names of the notebooks' own axes, in order."""
+        """Return the names of the notebooks' own axes, in order."""
         return tuple(own_axes(self._jobs))
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per finished job.
+        """Return one row per finished job.
 
         ``notebook, kind, dataset, model, method, variant, seed``, the notebook's own
         axes, its final numbers, ``stopped``, ``key``. Trainings: ``accuracy, variance,
@@ -95,7 +95,7 @@ class Results:
                 if name == "seed":
                     table[name] = pd.Series(dtype="Int64")
 
-        # Axes are typed; numbers stay as they are, but whole ones may be missing.
+        # Axes are typed; numbers are not changed, but whole numbers may be missing.
         front = [*COMMON, *self.axes]
         numbers = [name for name in table if name not in (*front, *_END)]
         table = table[[*front, *numbers, *_END]].copy()
@@ -122,17 +122,17 @@ class Results:
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame:
-        """One row per job, round and split, with the axes of the job in front.
+        """Return one row per job, round and split, with the axes of the job in front.
 
-        Columns: as of ``history`` in :class:`fltnb.Run`.
+        Columns are those of ``history`` in :class:`fltnb.Run`.
         """
         return self._joined("curves")
 
     @functools.cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per job and client, with the axes of the job in front.
+        """Return one row per job and client, with the axes of the job in front.
 
-        Columns: as of ``clients`` in :class:`fltnb.Run`.
+        Columns are those of ``clients`` in :class:`fltnb.Run`.
         """
         return self._joined("clients")
 
@@ -149,12 +149,12 @@ class Results:
         return self._by_key[key]
 
     def arrays(self, key: str) -> Arrays:
-        """Return the arrays that a job kept: labels, adjacency, linkage and so on.
+        """Return the stored arrays of a job: labels, adjacency, linkage and so on.
 
         Parameters
         ----------
         key : str
-            From the column ``key`` of ``runs``.
+            A value of the column ``key`` of ``runs``.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Results:
         return table_of(self._get(key).arrays, f"table/{name}")
 
     def record(self, key: str) -> Values:
-        """Return what a job was: ``id``, ``settings`` and ``provenance``.
+        """Return a job's ``id``, ``settings`` and ``provenance``.
 
         FltnbError: no job here has this key.
         """
@@ -186,7 +186,7 @@ class Results:
         Raises
         ------
         FltnbError
-            An unknown column, or a value that occurs nowhere in it.
+            A column is unknown, or a value does not occur in it.
         """
         keep = np.ones(len(self), dtype=bool)
         for name, wanted in values.items():
@@ -197,7 +197,7 @@ class Results:
     def plain(self, *but: str) -> Self:
         """Return the jobs that have none of the notebooks' own axes.
 
-        These are the jobs without a switch.
+        These are the jobs in which no switch is set.
 
         Parameters
         ----------
@@ -211,9 +211,9 @@ class Results:
         return self.where(key=lambda keys: without)
 
     def shared_seeds(self, by: str = "method") -> Self:
-        """Return the jobs of the seeds that all values of a column have.
+        """Return the jobs of the seeds that all values of a column have in common.
 
-        Their means can be compared.
+        Only these means can be compared.
 
         Parameters
         ----------
@@ -229,12 +229,12 @@ class Results:
         by: Sequence[str] = ("method",),
         of: Sequence[str] | str = ("accuracy", "variance"),
     ) -> pd.DataFrame:
-        """Mean over seeds of the numbers ``of``, apart for the columns ``by``.
+        """Return means over seeds of the numbers ``of``, grouped by the columns ``by``.
 
         Parameters
         ----------
         by : sequence of str
-            Columns of ``runs`` that tell the groups.
+            Columns of ``runs`` that define the groups.
         of : str or sequence of str
             Columns of numbers.
 
@@ -247,8 +247,8 @@ class Results:
         Raises
         ------
         FltnbError
-            An unknown column, or a seed that occurs twice in a group, so that two
-            different things would be averaged.
+            A column is unknown, or a seed occurs twice in a group, so that different
+            things would be averaged.
         """
         by = list(by)
         if isinstance(of, str):
@@ -275,7 +275,7 @@ class Results:
     def _refuse_twins(self, group: pd.DataFrame, row: Values) -> None:
         """Raise FltnbError if a seed occurs twice in a group of :meth:`mean`.
 
-        ``row`` says what the jobs of the group have in common. The message names the
+        ``row`` has the common values of the group's jobs. The message names the
         axes in which they differ.
         """
         twice = group["seed"][group["seed"].duplicated()]
@@ -293,13 +293,13 @@ class Results:
         )
 
     def provenance(self) -> pd.DataFrame:
-        """One line per data set: where and when its numbers were computed.
+        """Return one line per data set: where and when its numbers were computed.
 
         Returns
         -------
         DataFrame
             ``dataset, jobs, seeds`` (how many), ``minutes`` of computing, ``commits``,
-            ``hardware`` and ``data`` (each different word once), ``last day``.
+            ``hardware`` and ``data`` (each different value once), ``last day``.
         """
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
@@ -327,7 +327,7 @@ def _minutes(group: pd.DataFrame, where: list[Values]) -> float:
     group : DataFrame
         Rows of ``runs``. Several distances share one training, with one time.
     where : list of dict
-        Their provenance. A job that another one was stored for took no time.
+        Their provenance. A job that was stored together with another one took no time.
     """
     seconds = [one.get("seconds", 0.0) for one in where if "trained_as" not in one]
     if "training_seconds" in group:
@@ -336,20 +336,20 @@ def _minutes(group: pd.DataFrame, where: list[Values]) -> float:
 
 
 def _words(where: list[Values], name: str) -> str:
-    """Join what the provenance of jobs says under a name."""
+    """Join the values of a name in the provenance of jobs."""
     words = {about.get(name, "") for about in where}
     return ", ".join(sorted(words - {""}))
 
 
 def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
-    """Say of each job whether its value is wanted.
+    """Return for each job whether its value is wanted.
 
     Parameters
     ----------
     column : Series (n,)
         A column of ``runs``.
     wanted : value, list of values, or callable
-        As of :meth:`Results.where`.
+        As in :meth:`Results.where`.
 
     Returns
     -------
@@ -366,7 +366,7 @@ def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
         wanted = [wanted]
     wanted = list(wanted)
     there = column.dropna().unique().tolist()
-    # Known words may be asked for whether a job here has them or not.
+    # Known words may be requested even if no job here has them.
     if column.name == "kind":
         there += KINDS
     if column.name == "variant":
@@ -381,7 +381,7 @@ def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
 
 
 def _counts(values: pd.Series) -> bool:
-    """Whether a column has whole numbers or nothing: missing ones make it floats."""
+    """Return whether a column has only whole numbers or missing values."""
     return all(isinstance(value, int) for value in values.dropna())
 
 
@@ -391,7 +391,7 @@ def _column(values: pd.Series) -> pd.Series:
     Returns
     -------
     Series
-        Whole numbers (Int64), truth values (boolean) or floats; else text, "" where
+        Whole numbers (Int64), truth values (boolean) or floats; or text, "" where
         missing.
     """
     kinds = {type(value) for value in values.dropna()}

@@ -1,4 +1,4 @@
-"""What every finished experiment is stored with, and one-off computations."""
+"""Saving of finished experiments, and computations that are shared between them."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ def saved(
     settings: Values | None = None,
     **about: Any,
 ) -> Finished:
-    """Save what an experiment gave, with its settings and where the numbers come from.
+    """Save the result of an experiment, with its settings and provenance.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def saved(
     arrays : dict
     curves, clients : DataFrame, optional
     key, settings : optional
-        The experiment's own unless others are given.
+        By default the experiment's own.
     **about
         More for the provenance.
     """
@@ -77,9 +77,9 @@ def saved(
 
 
 def arrays_path(key: Mapping[str, Any]) -> Path:
-    """Return the file of a one-off computation.
+    """Return the file of a shared computation.
 
-    Versions of the numerics of what it names enter its name.
+    Its name contains the versions of the numerics of its parts.
     """
     numerics = versions(names_in(key))
     name = digest({"key": plain(key), "numerics": numerics})
@@ -89,14 +89,14 @@ def arrays_path(key: Mapping[str, Any]) -> Path:
 def cached_arrays(
     key: Mapping[str, Any], compute: Callable[[], Arrays], since: float = 0.0
 ) -> Arrays:
-    """Keep the arrays of a one-off computation in the store.
+    """Keep the arrays of a shared computation in the store.
 
     Parameters
     ----------
     key : dict
-        What names the computation, JSON-able.
+        Description of the computation, JSON-able.
     compute : callable
-        Makes the arrays where they are not there.
+        Computes the arrays if they are not stored.
     since : float
         Files from before this time (seconds of Unix time) are ignored.
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A row of a grid with its data; ``key`` names its result everywhere.
+    """A row of a grid with its data; ``key`` identifies its result.
 
-    ``spec`` and ``net``: local training and network, of a training.
+    ``spec`` and ``net``: local training and network, for a training.
     """
 
     row: Row
@@ -30,7 +30,7 @@ class Task:
 
     @property
     def experiment(self) -> Any:
-        """What is to be computed: of the kind that the reader is for."""
+        """Return the experiment to compute."""
         return self.row.experiment
 
 

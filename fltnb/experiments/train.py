@@ -22,12 +22,12 @@ from .saving import saved, small
 from .task import Task
 
 Cache = Callable[[Values, Callable[[], Arrays]], Arrays]
-"""``cache(key, compute)`` keeps the arrays of one-off computations."""
+"""``cache(key, compute)`` keeps the arrays of shared computations."""
 
 
 @dataclass(frozen=True)
 class How:
-    """How trainings are computed; nothing of it decides their numbers.
+    """How trainings are computed; this does not affect their numbers.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class How:
     progress : bool
         Whether progress is shown.
     n_workers : int or None
-        Processes that train clients; None: as many as it takes.
+        Processes that train clients; None: the default number.
     """
 
     device: str = "auto"
@@ -49,7 +49,7 @@ class How:
 
 
 def checkpoint_path(key: str) -> Path:
-    """Return the checkpoint of a training that is under way."""
+    """Return the checkpoint of a running training."""
     return store_path(key).with_name(f"{key}.checkpoint.npz")
 
 
@@ -59,17 +59,17 @@ TOGETHER = 8
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What has to be run for a task.
+    """The run of a task.
 
     Attributes
     ----------
     task : Task
     key : str
-        Under which it is stored.
+        The key under which it is stored.
     method : Method
     settings : dict
     graph : ClientGraph or None
-        What decides the training, where one does.
+        The graph that determines the training, if there is one.
     """
 
     task: Task
@@ -91,7 +91,7 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
 
     Notes
     -----
-    Two processes that want the same run it once: the second one waits.
+    If two processes need the same training, it runs once: the second one waits.
     """
     one = _wanted(task, cache, how)
     with alone(one.key):
@@ -143,13 +143,13 @@ def train_together(tasks: Sequence[Task], cache: Cache, how: How) -> Iterator[Fi
 
 
 def groups(tasks: Sequence[Task], how: How) -> list[list[Task]]:
-    """Return trainings in groups that :func:`train_together` may run, most often alone.
+    """Return trainings in groups that :func:`train_together` may run.
 
-    Those go together whose clients fit into one stack: on a GPU, or where the back end
-    ``stacked`` is asked for, trainings of one network, on samples of one form, that
-    differ in the seed, the learning rate, the federation or the method alone. A
-    federation that changes is trained by itself. There are fewer in a group where the
-    device has no room for all their samples.
+    A group has trainings whose clients fit into one stack. This needs a GPU, or the
+    back end ``stacked``. The trainings have the same network and samples of the same
+    form, and differ only in seed, learning rate, federation or method. A federation
+    that changes is trained alone. Groups are smaller if the device has no memory for
+    all their samples. Most groups have a single training.
     """
     from .. import training
 
@@ -172,12 +172,12 @@ def groups(tasks: Sequence[Task], how: How) -> list[list[Task]]:
 
 
 def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
-    """Return what has to be run for a task.
+    """Return the run of a task.
 
-    Where a client graph that was found before round 1 decides the whole training (FLT,
-    the oracle, EMD-CFL with everybody there), the training on this graph is an
-    experiment of its own. Its key names the graph and not who found it, so that equal
-    graphs are trained once.
+    If a client graph that was found before round 1 determines the training (FLT, the
+    oracle, EMD-CFL with all clients present), the training on this graph is a separate
+    experiment. Its key contains the graph, not the method that found it, so trainings
+    on equal graphs run once.
     """
     experiment = task.experiment
     method = experiment.method
@@ -186,7 +186,7 @@ def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
         experiment.seed, cache, how.progress, how.n_workers, device=how.device
     )
     graph = None
-    # an own method may do more than average on a graph
+    # a user's own method may do more than average on a graph
     if not (experiment.has_own_method or experiment.has_own_network):
         graph = method.graph_before(
             task.fed, experiment.model, experiment.arguments, context
@@ -194,7 +194,7 @@ def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
     if graph is None:
         return _Wanted(task, task.key, method, settings)
 
-    # What finding the graph sent is no part of the training on it.
+    # Traffic for finding the graph is not part of the training on it.
     on_graph = OnGraph(graph._replace(sent=(0, 0)), rule=method.rule)
     relation, row = distinct_rows(graph.adjacency)
     name = graph_key(method.rule, relation, row)
@@ -210,9 +210,9 @@ def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
 
 
 def _known(one: _Wanted, how: How) -> Finished | None:
-    """Return what the store has of it, and remove a checkpoint that does not count.
+    """Return the stored result, and remove a checkpoint that cannot be used.
 
-    What the store has does not count if models are asked for and it has none.
+    A stored result cannot be used if models are requested and it has none.
     """
     known = load(one.key, how.since)
     keeps_models = "models" in one.task.experiment.keep
@@ -226,7 +226,7 @@ def _known(one: _Wanted, how: How) -> Finished | None:
 
 
 def _arguments(one: _Wanted, cache: Cache, how: How) -> Values:
-    """Return the arguments of :func:`fltnb.run` but for where it runs."""
+    """Return the arguments of :func:`fltnb.run` except device and back end."""
     return {
         "method": one.method,
         "fed": one.task.fed,
@@ -239,7 +239,7 @@ def _arguments(one: _Wanted, cache: Cache, how: How) -> Values:
 
 
 def _stored(one: _Wanted, done: Run, **about: Any) -> Finished:
-    """Save what a run leaves; ``about``: more for the provenance."""
+    """Save the result of a run; ``about``: more for the provenance."""
     arrays = _arrays_of(done)
     if "models" in one.task.experiment.keep:
         arrays["models"] = done.theta
@@ -284,19 +284,19 @@ def _arrays_of(done: Run) -> Arrays:
 def _joined(
     task: Task, trained: Finished, graph: ClientGraph, **about: Any
 ) -> Finished:
-    """Save a training on a graph under the name of the experiment that found it.
+    """Save a training on a graph as the result of the experiment that found it.
 
     Parameters
     ----------
     task : Task
         The experiment.
     trained : Finished
-        The training on the graph, without what finding it sent and without clusters.
+        The training on the graph, without the traffic of finding it and clusters.
     graph : ClientGraph
-        Its labels, and how many floats were sent up and down to find it.
+        Its labels, and the floats sent up and down to find it.
     **about
-        More for the provenance: ``trained_as``, the key of the training if it was there
-        before; ``together``, how many trainings ran together.
+        More for the provenance: ``trained_as``, the key of the training if it existed
+        before; ``together``, the number of trainings that ran together.
     """
     floats_up, floats_down = graph.sent
     curves = trained.curves.copy()
@@ -334,10 +334,10 @@ def training_numbers(fed: Federation, done: Run) -> Values:
     dict
         ``accuracy, variance, worst, micro`` of the test split, and of the splits train
         and probe with ``train_`` and ``probe_`` before the name; ``n_test, n_train``:
-        how many different samples there are; F1 scores of what can be confused;
-        ``first_clients_accuracy, first_clients_variance`` over the first client of
-        each true cluster; ``ari, n_clusters`` of methods that have clusters; ``bytes``
-        sent in all; ``seconds``; ``stopped``: why a run ended early, else "".
+        the number of different samples; F1 scores from the confusion matrix;
+        ``first_clients_accuracy, first_clients_variance`` over the first client of each
+        true cluster; ``ari, n_clusters`` of methods that have clusters; ``bytes``, all
+        that was sent; ``seconds``; ``stopped``: why a run ended early, or "".
     """
     history = done.history
     numbers: Values = {}
@@ -356,7 +356,7 @@ def training_numbers(fed: Federation, done: Run) -> Values:
 
     truth = done.clients["true_cluster"].to_numpy()
     if (truth >= 0).all():
-        # What FLT's code looked at in scenarios 1 and 2, where all clients of a cluster
+        # FLT's code tested these in scenarios 1 and 2, where all clients of a cluster
         # share their test images.
         _, first_clients = np.unique(truth, return_index=True)
         first = done.clients["test"].to_numpy()[first_clients]
@@ -371,7 +371,7 @@ def training_numbers(fed: Federation, done: Run) -> Values:
 
 
 def _different(indices: Sequence[np.ndarray]) -> int:
-    """Count the samples of a split that one client or more have."""
+    """Count the samples of a split that at least one client has."""
     return len(np.unique(np.concatenate(indices)))
 
 
@@ -382,7 +382,7 @@ def _bytes(curves: pd.DataFrame) -> float:
 
 
 def _clusters_found(fed: Federation, labels: np.ndarray | None) -> Values:
-    """Compare clusters (M,) with the true ones; nothing for methods without any."""
+    """Compare clusters (M,) with the true ones; nothing without clusters."""
     numbers: Values = {}
     if labels is None:
         return numbers

@@ -115,7 +115,7 @@ class DynamicFLT(FLT):
     state_type = DynamicState
     name: str = field(default="flt_dynamic", kw_only=True)
     graph_decides = False
-    membership: ClassVar = "clients"  # type: ignore[misc]  # settled
+    membership: ClassVar = "clients"  # type: ignore[misc]  # no option here
 
     encoder: EncoderSpec | None = None
     lam: Natural | None = None

@@ -341,8 +341,8 @@ class SoftFLT(FLT):
     """
 
     name: str = field(default="flt_soft", kw_only=True)
-    graph: ClassVar = "full"  # type: ignore[misc]  # settled
-    membership: ClassVar = "clients"  # type: ignore[misc]  # settled
+    graph: ClassVar = "full"  # type: ignore[misc]  # no option here
+    membership: ClassVar = "clients"  # type: ignore[misc]  # no option here
 
     weight: Literal["gaussian", "linear"] = "gaussian"
     scale: Positive | None = None

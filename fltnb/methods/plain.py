@@ -140,7 +140,7 @@ class FedSGD(FedAvg):
     name = "fedsgd"
     graph_decides = False
 
-    rule: ClassVar = "participants"  # type: ignore[misc]  # settled
+    rule: ClassVar = "participants"  # type: ignore[misc]  # no option here
     batch: Count | None = None
 
     def local_training(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class FedDist(FedAvg):
     graph_decides = False
     by_samples = False
 
-    rule: ClassVar = "participants"  # type: ignore[misc]  # settled
+    rule: ClassVar = "participants"  # type: ignore[misc]  # no option here
     epsilon: Share = 0.6
 
     def collect(
@@ -297,7 +297,7 @@ class FedDANE(FedAvg):
     models_down = 3  # the model and the mean gradient; the model again, for phase B
     models_up = 2
 
-    rule: ClassVar = "participants"  # type: ignore[misc]  # settled
+    rule: ClassVar = "participants"  # type: ignore[misc]  # no option here
     mu: NonNegative = 0.5
 
     local_training = FedProx.local_training

@@ -1,8 +1,8 @@
-"""The papers' networks by name, shaped by the data (:func:`make`), and one's own.
+"""The papers' networks by name, shaped by the data (:func:`make`), and own networks.
 
 Images of less than 28 pixels on a side are padded before each convolution of ``lenet``,
-``mnist_cnn`` and ``cnn_small`` ("same" size), else nothing would be left of an 8x8
-digit. Larger ones are not padded, as published.
+``mnist_cnn`` and ``cnn_small`` ("same" size), because otherwise nothing would be left
+of an 8x8 digit. Larger ones are not padded, as published.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ HIDDEN = {  # widths of the hidden dense layers
     "cnn_small": (128,),
 }
 NAMES = tuple(HIDDEN)
-UNPADDED = 28  # pixels on a side from which on images are not padded
+UNPADDED = 28  # images of this side or larger are not padded
 
 
 def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
@@ -77,14 +77,14 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
         MLP, one hidden layer of 32 (Section III).
 
         ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second
-        convolution as the code has them; the table's 63 is a slip). ``lenet``: the
+        convolution as in the code; the table's 63 is an error). ``lenet``: the
         small CNN that FLT's code trains on CIFAR-10, and MT-HFL's CNN. ``mnist_cnn``:
         the CNN of FLT's later code for MNIST, with two dropouts.
 
         ``emdcfl_cnn``: EMD-CFL's "simple two-layer CNN", 64 and 128 channels and 128
-        hidden units (Appendix D.2), with the 3x3 kernels, the padding and the one
-        pooling after both of its public code. ``cnn_small``: our light stand-in for it:
-        8 and 16 channels, 3x3, each pooled, and the same 128 hidden units, hence
+        hidden units (Appendix D.2), with the 3x3 kernels, the padding and the single
+        pooling after both layers of its public code. ``cnn_small``: our light stand-in:
+        8 and 16 channels, 3x3, each with pooling, and the same 128 hidden units, so
         embeddings of the same size.
 
         A torchvision network (:class:`fltnb.models.vision.VisionModel`): ``resnet18``
@@ -147,7 +147,7 @@ def shaped(
     Parameters
     ----------
     model : str, nn.Module, function, Own or Model
-        A name for :func:`make`, or a network of one's own (:func:`own`).
+        A name for :func:`make`, or your own network (:func:`own`).
     fed : Federation
     n_outputs : int, optional
         By default one for each class.

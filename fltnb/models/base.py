@@ -1,7 +1,7 @@
-"""A model is a short list of layers.
+"""A model as a short list of layers.
 
-Everything else follows: an ``nn.Module`` for plain autograd, predictions of many
-models, and the *stages* that the fast training steps work on. The parameters are one
+Everything else follows from this list: an ``nn.Module`` for plain autograd, predictions
+of many models, and the *stages* for the fast training steps. The parameters are one
 flat vector of P numbers: K models are the rows of a (K, P) matrix.
 """
 
@@ -22,15 +22,15 @@ from ..federations import Federation
 from ..randomness import stream
 
 POOL = 2  # every pooling of the papers is 2x2
-CACHED = 12e6  # bytes of the widest activation that are computed together: cached
-SLICED = 250  # and samples at most
-MANY = 100  # samples from which on it pays to bring weights into oneDNN's form
+CACHED = 12e6  # bytes of the widest activation computed together, to fit the cache
+SLICED = 250  # largest number of samples computed together
+MANY = 100  # with more samples, converting weights to oneDNN's form is faster
 Tensors = Sequence[torch.Tensor]
 
 
 @contextmanager
 def threads(n: int | None) -> Iterator[None]:
-    """Let torch use ``n`` threads; None leaves it as it is."""
+    """Let torch use ``n`` threads; None does not change the number."""
     before = torch.get_num_threads()
     torch.set_num_threads(n or before)
     try:
@@ -111,7 +111,7 @@ class ReLU:
 class Dropout:
     """Drops units, or whole ``channels``, with probability p in training.
 
-    The kept ones are scaled by 1 / (1 - p).
+    The remaining ones are scaled by 1 / (1 - p).
 
     Examples
     --------
@@ -128,10 +128,10 @@ Layer = Flatten | Dense | Conv | MaxPool | ReLU | Dropout
 
 
 class Stage(NamedTuple):
-    """A linear map and what follows it up to the next linear map.
+    """A linear map and the operations after it, up to the next linear map.
 
-    Max pooling, ReLU and multiplication by a non-negative mask commute, values and
-    gradients alike. The training steps pool first, because later operations then touch
+    Max pooling, ReLU and multiplication by a non-negative mask commute, for values and
+    gradients. The training steps pool first, because later operations then process
     a quarter of the numbers.
 
     Examples
@@ -148,7 +148,7 @@ class Stage(NamedTuple):
 
 
 class KeyedDropout(nn.Module):
-    """Dropout whose mask is given from outside, so that all back ends drop the same.
+    """Dropout with a given mask, so that all back ends drop the same units.
 
     ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in
     evaluation mode. Without one, units are drawn as ``nn.Dropout`` does. ``p``:
@@ -293,7 +293,7 @@ class Model:
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """The layers as linear maps with what follows each (see :class:`Stage`)."""
+        """Return the layers as linear maps with their operations (:class:`Stage`)."""
         stages = []
         n_dropouts = 0
         for layer in self.layers:
@@ -350,7 +350,7 @@ class Model:
     def build(self) -> nn.Module:
         """Return a fresh ``nn.Sequential``, with arbitrary weights.
 
-        The global random state of torch is left alone.
+        The global random state of torch is not changed.
         """
         with torch.random.fork_rng(devices=[]):
             return nn.Sequential(*map(_module, self.layers))
@@ -369,7 +369,7 @@ class Model:
     def filled(self, params: np.ndarray) -> nn.Module:
         """Return a plain module with these weights (P,), in evaluation mode.
 
-        Its dropout is torch's own, so that nothing of this package is in it.
+        Its dropout is torch's own, so it needs nothing of this package.
         """
         module = self.build()
         for name, child in list(module.named_modules()):
@@ -396,11 +396,11 @@ class Model:
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch x (b, C, H, W) in evaluation.
 
-        Three times as fast as the module where there are convolutions on a CPU: slices
-        fit the cache (a GPU takes all at once), channels come last, 2x2 pooling is two
-        strided maxima before ReLU, since torch's ``max_pool2d`` takes as long as a
-        convolution, and for many samples oneDNN multiplies. For
-        ``torch.inference_mode``, as ties would share a gradient.
+        On a CPU it is three times as fast as the module if there are convolutions:
+        slices fit into the cache (a GPU takes all at once), channels come last, 2x2
+        pooling is two strided maxima before ReLU, because torch's ``max_pool2d`` takes
+        as long as a convolution, and oneDNN multiplies if there are many samples. Use
+        it in ``torch.inference_mode``, because tied maxima would share a gradient.
 
         ``params``: as :meth:`unflatten` gives them. ``kernels``: type that convolutions
         compute in, by default that of the parameters.
@@ -440,7 +440,7 @@ class Model:
         return x
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e).
+        """Embed a batch: the inputs of the last layer in evaluation, (b, e).
 
         Arguments are as for :meth:`predict`.
         """

@@ -1,12 +1,12 @@
-"""A network of one's own, as rows of one matrix: :func:`own` and :class:`OwnModel`.
+"""A user's own network, as rows of one matrix: :func:`own` and :class:`OwnModel`.
 
-A row holds the trained parameters in the module's order, then the floating-point
-buffers of its state dict, such as the running mean and variance of batch
-normalisations, so that whoever averages rows averages these too. Three things are no
-part of a row: frozen parameters (``requires_grad=False``), which are everywhere the
-same; integer buffers, such as the number of batches that a batch normalisation has
-seen; buffers that are not in the state dict. They start every client's training with
-the values that the module was given with.
+A row has the trained parameters in the module's order, then the floating-point buffers
+of its state dict, such as the running mean and variance of batch normalisations, so
+that averages of rows include these too. Three things are not part of a row: frozen
+parameters (``requires_grad=False``), which are the same everywhere; integer buffers,
+such as the number of batches that a batch normalisation has processed; and buffers that
+are not in the state dict. At the start of every client's training they have the values
+of the given module.
 """
 
 import copy
@@ -30,13 +30,13 @@ from ..owncode import code_of, is_own, is_plain
 from ..randomness import integer, stream
 from .base import SLICED, Layer, Model, Tensors
 
-MODULE_SEED = 0  # of a function's first call, whose frozen parameters all runs have
+MODULE_SEED = 0  # for a function's first call; all runs have its frozen parameters
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Own:
-    """What :func:`own` returns: a network that has not met its data yet.
+    """The result of :func:`own`: a network without its data.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Own:
 
     @property
     def name(self) -> str:
-        """For sentences and tables."""
+        """Return the name for sentences and tables."""
         if isinstance(self.given, nn.Module):
             return type(self.given).__name__
         return getattr(self.given, "__name__", type(self.given).__name__)
@@ -69,10 +69,10 @@ class Own:
         Parameters
         ----------
         shape : tuple
-            Of a sample as the module gets it.
+            Shape of a sample in the module's input.
         n_outputs : int
         seed : int
-            A function draws its weights under it.
+            Seed with which a function draws its weights.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Own:
         return made.to("cpu", torch.float32)
 
     def _made(self, shape: Shape, n_outputs: int) -> nn.Module:
-        """Return a copy of the module, or what the function makes."""
+        """Return a copy of the module, or the result of the function."""
         if isinstance(self.given, nn.Module):
             return copy.deepcopy(self.given)
         made = self._called(shape, n_outputs)
@@ -120,22 +120,22 @@ class Own:
 
 
 def own(module: nn.Module | Callable[..., nn.Module], head: str | None = None) -> Own:
-    """Return a network of one's own for ``fl.run(model=...)``.
+    """Return your own network for ``fl.run(model=...)``.
 
-    A module or function can be given to ``run`` as it is; this is for the name of its
+    A module or function can be given to ``run`` directly; this adds the name of its
     last layer.
 
     Parameters
     ----------
     module : nn.Module, or a function that makes one
-        All clients start from a module's own weights. (Methods that start from several
-        models draw the last layer of the further ones.) A function is called under the
-        run's seed, without arguments, or with ``(input_shape, n_outputs)`` if it needs
-        two. The module maps a batch of samples, as :class:`OwnModel` says, to outputs
-        (b, n_outputs).
+        All clients start from a module's own weights. (If a method starts from several
+        models, the last layers of the further ones are drawn.) A function is called
+        with the run's seed set, without arguments, or with ``(input_shape,
+        n_outputs)`` if it needs two. The module maps a batch of samples (see
+        :class:`OwnModel`) to outputs (b, n_outputs).
     head : str, optional
         Name of the last layer, as in ``module.named_modules()``, by default that of the
-        last ``nn.Linear``. Only methods that look at features or last layers need it.
+        last ``nn.Linear``. Only methods that use features or last layers need it.
 
     Examples
     --------
@@ -159,15 +159,15 @@ class OwnModel(Model):
     Attributes
     ----------
     input_shape : tuple
-        Of a sample as the module gets it: (D,) for tables, (L,) for tokens (int64), (L,
-        D) for sequences, (C, H, W) for images. Samples of floats (N, A, B) are first
-        offered as grey images (1, A, B), and as sequences (A, B) if the module cannot
-        take those.
+        Shape of a sample in the module's input: (D,) for tables, (L,) for tokens
+        (int64), (L, D) for sequences, (C, H, W) for images. Samples of floats (N, A, B)
+        are first tried as grey images (1, A, B), and as sequences (A, B) if the module
+        does not accept those.
     n_classes : int
-        Outputs.
+        Number of outputs.
     own : Own
     module : nn.Module
-        In evaluation mode; everything that is no part of a row is taken from here.
+        In evaluation mode; it has everything that is not part of a row.
     tokens : bool
         Whether samples are tokens.
 
@@ -197,8 +197,8 @@ class OwnModel(Model):
         Raises
         ------
         FltnbError
-            It cannot be made or applied, its outputs have another shape, tokens are
-            beyond its vocabulary, or some of its weights have no influence.
+            It cannot be made or applied, its outputs have a wrong shape, tokens are
+            beyond its vocabulary, or some of its weights have no effect.
         """
         network = network_of(given)
         tokens = fed.layout == "tokens"
@@ -223,7 +223,7 @@ class OwnModel(Model):
                 made._check_tensors(x)
                 return made
             faults.append(fault)
-        # The last shape is the one that is meant where several were tried.
+        # If several shapes were tried, the last one is meant.
         raise FltnbError(faults[-1])
 
     @classmethod
@@ -237,7 +237,7 @@ class OwnModel(Model):
         given
             As for :func:`own`, or what it returns.
         shape : tuple
-            Of a sample as the module gets it.
+            Shape of a sample in the module's input.
         n_outputs : int
         tokens : bool
             Whether samples are tokens.
@@ -265,7 +265,7 @@ class OwnModel(Model):
                 f"{self.name} has no weights to train: set requires_grad on some."
             )
         unused = self._unused(self.module, x)
-        if unused:  # a layer may be there for training only
+        if unused:  # a layer may be used in training only
             unused &= self._unused(self.build(), x)
         if unused:
             raise FltnbError(
@@ -307,7 +307,7 @@ class OwnModel(Model):
 
     @cached_property
     def _statistics(self) -> list[str]:
-        """Names of the buffers that stand in a row, behind the parameters."""
+        """Return names of the buffers in a row, after the parameters."""
         kept = self.module.state_dict()
         names = []
         for name, one in self.module.named_buffers():
@@ -403,7 +403,7 @@ class OwnModel(Model):
             what = "it has none"
             for key, one in named.items():
                 if isinstance(one, nn.Linear):
-                    name = key  # the last one stays
+                    name = key  # the last one remains
         layer = named.get(name)
         if not isinstance(layer, nn.Linear):
             raise FltnbError(
@@ -434,7 +434,7 @@ class OwnModel(Model):
         if missing or np.any(np.diff(places) != 1):
             raise FltnbError(
                 f"The last layer {name!r} of {self.name} is frozen, shared or "
-                "parametrised: methods that look at it need weights of its own."
+                "parametrised: methods that use it need weights of its own."
             )
         first = places[0]
         last = places[-1]
@@ -479,12 +479,12 @@ class OwnModel(Model):
         def answer(x: torch.Tensor) -> torch.Tensor:
             return functional_call(module, named, (x,))
 
-        # in slices, as memory is bounded
+        # in slices, to limit memory
         outputs = [self.applied(answer, part) for part in x.split(SLICED)]
         return torch.cat(outputs)
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e)."""
+        """Embed a batch: the inputs of the last layer in evaluation, (b, e)."""
         seen: list[torch.Tensor] = []  # by each slice of predict
 
         def keep(_: nn.Module, given: tuple) -> None:
@@ -526,10 +526,11 @@ class OwnModel(Model):
             ) from error
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Return what decides the numbers of a run with this network, JSON-able.
+        """Return the settings that determine a run with this network, JSON-able.
 
-        Its structure as torch prints it, a hash of its own code and plain attributes,
-        names and shapes of a row's tensors, and a hash of all initial values.
+        They are its structure as torch prints it, a hash of its own code and plain
+        attributes, names and shapes of a row's tensors, and a hash of all initial
+        values.
         """
         rest = _named(self.module)
         for name, _ in self.shapes:
@@ -549,7 +550,7 @@ class OwnModel(Model):
 
 
 def network_of(given: Any) -> Own:
-    """Return what was given as ``model`` as :func:`own` does, or refuse it."""
+    """Return a given ``model`` in the form of :func:`own`, or refuse it."""
     network = given if isinstance(given, Own) else Own(given)
     if not callable(network.given):
         raise FltnbError(
@@ -567,7 +568,7 @@ def _named(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _shapes(fed: Federation) -> list[Shape]:
-    """Return the shapes in which a network may want a sample, in order of trial."""
+    """Return the shapes in which to try a sample, in order."""
     stored = fed.images.shape[1:]
     if len(stored) == 1 or fed.layout != "pictures":
         return [stored]

@@ -1,10 +1,10 @@
 """EMD-CFL's large networks, in the same flat form as the small ones.
 
-They are torchvision's, by name, and a stage of another network. A row of ``theta`` is
+They are torchvision's, by name, and a stage of another network. A row of ``theta`` has
 all trained parameters in torchvision's order, then the running mean and variance of
-each batch-norm layer, so that averaging rows averages the statistics too, as the
-paper's public code does. The integer counters of batches are left out: with a fixed
-momentum nothing depends on them.
+each batch-norm layer, so that averages of rows include the statistics, as in the
+paper's public code. The integer counters of batches are left out: with a fixed momentum
+they have no effect.
 """
 
 import io
@@ -58,7 +58,7 @@ class Network(nn.Module):
         return self.net(self.prepared(x))
 
     def prepared(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what ``net`` gets of images."""
+        """Return the inputs of ``net`` for images."""
         x = x.expand(-1, 3, -1, -1)
         if self.imagenet:
             mean = x.new_tensor(MEAN)[:, None, None]
@@ -71,7 +71,7 @@ class Network(nn.Module):
 
 
 class StageNetwork(Network):
-    """A network's last stage, on what :func:`fltnb.data.features.maps` keeps."""
+    """A network's last stage, on the result of :func:`fltnb.data.features.maps`."""
 
     prepared = staticmethod(features.decoded)
 
@@ -88,7 +88,7 @@ class VisionModel(Model):
         draws a dense layer. With ``:random`` appended: all weights drawn as torchvision
         draws them.
     input_shape : (C, H, W)
-        Grey images are shown in three equal channels. Images enter at their own size
+        Grey images become three equal channels. Images keep their own size
         (the paper names no other), except in ``vit_b_16``, which resizes them
         (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
 
@@ -103,8 +103,8 @@ class VisionModel(Model):
     Random parts of training are torchvision's own: EfficientNet-B3 drops residual
     branches (up to 0.2) and 0.3 of the last features, ConvNeXt-Base drops residual
     branches (up to 0.5), ResNets and ViT-B/16 drop nothing. They draw from torch's
-    generator, seeded for each client and round, so they do not depend on who trains
-    when.
+    generator, seeded for each client and round, so they do not depend on the order of
+    training.
 
     Such a network trains in the back end ``serial`` only, on a CPU in ``n_workers``
     threads (default all of torch's), on whose number the last digits may depend.
@@ -226,7 +226,7 @@ class VisionModel(Model):
         return functional_call(self._whole, named, (x,))
 
     def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e).
+        """Embed a batch: the inputs of the last layer in evaluation, (b, e).
 
         Arguments are as for :meth:`predict`.
         """
@@ -263,9 +263,9 @@ class VisionModel(Model):
 
     @cached_property
     def needs_two(self) -> bool:
-        """Whether a batch of one image cannot be trained on.
+        """Return whether training on a batch of one image is impossible.
 
-        It is so where a batch-norm layer would get one number per channel.
+        This is so if a batch-norm layer would get one number per channel.
         """
         if not self.n_statistics:
             return False
@@ -279,14 +279,15 @@ class VisionModel(Model):
 class StageModel(VisionModel):
     """The last stage of EfficientNet-Lite0, tuned from ImageNet weights.
 
-    The body before it stays as it is. The stage is the last block, the convolution
-    behind it, batch norms, pooling, the network's dropout of 0.2 and a new last layer,
-    and trains like :class:`VisionModel` on what :func:`fltnb.data.features.maps` kept.
+    The body before it does not change. The stage is the last block, the convolution
+    after it, batch norms, pooling, the network's dropout of 0.2 and a new last layer.
+    It trains like :class:`VisionModel`, on the result of
+    :func:`fltnb.data.features.maps`.
 
     Raises
     ------
     FltnbError
-        Samples are no such maps, or the extra ``pretrained`` is not installed.
+        Samples are not such maps, or the extra ``pretrained`` is not installed.
 
     Examples
     --------
@@ -307,7 +308,7 @@ class StageModel(VisionModel):
             )
 
     def _stage(self) -> nn.Sequential:
-        """Return what follows :func:`fltnb.data.features.body`, with a new head."""
+        """Return the part after :func:`fltnb.data.features.body`, with a new head."""
         with torch.random.fork_rng(devices=[]):  # nothing that is drawn here is used
             made: Any = features.network().requires_grad_()
             stage = nn.Sequential(

@@ -1,8 +1,8 @@
-"""What notebooks share: their page, parameters, tables and pictures.
+"""The common part of all notebooks: page, parameters, tables and pictures.
 
 A notebook is a result page. Its first screen (:class:`Page`) shows a picture, a table
-and verdicts that the cells below it fill in; its cells tagged ``parameters`` and
-``experiment`` say what is run and need no other cell (:mod:`~fltnb.notebook.grids`).
+and verdicts, which the cells below it fill in. Its cells tagged ``parameters`` and
+``experiment`` define what is run and need no other cell (:mod:`~fltnb.notebook.grids`).
 """
 
 from .about import provenance, versions

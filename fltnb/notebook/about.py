@@ -1,4 +1,4 @@
-"""Where the numbers of a page come from."""
+"""The origin of the numbers on a page."""
 
 from importlib import metadata
 from typing import Any
@@ -13,7 +13,7 @@ from .html import html
 
 
 def provenance(found: Any) -> display.HTML:
-    """Show for each data set how many runs there are, and what they took.
+    """Show for each data set the number of runs, and their time.
 
     ``found``: Results.
 
@@ -37,9 +37,9 @@ def provenance(found: Any) -> display.HTML:
 
 
 def versions() -> None:
-    """Print what computes here: Python, packages, commit, machine.
+    """Print the versions of this machine: Python, packages, commit, hardware.
 
-    Where stored numbers were computed is in their provenance: :func:`provenance`.
+    The provenance of stored numbers is shown by :func:`provenance`.
 
     Examples
     --------

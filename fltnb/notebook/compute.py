@@ -1,4 +1,4 @@
-"""Compute what a notebook asks for, without Jupyter, into its ledger."""
+"""Compute the experiments of a notebook, without Jupyter, into its ledger."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
     notebook : str
         Number or name.
     profile : str
-        Such as "demo"; by default the parameters as they stand.
+        Such as "demo"; by default the notebook's own parameters.
     table : str
         Such as "T1"; by default all experiments.
 
@@ -46,7 +46,7 @@ def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
 def by_table(
     notebook: str, profile: str, planned: Sequence[Planned]
 ) -> dict[str, list[Planned]]:
-    """Return what is missing of each printed table of a notebook.
+    """Return the missing experiments of each printed table of a notebook.
 
     Parameters
     ----------
@@ -73,13 +73,13 @@ def _tables(row: Row, grid: Grid) -> list[str]:
 
 
 def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
-    """Return what no ledger has, best value a minute first.
+    """Return experiments that no ledger has, the largest worth per minute first.
 
     Parameters
     ----------
     rows : Grid
     fresh : bool
-        Everything, whatever is stored.
+        Return all experiments, also stored ones.
     """
     held = stored()
     finished = [done for found in held.values() for _, done in found]
@@ -87,7 +87,7 @@ def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
 
 
 def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) -> int:
-    """Compute experiments and put them into the notebook's ledger; return how many.
+    """Compute experiments and add them to the notebook's ledger; return their number.
 
     Parameters
     ----------
@@ -95,9 +95,9 @@ def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) ->
         Number or name.
     rows : Grid
     keep : bool
-        False leaves them in the local store, as those of the profile ``demo``.
+        False leaves them in the local store, as for the profile ``demo``.
     **options
-        Of :func:`fltnb.compute`.
+        Options of :func:`fltnb.compute`.
     """
     every = [Ledger(file) for file in _others(notebook)]
     done = compute(rows, ledgers=every, **options)
@@ -109,20 +109,20 @@ def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) ->
 def compute_within(
     notebook: str, planned: Sequence[Planned], seconds: float, **options: Any
 ) -> int:
-    """Compute the best of what is missing within a time; return how many.
+    """Compute the most useful missing experiments within a time; return their number.
 
-    Each result is in the ledger as soon as it is there.
+    Each result is added to the ledger as soon as it is computed.
 
     Parameters
     ----------
     notebook : str
         Number or name.
     planned : sequence of Planned
-        Of :func:`missing`.
+        The result of :func:`missing`.
     seconds : float
-        All the time that there is.
+        The available time.
     **options
-        Of :func:`fltnb.compute`.
+        Options of :func:`fltnb.compute`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a notebook asks for: its cells of parameters and experiments, by themselves."""
+"""The grids of a notebook: its cells of parameters and experiments, run separately."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ class Cell:
     ----------
     source : str
     tables : tuple of str
-        The printed tables that its tags name, such as T1.
+        The printed tables named by its tags, such as T1.
     """
 
     source: str
@@ -32,7 +32,7 @@ Cells = dict[str, list[Cell]]
 """Tag ("parameters" or "experiment") -> the cells that have it, in order."""
 
 AS_IT_STANDS = ("", "paper")
-"""Profiles that change no parameter where there is no file for them."""
+"""Profiles that change no parameter if they have no file."""
 
 
 def grids(notebook: str, profile: str = "", given: Values | None = None) -> list[Grid]:
@@ -49,7 +49,7 @@ def grids(notebook: str, profile: str = "", given: Values | None = None) -> list
         Such as "demo": parameters are changed as in
         ``notebooks/profiles/<profile>/<number>.yaml``.
     given : dict, optional
-        Parameter -> value, changed besides.
+        Parameter -> value, further changes.
 
     Raises
     ------
@@ -74,9 +74,9 @@ def grids(notebook: str, profile: str = "", given: Values | None = None) -> list
 
 
 def _with_tables(row: Row, tables: tuple[str, ...]) -> Row:
-    """Name the printed tables beside which a study's numbers stand.
+    """Name the printed tables to which a study's numbers belong.
 
-    So the report finds them in the ledger; a grid may have an axis ``table`` itself.
+    So the report finds them in the ledger; a grid may also have an axis ``table``.
     """
     if row.experiment.kind != "study" or not tables or "table" in row.axes:
         return row
@@ -100,8 +100,8 @@ def profile_values(notebook: str, profile: str, own: Values) -> Values:
     Raises
     ------
     FltnbError
-        There is no such profile for the notebook, or it has what the notebook cannot
-        take.
+        There is no such profile for the notebook, or it has values that the notebook
+        cannot use.
     """
     import yaml
 

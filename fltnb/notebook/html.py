@@ -1,7 +1,7 @@
-"""Tables as HTML: the same text in every process, with their looks inside the tags.
+"""Tables as HTML: the same text in every process, with styles inside the tags.
 
-JupyterLab drops ``<style>`` from notebooks that it does not trust, and one that was
-just cloned is not trusted; ``style="..."`` it keeps.
+JupyterLab removes ``<style>`` from notebooks that it does not trust, such as newly
+cloned ones, but keeps ``style="..."``.
 """
 
 import re
@@ -16,9 +16,9 @@ from IPython import display
 TABLE = "border-collapse:collapse;font-size:12px;margin:0 0 4px 0"
 CAPTION = "font-size:11px;color:#666;margin:0 0 12px 0;max-width:900px"
 ROW = "text-align:right"
-"""Looks of a table, of what stands below it, and of a row."""
+"""Styles of a table, of its caption, and of a row."""
 UNBROKEN = 40
-"""Cells of at most so many characters stay on one line, if nothing else is said."""
+"""By default, cells with at most this number of characters stay on one line."""
 LONG = 40
 """Cells of more characters are wide enough to read."""
 
@@ -32,20 +32,20 @@ def html(
 ) -> display.HTML:
     """Lay out a table.
 
-    What follows a "±" is small and grey. An index of 0, 1, 2 and so on is not shown.
+    Text after "±" is small and grey. An index 0, 1, 2 and so on is not shown.
 
     Parameters
     ----------
     table : DataFrame
-        Of text and numbers; columns and index may have several levels.
+        Text and numbers; columns and index may have several levels.
     tints : DataFrame of text, optional
         A colour for each cell, such as "#dff1df"; "" for none.
     caption : str
-        What stands below; may hold HTML.
+        Text below the table; may contain HTML.
     digits : int
         Decimals of floats.
     unbroken : int
-        Cells of at most so many characters stay on one line.
+        Cells with at most this number of characters stay on one line.
 
     Examples
     --------

@@ -18,7 +18,7 @@ SOON = "<i>The results stand here once the cells below have run.</i>"
 
 
 class Page:
-    """A notebook whose results stand above the code that makes them.
+    """A notebook with its results above the code that computes them.
 
     Parameters
     ----------
@@ -35,17 +35,17 @@ class Page:
 
     def __init__(self, notebook: str):
         self.notebook = notebook
-        # POT would import torch, for what no notebook uses
+        # POT would import torch for functions that no notebook uses
         os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")
         # some libraries ask tqdm for a notebook's bar
         warnings.filterwarnings("ignore", message="IProgress not found")
-        # a kept notebook must not show where its author's files lie
+        # a stored notebook must not show paths of its author's files
         warnings.formatwarning = _without_paths
 
     def reserve(self) -> None:
-        """Show the places of the picture, the table and the verdicts.
+        """Show placeholders for the picture, the table and the verdicts.
 
-        They are empty, but for a sentence, until :meth:`fill` is called.
+        They contain only a sentence until :meth:`fill` is called.
         """
         for place in PLACES:
             text = SOON if place == PLACES[0] else ""
@@ -53,12 +53,12 @@ class Page:
             display.display(shown, display_id=f"{self.notebook}-{place}")
 
     def parameters(self, namespace: MutableMapping[str, Any]) -> None:
-        """Check and read what papermill put in, in the cell below the parameters.
+        """Check and read papermill's parameters, in the cell below the parameters.
 
         Parameters
         ----------
         namespace : dict
-            ``globals()`` of the notebook. What was given takes the place of its own
+            ``globals()`` of the notebook. Papermill's values replace its own
             parameters.
 
         Raises
@@ -77,10 +77,10 @@ class Page:
         verdicts: Any = None,
         columns: int = 8,
     ) -> None:
-        """Fill places of the first screen; what is left out stays as it is.
+        """Fill placeholders of the first screen; the others are not changed.
 
-        How many claims agree is printed, how runs depart from the printed setting, and
-        a digest of each table.
+        It prints how many claims agree, how runs differ from the printed setting, and a
+        digest of each table.
 
         Parameters
         ----------
@@ -88,8 +88,8 @@ class Page:
         verdicts : DataFrame, optional
             Of :func:`fltnb.papers.judge`.
         columns : int
-            Columns of numbers that the table of verdicts may have; else they stand
-            there in words.
+            Largest number of numeric columns in the table of verdicts; with more
+            columns the numbers are described in words.
         """
         if verdicts is not None:
             _tell(verdicts)
@@ -105,7 +105,7 @@ class Page:
 def digest(text: str) -> str:
     """Return eight hexadecimal digits that name a text.
 
-    nbval does not compare what is filled in later, but it compares these.
+    nbval does not compare contents that are filled in later, but it compares these.
     """
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

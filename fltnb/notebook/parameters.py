@@ -1,4 +1,4 @@
-"""Parameters of a notebook: what papermill or a profile gives, checked in words."""
+"""Parameters of a notebook, from papermill or a profile, and their checks."""
 
 import ast
 import difflib
@@ -14,13 +14,13 @@ INJECTED = "# Parameters"
 """First line of the cell that papermill writes below a notebook's parameters."""
 
 OTHER = "other"
-"""The entry of a dict that stands for all data sets without one of their own."""
+"""The entry of a dict for all data sets without their own entry."""
 
 KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
 def of(setting: Any, *keys: str) -> Any:
-    """Return a setting for a data set, a variant, or whatever else tells runs apart.
+    """Return a setting for a data set, a variant, or other keys of a run.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def of(setting: Any, *keys: str) -> Any:
         One value for all, or a dict by one of the keys; an entry may be a dict by
         another key.
     *keys : str
-        What tells this run apart.
+        The keys of this run.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def of(setting: Any, *keys: str) -> Any:
 
 
 class Picked:
-    """The parameters of one run: each as :func:`of` finds it, or as a switch has it.
+    """The parameters of one run: each from :func:`of`, or from a switch.
 
     ``picked.rounds`` is one of them, ``picked("rounds", "lr")`` a dict of several.
 
@@ -60,9 +60,9 @@ class Picked:
     parameters : dict
         Name -> setting, such as ``globals()`` of a notebook.
     switch : dict
-        Name -> value: what this run has in place of a parameter.
+        Name -> value that replaces a parameter in this run.
     *keys : str
-        Data set, variant, or whatever else the settings are told apart by.
+        Data set, variant, or other keys of the settings.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def assigned(source: str) -> Values:
 
 
 def injected(cells: list[str]) -> tuple[Values, Values]:
-    """Return a notebook's own parameters and those that papermill put in.
+    """Return a notebook's own parameters and those of papermill.
 
     Papermill writes them into a cell below the notebook's own, which is the last one of
     its kind where a notebook was executed again.
@@ -116,7 +116,7 @@ def injected(cells: list[str]) -> tuple[Values, Values]:
     Returns
     -------
     (dict, dict)
-        Both empty where papermill put in nothing.
+        Both are empty without values of papermill.
     """
     for place in reversed(range(len(cells))):
         if cells[place].startswith(INJECTED):
@@ -125,20 +125,20 @@ def injected(cells: list[str]) -> tuple[Values, Values]:
 
 
 def checked(own: Values, given: Values, where: str = "") -> Values:
-    """Return given parameters as values of the kinds that a notebook has them in.
+    """Return given parameters as values of the notebook's own types.
 
-    Papermill's ``-p`` hands over text: ``'["digits"]'`` and ``mnist,cifar10`` become
-    lists, ``'{"mnist": 5}'`` a dict, and one value a list of one where the notebook has
-    a list. A dict may be replaced by one value for all.
+    Papermill's ``-p`` passes text: ``'["digits"]'`` and ``mnist,cifar10`` become lists,
+    ``'{"mnist": 5}'`` a dict, and a single value becomes a list if the notebook has a
+    list. A dict may be replaced by one value for all.
 
     Parameters
     ----------
     own : dict
         The notebook's own parameters, name -> value.
     given : dict
-        What shall replace them.
+        Values that replace them.
     where : str
-        The file that gives them, as messages name it.
+        The file with these values, for messages.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from .scores import groups, words
 
 
 class Look(NamedTuple):
-    """How numbers of one source are drawn, and what the legend says of them."""
+    """How numbers of one source are drawn, and their text in the legend."""
 
     color: str
     marker: str
@@ -29,7 +29,7 @@ LOOKS = {
     "as_written": Look("#0072B2", "o", "following the text"),
     "as_run": Look("#D55E00", "D", "following the authors' code"),
 }
-"""Source of a number -> its look."""
+"""Source of a number -> its style."""
 OTHERS = (
     ("#009E73", "*"),
     ("#CC79A7", "s"),
@@ -39,7 +39,7 @@ OTHERS = (
 TITLE = 88
 """Characters of a title on one line."""
 NEAR = 3.0
-"""Points within which a number agrees with print, as in the report."""
+"""A number agrees if it is within this number of points, as in the report."""
 
 
 def png(fig: Any, alt: str, dpi: int = 110) -> display.Image:
@@ -52,7 +52,7 @@ def png(fig: Any, alt: str, dpi: int = 110) -> display.Image:
     alt : str
         The picture in words.
     dpi : int
-        Pixels an inch; shown are 96 an inch.
+        Pixels per inch; the display has 96 per inch.
 
     Examples
     --------
@@ -86,14 +86,14 @@ def dots(
     Parameters
     ----------
     lines : DataFrame
-        Of :func:`fltnb.notebook.scores`; rows of further sources may be added, whose
-        ``source`` is what the legend says.
+        Result of :func:`fltnb.notebook.scores`. Rows of further sources may be added;
+        the legend shows their ``source``.
     title : str
         The finding.
     methods : sequence of str
         The rows from the top, by default all.
     xlabel : str
-        What stands below the panels.
+        Label below the panels.
 
     Examples
     --------
@@ -200,8 +200,8 @@ def _row(ax: Any, own: pd.DataFrame, place: int, looks: dict[str, Look]) -> None
 def agreement(lines: pd.DataFrame, method: str) -> str:
     """Say where a method's number agrees with print: a title for :func:`dots`.
 
-    Such as "FedAvg's accuracy agrees with print on MNIST either way"; where the paper
-    has no numbers, ours are said.
+    Such as "FedAvg's accuracy agrees with print on MNIST either way". If the paper has
+    no numbers, ours are given.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def _how(part: pd.DataFrame) -> str:
 
 
 def curves(found: Any, title: str, **options: Any) -> display.Image:
-    """Draw accuracy against the round, data sets below and variants beside each other.
+    """Draw accuracy against the round, with data sets as rows and variants as columns.
 
     Solid: test, dashed: train; the band is the range over seeds.
 

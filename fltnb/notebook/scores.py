@@ -1,7 +1,7 @@
-"""Printed numbers beside ours, and the table of them.
+"""Printed numbers and ours, and the table that compares them.
 
 :func:`scores` gives one row per number, printed or ours. :func:`score_table` lays these
-out, :func:`fltnb.notebook.dots` draws them.
+out, and :func:`fltnb.notebook.dots` draws them.
 """
 
 import json
@@ -28,14 +28,14 @@ TINTS = {
 }
 """Points between a number and the printed one, at most -> colour of its cell."""
 TINT_NAMES = ("1 point", "3", "10", "more")
-"""What the legend calls the tints."""
+"""Names of the tints in the legend."""
 VARIANCES = ("variance", "train_variance")
 UNTINTED = (*VARIANCES, "n_clusters", "bytes")
-"""Measures whose distance from print is no number of points."""
+"""Measures whose distance from print is not in points."""
 
 
 def printed(paper: str, table: str, **where: Any) -> pd.DataFrame:
-    """Return printed numbers with the column ``measure``, as ``runs`` call it.
+    """Return printed numbers with the column ``measure``, named as in ``runs``.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def printed(paper: str, table: str, **where: Any) -> pd.DataFrame:
     lines = lines.assign(measure=measures)
 
     parameters = [json.loads(text or "{}") for text in lines["params"]]
-    # What is no column of printed numbers is one of their parameters.
+    # Names that are not columns of printed numbers are their parameters.
     keep = np.ones(len(lines), dtype=bool)
     for name, wanted in where.items():
         if name in lines:
@@ -79,7 +79,7 @@ def scores(
     measures: Sequence[str] = ("accuracy",),
     **where: Any,
 ) -> pd.DataFrame:
-    """Put printed numbers beside the means of trainings.
+    """Combine printed numbers with the means of trainings.
 
     Parameters
     ----------
@@ -96,8 +96,8 @@ def scores(
     DataFrame
         One row per number: ``dataset, model, method, measure``, ``source`` ("printed",
         "as_written", "as_run"), ``value``, ``spread`` (sample standard deviation over
-        ``seeds``), ``printed`` (NaN where the paper has none), ``stands_in`` (whether
-        data or network take the place of the paper's).
+        ``seeds``), ``printed`` (NaN if the paper has none), ``stands_in`` (whether data
+        or network replace the paper's).
 
     Examples
     --------
@@ -194,7 +194,7 @@ def groups(lines: pd.DataFrame) -> pd.Series:
 
 
 def words(source: str) -> str:
-    """Return the head of a column: printed, text, code, or a word of one's own.
+    """Return the head of a column: printed, text, code, or a custom word.
 
     ``source``: as of :func:`scores`, or what a notebook adds.
 
@@ -212,7 +212,7 @@ def score_table(
 ) -> display.HTML:
     """Lay out :func:`scores`: a row per method, tinted by the distance from print.
 
-    What stands in for the paper's data or network is not tinted: its distance says
+    Values on stand-in data or networks are not tinted, because their distance says
     nothing about the paper.
 
     Parameters
@@ -222,7 +222,7 @@ def score_table(
     methods : sequence of str
         The rows in order, by default all.
     caption : str
-        Said before what is said of every table.
+        Text before the general caption.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def score_table(
     """
     rows = list(methods) or lines["method"].unique().tolist()
     lines = lines[lines["method"].isin(rows)]
-    # Lines that a notebook adds need not say that they are no stand-ins.
+    # Lines that a notebook adds may lack the column for stand-ins.
     known = lines.reindex(columns=["stands_in"])["stands_in"]
     lines = lines.assign(stands_in=known.eq(True))
     records = lines.to_dict("records")

@@ -1,4 +1,4 @@
-"""Tables of runs: means over seeds by whatever the runs differ in."""
+"""Tables of runs: means over seeds, grouped by the columns in which runs differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from ..papers.names import SHORT
 from .html import html, signed
 
 HEADS = {"dataset": "data", "variant": "following", "n_clusters": "clusters"}
-"""Columns of runs -> what stands above them."""
+"""Columns of runs -> their heads."""
 Names = Mapping[Any, str]
-"""Columns and values -> what to call them; "": where a value is missing."""
+"""Columns and values -> their displayed names; "": for a missing value."""
 
 
 def mean_table(
@@ -29,7 +29,7 @@ def mean_table(
     ----------
     found : Results, or rows of their ``runs``
     by : sequence of str
-        Columns whose values tell the rows apart.
+        Columns whose values define the rows.
     of : sequence of str
         Columns of numbers, whose means are shown.
     names : dict, optional
@@ -62,7 +62,7 @@ def axis_table(
     names: Names | None = None,
     caption: str = "",
 ) -> display.HTML:
-    """Lay out means over seeds with the values of an axis side by side.
+    """Lay out means over seeds with the values of an axis as columns.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def axis_table(
     names : dict, optional
         :data:`Names`.
     caption : str
-        Said below the table, before the number of seeds.
+        Text below the table, before the number of seeds.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def axis_table(
 def switched(
     found: Any, names: Names | None = None, plain: str = "as in the table"
 ) -> pd.DataFrame:
-    """Return the rows of results with the column ``switch``: what they do otherwise.
+    """Return the rows of results with the column ``switch``: their differences.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ def switched(
     names : dict, optional
         :data:`Names`.
     plain : str
-        What is said of a run that has no value for any of the notebook's own axes.
-        Else each of them is said with its value.
+        Text for a run without a value for any of the notebook's own axes. For other
+        runs each axis is shown with its value.
 
     Examples
     --------
@@ -136,9 +136,9 @@ def switched(
 
 
 def rows_of(found: Any) -> pd.DataFrame:
-    """Return the rows of results; a table of them is returned as it is.
+    """Return the rows of results; a table is returned unchanged.
 
-    FltnbError: there is none.
+    FltnbError: there are none.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def rows_of(found: Any) -> pd.DataFrame:
 
 
 def name_of(value: Any, names: Names | None = None) -> str:
-    """Return what people call a column or a value; "–" for a missing one.
+    """Return the displayed name of a column or a value; "–" for a missing one.
 
     ``names`` come first, then :data:`HEADS`, then the short names of methods and
     variants, then labels.

@@ -24,7 +24,7 @@ COLORS = {
 }
 """Outcome of a number -> colour of its cell."""
 SHORT_CELL = 12
-"""Characters of a cell that stay on one line: the table has many columns."""
+"""Cells up to this length stay on one line, because there are many columns."""
 CAPTION = (
     "Points of accuracy where nothing else is said. ✔ agrees, ◐ partly, ✘ disagrees, "
     "○ not tested; in brackets: on other data or settings than the paper's, which "
@@ -37,15 +37,15 @@ Line = dict[str, Any]
 
 
 def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
-    """Lay out what became of claims, a row for each.
+    """Lay out the outcomes of claims, a row for each.
 
     Parameters
     ----------
     tested : DataFrame
-        Of :func:`fltnb.papers.judge`: a row for each number that was judged.
+        Result of :func:`fltnb.papers.judge`: a row for each tested number.
     columns : int
-        Data sets, networks and variants stand side by side if they are at most so many,
-        else in words.
+        Data sets, networks and variants are columns if there are at most this number;
+        otherwise they are described in words.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def verdict_table(tested: pd.DataFrame, columns: int = 8) -> display.HTML:
     table["", "tested on"] = [_tested_on(one) for one in told.to_dict("records")]
     table["", "outcome"] = told["outcome"] + " " + told["sign"]
 
-    # What is not printed, or not here, leaves its cell and its colour empty.
+    # Cells without a printed number, or without ours, are empty.
     colors = colors.reindex(columns=table.columns)
     colors = colors.astype(object).fillna("")
     table = table.astype(object).fillna("")

@@ -1,7 +1,7 @@
-"""What the papers print and claim, beside what runs of this package give.
+"""The papers' printed numbers and claims, compared with runs of this package.
 
 Nothing here computes a run: everything starts from results (:func:`fltnb.results`) and
-from two tables that hold the papers' own numbers and claims.
+from two tables with the papers' own numbers and claims.
 """
 
 from . import report

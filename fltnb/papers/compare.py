@@ -1,4 +1,4 @@
-"""A printed table beside ours, in words for people."""
+"""A printed table compared with ours, with names for people."""
 
 import functools
 import json
@@ -27,25 +27,25 @@ def compare(
     dataset: str | None = None,
     beside: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Put a printed table beside our numbers, in the paper's order.
+    """Compare a printed table with our numbers, in the paper's order.
 
     Parameters
     ----------
     results, paper, table, beside
         As for :func:`fltnb.papers.measured`.
     dataset : str, optional
-        One data set; by default the table's own, or the toy data where the results have
-        no others.
+        One data set; by default the table's own, or the toy data if the results have no
+        others.
 
     Returns
     -------
     DataFrame of text
-        ``data, [model,] method, [what tells a method's settings apart,] measure``;
+        ``data, [model,] method, [settings that distinguish a method's rows,] measure``;
         ``printed`` (with the printed error); ``text`` and ``code`` (following the text
         and the authors' code): "mean ± spread (seeds)" or "not run"; ``text − printed``
-        and ``code − printed`` where the data are the paper's; ``setting``: how runs
-        depart from the printed setting and data; ``note``. Columns without entries are
-        left out; a symmetric matrix is shown once. ``.attrs["caption"]`` explains the
+        and ``code − printed`` if the data are the paper's; ``setting``: how runs differ
+        from the printed setting and data; ``note``. Columns without entries are left
+        out; a symmetric matrix is shown once. ``.attrs["caption"]`` explains the
         notation.
 
     Raises

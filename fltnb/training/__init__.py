@@ -1,7 +1,7 @@
 """Local SGD of many clients, and tests of many (model, client) pairs.
 
-One contract, three back ends. They agree up to rounding, and none depends on grouping
-or on the number of workers.
+There are three back ends with one interface. They agree up to rounding, and do not
+depend on the grouping of clients or the number of workers.
 """
 
 import warnings
@@ -61,7 +61,7 @@ def make_engine(
 ) -> Engine:
     """Return an engine that trains and tests models of a federation's clients.
 
-    It is for a ``with`` statement.
+    Use it in a ``with`` statement.
 
     Parameters
     ----------
@@ -69,36 +69,35 @@ def make_engine(
     model : Model
     spec : TrainSpec
     backend : {"auto", "serial", "pool", "stacked"}
-        "auto": the pool on a CPU and stacked on a GPU. Serial for torchvision's
-        networks, which train in no other, and for what cannot be stacked.
+        "auto": the pool on a CPU, stacked on a GPU, and serial for torchvision's
+        networks, which need it, and for networks that cannot be stacked.
     device : str
-        "auto", or a device of torch's such as "cpu", "cuda:1" or "mps" (serial only).
-        "auto": a GPU where there is one, unless the back end is ``pool``, or ``serial``
-        with a small network.
+        "auto", or a device name of torch such as "cpu", "cuda:1" or "mps" (serial
+        only). "auto": a GPU if there is one, unless the back end is ``pool``, or
+        ``serial`` with a small network.
     n_workers : int, optional
         Processes of the pool, by default one per available core. The results do not
         depend on it. For torchvision's networks on a CPU it is the number of threads,
-        by default all that torch has; the last digits may depend on that number. On a
-        busy machine, threads that wait for each other can take ten times as long as
-        one.
+        by default all that torch has; the last digits may depend on it. On a busy
+        machine, threads that wait for each other can take ten times as long as one.
     step : {"auto", "eager", "compiled", "graph", "compiled graph"}
         How the stacked back end runs a step of the papers' networks
-        (:mod:`fltnb.training.runner`). "auto": as CUDA graphs on a GPU, where their
+        (:mod:`fltnb.training.runner`). "auto": as CUDA graphs on a GPU, if their
         first step agrees with the plain one.
 
     Raises
     ------
     FltnbError
-        A name is unknown, there is no such device or no bfloat16 although it is asked
-        for, the model does not fit the federation, or cannot be stacked although it is
-        asked for.
+        A name is unknown; the device, or bfloat16, is requested but not available; the
+        model does not fit the federation, or cannot be stacked although this is
+        requested.
 
     Warns
     -----
     RuntimeWarning
-        Worker processes cannot be had, or a network cannot be stacked on a GPU (the
-        serial back end is returned instead); precision "bfloat16" changes nothing,
-        since the model has no convolutions.
+        Worker processes are not available, or a network cannot be stacked on a GPU (the
+        serial back end is returned instead); or precision "bfloat16" changes nothing,
+        because the model has no convolutions.
 
     Examples
     --------
@@ -127,7 +126,7 @@ def make_engine(
         if chosen == "stacked":
             return _stacked(fed, model, spec, place, step)
         if chosen == "pool":
-            from .pool import PoolEngine  # with numba, which a GPU does without
+            from .pool import PoolEngine  # needs numba, which a GPU does not
 
             return PoolEngine(fed, model, spec, n_workers)
     except UnavailableError as error:
@@ -146,8 +145,8 @@ def stacking(
 ) -> torch.device | None:
     """Return the device on which clients of several such runs train in one stack.
 
-    None where each run trains by itself: in another back end than ``stacked``, and own
-    networks and losses, which train by ``torch.func``.
+    It is None if each run trains by itself: in another back end than ``stacked``, and
+    with own networks and losses, which train by ``torch.func``.
     """
     checked(stacking, locals(), "an engine")
     chosen, place = _choice(model, backend, device)
@@ -161,7 +160,7 @@ def make_engines(
 ) -> list[Engine]:
     """Return an engine for each of several runs, as :func:`make_engine` does.
 
-    They share their stacks where they can (:func:`train_together`).
+    They share their stacks if possible (:func:`train_together`).
 
     Examples
     --------

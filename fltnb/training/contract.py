@@ -1,6 +1,6 @@
 """What every training back end takes, gives back and refuses.
 
-The random draws of a client's local training stand here too, so that all back ends
+The random draws of a client's local training are also here, so that all back ends
 share them.
 """
 
@@ -39,9 +39,9 @@ class TrainSpec:
     Parameters
     ----------
     local_epochs : int
-        Passes over the client's training samples (E).
+        Number E of passes over the client's training samples.
     batch_size : int
-        Samples per step (B). The last batch of an epoch may be shorter; its loss is
+        Samples per step, B. The last batch of an epoch may be shorter; its loss is
         the mean over its true size.
     lr : float
         Step size of SGD.
@@ -51,19 +51,19 @@ class TrainSpec:
     proximal : float
         mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
     loss : str or function
-        As :mod:`fltnb.training.losses` says.
+        See :mod:`fltnb.training.losses`.
     class_weights : sequence of K numbers, optional
-        Factors on the training losses of each class's samples. The mean is taken over
+        Factors for the training losses of each class's samples. The mean is taken over
         the batch size, not over the sum of the weights.
     seed : int
         Seed of the sample orders and dropout masks.
     dtype : {"float32", "float64"}
         Type of models and inputs.
     precision : {"float32", "bfloat16"}
-        Type that convolutions compute in, forward and backward. "bfloat16" is faster
-        on processors and GPUs that have it. Weights, optimiser, dense layers and
-        losses stay in ``dtype``, which must then be float32. In torchvision's networks
-        it is torch's autocast that decides what runs in bfloat16.
+        Number type of convolutions, forward and backward. "bfloat16" is faster on
+        processors and GPUs that support it. Weights, optimiser, dense layers and losses
+        stay in ``dtype``, which must then be float32. In torchvision's networks torch's
+        autocast decides what runs in bfloat16.
 
     Raises
     ------
@@ -119,8 +119,8 @@ class Trained:
     theta : ndarray, shape (n, P)
         Trained models.
     loss : ndarray of float64, shape (n,)
-        Mean training loss over the last local epoch, each sample under the model that
-        it met. NaN or inf tells that training diverged.
+        Mean training loss over the last local epoch, of each sample under the model at
+        its step. It is NaN or inf if training diverged.
 
     Examples
     --------
@@ -143,14 +143,14 @@ class Variation:
     Parameters
     ----------
     epochs : int, optional
-        Passes over the samples, in place of ``local_epochs``.
+        Passes over the samples, instead of ``local_epochs``.
     anchors : ndarray, optional
-        Models that training is pulled to, in place of its start: a row for each client
-        that is asked for, (n, P).
+        Models to which training is pulled, instead of its start: a row for each
+        requested client, (n, P).
     pull : float
-        Weight mu of the pull to ``anchors``, in place of ``proximal``.
+        Weight mu of the pull to ``anchors``, instead of ``proximal``.
     frozen : {"head", "body"}, optional
-        Trained parameters that stay as they are: the last layer, or all others.
+        Trained parameters that do not change: the last layer, or all others.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class Variation:
         for name, value in checked(Variation, vars(self), "a call of train").items():
             object.__setattr__(self, name, value)
         if self.pull and self.anchors is None:
-            raise FltnbError("A pull needs anchors, the models that it pulls to.")
+            raise FltnbError("A pull needs anchors, the models to which it pulls.")
 
     def of(self, positions: Ints | int) -> "Variation":
         """Return the same for some of the clients."""
@@ -202,7 +202,7 @@ def keep_masks(
     Returns
     -------
     list of bool arrays, shapes (n, ...)
-        One for each dropout layer, True where an activation is kept. Row t belongs to
+        One for each dropout layer, True if an activation is kept. Row t belongs to
         the t-th sample of the epoch's order.
     """
     masks = []
@@ -222,7 +222,7 @@ def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
     losses.check(fed, spec)
     needed = tuple(model.input_shape)
     given = tuple(fed.input_shape)
-    # an own network may want samples in another form
+    # an own network may need samples in another form
     fits = math.prod(needed) == math.prod(given)
     if not fits or (model.layers and needed != given):
         raise FltnbError(
@@ -312,10 +312,10 @@ class Engine(AbstractContextManager):
         round : int
             Key of the random draws.
         sample_weights : sequence of n arrays, shapes (n_i,), optional
-            Factors on the losses of each client's training samples. The mean is still
+            Factors for the losses of each client's training samples. The mean is still
             taken over the batch size.
         how : Variation
-            What this call does otherwise than the run's settings.
+            What this call does differently from the run's settings.
 
         Raises
         ------
@@ -360,8 +360,8 @@ class Engine(AbstractContextManager):
         wanted = (n, self.model.n_parameters)
         if anchors.shape != wanted:
             raise FltnbError(
-                f"anchors must have shape {wanted}, a model for each client "
-                f"that is asked for, not {anchors.shape}."
+                f"anchors must have shape {wanted}, a model for each requested client, "
+                f"not {anchors.shape}."
             )
         return replace(how, anchors=anchors)
 
@@ -400,7 +400,7 @@ class Engine(AbstractContextManager):
     ) -> Evaluation:
         """Test models on clients' samples.
 
-        Pairs that share the model and hold the same samples are computed once.
+        Pairs with the same model and the same samples are computed once.
 
         Parameters
         ----------

@@ -13,13 +13,13 @@ def device_of(name: Any) -> torch.device:
     Raises
     ------
     FltnbError
-        There is no device of that name, or not here.
+        There is no device with this name on this machine.
     """
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise FltnbError(
-            f"{name!r} is no device of torch's: choose 'auto', 'cpu', 'cuda', 'cuda:1' "
+            f"{name!r} is no device of torch: choose 'auto', 'cpu', 'cuda', 'cuda:1' "
             "or 'mps'."
         ) from error
     if not _is_there(device):
@@ -56,7 +56,7 @@ def free_memory(device: torch.device) -> float:
 def check_room(needed: float, device: torch.device, what: str, mend: str) -> None:
     """Refuse what a GPU has no memory for (FltnbError).
 
-    ``needed``: bytes; ``what`` takes them; ``mend``: what to choose.
+    ``needed``: bytes; ``what`` needs them; ``mend``: the advice.
     """
     free = free_memory(device)
     if needed > free:

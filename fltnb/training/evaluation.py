@@ -1,8 +1,8 @@
 """Which (model, samples) pairs have to be computed, and one slice of that work.
 
-A clustered method serves K models to M clients that share a few test sets: pairs that
-agree in model and samples are computed once. Work is cut into slices of fixed size, so
-a sum never depends on who computed what.
+A clustered method serves K models to M clients that share a few test sets. Pairs with
+the same model and samples are computed once. The work is cut into slices of fixed size,
+so a sum does not depend on which process computed it.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ class Evaluation:
     Attributes
     ----------
     correct, total : ndarray of int64, shape (L,)
-        Samples that are classified correctly (0 of numbers to predict), and all
+        Samples that are classified correctly (0 if numbers are predicted), and all
         samples.
     loss : ndarray of float64, shape (L,)
-        Mean loss, without class weights; NaN where there are no samples.
+        Mean loss, without class weights; NaN if there are no samples.
     squared : ndarray of float64, shape (L,), optional
-        Summed squared error, of numbers to predict.
+        Summed squared error, if numbers are predicted.
 
     Examples
     --------
@@ -49,13 +49,13 @@ class Evaluation:
 def same_sets(indices: Sequence[np.ndarray]) -> list[int]:
     """Return for every client the first client that holds the same samples.
 
-    The order of the samples counts, too.
+    The order of the samples matters, too.
     """
     by_object: dict[int, int] = {}
     by_content: dict[bytes, int] = {}
     first = []
     for client, index in enumerate(indices):
-        # Clients that share a set share the object, so few sets are read.
+        # Clients with a common set share the object, so few sets are read.
         if id(index) not in by_object:
             by_object[id(index)] = by_content.setdefault(index.tobytes(), client)
         first.append(by_object[id(index)])
@@ -91,7 +91,7 @@ class Plan:
         pairs[:, 1] = [first[client] for client in clients]
         distinct, positions = np.unique(pairs, axis=0, return_inverse=True)
 
-        # Where a pair, and a slice, stand among the distinct pairs. (NumPy 2.0 returned
+        # Positions of pairs and slices among the distinct pairs. (NumPy 2.0 returned
         # positions with a second dimension.)
         self._position_of_pair = positions.reshape(-1)
         self._position_of_task: list[int] = []
@@ -134,7 +134,7 @@ def score(
     Parameters
     ----------
     loss : str or function
-        As :mod:`fltnb.training.losses` says.
+        See :mod:`fltnb.training.losses`.
     outputs : callable
         The model, from inputs to outputs (n, K).
     x, y : tensors
@@ -145,7 +145,7 @@ def score(
     answered : int or float
         As :func:`fltnb.training.losses.answered` counts.
     loss : float
-        Summed.
+        The sum.
     """
     out = outputs(x)
     return answered(out, y), summed(loss, out, y)

@@ -1,12 +1,13 @@
 """Many clients' own networks as one batch, by ``torch.func``: on a GPU, where they can.
 
-``vmap`` runs one step of a client for a stack of clients: each has its row of the
-matrix of models, its batch and its own statistics. A batch is never filled up, because
-an own network may look across it (batch normalisation does): clients are grouped by the
-size of their batch, which differs in the last one of an epoch only.
+``vmap`` runs one step of a client for a stack of clients. Each client has its row of
+the matrix of models, its batch and its own statistics. Batches are never padded,
+because an own network may combine the samples of a batch (as batch normalisation does).
+Therefore clients are grouped by the size of their batch, which only differs in the last
+batch of an epoch.
 
-Not every network can be stacked: recurrent layers, layers that draw (dropout) and
-control flow by values cannot, and train one after the other.
+Some networks cannot be stacked: those with recurrent layers, random layers (dropout)
+or control flow by values. Their clients train one after the other.
 """
 
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class _Batch(NamedTuple):
     losses, or None; ``last``: whether it is of the last local epoch.
     """
 
-    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
+    index: np.ndarray  # type: ignore[assignment]  # hides the tuple's index()
     weights: Any
     last: bool
 
@@ -49,19 +50,19 @@ class FunctionalEngine(SerialEngine):
     Attributes
     ----------
     trained, statistics : lists of (name, shape)
-        The module's tensors that a row of models holds, in the row's order: what is
-        trained, and then what batch normalisations measure.
+        The module's tensors in a row of models, in the row's order: those that are
+        trained, then the statistics of batch normalisations.
     moving : dict of tensors by name
-        What a step changes beside a row, such as counters, as it is at the start.
+        Initial values that a step changes outside a row, such as counters.
     activations : int
-        Numbers that all layers give for a sample, for the memory that they take.
+        Numbers of all layers' outputs for a sample, to estimate the memory.
     pool : tensor (n, ...), targets : tensor (n, ...)
         All samples of the federation, on the device.
 
     Raises
     ------
     NotStackableError
-        A step of two clients fails; the message says at what.
+        A step of two clients fails; the message has the reason.
     """
 
     backend = "stacked"
@@ -128,7 +129,7 @@ class FunctionalEngine(SerialEngine):
         together = stack.models()[:, n:]
         alone = self.trainer.stored()[n:]
         if not np.allclose(together, alone, rtol=1e-3, atol=1e-5):
-            raise self._refusal("its statistics come out otherwise")
+            raise self._refusal("its statistics differ")
 
     def _refusal(self, why: str) -> NotStackableError:
         return NotStackableError(
@@ -138,7 +139,7 @@ class FunctionalEngine(SerialEngine):
     def _train(
         self, theta, rows, clients, round, weights, how: Variation, done: Trained
     ) -> None:
-        if how.frozen:  # a stack's parameters are one matrix, which moves as a whole
+        if how.frozen:  # a stack's parameters are one matrix, which changes as a whole
             super()._train(theta, rows, clients, round, weights, how, done)
             return
 
@@ -158,7 +159,7 @@ class FunctionalEngine(SerialEngine):
                     )
                     batches.append(own)
                 for step in range(len(batches[0])):
-                    # Who has fewer batches has finished: the first ones are at work.
+                    # Clients with fewer batches have finished: the first ones train.
                     now = [own[step] for own in batches if len(own) > step]
                     stack.take(now)
 

@@ -24,9 +24,9 @@ class Parameter:
     velocity : tensor or None
         Momentum's buffer.
     start : tensor or None
-        What ``proximal`` pulls to: the value before local training, unless it is set.
+        The target of ``proximal``: the value before local training, unless it is set.
     frozen : bool
-        Whether a step leaves the value as it is.
+        Whether a step does not change the value.
     """
 
     def __init__(self, value: torch.Tensor, spec: TrainSpec) -> None:
@@ -65,7 +65,7 @@ class Parameter:
             start = None if start is None else start[:n_clients]
 
         if self.frozen:
-            accumulate(value, 1.0, 0.0)  # whoever computes gradients needs the call
+            accumulate(value, 1.0, 0.0)  # some gradients need the call
             return
 
         # value <- value - lr (gradient + decay value + proximal (value - start))

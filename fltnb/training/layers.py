@@ -1,8 +1,8 @@
 """Layers of the lean trainer: forward, backward and the SGD step, in buffers of theirs.
 
-Weights and bias of a dense layer sit in one matrix, met by a constant 1 in the inputs.
-Dense layers and the papers' convolutions have kernels of their own, other convolutions
-torch's.
+Weights and bias of a dense layer are one matrix; the inputs have a constant 1 for the
+bias. Dense layers and the papers' convolutions have their own kernels, other
+convolutions use torch's.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from .gradients import (
 )
 from .kernels import dense, narrow, vectors, wide
 
-NARROW = 16  # output channels up to which the kernels for few are the faster ones
+NARROW = 16  # up to this number of output channels the narrow kernels are faster
 SPARE = 16  # pixels that these kernels may read beyond the last image
-# Rows of a dense layer that are turned at a time: more of them, a power of two apart,
-# push each other out of the cache.
+# Rows of a dense layer that are transposed at a time. More rows, a power of two apart,
+# would displace each other in the cache.
 TURNED = 32
 
 _relu_backward_to = torch.ops.aten.threshold_backward.grad_input
@@ -35,7 +35,7 @@ _relu_backward_to = torch.ops.aten.threshold_backward.grad_input
 def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
     """Return a matrix of zeros with rows that the kernels may use to their block's end.
 
-    The kernels work in whole blocks of columns; what is shown is (rows, columns).
+    The kernels use whole blocks of columns; the visible part is (rows, columns).
     """
     whole_blocks = vectors.padded(columns)
     memory = torch.zeros(rows, whole_blocks, dtype=dtype)
@@ -45,8 +45,8 @@ def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
 class Rooms:
     """Working memory by batch size, made when it is first asked for.
 
-    There are two sizes at most at a time, the usual one and that of a short last batch,
-    and not those of all clients.
+    At most two sizes are kept at a time, the usual one and that of a short last batch,
+    but not those of all clients.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class DenseRoom(NamedTuple):
     Attributes
     ----------
     whole : ndarray, shape (b, outputs + 1)
-        The outputs, and a column that nobody writes to, for the 1 that the next layer
-        meets.
+        The outputs, and a column that is never written: the constant 1 of the next
+        layer.
     out : tensor, shape (b, outputs)
         The outputs alone.
     d : tensor, shape (b, outputs)
@@ -97,13 +97,13 @@ class Dense:
     Attributes
     ----------
     parameter : Parameter
-        Weights and bias, their rows filled up for the kernels.
+        Weights and bias, with padded rows for the kernels.
     weight : tensor, shape (inputs + 1, outputs)
-        The same without what fills up; the last row is the bias.
+        The same without padding; the last row is the bias.
     array : ndarray
         The same memory.
     turned : tensor, shape (outputs, inputs)
-        Its weights as torch has them.
+        Its weights in torch's layout.
     """
 
     def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
@@ -170,12 +170,12 @@ class Dense:
         d : ndarray, shape (b, outputs)
             Gradient of the outputs, a sum over the batch.
         x : ndarray, shape (b, inputs + 1)
-            What :meth:`forward` met.
+            The inputs of :meth:`forward`.
         below : ndarray, shape (b, inputs) or (0, inputs)
             Filled with the inputs' gradient, if it has rows.
         """
 
-        # One call makes the gradient and adds it where SGD's rule wants it.
+        # One call computes the gradient and adds it as SGD's rule requires.
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
             target = target.numpy()[:, : self.outputs]
             mean = alpha / len(x)
@@ -199,23 +199,23 @@ class Conv:
     shape : tuple
         (C, H, W) of the inputs.
     memory : tensor
-        The weights, as the layer's kernels have them.
+        The weights, in the layout of the layer's kernels.
     weight : tensor, shape (outputs, inputs, k, k)
-        The same memory as torch has it.
+        The same memory in torch's layout.
     bias : tensor, shape (outputs,)
     parameters : list of Parameter
         Those of ``memory`` and of ``bias``.
     rooms : Rooms
-        Memory for batches, where the layer needs some.
+        Memory for batches, if the layer needs it.
 
-    A forward pass leaves what the way back needs:
+    A forward pass stores what the backward pass needs:
 
     x, kernel : tensors
         Inputs and weights in the type that the convolution computed in.
     raw : tensor, shape (b, outputs, H', W')
         Outputs before the pooling.
     winners : tensor
-        Where the pooling's maxima are, as torch says it.
+        Positions of the pooling's maxima, as in torch.
     mask : tensor or None
         Dropout's.
     out : tensor, shape (b, outputs, h, w)
@@ -459,8 +459,8 @@ class WideRoom(NamedTuple):
 class WideConv(Conv):
     """The same where many channels enter.
 
-    The convolution is torch's, pooling and the way back are our own. In bfloat16 it is
-    torch's way back that pays.
+    The convolution is torch's; pooling and the backward pass are our own. In bfloat16
+    torch's backward pass is faster.
 
     Attributes
     ----------
@@ -557,7 +557,7 @@ def convolution(
     """
     conv = stage.linear
     pooled = stage.pool and stage.relu and stage.dropout is None
-    if not pooled:  # which the kernels of our own do in the same sweep
+    if not pooled:  # our own kernels do it in the same pass
         return Conv(stage, spec, dtype, shape)
 
     few = conv.outputs <= NARROW and conv.outputs % 2 == 0

@@ -1,10 +1,10 @@
 """What local training minimises: losses by name, or a function of one's own.
 
-Federations of classes are trained with ``cross_entropy`` (an output for each class) or,
-where there are two, with ``binary`` (one output, positive for class 1); federations of
-numbers (``targets="values"``) with ``squared_error``. A function takes ``(outputs,
-targets)``: outputs (b, K) and classes int64 (b,), or outputs (b,) and numbers (b,). It
-returns the loss of each sample (b,), or their mean.
+Federations of classes are trained with ``cross_entropy`` (one output per class) or, for
+two classes, with ``binary`` (one output, positive for class 1); federations of numbers
+(``targets="values"``) with ``squared_error``. A function takes ``(outputs, targets)``:
+outputs (b, K) and classes int64 (b,), or outputs (b,) and numbers (b,). It returns the
+loss of each sample (b,), or their mean.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _check_function(loss: Callable, fed: Federation) -> None:
     name = getattr(loss, "__name__", type(loss).__name__)
     try:
         found = losses(loss, outputs, targets)
-    except Exception as error:  # a function of one's own may fail in any way
+    except Exception as error:  # a user's own function may fail in any way
         line = str(error).strip().partition("\n")[0].rstrip(".")
         raise FltnbError(
             f"The loss {name} cannot take outputs of two samples and their targets "

@@ -1,8 +1,8 @@
 """Local training of one ``nn.Module`` by plain autograd.
 
-Nothing here is shared with the fast steps except the draws of orders and masks: an
-``nn.Module``, ``backward()`` and torch.optim.SGD's rule. The serial engine is this,
-client after client, and the pool's workers train own networks so.
+Only the draws of orders and masks are shared with the fast steps. The rest is an
+``nn.Module``, ``backward()`` and torch.optim.SGD's rule. The serial engine trains in
+this way, client after client, and so do the pool's workers for own networks.
 """
 
 import math
@@ -33,8 +33,8 @@ class _Batch(NamedTuple):
 class SGD:
     """``torch.optim.SGD`` to the bit, in plain steps.
 
-    That class loads torch's compiler when it is first used, which takes seconds in
-    every process.
+    That class loads torch's compiler at its first use, which takes seconds in every
+    process.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class SGD:
     def _accumulated(self, place: int, gradient: torch.Tensor) -> torch.Tensor:
         """Return a parameter's velocity after this gradient."""
         velocity = self.velocities[place]
-        if velocity is None:  # torch begins with the gradient, whatever the momentum
+        if velocity is None:  # torch starts with the gradient, for any momentum
             velocity = gradient.clone()
             self.velocities[place] = velocity
             return velocity
@@ -84,15 +84,15 @@ class ModuleTrainer:
     Attributes
     ----------
     tensors : list of tensors
-        The module's parameters, then its statistics: what a row of models holds, in
-        its order.
+        The module's parameters, then its statistics: the contents of a row of models,
+        in order.
     parameters : list of tensors
-        The first ones of these, which are trained.
+        The first of these tensors, which are trained.
     constants : list of (tensor, value)
-        Buffers that a row does not hold, such as counters of batches, and what they
-        are at the start.
+        Buffers that are not in a row, such as counters of batches, and their initial
+        values.
     dropouts : list of KeyedDropout
-        Those layers of the package's own networks.
+        The dropout layers of the package's own networks.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class ModuleTrainer:
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the module's outputs for a batch.
 
-        In bfloat16 the package's networks have convolutions reduced and nothing else;
-        in other networks torch's autocast decides.
+        In bfloat16 only the convolutions of the package's networks are reduced; in
+        other networks torch's autocast decides.
         """
         if not self.model.layers:
             return self._applied(self._whole, x, reduced=True)
@@ -180,7 +180,7 @@ class ModuleTrainer:
     ) -> float:
         """Train one client.
 
-        Layers that draw for themselves, as own networks and torchvision's may, do so
+        Random layers of own networks and torchvision's draw their numbers
         from torch's generator, seeded for the client and round.
 
         Parameters
@@ -212,8 +212,8 @@ class ModuleTrainer:
     def _seed(self, seed: int) -> None:
         """Seed torch's generators that draws may come from.
 
-        ``torch.manual_seed`` also notes the seed for all devices that are not in use,
-        with a trace of the stack, which takes a millisecond.
+        ``torch.manual_seed`` also stores the seed for all unused devices, with a stack
+        trace, which takes a millisecond.
         """
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -257,7 +257,7 @@ class ModuleTrainer:
     ) -> Iterator[_Batch]:
         """Give an epoch's batches.
 
-        Several are read at a time: as many as have TOGETHER numbers, one at least.
+        Several are read at a time: as many as have TOGETHER numbers, but at least one.
         """
         mine = self.samples.splits["train"][client]
         size = self.spec.batch_size
@@ -305,7 +305,7 @@ class ModuleTrainer:
             return found
         if not found.ndim:
             raise FltnbError(
-                "A loss that returns a mean cannot weigh samples: let it return the "
+                "A loss that returns a mean cannot weight samples: let it return the "
                 "loss of each sample."
             )
         return found * factors
@@ -315,8 +315,8 @@ class ModuleTrainer:
     ) -> torch.Tensor:
         """Return the mean loss of a batch, with FedProx's term if there is one.
 
-        That is ``proximal / 2`` times the squared distance of all parameters from
-        ``pulled_to``, which may have statistics behind them.
+        This is ``proximal / 2`` times the squared distance of all parameters from
+        ``pulled_to``, which may have statistics after the parameters.
         """
         loss = found.mean()
         if not proximal:

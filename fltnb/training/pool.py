@@ -1,10 +1,10 @@
 """One lean trainer per core, in worker processes that stay: the default on a CPU.
 
-Samples are inherited (fork) or shared (spawn), models travel through slots of shared
-memory, and pipes carry only short messages. The parent hands out one client at a time,
-longest first, and keeps one more waiting at each worker, so no worker is idle while the
-parent copies results. Shared memory has no name: nothing is left, whatever ends the
-process. A single worker needs no process and works in this one.
+Samples are inherited (fork) or shared (spawn), models are in slots of shared memory,
+and pipes carry only short messages. The parent hands out one client at a time, longest
+first, and keeps one more waiting at each worker, so no worker is idle while the parent
+copies results. Shared memory has no name, so nothing remains when the process ends in
+any way. A single worker needs no process and works in this one.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ from .samples import Samples, tensor
 from .steps import LeanTrainer
 
 DEPTH = 2  # jobs a worker holds: the one it computes and the next
-HEARTBEAT = 1.0  # seconds between an idle worker's looks at its parent
+HEARTBEAT = 1.0  # seconds between an idle worker's checks of its parent
 PATIENCE = 120.0  # seconds to start: spawn imports torch, slow from a cold disk
 
 
@@ -89,7 +89,7 @@ class WorkerError(RuntimeError):
 class Shared:
     """An array that worker processes see.
 
-    Its memory is anonymous where workers are forked (not limited by /dev/shm, touched
+    Its memory is anonymous if workers are forked (not limited by /dev/shm, touched
     only when used), else a ``RawArray``.
     """
 
@@ -119,12 +119,12 @@ class _Setup(NamedTuple):
     Attributes
     ----------
     samples : dict
-        The arguments of :class:`Samples`; arrays are :class:`Shared` where workers are
+        The arguments of :class:`Samples`; arrays are :class:`Shared` if workers are
         spawned.
     work : (Model, TrainSpec)
-        Cloudpickled where workers are spawned.
+        Cloudpickled if workers are spawned.
     thetas : Shared, shape (n_workers * DEPTH, P)
-        Models to work with, in slots that jobs share.
+        Models for the jobs, in slots that jobs share.
     outputs : Shared, shape (n_workers, DEPTH, P)
         Trained models.
     parent : int
@@ -143,8 +143,8 @@ def _work(
 ) -> None:
     """Serve jobs until told to stop or the parent is gone."""
     with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    # Inherited by fork and kept open, they would hide the end of the parent.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # If they stayed open after fork, they would hide the end of the parent.
     for other in others:
         other.close()
     torch.set_num_threads(1)
@@ -171,7 +171,7 @@ class _Worker:
     thetas : ndarray, shape (n_workers * DEPTH, P)
         Models, a slot each; shared by all.
     outputs : ndarray, shape (DEPTH, P)
-        What it trained.
+        The trained models.
     theta : tensor, shape (P,)
         Memory for a model that is tested.
     """
@@ -205,8 +205,8 @@ class _Worker:
     def has_autograd(self) -> bool:
         """Whether autograd works here, if it is needed.
 
-        It does not in a process that was forked after autograd had begun threads, as
-        ``torch.export`` makes it do.
+        It does not in a process that was forked after autograd had started threads,
+        which ``torch.export`` does.
         """
         if not isinstance(self.trainer, ModuleTrainer):
             return True
@@ -360,9 +360,9 @@ class PoolEngine(Engine):
     n_workers : int, optional
         By default one per available core; at most one per client.
     start_method : str, optional
-        By default fork on Linux and spawn elsewhere, since fork is not safe with
-        macOS's system libraries; and spawn for autograd where there is a GPU. Spawn
-        also takes the place of fork where autograd does not work after it.
+        By default fork on Linux and spawn elsewhere, because fork is not safe with
+        macOS's system libraries; and spawn for autograd if there is a GPU. Spawn also
+        replaces fork if autograd does not work after it.
 
     Raises
     ------
@@ -382,7 +382,7 @@ class PoolEngine(Engine):
     ) -> None:
         super().__init__(fed, model, spec)
         if n_workers is None:
-            import joblib  # knows about affinity masks and container limits
+            import joblib  # respects affinity masks and container limits
 
             n_workers = joblib.cpu_count()
         if start_method is None:
@@ -415,7 +415,7 @@ class PoolEngine(Engine):
             values[field.name] = getattr(samples, field.name)
         work = (self.model, self.spec)
         if not _forks(context):
-            import cloudpickle  # which takes classes and functions of a notebook along
+            import cloudpickle  # it also sends classes and functions of a notebook
 
             work = cloudpickle.dumps(work)
             for name in ("images", "labels"):
@@ -504,7 +504,7 @@ class PoolEngine(Engine):
         try:
             _Dispatch(crew, theta, jobs, receive).run()
         except BaseException:
-            # Also after Ctrl-C: workers in the middle of something are of no more use.
+            # Also after Ctrl-C: workers in the middle of a job cannot be used again.
             self.close(kill=True)
             raise
 
@@ -529,7 +529,7 @@ class _Dispatch:
     Attributes
     ----------
     queue : deque of int
-        Jobs that nobody has yet.
+        Jobs that no worker has yet.
     free : list of lists
         For each worker, which of its DEPTH rows for results no job holds.
     slots : dict
@@ -581,7 +581,7 @@ class _Dispatch:
         """Give every worker a job, then everyone a next one."""
         n_workers = len(self.free)
         for depth in range(1, DEPTH + 1):
-            # The last few jobs wait here, for whoever is free first.
+            # The last few jobs wait here for the first free worker.
             kept = 0 if depth == 1 else n_workers
             for worker, free in enumerate(self.free):
                 if self._out([free]) < depth and len(self.queue) > kept:
@@ -611,7 +611,7 @@ class _Dispatch:
     def _forget_one(self) -> None:
         """Empty a slot that no job uses.
 
-        There are DEPTH slots a worker, so there is one whenever a job is handed out.
+        There are DEPTH slots per worker, so one is free whenever a job is handed out.
         """
         for row, slot in self.slots.items():
             if not self.users[slot]:

@@ -1,10 +1,10 @@
 """Many steps of a stack of clients: as they stand, compiled, or as CUDA graphs.
 
-A compiled step or a graph is made for a number of clients. Few numbers are used
-(:func:`padded`); the rows that fill a stack up hold nobody's results, as a client's
-weights are taken out when it has finished. Before a fast step is used for the first
-time, it is compared with the plain one from the same weights: if they do not agree, or
-it cannot be made, the plain one is used, and a warning says so once.
+A compiled step or a graph is made for a number of clients. Only few numbers are used
+(:func:`padded`). The rows that pad a stack belong to no client, because a client's
+weights are removed when it has finished. Before a fast step is used for the first time,
+it is compared with the plain one from the same weights. If they do not agree, or it
+cannot be made, the plain one is used, and one warning says so.
 """
 
 import warnings
@@ -51,7 +51,7 @@ class Schedule(NamedTuple):
     masks : list of bool (steps, n, B, ...), what every dropout keeps
     """
 
-    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
+    index: np.ndarray  # type: ignore[assignment]  # hides the tuple's index()
     factor: np.ndarray
     counted: np.ndarray
     masks: list[np.ndarray]
@@ -71,7 +71,7 @@ class Stack:
 
     Attributes
     ----------
-    n : int, clients that there is room for, :func:`padded`
+    n : int, clients for which there is room, :func:`padded`
     index, factor, counted, masks : tensors
         As in :class:`Schedule`.
     log : (steps, n, B)
@@ -132,7 +132,7 @@ class Stack:
         schedule : Schedule
             Of steps up to the most that one of these clients takes.
         anchors : ndarray (n, P), optional
-            What FedProx's term pulls to, in place of ``theta``.
+            The target of FedProx's term, instead of ``theta``.
         """
         n = len(theta)
         if anchors is None:
@@ -170,7 +170,7 @@ class Stack:
         """Return the summed losses (n,) of the last epochs of the first clients."""
         counted = self.counted[:, :n]
         log = self.log[:, :n]
-        # What is not counted may be infinite, and zero times that is no number.
+        # Uncounted losses may be infinite, and zero times infinity is NaN.
         of_samples = torch.where(counted != 0, counted * log, 0.0)
         return -of_samples.double().sum((0, 2))
 
@@ -220,7 +220,7 @@ class Runner:
     Attributes
     ----------
     ready : dict
-        The fast step for each padded number of clients that was met.
+        The fast step for each padded number of clients so far.
     """
 
     def __init__(self, stack: Stack, way: Way) -> None:
@@ -340,7 +340,7 @@ def chosen(way: Way, device: torch.device) -> Way:
     Raises
     ------
     FltnbError
-        Graphs are asked for without a GPU.
+        Graphs are requested without a GPU.
     """
     if way == "auto":
         return "graph" if device.type == "cuda" else "eager"

@@ -98,7 +98,7 @@ class Samples:
 def tensor(array: np.ndarray) -> torch.Tensor:
     """Return a tensor on the memory of an array, which nobody writes to.
 
-    torch warns of read-only arrays; here that is what they are meant to be.
+    torch warns of read-only arrays; here they are read-only on purpose.
     """
     array = np.ascontiguousarray(array)
     if array.flags.writeable:

@@ -1,7 +1,7 @@
 """One client after the other with plain autograd: the oracle of the other back ends.
 
-Its training (:mod:`fltnb.training.module`) has nothing in common with the fast steps,
-so that an error in the hand-written code cannot hide.
+Its training (:mod:`fltnb.training.module`) shares no code with the fast steps,
+so that errors in the hand-written code are found.
 """
 
 from collections.abc import Iterator
@@ -43,8 +43,8 @@ def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
 class SerialEngine(Engine):
     """Plain PyTorch training, on CPU or GPU; all that torchvision's networks have.
 
-    These get ``n_threads`` on a CPU, by default all that torch has; others always get
-    one.
+    They get ``n_threads`` on a CPU, by default all that torch has; other networks
+    always get one.
     """
 
     backend = "serial"

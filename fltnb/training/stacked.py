@@ -1,6 +1,6 @@
 """Many clients as one batch: the default on a GPU.
 
-How clients train in stacks stands in :mod:`fltnb.training.stacks`. Engines of several
+:mod:`fltnb.training.stacks` trains clients in stacks. Engines of several
 runs may share their stacks: :func:`train_together`.
 """
 

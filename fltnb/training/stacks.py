@@ -1,13 +1,13 @@
 """Local training of many clients as one batch, whoever's clients they are.
 
-The weights of all clients lie along a leading dimension. Clients are sorted by number
-of steps, most first, so the clients still at work are always the first ``a`` of the
-stack: finished ones are left out by slicing. A short last batch is filled up with
+The weights of all clients are arranged along a leading dimension. Clients are sorted by
+number of steps, most first, so the clients that still train are always the first ``a``
+of the stack; finished ones are left out by slicing. A short last batch is padded with
 samples of weight zero and divided by its true size. The stack is cut into chunks that
-fit in memory.
+fit into memory.
 
-Clients of several runs may train in one stack (:func:`alike` says of which): each
-brings its samples, its learning rate and the seed of its draws.
+Clients of several runs may train in one stack (:func:`alike` says which runs): each
+has its samples, its learning rate and the seed of its draws.
 """
 
 import math
@@ -28,10 +28,10 @@ from .samples import Samples
 from .serial import exact
 from .step import Pool, Step
 
-CPU_BYTES = 2**30  # room for one chunk on a CPU
+CPU_BYTES = 2**30  # memory for one chunk on a CPU
 GPU_SHARE = 0.5  # of the free memory
 POOL_SHARE = 0.25  # of the free memory, for samples of runs that train together
-# Products in a client's batch from which on its convolution fills a device alone: see
+# Number of products in a client's batch from which on its convolution runs alone: see
 # docs/engine.md.
 APART = 1e9
 
@@ -42,7 +42,7 @@ def clients_at_a_time(numbers: int, spec: TrainSpec, device: torch.device) -> in
     Raises
     ------
     FltnbError
-        A GPU has not enough for one.
+        A GPU does not have enough memory for one client.
     """
     bytes_of_one = numbers * np.dtype(spec.dtype).itemsize
     room: float = CPU_BYTES
@@ -56,7 +56,7 @@ def clients_at_a_time(numbers: int, spec: TrainSpec, device: torch.device) -> in
 def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
     """Return what must be equal of runs whose clients train in one stack.
 
-    That is the network and local training but for seed and learning rate, and how
+    These are the network, local training except for seed and learning rate, and how
     samples are stored and scaled.
 
     Examples
@@ -81,7 +81,7 @@ def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
 def fitting(feds: Sequence[Federation], device: torch.device) -> int:
     """Return of how many federations, from the first on, the samples fit together.
 
-    One at least. Images that federations share are counted once.
+    It is at least one. Images that federations share are counted once.
     """
     room: float = CPU_BYTES
     if device.type == "cuda":
@@ -136,9 +136,9 @@ class Stacks:
     first : list of int
         Where among them each federation's begin.
     largest : int
-        The most training samples that a client has.
+        The largest number of training samples of a client.
     trainings : dict
-        The trainings that were asked for: :meth:`training`.
+        The trainings requested so far: :meth:`training`.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Training:
         for end in np.unique(steps).tolist():
             at_work = int((steps >= end).sum())
             runner.run(begin, end, at_work)
-            # Who has finished is taken out: the rows may be used to fill up.
+            # Finished clients are removed: their rows may be used as padding.
             go_on = int((steps > end).sum())
             trained[go_on:at_work] = stack.rows(go_on, at_work)
             begin = end
@@ -312,7 +312,7 @@ class Training:
                 begin = epoch * per_epoch[j]
                 steps = slice(begin, begin + per_epoch[j])
                 samples, own, masks = self._epoch(job, epoch)
-                # Filling up with a sample of the client's keeps every number finite.
+                # Padding with a sample of the client keeps every number finite.
                 index[steps, j] = _filled(samples, size, samples[0])
                 weight[steps, j] = _filled(own, size, 0)
                 for array, mask in zip(keep, masks, strict=True):

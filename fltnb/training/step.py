@@ -1,8 +1,8 @@
 """One step of local SGD of many clients, as a function of its arguments.
 
 :class:`Step` holds what never changes; calling it takes a step. It reads samples by
-their positions, changes the weights and velocities that it is given, in place, and
-nothing else. So the same function runs as it stands, compiled, and as a CUDA graph
+their positions, and changes the given weights and velocities in place, and nothing
+else. So the same function can run plain, compiled, or as a CUDA graph
 (:mod:`fltnb.training.runner`).
 
 Clients lie along the first dimension of weights. Convolutions take *parts*: groups of
@@ -33,7 +33,7 @@ from .samples import Samples
 
 # Bytes of inputs that are kept as floats; more are kept as the images' bytes.
 HELD = {"cpu": 2**28, "cuda": 2**32}
-HELD_SHARE = 0.25  # of a GPU's free memory, at most
+HELD_SHARE = 0.25  # largest share of a GPU's free memory
 
 
 class Batch(NamedTuple):
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     masks : bool (a, B, ...), what every dropout keeps
     """
 
-    index: torch.Tensor  # type: ignore[assignment]  # nobody asks this tuple for a place
+    index: torch.Tensor  # type: ignore[assignment]  # hides the tuple's index()
     factor: torch.Tensor
     masks: Sequence[torch.Tensor]
 

@@ -1,8 +1,9 @@
 """Local SGD without autograd, optimiser objects or DataLoader: what CPU workers run.
 
-At the sizes of the papers' models a step spends most of its time in bookkeeping, so the
-backward pass is written out and the SGD update is folded into the matrix product that
-makes the gradient: ``W <- W - lr/B x^T d`` is one call, and no gradient is stored.
+At the sizes of the papers' models most of a step's time is overhead. Therefore the
+backward pass is programmed explicitly, and the SGD update is part of the matrix product
+that computes the gradient: ``W <- W - lr/B x^T d`` is one call, and no gradient is
+stored.
 """
 
 import math
@@ -19,7 +20,7 @@ from .kernels import dense
 from .layers import SPARE, Dense, DenseRoom, Rooms, convolution, padded
 from .samples import Samples, tensor
 
-SLAB = 1000  # samples gathered at a time: bounds the copy where a client holds many
+SLAB = 1000  # samples gathered at a time: limits the copy if a client holds many
 
 
 class LeanTrainer:
@@ -36,7 +37,7 @@ class LeanTrainer:
     rooms : Rooms
         Memory of the dense layers for a batch.
     features : tensor, shape (n, inputs + 1)
-        What the first dense layer meets; it grows as batches and slabs need.
+        Inputs of the first dense layer; it grows with batches and slabs.
     """
 
     def __init__(self, model: Model, spec: TrainSpec, samples: Samples) -> None:

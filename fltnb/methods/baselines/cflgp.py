@@ -222,8 +222,8 @@ class CFLGPAsRun(CFLGP):
 
     variant = "as_run"
     by_samples = True
-    period: ClassVar = 1  # type: ignore[misc]  # settled
-    stop: ClassVar = 0  # type: ignore[misc]  # settled
+    period: ClassVar = 1  # type: ignore[misc]  # no option here
+    stop: ClassVar = 0  # type: ignore[misc]  # no option here
 
     def criterion(
         self, state: CFLGPState, clients: np.ndarray, round: int

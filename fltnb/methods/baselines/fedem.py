@@ -46,10 +46,10 @@ class FedEM(Welcoming):
     component with the largest proportion.
 
     The weights of a sample sum to 1 over the components, so each component trains with
-    part of the learning rate, 1 / K on average at the start: it wants a larger one than
-    FedAvg. A client that never took part has equal shares.
     a part of the learning rate, 1 / K on average at the start. It needs a larger rate
     than FedAvg. A client that never took part has equal proportions.
+
+    Examples
     --------
     >>> import fltnb as fl
     >>> digits = fl.load("digits")

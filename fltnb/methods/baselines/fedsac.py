@@ -43,7 +43,7 @@ class FedSaC(PFedGraph):
     name = "fedsac"
     headed = True
 
-    alpha: ClassVar = None  # type: ignore[misc]  # settled
+    alpha: ClassVar = None  # type: ignore[misc]  # no option here
     l1: NonNegative = 0.9
     l2: NonNegative = 1.4
 

@@ -198,8 +198,8 @@ class FedSoftAsRun(FedSoft):
 
     variant = "as_run"
     split = "val"
-    lam: ClassVar = 0.0  # type: ignore[misc]  # settled
-    period: ClassVar = 1  # type: ignore[misc]  # settled
+    lam: ClassVar = 0.0  # type: ignore[misc]  # no option here
+    period: ClassVar = 1  # type: ignore[misc]  # no option here
 
     def counted(
         self, losses: np.ndarray, samples: float, batch_size: int

@@ -25,6 +25,6 @@ class HypoCluster(IFCA):
 
     name = "hypocluster"
 
-    warmup: ClassVar = 0  # type: ignore[misc]  # settled
-    shared: ClassVar = "none"  # type: ignore[misc]  # settled
-    starts: ClassVar = 1  # type: ignore[misc]  # settled
+    warmup: ClassVar = 0  # type: ignore[misc]  # no option here
+    shared: ClassVar = "none"  # type: ignore[misc]  # no option here
+    starts: ClassVar = 1  # type: ignore[misc]  # no option here

@@ -29,10 +29,7 @@ def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
 
     Of several that which prints the data set, if one does.
     """
-    own: list[str] = []
-    for book, tables in NOTEBOOKS[claim.paper].items():
-        if book.startswith(notebook[:2]):
-            own = [table for table in claim.tables if table in tables]
+    own = tables_of(claim, notebook)
     if not own:
         return ""
     name = in_paper(dataset)
@@ -40,6 +37,14 @@ def table_of(claim: Claim, notebook: str, dataset: str = "") -> str:
         if len(printed_lines(claim.paper, table, name)):
             return table
     return own[0]
+
+
+def tables_of(claim: Claim, notebook: str) -> list[str]:
+    """Return a claim's tables beside which a notebook's results stand."""
+    for book, tables in NOTEBOOKS[claim.paper].items():
+        if book.startswith(notebook[:2]):
+            return [table for table in claim.tables if table in tables]
+    return []
 
 
 def in_paper(dataset: str) -> str:

@@ -395,6 +395,8 @@ def splitting_costs_little(t: Numbers) -> Finding:
     """
     others = ("flexcfl", "fesem", "cflgp", "ifca", "cfl")
     accuracy = scores(t, others)
+    if accuracy.isna().any():
+        raise NotTestedError("not all methods were run")
     ari = scores(t, others, "ari")
     cost = accuracy[ari < 1] - score(t, "emdcfl")
     if cost.dropna().empty:
@@ -416,13 +418,12 @@ def four_find_the_domains(t: Numbers) -> Finding:
 
 @claim("emdcfl-t2-2", **PACS, show="{:+.2f}")
 def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
-    """EMD-CFL is within 0.5 points of the oracle, mean and worst (print: 1).
+    """EMD-CFL is within 1 point of the oracle, on average and at the worst client.
 
     The number is the gap that is farther from 0.
     """
     gaps = behind_oracle(t)
-    most = 1 if t.printed else 0.5
-    near = [abs(gap) <= most for gap in gaps.values()]
+    near = [abs(gap) <= 1 for gap in gaps.values()]
     farthest = max(gaps.values(), key=abs)
     return Finding(
         number=farthest,
@@ -611,10 +612,11 @@ def others_lose_under_the_trigger(t: Numbers) -> Finding:
 
 @claim("emdcfl-t8-2", **ON_DIGITS, show="{:+.2f}")
 def others_do_not_protect(t: Numbers) -> Finding:
-    """EMD-CFL's targets beat all soft and unclustered ones under the trigger.
+    """EMD-CFL's targets beat all soft, unclustered ones by 0.5 under the trigger.
 
-    The number is the lead over the best of them.
+    Within half a point they would be as safe. The number is the lead over the best of
+    them.
     """
     others = scores(t, UNPROTECTED, TRIGGER)
     lead = score(t, "emdcfl", TRIGGER) - np.max(others.to_numpy())
-    return Finding(lead, lead > 0)
+    return Finding(lead, lead > 0.5)

@@ -78,8 +78,8 @@ def parameters_are_near(t: Numbers) -> Finding:
 def projections_keep_distances(t: Numbers) -> Finding:
     """Nine tenths of the dimensions keep every distance within a tenth.
 
-    The number is the largest change of a squared distance: a tenth of a distance is a
-    fifth of its square.
+    The number is the largest change of a squared distance, mean over projections: a
+    tenth of a distance is a fifth of its square.
     """
     found = needed(t.study("projection"), "nothing was projected")
     kept = found["share"] == 0.9

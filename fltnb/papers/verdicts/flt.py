@@ -191,7 +191,7 @@ def least_variance(t: Numbers) -> Finding:
         return _below_most(t)
     if t.table == "T3":
         others = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem")
-        variance = t.at_last_round_of("flt", *others, measure="variance")
+        variance = t.means("flt", *others, measure="variance")
     else:
         variance = t.means("flt_enc1", *OTHERS, measure="variance")
     margin = ahead(-variance)

@@ -158,27 +158,28 @@ def more_epochs_help(t: Numbers) -> Finding:
 
 @claim("flt-t5-4", **ABLATION)
 def more_rounds_and_participation_help(t: Numbers) -> Finding:
-    """With one local epoch more rounds and more participation help in every pair.
+    """More rounds and more participation help: no pair of lines loses over a point.
 
-    Five local epochs have saturated: the paper's exception.
+    The paper claims it of all lines. In print 7 of 48 pairs lose, 0.4 points at most,
+    all of them with five local epochs: within the printed errors.
     """
-    lines = ablation(t)
-    with_one_epoch = lines[lines["local_epochs"] == 1]
-    return _helps(with_one_epoch, "rounds", "participation")
+    return _helps(ablation(t), "rounds", "participation", least=-1)
 
 
-def _helps(lines: pd.DataFrame, *factors: str) -> Finding:
-    """Judge that more of some factors never hurts; the number is the least gain.
+def _helps(lines: pd.DataFrame, *factors: str, least: float = 0) -> Finding:
+    """Judge that no pair gains less than ``least``; the number is the least gain.
 
-    Pairs whose clusters differ as well only speak against it.
+    Of each factor most pairs have to gain. Pairs whose clusters differ as well only
+    speak against it.
     """
     pairs = [moves(lines, factor) for factor in factors]
     holds = []
     for same, other in pairs:
         if same.empty:
             raise NotTestedError("only one level was run")
-        holds.append((same >= 0).all())
-        if (other < 0).any():
+        most_gain = (same > 0).mean() > 0.5
+        holds.append(bool((same >= least).all() and most_gain))
+        if (other < least).any():
             holds.append(False)
 
     moved = pd.concat([same for same, _ in pairs])
@@ -356,6 +357,13 @@ def error_vanishes_with_samples(t: Numbers) -> Finding:
 # ---------------------------------------------------------------- Theorem 2
 
 
+BUILT_AGAINST_IT = [
+    ("28", "the same, T = 200"),
+    ("21, linked clusters", "holds for any A"),
+]
+"""Lines of the theorem's proof, and what was tried there."""
+
+
 @claim("flt-thm2", whole=True, unit="share of cases", show="{:.0%}")
 def theorem_2_bounds_the_step(t: Numbers) -> Finding:
     """Theorem 2's bound holds for every T above 1, also in cases built against it.
@@ -368,11 +376,10 @@ def theorem_2_bounds_the_step(t: Numbers) -> Finding:
     later = gaps[gaps["T"] > 1]
     drawn = later["gap"] <= later["printed"]
 
-    said = lines.set_index(["line", "says"])["holds"]
-    built = [
-        said.get(("28", "the same, T = 200")) != "no",
-        said.get(("21, linked clusters", "holds for any A")) != "no",
-    ]
+    said = lines.set_index(["line", "says"])["holds"].reindex(BUILT_AGAINST_IT)
+    if said.isna().any():
+        raise NotTestedError("a case that was built against it is missing")
+    built = (said != "no").tolist()
     return Finding(
         number=drawn.mean(),
         holds=[bool(drawn.all()), *built],

@@ -18,6 +18,7 @@ from .beside import (
     in_print,
     printed_lines,
     table_of,
+    tables_of,
 )
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
 from .numbers import Nothing, Numbers, Print
@@ -146,6 +147,10 @@ def _judge(
             rows.append(row)
         seen.add(same)
 
+    for dataset, model, given in _print_alone(claim, notebook, results, rows, beside):
+        row = _row(claim, notebook, given)
+        if row["outcome"] != "not tested":
+            rows.append(row | {"dataset": dataset, "model": model})
     rows = _without_toys(rows)
     if not _of_runs(rows):
         why_not = without or [_untested(claim.id, notebook, "it was not run")]
@@ -251,6 +256,39 @@ def _cases(
         for variant in claim.variants or _variants(runs, dataset, model):
             given = Numbers(results, dataset, model, variant, table, beside)
             yield dataset, model, given
+
+
+def _print_alone(
+    claim: Claim,
+    notebook: str,
+    results: Any,
+    rows: Iterable[Mapping[str, Any]],
+    beside: Mapping[str, Any],
+) -> list[tuple[str, str, Numbers]]:
+    """Return printed data sets that were not run, with network and numbers.
+
+    Without the data sets beside which ``rows`` stand: their print has been looked at.
+    None if nothing but toy data were run.
+    """
+    only_toys = results.runs["dataset"].str.contains(TOY).all()
+    if claim.whole or only_toys:
+        return []
+    told = {in_paper(row["dataset"]) for row in rows}
+    prints = _prints(claim, beside)
+    found = []
+    for table in tables_of(claim, notebook):
+        lines = printed_lines(claim.paper, table)
+        lines = lines[~lines["dataset"].isin(told)]
+        for name, own in lines.groupby("dataset", sort=False):
+            networks = own["model"].unique()
+            for network in networks if len(networks) > 1 else [""]:
+                if not claim.speaks_of(table, name, network):
+                    continue
+                printed = Print(claim.paper, table)
+                given = Numbers(printed, name, network, table=table, beside=prints)
+                found.append((name, network, given))
+        told.update(lines["dataset"])
+    return found
 
 
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:

@@ -43,7 +43,7 @@ class Print:
     def __init__(self, paper: str, table: str):
         rows: dict[str, dict[str, Any]] = {}
         for line in numbers(paper, table).to_dict("records"):
-            about = printed_setting(line) | _users(line)
+            about = printed_setting(line) | _compared(line)
             about |= {
                 "dataset": name_in_print(line),
                 "model": line["model"],
@@ -59,10 +59,10 @@ class Print:
         self.runs = pd.DataFrame(rows.values())
 
 
-def _users(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users between whom a number of MT-HFL stands."""
+def _compared(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a number compares: users (MT-HFL), or parameters (EMD-CFL)."""
     params = json.loads(line["params"] or "{}")
-    kinds = ("user", "task", "labels")
+    kinds = ("user", "task", "labels", "parameters", "scope")
     return {name: params[name] for name in params if name.startswith(kinds)}
 
 

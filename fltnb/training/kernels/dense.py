@@ -1,8 +1,8 @@
 """Products of dense layers for the few rows of a batch, in blocks held in registers.
 
 Libraries are tuned for large matrices and take two to three times as long for ten rows.
-Weights are (inputs + 1, outputs), the bias in the row that meets a constant 1 in the
-inputs. Rows of every matrix are filled up to whole blocks.
+Weights are (inputs + 1, outputs), with the bias in the row of the constant input 1.
+Rows of every matrix are padded to whole blocks.
 """
 
 import numba
@@ -11,7 +11,7 @@ import numpy as np
 from . import vectors
 from .vectors import HOW, LANES, SAMPLES, VECTORS
 
-# Weights walked together: they stay in the caches until every sample has met them.
+# Weights processed together: they stay in the caches for all samples.
 CHUNK = 2**14
 WIDTH = VECTORS * LANES  # outputs in a block
 ROWS = SAMPLES * VECTORS  # of weights, in a block that gives the inputs' gradient
@@ -89,7 +89,7 @@ def backward(w, target, x, d, keep, scale, below):
         Gradient of the outputs.
     keep, scale : float
     below : array, shape (b, inputs)
-        Gradient of the inputs; nobody wants it if it has no rows.
+        Gradient of the inputs; it is not computed if it has no rows.
     """
     one = w.dtype.type(1)
     keep = w.dtype.type(keep)

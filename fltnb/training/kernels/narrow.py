@@ -1,13 +1,13 @@
 """Convolution, 2x2 max pooling and ReLU in one step, for networks with few channels.
 
-Libraries fill a vector with channels: with 6 or 16 of them, as in LeNet, most of it
-idles. Here a vector holds neighbouring pixels on the way forward, and a row of weights
-on the way back, where only the winners of the pooling, a quarter of the pixels, have a
-gradient at all. Measured: docs/engine.md.
+Libraries fill a vector with channels: with 6 or 16 of them, as in LeNet, most of it is
+unused. Here a vector holds neighbouring pixels in the forward pass, and a row of
+weights in the backward pass, where only the maxima of the pooling, a quarter of the
+pixels, have a gradient. Measurements: docs/engine.md.
 
-Images have channels last. In what follows an image (height, width, channels) meets
-``outputs`` kernels (size, size, channels); h and w are the height and width of what is
-left after the pooling. Sizes are constants of a compiled kernel, so that LLVM can
+Images have channels last. An image (height, width, channels) is convolved with
+``outputs`` kernels (size, size, channels); h and w are the height and width of the
+result of the pooling. Sizes are constants of a compiled kernel, so that LLVM can
 unroll its loops and make vectors of them.
 """
 

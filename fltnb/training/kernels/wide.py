@@ -1,13 +1,13 @@
 """2x2 pooling with ReLU, and the way back through it and a wide convolution.
 
-Wide means that many channels enter. Only the winners of the pooling have a gradient: a
-quarter of the pixels, and fewer where ReLU cuts. A library multiplies the zeros, too.
-Here winners are listed, and every gradient is a sum of rows, one for each in a list. In
-bfloat16 torch is the faster one all the same (``spread``). Measured: docs/engine.md.
+Wide means many input channels. Only the maxima of the pooling have a gradient: a
+quarter of the pixels, and fewer after ReLU. A library multiplies the zeros, too. Here
+the maxima are listed, and every gradient is a sum of rows, one per entry of a list. In
+bfloat16 torch is still faster (``spread``). Measurements: docs/engine.md.
 
-An image (height, width, channels) meets ``outputs`` kernels (size, size, channels).
-That gives (down, across) pixels, and (h, w) after the pooling. LANES divides the number
-of channels. Sizes are known when a kernel is compiled, as in :mod:`.narrow`.
+An image (height, width, channels) is convolved with ``outputs`` kernels (size, size,
+channels). This gives (down, across) pixels, and (h, w) after the pooling. LANES divides
+the number of channels. Sizes are known when a kernel is compiled, as in :mod:`.narrow`.
 """
 
 from collections.abc import Callable
