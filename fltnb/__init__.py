@@ -139,6 +139,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _check_extra(name: str) -> None:
+    """Refuse a part whose own packages are not installed (FltnbError)."""
     try:
         import_module(_EXTRA[name])
     except ModuleNotFoundError as error:

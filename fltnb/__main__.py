@@ -119,6 +119,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_arena(sub: argparse.ArgumentParser) -> None:
+    """Add who plays, on what, and where the card goes."""
     text = "my_method.py:MyMethod, or a method of this package, such as FedAvg"
     sub.add_argument("method", nargs="?", help=text)
     sub.add_argument("--track", help="one track only, such as told-K")
@@ -299,6 +300,10 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _arena(options: argparse.Namespace) -> int:
+    """Judge a method and write its card, or compute a part of a card again.
+
+    Returns 1 where a card does not hold.
+    """
     from . import arena
 
     if options.verify:

@@ -69,6 +69,7 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
 
 
 def _sums_to_one(W: np.ndarray) -> bool:
+    """Whether every row of weights (K, n) adds up to 1, rounding aside."""
     return np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9)
 
 

@@ -36,6 +36,7 @@ def as_array(values: Any, what: str) -> np.ndarray:
 
 
 def _is_special(value: Any) -> bool:
+    """Whether a value is a tensor or a masked array, which have a way of their own."""
     return hasattr(value, "detach") or isinstance(value, np.ma.MaskedArray)
 
 

@@ -149,8 +149,10 @@ def _set_aside(path: Path, error: Exception) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Read what was written: plain values, and the arrays of two parts by name."""
     with np.load(path, allow_pickle=False) as file:
         meta = json.loads(str(file["meta"]))
         for part in ("state", "labels_at"):
-            meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}
+            names = meta[part]
+            meta[part] = {name: file[f"{part}/{name}"] for name in names}
     return meta

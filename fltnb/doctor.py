@@ -30,12 +30,12 @@ def show() -> int:
         faults.append("Python must be 3.11 or newer: install one, then fltnb in it.")
 
     packages, fault = _packages()
-    rows |= packages
+    rows.update(packages)
     if fault:
         faults.append(fault)
     else:  # otherwise neither could be imported
-        rows |= _devices()
-        rows |= _data()
+        rows.update(_devices())
+        rows.update(_data())
 
     free = shutil.disk_usage(paths.ROOT).free / 1e9
     rows["disk"] = f"{free:.0f} GB free"

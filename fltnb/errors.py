@@ -15,6 +15,20 @@ class FltnbError(ValueError):
     """
 
 
+def first_line(error: Exception) -> str:
+    r"""Return the first line of what an error says, without its final full stop.
+
+    For sentences about code of the user's own, which may fail in any way.
+
+    Examples
+    --------
+    >>> first_line(ValueError("No such layer.\nLook at its names."))
+    'No such layer'
+    """
+    line, _, _ = str(error).strip().partition("\n")
+    return line.rstrip(".")
+
+
 def choose(value: str, allowed, what: str) -> str:
     """Return ``value`` if it is one of ``allowed``, or say what is allowed.
 
@@ -25,6 +39,6 @@ def choose(value: str, allowed, what: str) -> str:
     """
     allowed = list(allowed)
     if value not in allowed:
-        names = ", ".join(map(str, allowed))
+        names = ", ".join(str(one) for one in allowed)
         raise FltnbError(f"Unknown {what} {value!r}: choose one of {names}.")
     return value

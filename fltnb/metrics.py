@@ -62,6 +62,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
 def _over_clients(
     statistic: Callable[[np.ndarray], float], accuracies: ArrayLike
 ) -> float:
+    """Return a statistic of the clients' accuracies, NaN if nobody has one."""
     # clients without samples have no accuracy, and a 0 would count as a failure
     values = np.asarray(accuracies, dtype=np.float64).ravel()
     values = values[~np.isnan(values)]
@@ -127,7 +128,9 @@ def means_over_clients(
     rng = stream(seed, "resampling")
     drawn = rng.integers(n_clients, size=(draws, n_clients))
     by_client = (100 * correct / total)[drawn].mean(axis=1)
-    by_sample = 100 * correct[drawn].sum(axis=1) / total[drawn].sum(axis=1)
+    n_correct = correct[drawn].sum(axis=1)
+    n_total = total[drawn].sum(axis=1)
+    by_sample = 100 * n_correct / n_total
     rows = {
         "mean of clients": (100 * np.mean(correct / total), by_client),
         "mean of samples": (100 * correct.sum() / total.sum(), by_sample),
@@ -415,6 +418,9 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
 def _summed_f1(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of F1 over all classes, and the number of classes that occur."""
     hits = np.diagonal(counts, axis1=-2, axis2=-1)
+    # F1 = 2 hits / (samples of a class + samples that were taken for it)
     both = counts.sum(axis=-1) + counts.sum(axis=-2)
-    score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
-    return 100 * score.sum(axis=-1), (both > 0).sum(axis=-1)
+    occurs = both > 0
+    nothing = np.zeros(hits.shape)
+    score = np.divide(2.0 * hits, both, out=nothing, where=occurs)
+    return 100 * score.sum(axis=-1), occurs.sum(axis=-1)

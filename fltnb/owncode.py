@@ -52,6 +52,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _root(thing: Any) -> str:
+    """Return the package that something comes from."""
     return str(getattr(thing, "__module__", "")).partition(".")[0]
 
 
@@ -132,6 +133,7 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def _of_code(code: CodeType) -> Iterator[str]:
+    """Yield texts that identify what a code object does."""
     yield code.co_code.hex()
     yield repr(code.co_names)
     for value in code.co_consts:
@@ -139,6 +141,7 @@ def _of_code(code: CodeType) -> Iterator[str]:
 
 
 def _of_constant(value: Any) -> Iterator[str]:
+    """Yield texts that identify a constant of a code object, itself one perhaps."""
     if isinstance(value, CodeType):
         yield from _of_code(value)
     elif isinstance(value, frozenset):  # without an order

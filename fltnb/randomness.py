@@ -25,6 +25,7 @@ PURPOSES = {
 
 
 def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedSequence:
+    """Return NumPy's seed of a stream: the run's, what it is for, and its keys."""
     # The number of keys is included: NumPy pads with zeros, so (round,) and (round, 0)
     # would otherwise be one stream.
     numbers = [int(key) for key in keys]

@@ -110,6 +110,7 @@ class Run:
         return self._last("r2")
 
     def _last(self, name: str) -> float:
+        """Return a number of the last test, or say which one the run has."""
         tested = self.history.query("split == 'test'")
         if name not in tested:
             other = "r2" if "r2" in tested else "accuracy"
@@ -143,20 +144,27 @@ class Run:
         score = metrics.class_scores
         if fed.targets == "values":
             score = metrics.value_scores
+
+        def scored(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
+            row: dict[str, float] = {"samples": len(targets)}
+            row.update(score(targets, outputs))
+            return row
+
+        # a client without samples has a row of none
         none = np.empty((0, network.n_classes))
-        rows = [{"samples": 0} | score(fed.labels[:0], none)] * fed.n_clients
         seen = [none] * fed.n_clients
+        rows = [scored(fed.labels[:0], none)] * fed.n_clients
         for clients, outputs in served(network, self.theta, self.rows, fed, split):
-            targets = fed.labels[parts[clients[0]]]
-            row = {"samples": len(targets)} | score(targets, outputs)
+            first = clients[0]  # the others hold the same samples
+            row = scored(fed.labels[parts[first]], outputs)
             for client in clients:
                 rows[client] = row
                 seen[client] = outputs
 
-        targets = fed.labels[np.concatenate(parts)]
-        row = {"samples": len(targets)} | score(targets, np.concatenate(seen))
+        everything = fed.labels[np.concatenate(parts)]
+        rows.append(scored(everything, np.concatenate(seen)))
         names = [*fed.names, "pooled"]
-        return pd.DataFrame([*rows, row], index=pd.Index(names, name="client"))
+        return pd.DataFrame(rows, index=pd.Index(names, name="client"))
 
     def __repr__(self) -> str:
         name = self.settings.get("method", {}).get("name", "?")
@@ -205,7 +213,10 @@ class Run:
         tested = total > 0
         few = np.flatnonzero(tested & (total < FEW))
         if len(few):
-            names = some([self.owners[i] if self.owners else i for i in few])
+            who = few.tolist()
+            if self.owners:
+                who = [self.owners[i] for i in few]
+            names = some(who)
             warnings.warn(
                 f"{len(few)} of {tested.sum()} clients have fewer than {FEW} test "
                 f"samples ({names}): the mean of clients depends on them.",
@@ -252,11 +263,12 @@ class Run:
         )
 
     def _row_of_cluster(self, cluster: int) -> int:
+        """Return the row that serves all members of a cluster, or refuse it."""
         if self.labels is None:
             raise FltnbError("This run has no clusters: give an owner.")
         members = np.flatnonzero(self.labels == cluster)
         if not len(members):
-            known = ", ".join(map(str, np.unique(self.labels)))
+            known = ", ".join(str(label) for label in np.unique(self.labels))
             raise FltnbError(f"There is no cluster {cluster!r}: this run has {known}.")
         rows = np.unique(self.rows[members])
         if len(rows) > 1:
@@ -336,6 +348,7 @@ class Run:
         return self.reader.answers(outputs)
 
     def _network(self) -> Model:
+        """Return the network, or say that the run does not know it (FltnbError)."""
         if self.model is None or self.reader is None:
             raise FltnbError(
                 "This run does not know its network: use what fl.run or fl.Run.load "
@@ -440,18 +453,24 @@ def history_row(
     if fed.targets == "values":
         score = "r2"
         everything = fed.labels[np.concatenate(getattr(fed, split))]
-        pooled = metrics.spread(everything)
-        spreads = _spreads(fed, split)
         assert result.squared is not None  # of numbers
-        row |= metrics.r2_summary(result.squared, spreads, result.total, pooled)
+        found = metrics.r2_summary(
+            result.squared,
+            _spreads(fed, split),
+            result.total,
+            metrics.spread(everything),
+        )
     else:
-        row |= metrics.summary(result.correct, result.total)
+        found = metrics.summary(result.correct, result.total)
+    row.update(found)
     if isinstance(federation, ChangingFederation):
         each = scores_of(fed, split, result)
         groups = federation.groups[: len(each)]
         for name in GROUPS:
-            row[f"{score}_{name}"] = metrics.mean_accuracy(each[groups == name])
-    row["loss"] = float(np.mean(result.loss[result.total > 0]))
+            of_group = each[groups == name]
+            row[f"{score}_{name}"] = metrics.mean_accuracy(of_group)
+    tested = result.total > 0
+    row["loss"] = float(np.mean(result.loss[tested]))
     return row
 
 
@@ -464,6 +483,7 @@ def scores_of(fed: Federation, split: str, result: Evaluation) -> np.ndarray:
 
 
 def _spreads(fed: Federation, split: str) -> list[float]:
+    """Return the spread of every client's numbers, to which R2 compares errors."""
     return [metrics.spread(fed.labels[index]) for index in getattr(fed, split)]
 
 
@@ -471,13 +491,12 @@ def clients_table(
     fed: Federation, labels: np.ndarray | None, accuracy: dict[str, np.ndarray]
 ) -> pd.DataFrame:
     """Return :attr:`Run.clients`; ``accuracy`` (M,) or R2 for each split."""
-    columns = {
-        "client": np.arange(fed.n_clients),
-        **({} if fed.owners is None else {"name": fed.names}),
-        "cluster": -1 if labels is None else labels,
-        "true_cluster": -1 if fed.clusters is None else fed.clusters,
-        "samples": np.asarray(fed.sizes),
-    }
+    columns: dict[str, Any] = {"client": np.arange(fed.n_clients)}
+    if fed.owners is not None:
+        columns["name"] = fed.names
+    columns["cluster"] = -1 if labels is None else labels
+    columns["true_cluster"] = -1 if fed.clusters is None else fed.clusters
+    columns["samples"] = np.asarray(fed.sizes)
     for split in ("train", "test", "probe"):
         if split in accuracy:
             columns[split] = accuracy[split]
@@ -513,9 +532,11 @@ def confusion(
     C = max(model.n_classes, fed.n_classes)
     counts = np.zeros((fed.n_clients, C, C), dtype=np.int64)
     for clients, outputs in served(model, theta, rows, fed, split, device):
-        truth = fed.labels[getattr(fed, split)[clients[0]]]
+        first = clients[0]  # the others hold the same samples
+        truth = fed.labels[getattr(fed, split)[first]]
+        told = metrics.predicted(outputs)
         count = np.zeros((C, C), dtype=np.int64)
-        np.add.at(count, (truth, metrics.predicted(outputs)), 1)
+        np.add.at(count, (truth, told), 1)
         counts[clients] = count
     return counts
 
@@ -543,10 +564,14 @@ def served(
     engine = SerialEngine(fed, model, spec, device)
     theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
 
+    # by their model and the first client that holds their samples
     members: dict[tuple[int, int], list[int]] = {}
-    for client, pair in enumerate(zip(rows, same_sets(parts), strict=True)):
-        members.setdefault(pair, []).append(client)
+    first_holders = same_sets(parts)
+    for client, (row, first) in enumerate(zip(rows, first_holders, strict=True)):
+        alike = members.setdefault((row, first), [])
+        alike.append(client)
     for (row, first), clients in members.items():
-        if len(parts[first]):
-            found = outputs(engine, model.predict, theta[[row]], parts[first])
+        index = parts[first]
+        if len(index):
+            found = outputs(engine, model.predict, theta[[row]], index)
             yield clients, found[0]

@@ -49,6 +49,7 @@ def write(run: "Run", folder: str | Path) -> Path:
             "This run does not know its network: save what fl.run returned."
         )
     weights = packed(_tensors(run.model, run.theta))
+    labels_at = {key: _listed(value) for key, value in run.labels_at.items()}
     about = {
         "format": FORMAT,
         "model": _described(run.model),
@@ -57,7 +58,7 @@ def write(run: "Run", folder: str | Path) -> Path:
         "owners": list(run.owners),
         "rows": run.rows.tolist(),
         "labels": _listed(run.labels),
-        "labels_at": {key: _listed(value) for key, value in run.labels_at.items()},
+        "labels_at": labels_at,
         "confusion": _listed(run.confusion),
         "seconds": run.seconds,
         "stopped": run.stopped,
@@ -100,18 +101,20 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
     about = _about(folder)
     try:
         net = _network(about["model"], model, folder)
+        weights = _weights(folder, about["sha256"])
+        labels_at = {}
+        for round, value in about["labels_at"].items():
+            labels_at[int(round)] = _array(value)  # keys of JSON are texts
         fields = {
             "history": _table(folder / HISTORY),
             "clients": _table(folder / CLIENTS),
             "labels": _array(about["labels"]),
-            "theta": _theta(net, _weights(folder, about["sha256"]), folder),
+            "theta": _theta(net, weights, folder),
             "rows": _array(about["rows"]),
             "settings": about["settings"],
             "seconds": about["seconds"],
             "stopped": about["stopped"],
-            "labels_at": {
-                int(round): _array(value) for round, value in about["labels_at"].items()
-            },
+            "labels_at": labels_at,
             "confusion": _array(about["confusion"]),
             "model": net,
             "reader": Reader.from_dict(about["reader"]),
@@ -128,8 +131,9 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
 def _check_clients(fields: dict[str, Any]) -> None:
     """Refuse (ValueError) parts that are not of the same clients and models."""
     rows = fields["rows"]
-    if rows.size and not 0 <= rows.min() <= rows.max() < len(fields["theta"]):
-        raise ValueError(f"there are {len(fields['theta'])} models, not {rows.max()}")
+    n_models = len(fields["theta"])
+    if rows.size and not 0 <= rows.min() <= rows.max() < n_models:
+        raise ValueError(f"there are {n_models} models, not {rows.max()}")
     for name in ("owners", "labels", "clients"):
         part = fields[name]
         if part is not None and len(part) not in (0, len(rows)):
@@ -157,23 +161,31 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _damaged(folder: Path, error: Exception) -> FltnbError:
+    """Return what is raised for a folder that is damaged."""
     return FltnbError(
         f"The run in {folder} is damaged ({error!r}): copy it again, or train anew."
     )
 
 
 def _tensors(model: Model, theta: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the tensors of all models, named as in the module after ``k.``."""
+    """Return the tensors of all models (K, P), named as in the module after ``k.``."""
     tensors = {}
+    begins = np.cumsum(model.sizes)[:-1]  # of all tensors but the first
     for k, row in enumerate(theta):
-        parts = np.split(row, np.cumsum(model.sizes)[:-1])
+        parts = np.split(row, begins)
         for (name, shape), part in zip(model.shapes, parts, strict=True):
             tensors[f"{k}.{name}"] = np.ascontiguousarray(part.reshape(shape))
     return tensors
 
 
 def _weights(folder: Path, digest: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a folder, of which the JSON file has the digest."""
+    """Return the tensors of a folder, of which the JSON file has the digest.
+
+    Raises
+    ------
+    ValueError
+        The file is another one or cannot be read.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load as unpacked
 
@@ -187,8 +199,15 @@ def _weights(folder: Path, digest: str) -> dict[str, np.ndarray]:
 
 
 def _theta(model: Model, tensors: dict[str, np.ndarray], folder: Path) -> np.ndarray:
-    """Return the models as rows (K, P)."""
-    n_models = len({name.partition(".")[0] for name in tensors})
+    """Return the models as rows (K, P).
+
+    Raises
+    ------
+    FltnbError
+        The tensors are those of another network.
+    """
+    numbers = {name.partition(".")[0] for name in tensors}
+    n_models = len(numbers)
     rows = []
     for k in range(n_models):
         parts = []
@@ -202,6 +221,7 @@ def _theta(model: Model, tensors: dict[str, np.ndarray], folder: Path) -> np.nda
 
 
 def _another(name: str, folder: Path) -> FltnbError:
+    """Return what is raised for another network than the run's."""
     return FltnbError(
         f"{name} is not the network of the run in {folder}: its layers differ; give "
         "the one that was trained."
@@ -244,13 +264,20 @@ def _network(saved: dict[str, Any], given: Any, folder: Path) -> Model:
 
 
 def _table(file: Path) -> pd.DataFrame:
+    """Read history or clients."""
     # an owner may be called NA
     return pd.read_csv(file, dtype={"name": str}, keep_default_na=False, na_values=[""])
 
 
 def _listed(array: np.ndarray | None) -> list | None:
-    return None if array is None else array.tolist()
+    """Return an array as JSON has it."""
+    if array is None:
+        return None
+    return array.tolist()
 
 
 def _array(values: list | None) -> np.ndarray | None:
-    return None if values is None else np.array(values, dtype=np.int64)
+    """Undo :func:`_listed`, as int64."""
+    if values is None:
+        return None
+    return np.array(values, dtype=np.int64)

@@ -53,6 +53,7 @@ class Within:
         return f"a {self._wanted()}"
 
     def _is_number(self, value: Any) -> bool:
+        """Whether a value is a finite number, whole where that is asked for."""
         if isinstance(value, bool):
             return False
         if self.whole:
@@ -60,6 +61,7 @@ class Within:
         return isinstance(value, numbers.Real) and math.isfinite(value)
 
     def _is_inside(self, value: float) -> bool:
+        """Whether a number is between the limits, which may be left out."""
         if self.above and value == self.low:
             return False
         if self.below and value == self.high:
@@ -67,6 +69,7 @@ class Within:
         return self.low <= value <= self.high
 
     def _wanted(self) -> str:
+        """Say what is wanted, such as "whole number of at least 1"."""
         kind = "whole number" if self.whole else "number"
         if self.low == -math.inf:
             return kind

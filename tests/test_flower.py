@@ -171,7 +171,7 @@ def test_nodes_leave_and_join_and_a_killed_server_goes_on(tmp_path):
             )
     np.testing.assert_allclose(server.models, theta, rtol=0, atol=1e-6)
     refused(
-        "of other settings",
+        "has other settings",
         ClusteredFedAvg(fl.FCR(), checkpoint=file).start,
         nodes,
         START,
@@ -220,9 +220,7 @@ def test_what_cannot_be_used_is_left_out_with_a_sentence(caplog):
         assert text in caplog.text
     few = ClusteredFedAvg(SIGNATURES, min_available_nodes=5, patience=0)
     assert "sent no sketch" in refused("Too few nodes", few.start, nodes, START, 1)
-    refused(
-        "Fewer nodes than clusters", ClusteredFedAvg, fl.FCR(3), min_available_nodes=2
-    )
+    refused("one node per cluster", ClusteredFedAvg, fl.FCR(3), min_available_nodes=2)
     refused("exchange networks first", ClusteredFedAvg, fl.EMDClustering())
     if not FLWR:
         refused("make flower", ClusteredFedAvg(SIGNATURES).start, object(), START, 1)

@@ -208,7 +208,7 @@ def test_who_comes_later_gets_the_same_scale_and_a_killed_server_goes_on(app, tm
     assert {tuple(names) for _, _, names in told} == {("mean", "scale")}
     assert server.history[1]["nodes"] == 6
     other = ClusteredFedAvg(min_available_nodes=4, checkpoint=file)
-    refused("of other settings", other.start, nodes, np.zeros(5), 1)
+    refused("has other settings", other.start, nodes, np.zeros(5), 1)
 
     # a node whose state is lost while it keeps its id is told again
     def forget(post, kind):
@@ -237,7 +237,7 @@ def test_sums_that_cannot_be_used_are_left_out_with_a_sentence(app, caplog):
     assert server.left_out == {
         101: "sent sums of 4 columns, most others 5",
         102: "sent no sums of its columns",
-        103: "sent sums that are no finite numbers",
+        103: "sent sums that are not finite numbers",
         200: "has 4 columns, others 5",
     }
     pooled = StandardScaler().fit(np.vstack([tables[0], tables[4]]))

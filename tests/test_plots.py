@@ -468,11 +468,11 @@ CURVES, RUNS, EYE = (
 
 def test_what_cannot_be_drawn_is_refused_with_a_sentence():
     refused(
-        r"2 rows meet in .* differ in data\.",
+        r"2 rows have the same point .* differ in data\.",
         plots.curves,
         pd.concat([CURVES.assign(data=d) for d in "ab"]),
     )
-    refused("told apart by no column", plots.curves, pd.concat([CURVES, CURVES]))
+    refused("no column distinguishes them", plots.curves, pd.concat([CURVES, CURVES]))
     refused("Some rows have no k", plots.curves, CURVES.assign(k=np.nan), hue="k")
     refused("Unknown split 'validation'", plots.curves, CURVES, split="validation")
     refused("lack the column 'loss'", plots.curves, CURVES, "loss")

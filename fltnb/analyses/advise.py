@@ -98,8 +98,11 @@ class Advice:
     def groups(self) -> dict[int, list[str]]:
         """Return the clients' names by cluster, as recommended."""
         labels = self._labels()
-        members = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
-        return {c: [self.names[i] for i in inside] for c, inside in enumerate(members)}
+        groups = {}
+        for cluster in range(labels.max() + 1):
+            members = np.flatnonzero(labels == cluster)
+            groups[cluster] = [self.names[i] for i in members]
+        return groups
 
     @property
     def method(self) -> methods.Method:
@@ -111,10 +114,13 @@ class Advice:
         return methods.Clusters(self._labels())
 
     def _labels(self) -> np.ndarray:
+        """Return the cluster of each client (M,), as recommended."""
+        n_clients = len(self.names)
         if self.recommended == ALONE:
-            return np.arange(len(self.names))
-        one = np.zeros(len(self.names), dtype=np.int64)
-        return self.labels.get(self.recommended, one)
+            return np.arange(n_clients)
+        if self.recommended == ONE_MODEL:
+            return np.zeros(n_clients, dtype=np.int64)
+        return self.labels[self.recommended]
 
     @property
     def headline(self) -> str:
@@ -183,8 +189,10 @@ def advise(
             "more."
         )
     embedded = _embedded(fed, embed)
+    sizes = [len(x) for x in embedded]
+    width = embedded[0].shape[1]
+    candidates = _candidates(sizes, width, seed)
     trials = []
-    candidates = _candidates([len(x) for x in embedded], embedded[0].shape[1], seed)
     shown = bar(candidates, shown=progress, desc="Clusterers", unit="clusterer")
     for sees, clusterer in shown:
         trials.append(_tried(fed, embedded, clusterer, sees, n_seeds, seed))
@@ -193,20 +201,40 @@ def advise(
 
 @dataclass
 class _Trial:
-    """One clusterer, over all seeds."""
+    """One clusterer, over all seeds.
+
+    Attributes
+    ----------
+    name, sees : str
+        As in the table of :class:`Advice`.
+    clusterer : ClientClusterer
+        Fitted on all samples; unfitted where it refused.
+    labels : list of int arrays (M,)
+        Clusters of each seed; none where it refused.
+    stability : float
+        Mean adjusted Rand index between seeds; NaN of a single one.
+    seconds : float
+    gain : Gain, optional
+        What the clusters of the first seed would gain.
+    fault : str
+        Why there are no labels.
+    """
 
     name: str
     sees: str
     clusterer: ClientClusterer
-    labels: list[np.ndarray]  # of each seed
+    labels: list[np.ndarray]
     stability: float
     seconds: float
     gain: Gain | None = None
-    fault: str = ""  # reason if there are no labels
+    fault: str = ""
 
     @property
     def n_clusters(self) -> int:
-        return int(self.labels[0].max()) + 1 if self.labels else 0
+        """Number of clusters of the first seed, 0 where there are no labels."""
+        if not self.labels:
+            return 0
+        return int(self.labels[0].max()) + 1
 
 
 def _embedded(fed: Federation, embed: Any) -> list[np.ndarray]:
@@ -221,8 +249,9 @@ def _embedded(fed: Federation, embed: Any) -> list[np.ndarray]:
     inputs = [fed.inputs(index) for index in fed.train]
     if embed is None:
         return [x.reshape(len(x), -1) for x in inputs]
-    arrays = [embed(x) for x in inputs] if callable(embed) else list(embed)
-    arrays = check_clients(arrays)
+    if callable(embed):
+        embed = [embed(x) for x in inputs]
+    arrays = check_clients(list(embed))
     if [len(one) for one in arrays] != fed.sizes.tolist():
         raise FltnbError(
             "embed must give one row (e,) for each training sample of each client, as "
@@ -234,21 +263,32 @@ def _embedded(fed: Federation, embed: Any) -> list[np.ndarray]:
 def _candidates(
     sizes: Sequence[int], width: int, seed: int
 ) -> list[tuple[str, ClientClusterer]]:
-    """Clusterers with what they look at, their options fitted to these clients."""
+    """Return clusterers with what they look at, their options fitted to these clients.
+
+    Parameters
+    ----------
+    sizes : sequence of M int
+        Training samples of each client.
+    width : int
+        Numbers of a sample.
+    seed : int
+    """
     fewest = max(1, min(min(sizes), KEPT))
     k = max(1, min(MOST_CENTROIDS, fewest // 2))
-    vectors = max(1, min(5, fewest, width))
-    seeded = {"random_state": seed}
-    inputs = [
-        TransportSignatures(**seeded),
-        clustering.FCR(k=k, n_neighbors=None, **seeded),
+    n_vectors = max(1, min(5, fewest, width))
+    of_inputs = [
+        TransportSignatures(random_state=seed),
+        clustering.FCR(k=k, n_neighbors=None, random_state=seed),
         clustering.MeanImage(),
-        clustering.EigenRelevance(n_eigenvectors=vectors, **seeded),
-        clustering.EMDClustering(tolerance="auto", max_samples=FOR_EMD, **seeded),
+        clustering.EigenRelevance(n_eigenvectors=n_vectors, random_state=seed),
+        clustering.EMDClustering(
+            tolerance="auto", max_samples=FOR_EMD, random_state=seed
+        ),
     ]
-    classes = [MergeGain(n_draws=4, **seeded)]
-    found = [("inputs and classes", one) for one in classes]
-    return found + [("inputs", one) for one in inputs]
+    found = [("inputs and classes", MergeGain(n_draws=4, random_state=seed))]
+    for clusterer in of_inputs:
+        found.append(("inputs", clusterer))
+    return found
 
 
 def _tried(
@@ -262,35 +302,78 @@ def _tried(
     """Cluster with every seed; of a clusterer that refuses, keep the reason."""
     begun = perf_counter()
     name = type(clusterer).__name__
-    classes = [fed.labels[index] for index in fed.train]
-    labels = []
-    fitted = clusterer
+    fitted = []  # with each seed
     try:
         for number in range(n_seeds):
-            rows = list(_rows(fed.sizes, number, seed))
-            x = [own[index] for own, index in zip(embedded, rows, strict=True)]
-            y = [own[index] for own, index in zip(classes, rows, strict=True)]
             one = clone(clusterer)
             if "random_state" in one.get_params():
                 one.set_params(random_state=seed + number)
             if clusterer.labelled and hasattr(one, "n_classes"):
                 one.set_params(n_classes=max(2, fed.n_classes))
+            x, y = _part(fed, embedded, number, seed)
             one.fit(x, y if clusterer.labelled else None)
-            labels.append(one.labels_)
-            fitted = one if number == 0 else fitted
+            fitted.append(one)
     except FltnbError as error:
-        return _Trial(name, sees, clusterer, [], np.nan, 0.0, fault=str(error))
-    pairs = [adjusted_rand_index(a, b) for a, b in combinations(labels, 2)]
-    stability = float(np.mean(pairs)) if pairs else np.nan
+        return _Trial(
+            name=name,
+            sees=sees,
+            clusterer=clusterer,
+            labels=[],
+            stability=np.nan,
+            seconds=0.0,
+            fault=str(error),
+        )
+    labels = [one.labels_ for one in fitted]
+    agreements = [adjusted_rand_index(a, b) for a, b in combinations(labels, 2)]
+    stability = np.nan
+    if agreements:
+        stability = float(np.mean(agreements))
     gain = clustering_gain(fed, labels[0], seed=seed, embedded=embedded)
-    seconds = perf_counter() - begun
-    return _Trial(name, sees, fitted, labels, stability, seconds, gain)
+    return _Trial(
+        name=name,
+        sees=sees,
+        clusterer=fitted[0],
+        labels=labels,
+        stability=stability,
+        seconds=perf_counter() - begun,
+        gain=gain,
+    )
+
+
+def _part(
+    fed: Federation, embedded: list[np.ndarray], number: int, seed: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return what clients are clustered by with one seed.
+
+    Parameters
+    ----------
+    embedded : list of M arrays (n_i, e)
+        Of all training samples.
+    number : int
+        Of the clustering: 0 has all samples.
+    seed : int
+
+    Returns
+    -------
+    x : list of M arrays (kept, e)
+    y : list of M arrays (kept,)
+        Their classes.
+    """
+    x = []
+    y = []
+    for client, rows in enumerate(_rows(fed.sizes, number, seed)):
+        x.append(embedded[client][rows])
+        y.append(fed.labels[fed.train[client]][rows])
+    return x, y
 
 
 def _rows(sizes: np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
     """Yield each client's samples for a seed: all for the first, then four fifths."""
     for client, size in enumerate(sizes):
-        kept = size if number == 0 else max(round(PART * size), min(size, KEPT))
+        kept = size
+        if number > 0:
+            least = min(size, KEPT)
+            kept = max(round(PART * size), least)
         rng = stream(seed, "method", THINNED, number, client)
         yield np.sort(rng.permutation(size)[:kept])
 
@@ -298,7 +381,13 @@ def _rows(sizes: np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
 def _judged(
     fed: Federation, embedded: list[np.ndarray], trials: list[_Trial]
 ) -> Advice:
-    """Put everything into tables, and the recommendation into words."""
+    """Put everything into tables, and the recommendation into words.
+
+    Raises
+    ------
+    FltnbError
+        All clusterers refused.
+    """
     done = [trial for trial in trials if trial.labels]
     if not done:
         raise FltnbError(
@@ -308,13 +397,12 @@ def _judged(
     labels = {trial.name: trial.labels[0] for trial in done}
     together = {}
     for trial in done:
-        same = [one[:, None] == one for one in trial.labels]
+        same = [one[:, None] == one for one in trial.labels]  # (M, M) of each seed
         together[trial.name] = np.mean(same, axis=0)
-    agreement = pd.DataFrame(
-        [[adjusted_rand_index(a, b) for b in labels.values()] for a in labels.values()],
-        index=list(labels),
-        columns=list(labels),
-    )
+    agreement = pd.DataFrame(index=list(labels), columns=list(labels), dtype=float)
+    for one_name, a in labels.items():
+        for other_name, b in labels.items():
+            agreement.loc[one_name, other_name] = adjusted_rand_index(a, b)
     one_cluster = np.zeros(fed.n_clients, dtype=np.int64)
     one = clustering_gain(fed, one_cluster, embedded=embedded)
     recommended, text = _recommendation(fed, done, one)
@@ -353,6 +441,7 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
     ``one``: what one cluster of all gains over training alone.
     """
     dividing = [trial for trial in done if 1 < trial.n_clusters < fed.n_clients]
+    # NaN, of a single seed, does not speak against them
     stable = [trial for trial in dividing if not trial.stability < STABLE]
     worth = [trial for trial in stable if _is_worth(trial.gain)]
     few = _on_few(fed)
@@ -372,18 +461,22 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
 
 
 def _is_worth(gain: Gain) -> bool:
+    """Whether groups gain enough over one model, beyond chance."""
     return gain.points > max(WORTH, ERRORS * gain.error)
 
 
 def _loses_to_own(gain: Gain) -> bool:
+    """Whether training alone is better by as much, beyond chance."""
     return -gain.over_own > max(WORTH, ERRORS * gain.over_own_error)
 
 
 def _join(*sentences: str) -> str:
+    """Put sentences one after the other, without those that are empty."""
     return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _on_alone(gain: Gain, other: str) -> str:
+    """Say why each client should train alone, and not as ``other`` does."""
     return (
         f"Train a model for each client alone: it is an estimated {-gain.over_own:.1f} "
         f"± {gain.over_own_error:.1f} points better than {other}."
@@ -397,13 +490,14 @@ def _on_groups(best: _Trial, fed: Federation) -> str:
     for cluster in range(best.n_clusters):
         members = [fed.names[i] for i in np.flatnonzero(labels == cluster)]
         groups.append(some(members))
+    who = " | ".join(groups)
     again = ""
     if not np.isnan(best.stability):
         again = f", again at other seeds (agreement {best.stability:.2f})"
     gain = best.gain
     return (
         f"Train a model for each of {best.n_clusters} groups: {best.name}, which sees "
-        f"{best.sees}, finds {' | '.join(groups)}{again}; they gain an estimated "
+        f"{best.sees}, finds {who}{again}; they gain an estimated "
         f"{gain.points:.1f} ± {gain.error:.1f} points over one model for all, and "
         f"{gain.over_own:.1f} ± {gain.over_own_error:.1f} over training alone."
     )

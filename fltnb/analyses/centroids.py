@@ -101,6 +101,7 @@ def _both_distances(
 
 
 def _mean_ari(labels: np.ndarray, others: list[np.ndarray]) -> float:
+    """Return the mean ARI of clusters (M,) with several others."""
     return float(np.mean([adjusted_rand_index(labels, other) for other in others]))
 
 

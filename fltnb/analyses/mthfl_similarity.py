@@ -318,8 +318,9 @@ def figure4(federation: Settings, seeds: int) -> Study:
         for p in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, every):
             if p <= every:
                 row: dict[str, Any] = {"seed": seed, "eigenvectors": p}
-                row |= separation(whole[p - 1], tasks)
-                rows.append(row | {"numbers": p * z[0].shape[1]})
+                row.update(separation(whole[p - 1], tasks))
+                row["numbers"] = p * z[0].shape[1]
+                rows.append(row)
         if seed == 0:
             curve = _curve_of_first_user(z, tasks, whole)
     separations = pd.DataFrame(rows).drop_duplicates(["seed", "eigenvectors"])
@@ -381,7 +382,8 @@ def cost(
 
     net = models.make(model, fed.input_shape, fed.n_classes)
     W = net.n_parameters
-    last_layer = sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
+    weight_and_bias = net.shapes[-2:]
+    last_layer = sum(int(np.prod(shape)) for _, shape in weight_and_bias)
     body = (M - 1) * (W - last_layer)
     other = encoding.EncoderSpec(**sent)
     W_enc = encoding.sent_parameters(other, fed.input_shape)

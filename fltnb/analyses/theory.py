@@ -513,6 +513,7 @@ def _error_of_24(case: Case, local_steps: int) -> float:
 
 
 def _in_words(error: float) -> str:
+    """Write a relative error; ``dW`` stands for what a round moves."""
     return "equal" if error < EQUAL else f"off by up to {error:.0f} ‖dW‖"
 
 

@@ -201,6 +201,7 @@ def check_contract(kind: Any, name: str) -> None:
 
 
 def _check_needs(kind: type[Method], name: str) -> None:
+    """Refuse a declaration of what a method looks at that is none (FltnbError)."""
     needs: Any = getattr(kind, "needs", frozenset())
     known = set(WORDS)
     if isinstance(needs, str) or not set(needs) <= known:

@@ -31,6 +31,7 @@ class Hidden(Sequence):
         self.text = text
 
     def _refuse(self, *_: Any) -> Any:
+        """Refuse any use of what is hidden."""
         raise UndeclaredError(self.text)
 
     __getitem__ = __iter__ = __len__ = __array__ = __eq__ = _refuse
@@ -38,6 +39,7 @@ class Hidden(Sequence):
 
 
 def _hidden(entry: Entry, what: str) -> Hidden:
+    """Return what stands in the place of something that a method has not declared."""
     if what == "test samples":
         return Hidden(f"{entry.name} looks at {what}, which no method may.")
     return Hidden(

@@ -64,7 +64,8 @@ def page(card: Card) -> str:
     ]
     failures = _failures(card)
     if failures:
-        parts += ["## Runs that failed\n", failures]
+        parts.append("## Runs that failed\n")
+        parts.append(failures)
     return "\n".join(parts)
 
 
@@ -76,7 +77,8 @@ def row(card: Card) -> str:
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table in Markdown; its columns are those of the first row."""
     columns = list(rows[0])
-    lines = [_line(columns), _line(["---"] * len(columns))]
+    below_head = ["---"] * len(columns)
+    lines = [_line(columns), _line(below_head)]
     for one in rows:
         texts = [_text(one[column]) for column in columns]
         lines.append(_line(texts))
@@ -86,15 +88,18 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 def _line(texts: Sequence[str]) -> str:
     """Return a line of a table."""
     escaped = [text.replace("|", "\\|") for text in texts]
-    return "| " + " | ".join(escaped) + " |"
+    cells = " | ".join(escaped)
+    return f"| {cells} |"
 
 
 def _text(value: Any) -> str:
     """Return a cell of a table."""
     if value is None:
         return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is True:
+        return "yes"
+    if value is False:
+        return "no"
     if not isinstance(value, float):
         return str(value)
     if value >= 1000:
@@ -106,12 +111,13 @@ def _head(card: Card) -> str:
     """Say what was played, and on what."""
     rules = card["rules"]
     known = card["environment"]
+    seeds = [str(seed) for seed in card["seeds"]]
     text = HEAD.format(
         name=card["method"]["name"],
         size=SIZES[rules["demo"]],
         track=rules["track"] or "all",
         tuned=TUNED[rules["tuned"]],
-        seeds=", ".join(map(str, card["seeds"])),
+        seeds=", ".join(seeds),
         runs=len(card["runs"]),
         seconds=card["seconds"],
         hardware=known["hardware"],
@@ -154,7 +160,8 @@ def _by_cell(card: Card) -> str:
     name = card["method"]["name"]
     runs = table_of(card["runs"])
     accuracy = runs.pivot_table("accuracy", "cell", "method", sort=False)
-    shift = pd.Series({cell["name"]: cell["shift"] for cell in card["cells"]})
+    shifts = {cell["name"]: cell["shift"] for cell in card["cells"]}
+    shift = pd.Series(shifts)
     own = runs[runs["method"] == name]
     numbers = own.groupby("cell", sort=False)[SHOWN].mean()
 
@@ -202,8 +209,9 @@ def picture(card: Card) -> "Figure":
         alike = ranks[ranks.between(rank, rank + apart)]
         below = -place - 0.3
         panel.plot([rank, alike.max()], [below, below], color="0.6", lw=3)
-    panel.set_xlim(0.8, len(ranks) + 1)
-    panel.set_ylim(0.6 - len(ranks), 0.6)
+    n_methods = len(ranks)
+    panel.set_xlim(0.8, n_methods + 1)
+    panel.set_ylim(0.6 - n_methods, 0.6)
     panel.set_yticks([])
     text = AXIS.format(cells=said["cells"], apart=apart)
     panel.set_xlabel(text)

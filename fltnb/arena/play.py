@@ -162,7 +162,7 @@ def played(task: Task, who: Entry) -> dict[str, Any]:
     begun = time.monotonic()
     try:
         done = _run(task, who, fed)
-        row |= _measured(done, fed, task.counted(fed))
+        row.update(_measured(done, fed, task.counted(fed)))
     except UndeclaredError:
         raise
     except OutOfTimeError:
@@ -185,7 +185,7 @@ def _failed_row(task: Task, who: Entry) -> dict[str, Any]:
         "seed": task.seed,
         "options": plain(task.options),
     }
-    row |= dict.fromkeys(PLAYED)
+    row.update(dict.fromkeys(PLAYED))
     row["accuracy"] = 0.0
     row["worst"] = 0.0
     row["failed"] = ""

@@ -137,7 +137,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         if y is None:
             y = [np.zeros(len(x), dtype=np.int64) for x in X]
         classes = [np.asarray(one) for one in y]
-        if [one.shape for one in classes] != [(len(x),) for x in X]:
+        shapes = [one.shape for one in classes]
+        one_each = [(len(x),) for x in X]
+        if shapes != one_each:
             raise FltnbError(
                 f"{type(self).__name__} needs one class for every sample of every "
                 "client: y must be as long as X."
@@ -572,6 +574,10 @@ def check_clients(
 
 
 def _check_client(array: np.ndarray, i: int, what: str) -> None:
+    """Refuse an array of a client that is no finite numbers (n, d).
+
+    ``what`` it has, for sentences.
+    """
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         mend = ": flatten them, x.reshape(len(x), -1)" if array.ndim > 2 else ""
         raise FltnbError(

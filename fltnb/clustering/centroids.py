@@ -67,6 +67,7 @@ class CentroidClusterer(ClientClusterer):
             )
 
     def _k_of(self, client: int) -> int:
+        """Return the number of centroids of a client: ``k`` may have one for each."""
         k: Any = self.k
         return int(k if np.ndim(k) == 0 else k[client])
 

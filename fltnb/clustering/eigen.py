@@ -134,7 +134,10 @@ class EigenRelevance(ClientClusterer):
         If no number is given, they have as many eigenvectors as all clients have.
         """
         width = X[0].shape[1]
-        p = self.n_eigenvectors or min(width, *(len(x) for x in X))
+        p = self.n_eigenvectors
+        if not p:
+            fewest = min(len(x) for x in X)
+            p = min(width, fewest)
         if p > width:
             raise FltnbError(
                 f"{width} features do not have {p} eigenvectors: lower n_eigenvectors."
@@ -266,6 +269,7 @@ class EigenRelevance(ClientClusterer):
         return self.place_sketches(answers)
 
     def _members(self) -> np.ndarray:
+        """Return 1 less the relevance of clients to each other, (M, M): a distance."""
         return 1 - self.directed_
 
     def _newcomers(self, sketches: Sequence[Sketch]) -> np.ndarray:

@@ -152,8 +152,13 @@ class EMDClustering(ClientClusterer):
             counts the numbers that are sent for it.
         """
         if y is None:
-            halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
-            X, validation = zip(*halves, strict=True)
+            train = []
+            validation = []
+            for i, x in enumerate(X):
+                own_train, own_validation = _halves(x, i, int(self.random_state))
+                train.append(own_train)
+                validation.append(own_validation)
+            X = train
             self._held_out = [self._drawn(z) for z in validation]
             y = [validation] * len(X)
 
@@ -162,11 +167,13 @@ class EMDClustering(ClientClusterer):
         first_row = next(rows)
         rows = chain([first_row], rows)
 
-        everyone = zip(range(len(X)), X, rows, strict=True)
-        tasks = ((i, x, dict(enumerate(row))) for i, x, row in everyone)
+        def tasks() -> Iterator[tuple[int, np.ndarray, dict[int, np.ndarray]]]:
+            for i, (x, row) in enumerate(zip(X, rows, strict=True)):
+                yield i, x, dict(enumerate(row))
+
         trained = [len(x) for x in X]
         validated = [len(z) for z in first_row]
-        return self._rows(tasks, trained, validated, X[0].shape[1])
+        return self._rows(tasks(), trained, validated, X[0].shape[1])
 
     def _validation(
         self, X: Sequence[np.ndarray], y: Validation
@@ -393,6 +400,7 @@ class EMDClustering(ClientClusterer):
         return projection_matrix(width, kept, int(self.random_state), i, j)
 
     def _earth_mover(self, a: np.ndarray, b: np.ndarray) -> float:
+        """Return the distance of samples (n, d) and (m, d), as the options say it."""
         return earth_mover(
             a,
             b,
@@ -444,6 +452,7 @@ class EMDClustering(ClientClusterer):
         return max(1, int(self.projection * width + 1e-9))
 
     def _by_pair(self) -> bool:
+        """Whether each pair of clients has a reference of its own."""
         return self.projection is not None and self.reference == "pair"
 
     def references(self, others: int) -> int:

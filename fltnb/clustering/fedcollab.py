@@ -15,7 +15,10 @@ from ..settings import Count, Natural, NonNegative, Positive
 from .base import ClientClusterer, Sketch, of_all
 from .cuts import distance_linkage
 
-DEAL, PAIR, ORDERS = 26, 27, 28  # keys of the draws
+# keys of the draws
+DEAL = 26
+PAIR = 27
+ORDERS = 28
 EVERY = 10  # rounds between two validations
 PATIENCE = 10  # a pair stops after this number of validations without a gain
 LEAST = 1e-12  # smallest gain of a move
@@ -123,7 +126,8 @@ class FedCollab(ClientClusterer):
             (1,) counts the numbers of the networks that a client sends.
         """
         classes = self._classes(X, y)
-        n_classes = 1 + int(max(one.max() for one in classes))
+        largest = max(one.max() for one in classes)
+        n_classes = 1 + int(largest)
         parts = self._dealt(X, classes, n_classes, first)
 
         rows = self._each("towards", [(parts, n_classes)] * len(X), first)
@@ -136,9 +140,12 @@ class FedCollab(ClientClusterer):
 
         sketches = []
         for i, x in enumerate(X):
-            sketch = {"divergence": divergence[i]}
-            sketch["samples"] = np.array([len(x)])
-            sketch["_moved"] = np.array([rounds[i] * network], dtype=np.int64)
+            moved = rounds[i] * network
+            sketch = {
+                "divergence": divergence[i],
+                "samples": np.array([len(x)]),
+                "_moved": np.array([moved], dtype=np.int64),
+            }
             sketches.append(sketch)
         return sketches
 
@@ -152,6 +159,15 @@ class FedCollab(ClientClusterer):
         """Divide each client's samples at random for training and for validation.
 
         All clients train on the same number: half of the smallest client's.
+
+        Parameters
+        ----------
+        X : sequence of M arrays, shapes (n_i, d)
+        classes : list of M int arrays (n_i,)
+        n_classes : int
+            Of all clients.
+        first : int
+            Number of the first client, a key of its draws.
         """
         n_train = min(len(x) for x in X) // 2
         parts = []
@@ -172,7 +188,21 @@ class FedCollab(ClientClusterer):
     place_sketches = place  # type: ignore[assignment]  # it refuses whatever is given
 
     def towards(self, parts: Sequence[Part], n_classes: int, client: int) -> np.ndarray:
-        """Divergence from each later client, and its rounds (M, 2); 0 elsewhere."""
+        """Return the divergence from each later client, and its rounds.
+
+        Parameters
+        ----------
+        parts : sequence of M pairs
+            Training and validation rows of each client.
+        n_classes : int
+        client : int
+            This client's number.
+
+        Returns
+        -------
+        ndarray, shape (M, 2)
+            0 of clients that are not later.
+        """
         out = np.zeros((len(parts), 2))
         own = parts[client]
         width = own[0].shape[1]
@@ -216,9 +246,14 @@ class FedCollab(ClientClusterer):
 
             if round % EVERY and round < self.rounds:
                 continue
-            told = network.accuracy(left[1], right[1])
-            idle = 0 if told > best else idle + 1
-            best = max(best, told)
+            _, left_held = left
+            _, right_held = right
+            told = network.accuracy(left_held, right_held)
+            if told > best:
+                best = told
+                idle = 0
+            else:
+                idle += 1
             if idle == PATIENCE:
                 break
         return best, round
@@ -236,7 +271,7 @@ class FedCollab(ClientClusterer):
 
 
 def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Rows ``[x, 1, 2 nu onehot(y), 2]``, with nu = C / sqrt(C - 1).
+    """Return rows ``[x, 1, 2 nu onehot(y), 2]``, with nu = C / sqrt(C - 1).
 
     In the original, a layer of x and twice a layer of nu onehot(y) are added, each with
     a bias. This is the same as one layer in which the two constants are the inputs of
@@ -253,7 +288,9 @@ def pair_inputs(x: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarra
     -------
     ndarray of float32, shape (n, d + C + 2)
     """
-    nu = n_classes / np.sqrt(n_classes - 1) if n_classes > 1 else 0.0
+    nu = 0.0
+    if n_classes > 1:
+        nu = n_classes / np.sqrt(n_classes - 1)
     onehot = classes[:, None] == np.arange(n_classes)
     one = np.ones((len(x), 1))
     rows = np.hstack([x, one, 2 * nu * onehot, 2 * one])
@@ -280,16 +317,23 @@ class Discriminator:
         self.w = last.astype(np.float32)
 
     def _outputs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Hidden units (n, hidden) and outputs (n,), above 0 for the right client."""
+        """Return hidden units (n, hidden) and outputs (n,) of rows (n, width).
+
+        An output above 0 says that a row is the right client's.
+        """
         hidden = np.maximum(rows @ self.W, 0)
         return hidden, hidden @ self.w[:-1] + self.w[-1]
 
     def step(self, left: np.ndarray, right: np.ndarray, lr: float) -> None:
-        """Descend the mean of both clients' mean logistic losses, by one step."""
+        """Descend the mean of both clients' mean logistic losses, by one step.
+
+        ``left``, ``right``: rows (b, width) of either client; ``lr``: step size.
+        """
         rows = np.vstack([left, right])
-        sizes = [len(left), len(right)]
-        truth = np.repeat([0, 1], sizes)
-        weight = np.repeat([0.5 / sizes[0], 0.5 / sizes[1]], sizes)
+        n_left = len(left)
+        n_right = len(right)
+        truth = np.repeat([0, 1], [n_left, n_right])
+        weight = np.repeat([0.5 / n_left, 0.5 / n_right], [n_left, n_right])
 
         hidden, output = self._outputs(rows)
         error = (expit(output) - truth) * weight  # gradient of the outputs
@@ -300,18 +344,21 @@ class Discriminator:
         self.W -= lr * (rows.T @ below)
 
     def accuracy(self, left: np.ndarray, right: np.ndarray) -> float:
-        """Return the sum of both clients' shares of right rows, minus 1."""
+        """Return the sum of both clients' shares of right rows, minus 1.
+
+        The left client's share is 1 minus that of its rows taken for the right one's.
+        """
         _, of_left = self._outputs(left)
         _, of_right = self._outputs(right)
-        wrong = (of_left >= 0).mean()
-        right_told = (of_right >= 0).mean()
-        return float(right_told - wrong)
+        left_as_right = (of_left >= 0).mean()
+        right_as_right = (of_right >= 0).mean()
+        return float(right_as_right - left_as_right)
 
 
 def mean_cost(
     labels: np.ndarray, distance: np.ndarray, sizes: np.ndarray, c: float
 ) -> float:
-    """Mean of e_i over all clients.
+    """Return the mean of e_i over all clients.
 
     Parameters
     ----------
@@ -366,7 +413,10 @@ def coalitions(
 def _settled(
     distance: np.ndarray, sizes: np.ndarray, c: float, order: np.ndarray
 ) -> np.ndarray:
-    """Return coalitions in which no single move gains, visiting in this order."""
+    """Return coalitions (M,) in which no single move gains, visiting in this order.
+
+    All clients begin alone, and rounds of visits end when one moves nobody.
+    """
     n_clients = len(sizes)
     labels = np.arange(n_clients)
     # of each coalition: clients, samples, and the sum of n_j d_ij over both i and j
@@ -408,6 +458,10 @@ def _settled(
 def _costs(
     members: np.ndarray, samples: np.ndarray, spread: np.ndarray, c: float
 ) -> np.ndarray:
-    """Sum e_i over the members of every coalition; an empty one costs 0."""
+    """Return the sum of e_i over the members of every coalition, (M,).
+
+    An empty one costs 0. All arguments (M,) are of coalitions: ``spread`` is the sum of
+    n_j d_ij over both i and j of a coalition.
+    """
     total = np.maximum(samples, 1)
     return members * c / np.sqrt(total) + spread / total

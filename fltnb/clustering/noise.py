@@ -84,6 +84,11 @@ def typical_length(points: np.ndarray) -> float:
 
 
 def _fcr(fcr, level, seed, X, y=None, first=0):
+    """Roughen FCR's centroids.
+
+    The length is ``level`` times a typical centroid's; the rest are the arguments of
+    :meth:`sketches`. The same holds for the functions below.
+    """
     clean = of_all(FCR.sketches(fcr, X, y, first), "centroids")
     length = level * typical_length(np.concatenate(clean))
     rough = []
@@ -94,6 +99,7 @@ def _fcr(fcr, level, seed, X, y=None, first=0):
 
 
 def _mean_image(clusterer, level, seed, X, y=None, first=0):
+    """Roughen the mean of each client."""
     clean = MeanImage.sketches(clusterer, X, y, first)
     means = np.stack(of_all(clean, "mean"))
     length = level * typical_length(means)
@@ -105,6 +111,7 @@ def _mean_image(clusterer, level, seed, X, y=None, first=0):
 
 
 def _emd(clusterer, level, seed, X, y=None, first=0):
+    """Roughen the embeddings that clients send each other."""
     if y is None:
         raise FltnbError(
             "Noise on what EMD-CFL sends needs validation embeddings: give y."
@@ -124,6 +131,7 @@ def _emd(clusterer, level, seed, X, y=None, first=0):
 
 
 def _pacfl(clusterer, level, seed, X, y=None, first=0):
+    """Roughen singular vectors, which keep the length 1."""
     sketches = []
     clean = PACFL.sketches(clusterer, X, y, first)
     for i, sketch in enumerate(clean, first):

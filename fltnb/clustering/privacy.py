@@ -30,6 +30,8 @@ def gaussian_mechanism(epsilon: float, delta: float) -> float:
     def excess(log_sigma: float) -> float:
         near = 0.5 / np.exp(log_sigma)
         far = epsilon * np.exp(log_sigma)
-        return ndtr(near - far) - np.exp(epsilon + log_ndtr(-near - far)) - delta
+        # e^epsilon times a probability too small for a float, by its logarithm
+        other = np.exp(epsilon + log_ndtr(-near - far))
+        return ndtr(near - far) - other - delta
 
     return float(np.exp(brentq(excess, -25, 25, xtol=1e-13)))

@@ -68,9 +68,10 @@ def decoded(x: torch.Tensor) -> torch.Tensor:
     ``x`` has them as inputs (n, 1, h * h, 192) in [0, 1].
     """
     root = (255 * x - 128) / 127
-    side = math.isqrt(x.shape[2])
+    n, _, cells, depth = x.shape
+    side = math.isqrt(cells)
     z = LARGEST * root * root.abs()
-    return z.reshape(len(x), side, side, x.shape[3]).permute(0, 3, 1, 2)
+    return z.reshape(n, side, side, depth).permute(0, 3, 1, 2)
 
 
 def _kept(
@@ -87,7 +88,8 @@ def _kept(
         some = slice(start, start + AT_ONCE)
         x = torch.from_numpy(pictures[some]).permute(0, 3, 1, 2) / 255
         with torch.inference_mode():
-            kept[some] = code(made, x).round().reshape(-1, *shape).numpy()
+            found = code(made, x).round()
+            kept[some] = found.reshape(-1, *shape).numpy()
     return kept
 
 
@@ -134,5 +136,9 @@ def see(made: Any, x: torch.Tensor) -> torch.Tensor:
     They are enlarged by up to four times for the network.
     """
     with torch.inference_mode():
-        parts = shown(x, min(SIDE, ENLARGED * x.shape[2])).split(AT_ONCE)
-        return torch.cat([made.extract_features(part).mean((2, 3)) for part in parts])
+        side = min(SIDE, ENLARGED * x.shape[2])
+        found = []
+        for part in shown(x, side).split(AT_ONCE):
+            maps = made.extract_features(part)
+            found.append(maps.mean((2, 3)))
+        return torch.cat(found)

@@ -95,14 +95,17 @@ def write(path: Path, images: ImageSet) -> Path:
 
 
 def _unsound(path: Path, error: Exception, mend: str) -> FltnbError:
+    """Return what is raised for a prepared file that is damaged."""
     reason = str(error).rstrip(".") or type(error).__name__
     return FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.")
 
 
 def _note(path: Path) -> Path:
+    """Return the file beside a prepared one that says what it is."""
     return path.with_name(f"{path.name}.json")
 
 
 def _sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

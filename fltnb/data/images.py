@@ -88,6 +88,7 @@ class ImageSet:
             self._refuse("split must hold only 0 (training) and 1 (test)")
 
     def _check_array(self, key: str, value: Any) -> None:
+        """Refuse an array of another type, or not one entry for each image."""
         wanted = np.dtype(ARRAYS[key])
         if not isinstance(value, np.ndarray) or value.dtype != wanted:
             kind = getattr(value, "dtype", type(value).__name__)
@@ -96,6 +97,7 @@ class ImageSet:
             self._refuse(f"{key} has shape {value.shape} for {len(self.images)} images")
 
     def _refuse(self, fault: str) -> None:
+        """Raise FltnbError, and say what is wrong with which image set."""
         raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
 
     def __repr__(self) -> str:
@@ -263,4 +265,5 @@ def _on_background(image: Any, colour: str) -> Any:
 
 
 def _broken(path: Path, error: Exception) -> FltnbError:
+    """Return what is raised for a picture that cannot be read."""
     return FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.")

@@ -3,9 +3,9 @@
 FLT's scenario 3 is on FEMNIST, FeSEM's FedCelebA on CelebA. LEAF (Caldas et al., 2019)
 has no download of finished files. For FEMNIST its scripts fetch NIST Special Database
 19 and make ``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100
-writers each. For CelebA they take the persons with five pictures or more, 200,288
-pictures of 9,343 persons. Those JSON files hold the pictures' names only; the pictures
-themselves (Liu et al., ICCV 2015) must lie where LEAF wants them.
+writers each. For CelebA they select the persons with at least five pictures: 200,288
+pictures of 9,343 persons. Those JSON files hold only the names of pictures. The
+pictures themselves (Liu et al., ICCV 2015) must be where LEAF expects them.
 """
 
 import json
@@ -25,30 +25,39 @@ CLASS_NAMES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 """FEMNIST's 62 classes in LEAF's numbering, which is also that of EMNIST ByClass."""
 PIXELS = 28 * 28
 PICTURES = Path("raw") / "img_align_celeba"
-"""Where CelebA's pictures lie."""
+"""Folder of CelebA's pictures."""
 SIZE = 84
-"""Side in pixels at which LEAF's own model reads them."""
+"""Side in pixels of the pictures that LEAF's own model reads."""
 MEND = "make it anew with LEAF's script or leave it out"
 
 Part = tuple[Any, np.ndarray]
-"""What one person has in one part: the samples, and their labels int64 (n,)."""
+"""One part of a person's data: the samples, and their labels int64 (n,)."""
 
 
 class Form(NamedTuple):
-    """What LEAF's data sets differ in.
+    """The differences between LEAF's data sets.
 
-    ``parse`` makes a part of lists x and y of equal lengths that are not empty; it may
-    raise ValueError.
+    Attributes
+    ----------
+    name : str
+        Folder in LEAF's data; also the name of the image set.
+    command : str
+        Creates the files, run in that folder.
+    needed : str
+        The parts of LEAF's folder that are read, in words.
+    parse : callable
+        Turns lists x and y of equal, positive length into a part; it may raise
+        ValueError.
     """
 
-    name: str  # folder in LEAF's data; also the name of the image set
-    command: str  # makes the files, in that folder
-    needed: str  # what of LEAF's folder is read, in words
+    name: str
+    command: str
+    needed: str
     parse: Callable[[list, list], Part]
 
     @property
     def advice(self) -> str:
-        """How files that are missing are made."""
+        """How to create missing files."""
         return f"run {self.command} in LEAF's data/{self.name}"
 
 
@@ -56,15 +65,15 @@ def read_leaf(folder: Path | str) -> ImageSet:
     """Read FEMNIST from LEAF's JSON files.
 
     Pixels keep LEAF's polarity, dark strokes (0) on a white page (255), which is what
-    FLT's public code trains on; MNIST, EMNIST and Fashion-MNIST have it the other way
-    round, so an encoder pretrained on them sees negatives. LEAF stores bytes divided by
-    255; rounding gives these very bytes back. Writers are numbered in the order of the
-    files (``all_data_2`` before ``all_data_10``) and by name within each: FLT's 200 are
-    those of the first two files.
+    FLT's public code trains on; MNIST, EMNIST and Fashion-MNIST have the opposite
+    polarity, so for an encoder pretrained on them these are negatives. LEAF stores
+    bytes divided by 255; rounding restores exactly these bytes. Writers are
+    numbered in the order of the files (``all_data_2`` before ``all_data_10``) and by
+    name within each file: FLT's 200 are those of the first two files.
 
     ``folder`` holds ``train`` and ``test``, or ``data`` with these two (LEAF's own
-    layout). Raises FltnbError where there are no such files, or something in one of
-    them does not fit.
+    layout). Raises FltnbError if there are no such files, or if something in one of
+    them is wrong.
     """
     images, arrays, n_files = read_people(base_folder(folder), FEMNIST)
     n_writers = arrays["writers"][-1] + 1
@@ -81,16 +90,19 @@ def read_leaf(folder: Path | str) -> ImageSet:
 def read_celeba(folder: Path | str) -> ImageSet:
     """Read LEAF's CelebA, smiling or not, from its files and CelebA's pictures.
 
-    See :func:`read_leaf` for ``folder``, which holds ``raw/img_align_celeba``, too.
-    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square,
-    and leaves the interpolation to Pillow, whose default has changed since; here it is
-    bilinear. Persons are numbered in the order of the files and, within each, by their
-    number in CelebA. All pictures are in memory at once: 4.2 GB. Raises FltnbError as
-    :func:`read_leaf`, or where a picture is listed twice, missing or unreadable.
+    For ``folder`` see :func:`read_leaf`; it holds ``raw/img_align_celeba`` as well.
+    LEAF's own model reads pictures at 84 x 84 pixels, squeezed from 178 x 218 to a
+    square, and leaves the interpolation to Pillow, whose default has changed since;
+    here it is bilinear. Persons are numbered in the order of the files and, within
+    each, by their number in CelebA. All pictures are in memory at once: 4.2 GB. Raises
+    FltnbError as :func:`read_leaf`, or if a picture is listed twice, missing or
+    unreadable.
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)
-    names = [name for person in listed for name in person]
+    names = []
+    for person in listed:
+        names.extend(person)
     _check_pictures(base / PICTURES, names)
 
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
@@ -106,11 +118,11 @@ def read_celeba(folder: Path | str) -> ImageSet:
 
 
 def _check_pictures(folder: Path, names: list[str]) -> None:
-    """Refuse names that occur twice or have no file, before minutes of reading."""
+    """Refuse names that occur twice or have no file, before the long reading starts."""
     twice = [name for name, n in Counter(names).items() if n > 1]
     if twice:
         raise FltnbError(
-            f"LEAF's files list the picture {twice[0]!r} twice: make all of them anew "
+            f"LEAF's files list the picture {twice[0]!r} twice: create all files again "
             "in one run."
         )
     there = set()
@@ -127,7 +139,7 @@ def _check_pictures(folder: Path, names: list[str]) -> None:
 def base_folder(folder: Path | str) -> Path:
     """Return the folder that holds ``train`` and ``test``.
 
-    It is the given one, or ``data`` in it, which is LEAF's own layout.
+    It is ``folder`` itself, or ``data`` in it (LEAF's own layout).
     """
     folder = Path(folder).expanduser()
     if (folder / "data" / "train").is_dir():
@@ -138,8 +150,8 @@ def base_folder(folder: Path | str) -> Path:
 def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], int]:
     """Read LEAF's files in ``base``.
 
-    They come file by file and by name within each, a person's training part before the
-    test part. Returns what ``form.parse`` made of every part of every person, the
+    The order is by file, then by name, with a person's training part before the test
+    part. Returns the results of ``form.parse`` for every part of every person, the
     arrays ``labels``, ``split`` and ``writers`` of an :class:`~fltnb.data.ImageSet`,
     and the number of pairs of files. Raises FltnbError as :func:`read_leaf`.
     """
@@ -163,7 +175,7 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
                 labels.append(y)
 
     sizes = [len(y) for y in labels]
-    place = np.arange(len(sizes))  # every person has two, a training and a test part
+    place = np.arange(len(sizes))  # a training and a test part each
     arrays = {
         "labels": np.concatenate(labels),
         "split": np.repeat(place % 2, sizes).astype(np.uint8),
@@ -173,25 +185,38 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
 
 
 def _key(name: str) -> list:
-    """Sort key that puts file 2 before file 10."""
-    pieces = re.split(r"(\d+)", name)
-    return [int(piece) if piece.isdigit() else piece for piece in pieces]
+    """Return a sort key that puts file 2 before file 10.
+
+    Of "all_data_10" it is ["all_data_", 10, ""].
+    """
+    key = []
+    for piece in re.split(r"(\d+)", name):
+        key.append(int(piece) if piece.isdigit() else piece)
+    return key
 
 
 def _read_both(file: Path, form: Form) -> tuple[dict[str, Part], dict[str, Part]]:
-    """Return the parts of every person of a training file and of its test file."""
+    """Return the parts of every person in a training file and its test file."""
+    # LEAF has names such as all_data_0_niid_0_keep_0_train_9.json
     head, word, tail = file.name.rpartition("train")
-    name = f"{head}test{tail}" if word else file.name
+    name = file.name
+    if word:
+        name = f"{head}test{tail}"
     other = file.parent.parent / "test" / name
     if not other.is_file():
         raise FltnbError(f"{file} has no test part {other}: {form.advice}.")
     train = _read_part(file, form)
     test = _read_part(other, form)
-    alone = sorted(train.keys() ^ test.keys())
+    alone = sorted(train.keys() ^ test.keys())  # in one of them only
     if alone:
-        here, there = (file, other) if alone[0] in train else (other, file)
+        person = alone[0]
+        here = file
+        there = other
+        if person in test:
+            here = other
+            there = file
         raise FltnbError(
-            f"Person {alone[0]!r} of {here} is not in {there}: make both in one run."
+            f"Person {person!r} of {here} is not in {there}: create both in one run."
         )
     return train, test
 
@@ -209,7 +234,7 @@ def _read_part(file: Path, form: Form) -> dict[str, Part]:
     try:
         for name, count in zip(content["users"], content["num_samples"], strict=True):
             place = f"Person {name!r} of {file}"
-            # Taken out, so that its floats can go as soon as they are bytes.
+            # Removed, so that its floats are freed as soon as they are bytes.
             person = content["user_data"].pop(name)
             n_x = len(person["x"])
             n_y = len(person["y"])
@@ -235,25 +260,26 @@ def _handwriting(x: list, y: list) -> Part:
             raise ValueError(f"has an image of {len(row)} pixels instead of {PIXELS}")
     last = len(CLASS_NAMES) - 1
     for label in y:
-        # A truth value would pass for 0 or 1.
+        # A bool would pass for 0 or 1.
         if type(label) is not int or not 0 <= label <= last:
             raise ValueError(
                 f"has the label {label!r}, which is not one of 0 to {last}"
             )
     pixels = np.asarray(x, dtype=np.float64)
-    if not ((pixels >= 0) & (pixels <= 1)).all():
+    inside = (pixels >= 0) & (pixels <= 1)
+    if not inside.all():
         raise ValueError("has pixels outside 0 to 1")
-    images = np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28)
-    return images, np.array(y, dtype=np.int64)
+    values = np.rint(pixels * 255).astype(np.uint8)
+    return values.reshape(-1, 28, 28), np.array(y, dtype=np.int64)
 
 
 def _smiles(x: list, y: list) -> Part:
-    """Return names of pictures and labels of one person."""
+    """Return the names of pictures and the labels of one person."""
     for name in x:
         if not isinstance(name, str):
             raise ValueError(f"has {name!r} in place of a picture's name")
     for label in y:
-        # LEAF's script divides, so that Python 3 writes 1.0 and Python 2 wrote 1.
+        # LEAF's script divides, so Python 3 writes 1.0 where Python 2 wrote 1.
         if type(label) not in (int, float) or label not in (0, 1):
             raise ValueError(
                 f"has the label {label!r}, which is not 0 (not smiling) or 1 (smiling)"

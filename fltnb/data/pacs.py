@@ -1,6 +1,6 @@
 """PACS (Li et al., ICCV 2017): 9,991 images of 7 classes in 4 domains.
 
-It has no download that a program may use.
+PACS has no download that a program may use.
 """
 
 from pathlib import Path
@@ -15,14 +15,14 @@ DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 CLASS_NAMES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 SUFFIXES = (".jpg", ".jpeg", ".png")
 SIZE = 96  # pixels a side
-PARTS = 5  # one of five equal parts of every domain and class is the test part
+PARTS = 5  # one fifth of every domain and class is the test part
 
 
 def read_pacs(folder: Path | str) -> ImageSet:
     """Read the official folders ``<domain>/<class>/*.jpg`` (also inside ``kfold``).
 
-    Pictures are reduced to 96 pixels a side. Raises FltnbError, naming what is wrong,
-    where a domain or class is missing or empty, or an image cannot be read.
+    Pictures are reduced to 96 x 96 pixels. Raises FltnbError, which names the problem,
+    if a domain or class is missing or empty, or an image cannot be read.
     """
     top = Path(folder).expanduser()
     if (top / "kfold").is_dir():
@@ -53,7 +53,7 @@ def read_pacs(folder: Path | str) -> ImageSet:
 
 
 def _files(top: Path, domain: str) -> list[Path]:
-    """Return the pictures of a domain, class by class and by name."""
+    """Return the pictures of a domain, sorted by class and name."""
     if not (top / domain).is_dir():
         raise FltnbError(
             f"{top} lacks the domain {domain!r}: copy the complete PACS release there."

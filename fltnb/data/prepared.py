@@ -1,4 +1,4 @@
-"""Image sets by name: digits, prepared files, downloads, and sets made of others."""
+"""Image sets by name: digits, prepared files, downloads, and combined sets."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,18 +20,19 @@ STAND_INS = {
     "emnist_bymerge_test": ("emnist_bymerge", "ByMerge"),
     "emnist_byclass_test": ("emnist_byclass", "ByClass"),
 }
-"""What :func:`load` falls back on -> the release it stands in for, and its name."""
+"""Fallback of :func:`load` -> the release that it replaces, and its name."""
 
 
 class Release(NamedTuple):
-    """A data set without download: how a person gets it, and who reads it."""
+    """A data set without download: how to get it, and the function that reads it."""
 
-    folder: str  # beside the prepared files
+    folder: str  # next to the prepared files
     read: Callable[[Path], ImageSet]
-    get: str  # how to get it into there; {0} is the folder of prepared files
+    get: str  # instructions; {0} is the folder of prepared files
 
 
 def _from_leaf(form: Form, read: Callable[[Path], ImageSet]) -> Release:
+    """Return the release of a data set that LEAF's scripts make."""
     get = (
         f"get LEAF (https://github.com/TalwalkarLab/leaf), run {form.command} in its "
         f"folder data/{form.name}, and copy the data folder this makes (with "
@@ -55,14 +56,14 @@ FEATURES = {
     "pacs_features": ("eight_bits", _LITE0),
     "pacs_maps": ("maps", f"What enters the last stage of {_LITE0}"),
 }
-"""PACS through :mod:`fltnb.data.features`: the function of it, and the origin."""
+"""PACS through :mod:`fltnb.data.features`: the function used, and the origin."""
 WRITERS = "mnist_writers"
 _WROTE_MNIST = "62078529b706ba34"
-"""Digest of who wrote MNIST's 70,000 images."""
+"""Digest of the writers of MNIST's 70,000 images."""
 NAMES = ("digits", *SOURCES, WRITERS, *STAND_INS, *RELEASES, *FEATURES)
 """Names that :func:`load` knows."""
 
-# CIFAR-100 class ids of FLT's public code; the paper only says how many.
+# CIFAR-100 class ids of FLT's public code; the paper gives only their number.
 _CIFAR20 = "11 20 22 31 37 51 54 65 86 90"
 _DISJOINT = "3 8 13 15 20 22 25 29 31 37 43 46 51 54 65 84 85 86 90 92"
 PRETRAINING = {
@@ -76,30 +77,31 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     """Load an image set by name.
 
     ``digits`` comes with scikit-learn (1,797 real 8x8 images). Any other set is read
-    from its prepared file ``<name>.npz``; where there is none, torchvision downloads
-    the official release and the prepared file is written once. Where
-    ``emnist_balanced.npz`` is absent but ``emnist_balanced_small.npz`` is there, that
+    from its prepared file ``<name>.npz``. If there is none, torchvision downloads
+    the official release, and the prepared file is written once. If
+    ``emnist_balanced.npz`` is missing but ``emnist_balanced_small.npz`` exists, that
     stand-in is returned under its own name; likewise ``emnist_bymerge_test.npz`` (47
     classes of very different size) and ``emnist_byclass_test.npz`` (62 classes), the
-    official test parts alone, which get a division of our own: six training images to
+    official test parts only. They get our own division: six training images to
     one test image in each class.
 
-    ``mnist_writers`` is MNIST's training images with the 539 people who wrote them
+    ``mnist_writers`` has MNIST's training images with the 539 people who wrote them
     (``writers``, NIST's numbers; its prepared file has no download). A tenth of each
-    person's images, drawn once and for all, are the test part, since MNIST's own test
+    person's images, always the same ones, are the test part, since MNIST's own test
     images are by other people.
 
     Three sets have no download; their prepared files are written once from a folder
-    beside the other sets: ``femnist`` (62 classes by writers) and ``celeba`` (smiling
+    next to the other sets: ``femnist`` (62 classes by writers) and ``celeba`` (smiling
     or not, by persons; FeSEM's FedCelebA; 4.2 GB) from the files that LEAF's own
     scripts make, ``pacs`` from the official folders in ``PACS``. ``pacs_features`` is
-    PACS as an ImageNet network sees it (:func:`fltnb.data.features.eight_bits`),
-    ``pacs_maps`` as its last stage does (:func:`fltnb.data.features.maps`), computed
-    once.
+    PACS as features of an ImageNet network (:func:`fltnb.data.features.eight_bits`),
+    ``pacs_maps`` as inputs of its last stage (:func:`fltnb.data.features.maps`),
+    computed once.
 
     ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then
-    ``data/``; a download goes to the first. Raises FltnbError for a name not in
-    :data:`NAMES`, bad files, or nothing prepared and no network.
+    ``data/``; downloads are stored in the first of them. Raises FltnbError for a name
+    not in :data:`NAMES`, for bad files, or if nothing is prepared and there is no
+    network.
 
     Examples
     --------
@@ -132,7 +134,7 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
 
 
 def _prepared(name: str, folders: list[Path]) -> Path | None:
-    """Return the prepared file of a set, else of its stand-in, in the first folder."""
+    """Return the first prepared file of a set, else of its stand-in."""
     others = [other for other, (official, _) in STAND_INS.items() if official == name]
     for each in (name, *others):
         for folder in folders:
@@ -145,10 +147,10 @@ def _prepared(name: str, folders: list[Path]) -> Path | None:
 def _made(
     name: str, folders: list[Path], root: Path | str | None
 ) -> tuple[Path, ImageSet]:
-    """Return a set that is not prepared yet, and where its prepared file belongs."""
+    """Return a set that is not prepared yet, and the path of its prepared file."""
     path = folders[0] / f"{name}.npz"
     if name in FEATURES:
-        from . import features  # torch: not for sets that are only read
+        from . import features  # needs torch: not for sets that are only read
 
         function, origin = FEATURES[name]
         pacs = load("pacs", root)
@@ -171,7 +173,7 @@ def _made(
 
 
 def _digits() -> ImageSet:
-    """scikit-learn's digits; a fixed fifth of each class is the test part."""
+    """Return scikit-learn's digits; a fixed fifth of each class is the test part."""
     from sklearn.datasets import load_digits
 
     raw = load_digits()
@@ -188,7 +190,7 @@ def _digits() -> ImageSet:
 
 
 def _stand_in(images: ImageSet) -> ImageSet:
-    """Say what a part of EMNIST stands in for; divide it where it is a test part."""
+    """Add to a part of EMNIST what it replaces; divide it if it is a test part."""
     _, official = STAND_INS[images.name]
     origin = (
         f"stand-in: {len(images):,} EMNIST images ({images.name}), not the official "
@@ -204,7 +206,7 @@ def _stand_in(images: ImageSet) -> ImageSet:
 def _by_writers(images: ImageSet, path: Path) -> ImageSet:
     """Return MNIST's training images, divided within each writer's images.
 
-    Nobody has images of both of MNIST's own parts.
+    No writer has images in both of MNIST's own parts.
     """
     if images.writers is None:
         raise FltnbError(f"{path} does not say who wrote the images: prepare it anew.")
@@ -223,19 +225,20 @@ def _by_writers(images: ImageSet, path: Path) -> ImageSet:
 
 
 def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
-    """Return an image set that FLT's encoders are pretrained on.
+    """Return an image set on which FLT's encoders are pretrained.
 
     See Section 4.1, "Encoders". ``emnist_balanced`` (Enc1 of MNIST) and
     ``fashion_mnist`` (Enc2 of MNIST), like every other name that :func:`load` knows,
-    are passed on to it. Two sets are put together here, of the classes in FLT's public
+    are passed on to it. Two sets are combined here, from the classes in FLT's public
     code:
 
     - ``cifar20`` (Enc1 of CIFAR-10): CIFAR-10 as classes 0 to 9 and ten CIFAR-100
       classes as 10 to 19.
-    - ``cifar100_disjoint`` (Enc2 of CIFAR-10): twenty CIFAR-100 classes, nine of them
-      those of ``cifar20``. None is a CIFAR-10 class, and the two collections share no
-      image by construction; the nearest relatives are bus, train and tank (CIFAR-10 has
-      automobile and truck) and the mammals bear, camel, elephant, lion and rabbit.
+    - ``cifar100_disjoint`` (Enc2 of CIFAR-10): twenty CIFAR-100 classes, nine of which
+      ``cifar20`` has as well. None is a CIFAR-10 class, and the two collections share
+      no image by construction; the most similar classes are bus, train and tank
+      (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion
+      and rabbit.
 
     Examples
     --------

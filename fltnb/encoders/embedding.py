@@ -111,9 +111,12 @@ def embed_from_latest(
             own = latest[client]
         return networks.tuned_on(fed, spec, weights, client, own)
 
-    pairs = _in_threads(tuned, fed.n_clients, progress, n_jobs)
-    embedded, rows = zip(*pairs, strict=True)
-    return list(embedded), np.stack(rows)
+    embedded = []
+    rows = []
+    for own, row in _in_threads(tuned, fed.n_clients, progress, n_jobs):
+        embedded.append(own)
+        rows.append(row)
+    return embedded, np.stack(rows)
 
 
 def _pretrained(
@@ -126,6 +129,7 @@ def _pretrained(
 
 
 def _pixels(fed: Federation) -> Iterator[np.ndarray]:
+    """Yield each client's pixels as they are, (n_i, d) in [0, 1]."""
     if fed.layout == "tokens":
         raise FltnbError(
             "Tokens are numbers of words, without distances: embed each client's "
@@ -138,6 +142,10 @@ def _pixels(fed: Federation) -> Iterator[np.ndarray]:
 def _by_networks(
     fed: Federation, spec: EncoderSpec, weights, progress: bool, n_jobs: int | None
 ) -> list[np.ndarray]:
+    """Embed clients by a network that they tune, alone or one after the other.
+
+    Returns M arrays (n_i, e), in the order of the clients.
+    """
     from ..models.base import threads
     from . import networks
 
@@ -177,6 +185,7 @@ def _in_threads(
 
 
 def _shown(done: Iterable, n_clients: int, progress: bool) -> Iterable:
+    """Return an iterable over clients with a bar."""
     from ..progress import bar
 
     return bar(done, progress, total=n_clients, desc="Embedding clients", unit="client")

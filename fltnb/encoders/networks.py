@@ -115,13 +115,13 @@ def train(
         As :func:`adam` returns it; it may have taken steps before.
     """
     network.train()
-    loss: Any = network.loss
     least = 1
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm2d):
             least = 2
     with threads(1):
         for order in orders:
+            loss: Any = network.loss  # a ResNet-18 has none, and is never tuned
             for batch in torch.from_numpy(order).split(batch_size):
                 if len(batch) >= least:
                     optimiser.zero_grad()
@@ -334,6 +334,7 @@ class _Residual(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, C, H, W) -> the same shape."""
         return x + self.path(x)
 
 

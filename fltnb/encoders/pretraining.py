@@ -166,7 +166,8 @@ def pretrain(
     if weights is None:
         weights = _fitted(spec, train, images.name, progress)
         weights["input_shape"] = np.array(shape)
-        settings |= {"pretrain": spec.pretrain, "origin": images.origin}
+        settings["pretrain"] = spec.pretrain
+        settings["origin"] = images.origin
         _write(path, weights, settings)
     return weights
 
@@ -186,6 +187,7 @@ def _settings(spec: EncoderSpec, train: np.ndarray) -> dict[str, Any]:
 
 
 def _fitted(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
+    """Return the weights of an encoder fitted to images, by name."""
     if spec.kind == "pca":  # without torch
         weights = _fit_pca(spec, train, name)
     else:
@@ -197,6 +199,10 @@ def _fitted(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> 
 
 
 def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
+    """Return mean and principal components of images.
+
+    FltnbError: there are fewer images or pixels than components.
+    """
     from sklearn.decomposition import PCA
 
     # float64, as a float32 mean over all images would lose digits
@@ -273,6 +279,7 @@ def read_weights(path: Path) -> Weights | None:
 
 
 def _write(path: Path, weights: Weights, settings: dict[str, Any]) -> None:
+    """Write weights into a file, with their settings and a digest."""
     from safetensors.numpy import save
 
     # One digest over everything: safetensors itself notices a cut file but not a
@@ -283,4 +290,5 @@ def _write(path: Path, weights: Weights, settings: dict[str, Any]) -> None:
 
 
 def _digest(weights: Weights) -> str:
+    """Return one digest of all weights."""
     return array_digest(*(weights[name] for name in sorted(weights)))

@@ -87,7 +87,10 @@ def missing_in_words(jobs: Grid) -> str:
     Without an earlier run of the same kind here, the time is not known.
     """
     there = stored()
-    every = [done for held in there.values() for _, done in held]
+    every = []
+    for held in there.values():
+        for _, done in held:
+            every.append(done)
     planned = plan(jobs, set(there), every)
     told = f"{len(planned)} are not stored"
     seconds = 0.0
@@ -114,6 +117,7 @@ def collecting() -> Iterator[list[Grid]]:
 
 
 def _files() -> list[Path]:
+    """Return the committed ledgers, one for each notebook."""
     return sorted(paths.ledgers().glob("[0-9]*.csv"))
 
 

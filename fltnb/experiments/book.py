@@ -78,7 +78,7 @@ def _line(notebook: str, record: str, done: Finished, axes: list[str]) -> Values
     A number with the name of an axis gets the suffix :data:`FOUND`.
     """
     line = {"notebook": notebook, "kind": done.kind}
-    line |= plain(done.axes)
+    line.update(plain(done.axes))
     for name, value in plain(done.numbers).items():
         if pd.isna(value):
             continue

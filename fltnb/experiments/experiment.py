@@ -144,7 +144,7 @@ class Training(Experiment):
             apart = name in ("loss", "class_weights")
             if not apart and (name not in TRAINING or value != TRAINING[name]):
                 found[name] = value
-        found |= self._loss()
+        found.update(self._loss())
         if self.has_own_network:
             from ..models import shaped
             from ..training.losses import n_outputs
@@ -330,6 +330,7 @@ def built(recipe: Recipe) -> Federation:
 
 @functools.lru_cache(maxsize=8)
 def _built(settings: str) -> Federation:
+    """Return the federation of settings, which are JSON so that they can be a key."""
     return federations.build(json.loads(settings))
 
 
@@ -340,6 +341,7 @@ def canonical(recipe: Recipe) -> Values:
 
 @functools.cache
 def _canonical(settings: str) -> Values:
+    """Return the complete form of the settings of a federation, given as JSON."""
     return federations.canonical(json.loads(settings))
 
 

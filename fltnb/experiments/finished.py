@@ -97,8 +97,8 @@ def save(done: Finished) -> Finished:
     columns: dict[str, Any] = {"meta": np.array(json.dumps(meta))}
     for name, value in done.arrays.items():
         columns[f"arrays/{name}"] = value
-    columns |= columns_of("curves", done.curves)
-    columns |= columns_of("clients", done.clients)
+    columns.update(columns_of("curves", done.curves))
+    columns.update(columns_of("clients", done.clients))
 
     path = store_path(done.key)
     paths.write_atomically(path, lambda file: np.savez_compressed(file, **columns))
@@ -124,6 +124,7 @@ def load(key: str, since: float = 0.0) -> Finished | None:
 
 
 def _from_store(key: str, held: Arrays) -> Finished:
+    """Return a finished experiment from the arrays of its file."""
     meta = json.loads(str(held["meta"]))
     tables = {}
     for which in TABLES:

@@ -46,7 +46,10 @@ class Row:
     experiment: Experiment
 
     def __str__(self) -> str:
-        shown = [f"{name} {value}" for name, value in self.axes.items() if value != ""]
+        shown = []
+        for name, value in self.axes.items():
+            if value != "":
+                shown.append(f"{name} {value}")
         return ", ".join(shown)
 
     @property
@@ -100,7 +103,9 @@ class Grid(Sequence[Row]):
         return iter(self.rows)
 
     def __add__(self, other: Self) -> Self:
-        return type(self)((*self.rows, *other.rows), (*self.tables, *other.tables))
+        rows = (*self.rows, *other.rows)
+        tables = (*self.tables, *other.tables)
+        return type(self)(rows, tables)
 
     def __repr__(self) -> str:
         return f"Grid of {len(self)} experiments"

@@ -375,6 +375,7 @@ class _Held(Finished):
         self.name = name
 
     def _table(self, which: str) -> pd.DataFrame | None:
+        """Return a table of the job, None where it has none."""
         found = self.ledger.rows(which, {0: self.name})
         if found.empty:
             return None
@@ -517,7 +518,7 @@ def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
             continue
         twin = jobs[name]
         twin.axes = dict(done.axes)
-        twin.arrays |= _for_ledger(done)
+        twin.arrays.update(_for_ledger(done))
 
 
 def _record_of_twin(

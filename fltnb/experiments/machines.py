@@ -120,6 +120,7 @@ def _minor(machine: dict[str, Any]) -> str:
 
 
 def _refuse_other(worker: str, what: str, theirs: str, ours: str) -> None:
+    """Refuse a worker that has something else than this process (FltnbError)."""
     if theirs != ours:
         raise FltnbError(
             f"The Dask worker {worker} has {what} {theirs}, this process {ours}: make "
@@ -128,6 +129,7 @@ def _refuse_other(worker: str, what: str, theirs: str, ours: str) -> None:
 
 
 def _warn_of_packages(worker: str, theirs: dict[str, str], ours: dict[str, str]):
+    """Warn of packages that a worker has in another version."""
     for name in sorted(theirs.keys() & ours.keys()):
         if theirs[name] != ours[name]:
             warnings.warn(

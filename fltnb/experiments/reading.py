@@ -60,6 +60,7 @@ class Results:
 
     @property
     def _jobs(self) -> list[Finished]:
+        """The finished experiments, one for each row."""
         return [done for _, done in self._finished]
 
     @functools.cached_property
@@ -138,9 +139,11 @@ class Results:
 
     @functools.cached_property
     def _by_key(self) -> dict[str, Finished]:
+        """The finished experiments by key."""
         return {done.key: done for done in self._jobs}
 
     def _get(self, key: str) -> Finished:
+        """Return an experiment by key, or say that there is none."""
         if key not in self._by_key:
             raise FltnbError(
                 f"There is no job {key!r} among these {len(self)} results: take a key "

@@ -46,7 +46,9 @@ def saved(
     **about
         More for the provenance.
     """
-    about |= {"data_origin": "", "data": "", "seconds": numbers["seconds"]}
+    about["data_origin"] = ""
+    about["data"] = ""
+    about["seconds"] = numbers["seconds"]
     if task.fed is not None:
         about["data_origin"] = task.fed.origin
         about["data"] = task.fed.fingerprint()

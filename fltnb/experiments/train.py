@@ -319,7 +319,7 @@ def _joined(
     numbers = dict(trained.numbers)
     for name in ("ari", "n_clusters"):
         numbers.pop(name, None)
-    numbers |= _clusters_found(task.fed, graph.labels)
+    numbers.update(_clusters_found(task.fed, graph.labels))
     numbers["bytes"] = _bytes(curves)
     return saved(task, numbers, arrays, curves, clients, **about)
 
@@ -352,7 +352,7 @@ def training_numbers(fed: Federation, done: Run) -> Values:
     numbers["n_test"] = _different(fed.test)
     numbers["n_train"] = _different(fed.train)
     if done.confusion is not None:
-        numbers |= metrics.f1_summary(done.confusion)
+        numbers.update(metrics.f1_summary(done.confusion))
 
     truth = done.clients["true_cluster"].to_numpy()
     if (truth >= 0).all():
@@ -363,7 +363,7 @@ def training_numbers(fed: Federation, done: Run) -> Values:
         numbers["first_clients_accuracy"] = metrics.mean_accuracy(first)
         numbers["first_clients_variance"] = metrics.variance(first)
 
-    numbers |= _clusters_found(fed, done.labels)
+    numbers.update(_clusters_found(fed, done.labels))
     numbers["bytes"] = _bytes(history)
     numbers["seconds"] = round(done.seconds, 2)
     numbers["stopped"] = done.stopped

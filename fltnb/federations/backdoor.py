@@ -236,7 +236,10 @@ def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
     [[0.0, 0.5, 0.4], [0.23, 0.62, 0.4]]
     """
     t = np.asarray(labels) / SHADES
-    shades = np.stack([t, 0.5 + t / 2, np.full_like(t, 0.4)], axis=1)
+    red = t
+    green = 0.5 + t / 2
+    blue = np.full_like(t, 0.4)
+    shades = np.stack([red, green, blue], axis=1)
     if intensity != 1:
         shades = GREEN + intensity * (shades - GREEN)
     return np.clip(shades, 0, 1)

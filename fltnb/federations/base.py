@@ -431,6 +431,7 @@ class Federation(OwnSamples):
 
     @cached_property
     def _fingerprint(self) -> str:
+        """What :meth:`fingerprint` returns; the samples are read once."""
         splits = ["train", "val", "test"]
         if self.probed:
             splits.append("probe")

@@ -33,8 +33,11 @@ def _angles(name: str, angles: Any) -> list[list[float]]:
         groups = [list(group) for group in angles]
     except TypeError:
         groups = []
-    every = [angle for group in groups for angle in group]
-    numeric = all(isinstance(one, numbers.Real) and math.isfinite(one) for one in every)
+    numeric = True
+    for group in groups:
+        for angle in group:
+            if not isinstance(angle, numbers.Real) or not math.isfinite(angle):
+                numeric = False
     if not groups or not all(groups) or not numeric:
         raise FltnbError(
             f"{name} must be one list of degrees per cluster, such as [[0], [90]], not "
@@ -89,9 +92,12 @@ def rotated(
             )
         chosen = stream(seed, "partition", key).permutation(index)
         for client, cluster in enumerate(clusters):
-            own = chosen[client * each : (client + 1) * each]
-            angle = angles[cluster][places[client] % len(angles[cluster])]
-            parts.append((split, turn(images.images[own], angle), images.labels[own]))
+            begin = client * each
+            own = chosen[begin : begin + each]
+            of_cluster = angles[cluster]
+            angle = of_cluster[places[client] % len(of_cluster)]  # in turns
+            turned = turn(images.images[own], angle)
+            parts.append((split, turned, images.labels[own]))
 
     add("train", images.train_index, samples_per_client, 1)
     add("test", images.test_index, test_per_client, 2)
@@ -138,8 +144,11 @@ def rotated_copies(
     >>> fed.n_clients, fed.n_clusters
     (4, 2)
     """
-    degrees = [angle for group in angles for angle in group]
-    cluster_of = np.repeat(np.arange(len(angles)), [len(group) for group in angles])
+    degrees: list[float] = []
+    for group in angles:
+        degrees.extend(group)
+    n_angles = [len(group) for group in angles]
+    cluster_of = np.repeat(np.arange(len(angles)), n_angles)
     if n_clients < len(degrees):
         raise FltnbError(
             f"There are more angles ({len(degrees)}) than clients ({n_clients}): ask "

@@ -129,6 +129,7 @@ def _contents(folder: Path) -> _Contents:
 
 
 def _refuse(error: OSError) -> None:
+    """Refuse a folder that cannot be read (FltnbError)."""
     raise FltnbError(
         f"{error.filename} cannot be read ({error.strerror}): fix that, or leave it "
         "out."
@@ -136,10 +137,12 @@ def _refuse(error: OSError) -> None:
 
 
 def _is_hidden(name: str) -> bool:
+    """Whether a file or folder is the system's, or hidden by its name."""
     return name.startswith((".", "~$")) or name.lower() in SYSTEM
 
 
 def _is_picture(file: Path) -> bool:
+    """Whether a file has the ending of a picture."""
     return file.suffix.lower() in PICTURES
 
 
@@ -190,4 +193,5 @@ def _on_empty(folder: Path, files: list[Path]) -> list[str]:
 
 
 def _counted(names: Iterable[str]) -> list[str]:
+    """Write names with how often they occur, in the order of the alphabet."""
     return [f"{name} ({count})" for name, count in sorted(Counter(names).items())]

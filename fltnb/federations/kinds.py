@@ -89,7 +89,7 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
         full["dataset"] = options.pop("dataset")
     if "scaling" in settings:
         choose(options.pop("scaling"), SCALINGS, "scaling")
-    full |= plain(checked(make, options, f"a {name} federation"))
+    full.update(plain(checked(make, options, f"a {name} federation")))
     if "scaling" in settings:
         full["scaling"] = settings["scaling"]
     return full
@@ -112,7 +112,7 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     full = complete(settings)
     names = ("kind", "dataset", "scaling")
     short: dict[str, Any] = {key: full[key] for key in names if key in full}
-    short |= brief(KINDS[full["kind"]], full)
+    short.update(brief(KINDS[full["kind"]], full))
     if "base" in short:
         short["base"] = canonical(short["base"])
     return plain(short, whole=True)

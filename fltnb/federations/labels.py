@@ -352,8 +352,10 @@ def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:
     free = np.array(places)
     # Multiplied by the number of all places: whole numbers, so that ties are exact.
     lacking = free * sum(sizes)
-    for c in np.argsort(-np.asarray(sizes), kind="stable"):
-        per_place = np.where(free > 0, lacking / np.maximum(free, 1), -np.inf)
+    largest_first = np.argsort(-np.asarray(sizes), kind="stable")
+    for c in largest_first:
+        each = lacking / np.maximum(free, 1)
+        per_place = np.where(free > 0, each, -np.inf)
         cluster = np.argmax(per_place)
         lists[cluster].append(int(c))
         free[cluster] -= 1
@@ -499,7 +501,9 @@ def _train_counts(
         poor = sizes.argmin()
         rich = sizes.argmax()
         c = counts[rich].argmax()
-        n = min(least - sizes[poor], sizes[rich] - least, counts[rich, c])
+        lacking = least - sizes[poor]
+        to_spare = sizes[rich] - least
+        n = min(lacking, to_spare, counts[rich, c])
         counts[rich, c] -= n
         counts[poor, c] += n
         sizes = counts.sum(axis=1)
@@ -513,7 +517,9 @@ def _test_counts(by_class: list[np.ndarray], train: np.ndarray) -> np.ndarray:
     of a class without training images are spread evenly.
     """
     weights = np.where(train.sum(axis=0) > 0, train, 1)
-    columns = [apportion(len(held), weights[:, c]) for c, held in enumerate(by_class)]
+    columns = []
+    for c, held in enumerate(by_class):
+        columns.append(apportion(len(held), weights[:, c]))
     counts = np.stack(columns, axis=1)
     for poor in np.flatnonzero(counts.sum(axis=1) == 0):
         may_give = counts.sum(axis=1) > 1

@@ -96,7 +96,9 @@ def divided(
                 "more samples."
             )
         order = stream(seed, "partition", 8, client).permutation(own)
-        n_train = min(max(round(train_fraction * len(own)), 1), len(own) - 1)
+        # one at least for training, and one for testing
+        n_train = max(round(train_fraction * len(own)), 1)
+        n_train = min(n_train, len(own) - 1)
         train.append(np.sort(order[:n_train]))
         test.append(np.sort(order[n_train:]))
     return replace(fed, train=train, test=test)

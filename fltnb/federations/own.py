@@ -31,7 +31,10 @@ Enough = Annotated[int, Whole(2)] | None
 
 
 class Options(NamedTuple):
-    """How samples are divided; see :meth:`OwnSamples.from_arrays`."""
+    """How samples are divided.
+
+    See :meth:`OwnSamples.from_arrays`; ``clusters`` are those given by the user.
+    """
 
     test_fraction: float = 0.2
     val_fraction: float = 0.0
@@ -42,11 +45,22 @@ class Options(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """The clients, and the owner of each sample."""
+    """The clients, and the owner of each sample.
 
-    names: list[str]  # M names
-    place: np.ndarray  # (N,), positions among these; -1: no client
-    clusters: np.ndarray | None = None  # (M,)
+    Attributes
+    ----------
+    names : list of M str
+    place : ndarray of int, shape (N,)
+        Positions of the owners among these; -1: no client.
+    clusters : ndarray of int, shape (M,), or None
+        True clusters.
+    notes : tuple of str
+        What was left out on the way, in sentences.
+    """
+
+    names: list[str]
+    place: np.ndarray
+    clusters: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -109,7 +123,8 @@ class OwnSamples:
         x = as_samples(x, layout)
         y = as_array(y, "Labels")
         ids = as_array(client_ids, "client_ids")
-        if (y.shape, ids.shape) != ((len(x),), (len(x),)):
+        one_each = (len(x),)
+        if y.shape != one_each or ids.shape != one_each:
             raise FltnbError(
                 "x, y and client_ids need one entry per sample, not "
                 f"{x.shape}, {y.shape}, {ids.shape}."
@@ -169,7 +184,8 @@ class OwnSamples:
         options = _checked(Options(**options))
         clusters = clusters_of(options.clusters, given.names)
         owners = Owners(list(given.names), place, clusters)
-        labels, class_names = given.y, given.class_names
+        labels = given.y
+        class_names = given.class_names
         if targets == "classes" and labels.dtype.kind not in "iu":
             class_names, labels = tables.classes_of(labels)
         x = as_samples(given.x, layout)
@@ -250,28 +266,30 @@ class OwnSamples:
                 "standardise=False, and nothing instead of True."
             )
         pandas_options = tables.pandas_options()
-        for name in options:
-            if name not in TABLE_OPTIONS and name not in pandas_options:
+        own = {}
+        of_pandas = {}
+        for name, value in options.items():
+            if name in TABLE_OPTIONS:
+                own[name] = value
+            elif name in pandas_options:
+                of_pandas[name] = value
+            else:
                 raise FltnbError(
                     f"Unknown option of from_csv {name!r}: choose one of "
                     f"{', '.join(TABLE_OPTIONS)}, or one of "
                     "pandas.read_csv."
                 )
-        of_pandas = {
-            name: value for name, value in options.items() if name not in TABLE_OPTIONS
-        }
-        options = {name: options[name] for name in options if name in TABLE_OPTIONS}
         file = tables.existing(file)
         if file.suffix.lower() in (".parquet", ".pq"):
             raise FltnbError(f"{file.name} is a Parquet file: use from_parquet.")
 
-        preprocess = options.pop("preprocess", "standard")
-        told = {name: options.pop(name) for name in ASKED if name in options}
+        preprocess = own.pop("preprocess", "standard")
+        told = {name: own.pop(name) for name in ASKED if name in own}
         asked = tables.asked(owner, label, **told)
         table = tables.read_csv(file, asked.texts, of_pandas)
         lines = tables.Lines.of(file, of_pandas, len(table))
         rows = tables.rows_of(table, asked, file.name, lines)
-        return cls._of_rows(rows, asked, preprocess, options)
+        return cls._of_rows(rows, asked, preprocess, own)
 
     @classmethod
     def from_parquet(
@@ -341,18 +359,23 @@ class OwnSamples:
             rows.check_gaps()
         names, place = tables.numbered(rows.owners)
         clusters = clusters_of(options.clusters, names)
-        owners = _with_enough(Owners(names, place, clusters), options.min_samples)
-        class_names, y = None, rows.labels
-        if not asked.values:
+        owners = Owners(names, place, clusters)
+        owners = _with_enough(owners, options.min_samples)
+        if asked.values:
+            targets = "values"
+            class_names = None
+            y = rows.labels
+        else:
+            targets = "classes"
             class_names, y = tables.numbered(rows.labels)
 
-        parts = divide(y, owners, options, stratify=not asked.values)
+        parts = divide(y, owners, options, stratify=targets == "classes")
         train = np.sort(np.concatenate(parts["train"]))
         beside = (asked.owner, asked.label)
-        fitted = preprocessing.fit(preprocess, rows.table[rows.features], train, beside)
-        x = fitted.values(fitted.table(rows.table[rows.features]))
+        features = rows.table[rows.features]
+        fitted = preprocessing.fit(preprocess, features, train, beside)
+        x = fitted.values(fitted.table(features))
         x = as_samples(as_float32(x, "The table"))
-        targets = "values" if asked.values else "classes"
         return cls._made(
             x, y, owners, parts, options, class_names, targets, preprocessing=fitted
         )
@@ -368,7 +391,10 @@ class OwnSamples:
         targets: str,
         layout: Layout | None = None,
     ) -> Self:
-        """Divide samples and make a federation from them."""
+        """Divide samples (N, ...) and make a federation from them.
+
+        ``y``: their classes or numbers, (N,); the rest as in :meth:`from_arrays`.
+        """
         values = tables.are_values(targets)
         if not values:
             y = integers("Labels", y, len(x), "sample")
@@ -390,18 +416,29 @@ class OwnSamples:
         targets: str,
         **more: Any,
     ) -> Self:
-        """Make the federation from divided samples."""
+        """Make the federation from divided samples.
+
+        ``parts``: for each split the positions of each client's samples; ``more``:
+        further fields of the federation.
+        """
         n_classes = 1
-        if targets == "classes":
+        if targets == "classes" and class_names is not None:
+            n_classes = len(class_names)
+        elif targets == "classes":
             # If a class has no sample, labels exceed their count, and Federation
             # reports it.
-            n_classes = len(np.unique(y) if class_names is None else class_names)
-        alike = (*_alike(owners.names, "clients"), *_alike(class_names, "classes"))
-        notes = (*owners.notes, *alike)
+            n_classes = len(np.unique(y))
+
+        notes = list(owners.notes)
+        notes.extend(_alike(owners.names, "clients"))
+        notes.extend(_alike(class_names, "classes"))
         for note in notes:
             warnings.warn(note, stacklevel=4)
-        known = np.array([]) if owners.clusters is None else owners.clusters
-        content = array_digest(x, y, owners.place, known)
+
+        clusters = owners.clusters
+        if clusters is None:
+            clusters = np.array([])
+        content = array_digest(x, y, owners.place, clusters)
         settings = {
             "kind": "from_arrays",
             "content": content,
@@ -436,16 +473,33 @@ def divide(
 ) -> dict[str, list[np.ndarray]]:
     """Divide every client's samples into training, validation and test part.
 
-    ``stratify``: each class of ``y`` (N,) in proportion.
+    Parameters
+    ----------
+    y : ndarray, shape (N,)
+        Classes, or numbers to predict.
+    owners : Owners
+        Every client has two samples at least.
+    options : Options
+    stratify : bool
+        Each class in proportion.
+
+    Returns
+    -------
+    dict
+        "train", "val", "test" -> M arrays of positions, ascending.
     """
+    kinds = y
+    if not stratify:
+        kinds = np.zeros(len(y), dtype=np.int64)  # all samples are of one
     parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for i in range(len(owners.names)):
         held = np.flatnonzero(owners.place == i)
         size = len(held)
-        n_test = min(max(round(options.test_fraction * size), 1), size - 1)
+        # one at least for testing, and then one for training
+        n_test = max(round(options.test_fraction * size), 1)
+        n_test = min(n_test, size - 1)
         n_val = min(round(options.val_fraction * size), size - n_test - 1)
         shuffled = stream(options.seed, "split", 1 + i).permutation(held)
-        kinds = y if stratify else np.zeros(len(y), dtype=np.int64)
         test, rest = _take(shuffled, kinds, n_test)
         val, train = _take(rest, kinds, n_val)
         parts["train"].append(np.sort(train))
@@ -476,6 +530,7 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
 
 
 def _check_known(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    """Refuse options that a function does not have."""
     for given in options:
         choose(given, known, f"option of {what}")
 
@@ -495,22 +550,25 @@ def _checked(options: Options) -> Options:
 def _owners(client_ids: Sequence, clusters: Any) -> Owners:
     """Return the different ids, sorted, and the position of each sample's id.
 
-    Blanks around text are removed.
+    Blanks around text are removed. FltnbError: some are missing or do not sort.
     """
     import pandas as pd
 
     ids = np.asarray(client_ids)
     if ids.dtype.kind not in "iu":
         ids = np.asarray(client_ids, dtype=object)
-        texts = [isinstance(one, str) for one in ids]
+        n_texts = sum(isinstance(one, str) for one in ids)
         if pd.isna(ids).any():
             raise FltnbError("Some client_ids are missing: give each sample an owner.")
-        if any(texts) and not all(texts):
+        if 0 < n_texts < len(ids):
             raise FltnbError(
                 "client_ids mix values that do not sort: make them all text or all "
                 "integers."
             )
-        ids = np.array([tables.text_of(one) if texts[0] else one for one in ids])
+        values = list(ids)
+        if n_texts:
+            values = [tables.text_of(one) for one in ids]
+        ids = np.array(values)
     names, place = np.unique(ids, return_inverse=True)
     names = [tables.text_of(name) for name in names.tolist()]
     if "" in names:
@@ -530,7 +588,7 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
                 f"clusters has none of the client(s) {some(missing)}: give all."
             )
         given = [by_name[name] for name in names]
-    clusters = np.unique(given, return_inverse=True)[1]
+    _, clusters = np.unique(given, return_inverse=True)
     if clusters.shape != (len(names),):
         raise FltnbError(
             f"clusters must be {len(names)} values, one per client, not of shape "
@@ -540,12 +598,18 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
 
 
 def _alike(names: Sequence[str] | None, what: str) -> list[str]:
-    """Warn of names that differ only in case, or in the form of a character."""
+    """Warn of names that differ only in case, or in the form of a character.
+
+    ``what``: what they name. The list has one sentence, or none.
+    """
     by_letters = defaultdict(list)
     for name in dict.fromkeys(names or ()):
         plain = unicodedata.normalize("NFKC", str(name))  # full-width 7 is 7
         by_letters[plain.casefold()].append(name)
-    alike = [" / ".join(same) for same in by_letters.values() if len(same) > 1]
+    alike = []
+    for same in by_letters.values():
+        if len(same) > 1:
+            alike.append(" / ".join(same))
     if not alike:
         return []
     return [
@@ -575,26 +639,41 @@ def _with_enough(owners: Owners, least: int | None) -> Owners:
         )
     note = f"Left out, with fewer than {least} samples: {some(names)}."
     kept = np.flatnonzero(~few)
+    # Of clients 0 to 3 without 1 the numbers become 0, -1, 1, 2.
     number = np.full(len(few), -1)
     number[kept] = np.arange(len(kept))
     clusters = owners.clusters
     if clusters is not None:
-        clusters = np.unique(clusters[kept], return_inverse=True)[1]
+        _, clusters = np.unique(clusters[kept], return_inverse=True)
     return Owners(
-        [owners.names[i] for i in kept],
-        number[owners.place],
-        clusters,
-        (*owners.notes, note),
+        names=[owners.names[i] for i in kept],
+        place=number[owners.place],
+        clusters=clusters,
+        notes=(*owners.notes, note),
     )
 
 
 def _take(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Take ``n`` of the shuffled positions ``held``, every class in proportion.
 
-    Returns (taken, the rest).
+    Parameters
+    ----------
+    held : ndarray of int
+        Positions in ``y``.
+    y : ndarray, shape (N,)
+        Classes of all samples.
+    n : int
+
+    Returns
+    -------
+    taken, rest : ndarrays of int
+        The first ones of each class, class by class, and the others in their order.
     """
     _, code, counts = np.unique(y[held], return_inverse=True, return_counts=True)
     shares = apportion(n, counts)
-    places = [np.flatnonzero(code == k)[:share] for k, share in enumerate(shares)]
+    places = []
+    for k, share in enumerate(shares):
+        of_class = np.flatnonzero(code == k)
+        places.append(of_class[:share])
     place = np.concatenate(places)
     return held[place], np.delete(held, place)

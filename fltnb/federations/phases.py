@@ -80,6 +80,7 @@ class ChangingFederation(Federation):
 
     @cached_property
     def _fingerprint(self) -> str:
+        """That of all phases, with the rounds in which they begin."""
         parts = [f"{phase.round} {phase.fed.fingerprint()}" for phase in self.phases]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -252,8 +253,10 @@ def _events(name: str, events: Any) -> list[dict[str, int]]:
                 "A single client cannot drift, because drifting clients exchange data: "
                 "give 2 or more."
             )
-        done.append({key: value for key, value in full.items() if key in event})
-    if len({event["round"] for event in done}) < len(done):
+        named = {key: value for key, value in full.items() if key in event}
+        done.append(named)
+    rounds = {event["round"] for event in done}
+    if len(rounds) < len(done):
         raise FltnbError(
             "Two events have the same round: put join and drift of one round into one "
             "event."
@@ -322,6 +325,10 @@ def _evenly(
         )
     shuffled = rng.permutation(np.flatnonzero(allowed))
     own = true[shuffled]
-    # Number of clients of the same cluster before each one.
-    turn = [np.sum(own[:place] == cluster) for place, cluster in enumerate(own)]
-    return shuffled[np.argsort(turn, kind="stable")][:n]
+    # Number of clients of the same cluster before each one: for clusters 0, 0, 1, 0
+    # these are 0, 1, 0, 2. So the first of every cluster come first, then the second.
+    turn = []
+    for place, cluster in enumerate(own):
+        turn.append(np.sum(own[:place] == cluster))
+    in_turn = np.argsort(turn, kind="stable")
+    return shuffled[in_turn][:n]

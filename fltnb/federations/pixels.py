@@ -67,7 +67,8 @@ def pixel_scaling(images: np.ndarray) -> dict[str, Scale]:
 
     Colour images are scaled to [-1, 1], grey ones to [0, 1].
     """
-    colour = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3
+    pixels = images.dtype == np.uint8
+    colour = pixels and images.ndim == 4 and images.shape[3] == 3
     mean, std = SCALINGS["symmetric" if colour else "unit"]
     return {"mean": mean, "std": std}
 
@@ -96,7 +97,8 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
         raise FltnbError(
             "The samples hold NaN or infinite values: remove or replace them first."
         )
-    if 64 < images.max() <= 255 and images.min() >= 0 and not (images % 1).any():
+    in_range = 64 < images.max() <= 255 and images.min() >= 0
+    if in_range and not (images % 1).any():  # whole numbers
         warnings.warn(
             "The samples look like pixels of 0 to 255: give them as uint8, or divide "
             "by 255.",
@@ -117,7 +119,8 @@ def layout_of(images: np.ndarray, layout: Layout | None) -> Layout:
 def _check_pictures(images: np.ndarray, layout: Layout | None) -> None:
     """Refuse a type or shape that is not that of pictures or vectors."""
     shape = images.shape
-    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
+    floats = np.issubdtype(images.dtype, np.floating)
+    if images.dtype != np.uint8 and not floats:
         raise FltnbError(
             f"Samples of type {images.dtype} are not understood: give uint8 pixels or "
             "floats, or tokens as integers (N, L)."
@@ -127,11 +130,14 @@ def _check_pictures(images: np.ndarray, layout: Layout | None) -> None:
             "Samples must have shape (N, d), (N, H, W), (N, H, W, C), N at least 1, "
             f"not {shape}."
         )
-    if images.ndim == 4 and shape[1] in (1, 3) and shape[2] == shape[3] > 4:
-        raise FltnbError(
-            f"Samples of {shape} look channels first: give (N, H, W, C), "
-            "x.transpose(0, 2, 3, 1)."
-        )
+    if images.ndim == 4:
+        _, second, third, last = shape
+        # no picture is 1 or 3 pixels high with as many channels as it is wide
+        if second in (1, 3) and third == last > 4:
+            raise FltnbError(
+                f"Samples of {shape} look channels first: give (N, H, W, C), "
+                "x.transpose(0, 2, 3, 1)."
+            )
 
 
 def _as_tokens(tokens: np.ndarray) -> np.ndarray:

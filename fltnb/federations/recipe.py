@@ -31,6 +31,7 @@ class Recipe:
 
     @functools.cached_property
     def _made(self) -> Federation:
+        """The federation; it is built when it is first asked for."""
         from . import build
 
         return build(self.settings)

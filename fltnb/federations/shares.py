@@ -15,7 +15,8 @@ from ..randomness import stream
 
 def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
     """Return the positions in ``index`` of each class, in their order."""
-    return [index[images.labels[index] == c] for c in range(images.n_classes)]
+    labels = images.labels[index]
+    return [index[labels == c] for c in range(images.n_classes)]
 
 
 def of_classes(
@@ -39,8 +40,12 @@ def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
 
 
 def place_in_cluster(clusters: np.ndarray) -> np.ndarray:
-    """Return each client's position in its cluster; ``clusters`` are ascending."""
-    return np.arange(len(clusters)) - np.searchsorted(clusters, clusters)
+    """Return each client's position in its cluster; ``clusters`` are ascending.
+
+    For clusters 0, 0, 0, 1, 1 the positions are 0, 1, 2, 0, 1.
+    """
+    first_of_cluster = np.searchsorted(clusters, clusters)
+    return np.arange(len(clusters)) - first_of_cluster
 
 
 def level(total: int, caps: np.ndarray) -> np.ndarray:
@@ -60,10 +65,11 @@ def level(total: int, caps: np.ndarray) -> np.ndarray:
     while left > 0:
         free = np.flatnonzero(shares < caps)
         each = left // len(free)
-        if each == 0:
+        if each == 0:  # fewer are left than there are bins
             shares[free[:left]] += 1
             break
-        added = np.minimum(each, (caps - shares)[free])
+        room = (caps - shares)[free]
+        added = np.minimum(each, room)
         shares[free] += added
         left -= int(added.sum())
     return shares
@@ -83,8 +89,8 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     exact = total * np.asarray(weights, dtype=np.float64) / np.sum(weights)
     shares = np.floor(exact).astype(np.int64)
     left = total - int(shares.sum())
-    largest = np.argsort(shares - exact, kind="stable")[:left]
-    shares[largest] += 1
+    largest_remainder_first = np.argsort(shares - exact, kind="stable")
+    shares[largest_remainder_first[:left]] += 1
     return shares
 
 
@@ -98,10 +104,10 @@ def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
     by_class = members(images, images.train_index)
     shares = level(n, np.array([len(held) for held in by_class]))
     rng = stream(seed, "partition", 0, 1)
-    drawn = [
-        rng.permutation(held)[:share]
-        for held, share in zip(by_class, shares, strict=True)
-    ]
+    drawn = []
+    for held, share in zip(by_class, shares, strict=True):
+        shuffled = rng.permutation(held)
+        drawn.append(shuffled[:share])
     return np.sort(np.concatenate(drawn))
 
 
@@ -110,15 +116,29 @@ def hand_out(
 ) -> list[list[list[np.ndarray]]]:
     """Divide the shuffled images of every class over clients, none twice.
 
-    A part, of training or of test images, is the positions of each class and how many
-    of them each client gets, (M, K). Returns pieces[client][class] of each part.
+    Parameters
+    ----------
+    seed : int
+    *parts : pairs
+        Of training or of test images: the positions of each class (K arrays), and how
+        many of them each client gets, (M, K).
+
+    Returns
+    -------
+    list
+        ``pieces[client][class]`` of each part: arrays of positions.
     """
-    dealt: list[list[list]] = [[[] for _ in wanted] for _, wanted in parts]
-    for c in range(len(parts[0][0])):
+    dealt: list[list[list]] = []
+    for _, wanted in parts:
+        n_clients = len(wanted)
+        dealt.append([[] for _ in range(n_clients)])
+    first_by_class, _ = parts[0]
+    for c in range(len(first_by_class)):
         rng = stream(seed, "partition", 1 + c)
         for clients, (by_class, wanted) in zip(dealt, parts, strict=True):
-            cuts = np.cumsum(wanted[:, c])
-            pieces = np.split(rng.permutation(by_class[c]), cuts)[:-1]
+            shuffled = rng.permutation(by_class[c])
+            ends = np.cumsum(wanted[:, c])
+            pieces = np.split(shuffled, ends)[:-1]  # the last one is what is left
             for held, piece in zip(clients, pieces, strict=True):
                 held.append(piece)
     return dealt
@@ -138,9 +158,16 @@ def deal(
 
     Parameters
     ----------
-    index : positions in ``labels`` of the images to divide
-    each : images per client; None divides all
-    what : name of the images in messages
+    index : ndarray of int
+        Positions in ``labels`` of the images to divide.
+    labels : ndarray of int
+        Of all images.
+    n_clients : int
+    each : int, optional
+        Images per client; None divides all.
+    rng : numpy.random.Generator
+    what : str
+        Name of the images in messages.
 
     Returns
     -------
@@ -168,9 +195,18 @@ def deal(
 
 
 def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Hold back a share of every class of one client's images, sorted by class.
+    """Hold back a share of every class of one client's images.
 
-    Returns (those to keep, those held back).
+    Parameters
+    ----------
+    own : ndarray of int
+        Positions of its images, sorted by class.
+    fraction : float
+        The share.
+
+    Returns
+    -------
+    kept, held : ndarrays of int
     """
     n_held = round(fraction * len(own))
     if fraction > 0 and n_held == 0:
@@ -190,7 +226,9 @@ def spread(size: int, n: int) -> np.ndarray:
     >>> spread(10, 3).tolist()
     [1, 5, 8]
     """
-    return ((np.arange(n) + 0.5) * size / max(n, 1)).astype(np.int64)
+    middles = np.arange(n) + 0.5  # of n equal pieces
+    places = middles * size / max(n, 1)
+    return places.astype(np.int64)
 
 
 def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any]:
@@ -204,19 +242,22 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
     start = 0
     for split, pixels, classes in parts:
         end = start + len(classes)
-        splits.setdefault(split, []).append(np.arange(start, end))
+        of_split = splits.setdefault(split, [])
+        of_split.append(np.arange(start, end))
         images.append(pixels)
         labels.append(classes)
         start = end
-    return {
-        **splits,
-        "images": np.concatenate(images),
-        "labels": np.concatenate(labels),
-    }
+    fields: dict[str, Any] = dict(splits)
+    fields["images"] = np.concatenate(images)
+    fields["labels"] = np.concatenate(labels)
+    return fields
 
 
 class Dealt(NamedTuple):
-    """What the next client of a group holds in a split: positions in the image set."""
+    """What the next client of a group holds in a split: positions in the image set.
+
+    ``split``: "train", "val" or "test".
+    """
 
     split: str
     group: int
@@ -245,6 +286,7 @@ def deal_copies(
     classes : which classes each group has a copy of; all by default
     """
     seed, key = keys
+    each_train, each_test = each
     parts = []
     for group, n_clients in enumerate(np.bincount(groups).tolist()):
         train = images.train_index
@@ -254,12 +296,12 @@ def deal_copies(
             test = of_classes(images, test, classes[group])
 
         rng = stream(seed, "partition", key, group, 0)
-        for own in deal(train, images.labels, n_clients, each[0], rng, "training"):
+        for own in deal(train, images.labels, n_clients, each_train, rng, "training"):
             kept, held = hold_out(own, val_fraction)
             parts.append(Dealt("train", group, kept))
             parts.append(Dealt("val", group, held))
 
         rng = stream(seed, "partition", key, group, 1)
-        for own in deal(test, images.labels, n_clients, each[1], rng, "test"):
+        for own in deal(test, images.labels, n_clients, each_test, rng, "test"):
             parts.append(Dealt("test", group, own))
     return parts

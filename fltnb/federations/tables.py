@@ -45,8 +45,20 @@ HEADER_OPTIONS = (
     "engine",
 )
 # Those with which lines of the file can still be counted.
-COUNTABLE = ("sep", "delimiter", "encoding", "quotechar", "decimal", "thousands")
-COUNTABLE += ("na_values", "dtype", "low_memory", "converters", "usecols", "index_col")
+COUNTABLE = (
+    "sep",
+    "delimiter",
+    "encoding",
+    "quotechar",
+    "decimal",
+    "thousands",
+    "na_values",
+    "dtype",
+    "low_memory",
+    "converters",
+    "usecols",
+    "index_col",
+)
 REFUSED = {
     "chunksize": "the whole table is needed at once",
     "iterator": "the whole table is needed at once",
@@ -60,13 +72,24 @@ WHOLE = re.compile(r"[+-]?\d+")
 
 
 class Asked(NamedTuple):
-    """What a user says of the columns of a table; :func:`asked` checks it."""
+    """What a user says of the columns of a table; :func:`asked` checks it.
+
+    Attributes
+    ----------
+    owner, label : str
+        The columns that say who holds a row, and what is predicted.
+    features : sequence of str, or None for all other columns
+    values : bool
+        Labels are numbers to predict.
+    numeric_names : bool
+        Owners and classes are numbers: 007 and 7 are one.
+    """
 
     owner: str
     label: str
-    features: Sequence[str] | None  # None: all other columns
-    values: bool  # labels are numbers to predict
-    numeric_names: bool  # owners and classes are numbers: 007 and 7 are one
+    features: Sequence[str] | None
+    values: bool
+    numeric_names: bool
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -86,7 +109,8 @@ def asked(
     numeric_names: bool = False,
 ) -> Asked:
     """Check what is said of a table's columns, as ``Federation.from_frame`` says it."""
-    owner, label = str(owner).strip(), str(label).strip()
+    owner = str(owner).strip()
+    label = str(label).strip()
     if owner == label:
         raise FltnbError(
             f"owner and label are both {owner!r}: name the column of each."
@@ -105,11 +129,24 @@ def are_values(targets: str) -> bool:
 
 
 class Rows(NamedTuple):
-    """The rows of a table that a federation is made of."""
+    """The rows of a table that a federation is made of.
 
-    table: "pd.DataFrame"  # columns named, each once
-    owners: np.ndarray  # (N,), text
-    labels: np.ndarray  # (N,), text; float64 where numbers are predicted
+    Attributes
+    ----------
+    table : DataFrame
+        Its columns are named, each once.
+    owners : ndarray of text, shape (N,)
+    labels : ndarray of text, shape (N,)
+        float64 where numbers are predicted.
+    features : list of str
+        The columns to learn from.
+    place : Places
+        How messages call rows.
+    """
+
+    table: "pd.DataFrame"
+    owners: np.ndarray
+    labels: np.ndarray
     features: list[str]
     place: "Places"
 
@@ -147,10 +184,9 @@ def read_csv(
         header = _header(file, options)
         if header is not None:
             check_once([name.strip() for name in header], file.name)
-        kept = [
-            name for name in _as_read(texts, header, options) if name not in converters
-        ]
-        converters |= dict.fromkeys(kept, _marked)
+        as_they_stand = set(_as_read(texts, header, options))
+        kept = sorted(as_they_stand - set(converters), key=str)
+        converters.update(dict.fromkeys(kept, _marked))
         table = pd.read_csv(file, converters=converters, **options)
     except FltnbError:
         raise
@@ -173,10 +209,12 @@ def _marked(text: str) -> str:
 
 
 def pandas_options() -> set[str]:
-    """Names of the options of ``pandas.read_csv``."""
+    """Return the names of the options of ``pandas.read_csv``."""
     import pandas as pd
 
-    return set(inspect.signature(pd.read_csv).parameters) - {"filepath_or_buffer"}
+    names = set(inspect.signature(pd.read_csv).parameters)
+    names.discard("filepath_or_buffer")  # the file
+    return names
 
 
 def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
@@ -184,9 +222,12 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
     import pandas as pd
 
     line = options.get("header", "infer")
-    if line is None or not isinstance(line, (int, str)) or "names" in options:
+    one_line = isinstance(line, (int, str))  # not None, nor a list of several
+    if not one_line or "names" in options:
         return None
-    line = int(0 if line == "infer" else line)
+    if line == "infer":
+        line = 0
+    line = int(line)
     kept = {name: options[name] for name in HEADER_OPTIONS if name in options}
     top = pd.read_csv(
         file, header=None, nrows=line + 1, dtype=str, keep_default_na=False, **kept
@@ -197,7 +238,10 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
 def _as_read(
     texts: Sequence[str], header: list[str] | None, options: Mapping[str, Any]
 ) -> list[str | int]:
-    """Return what pandas calls these columns: blanks stay, numbers without a header."""
+    """Return what pandas calls the columns ``texts``.
+
+    Blanks around a name stay; without a header columns are numbers.
+    """
     if header is not None:
         return [name for name in header if name.strip() in texts]
     if options.get("header", "infer") is None and "names" not in options:
@@ -235,10 +279,18 @@ def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) 
 
 
 class Lines(NamedTuple):
-    """Where the rows of a file begin, as a text editor counts, and their lengths."""
+    """Where the rows of a file begin, as a text editor counts, and their lengths.
 
-    starts: np.ndarray  # (N,), line numbers; the header's is left out
-    lengths: np.ndarray  # (N,), numbers of values
+    Attributes
+    ----------
+    starts : ndarray of int, shape (N,)
+        Numbers of lines; the header's is left out.
+    lengths : ndarray of int, shape (N,)
+        How many values a row has.
+    """
+
+    starts: np.ndarray
+    lengths: np.ndarray
 
     @classmethod
     def of(cls, file: Path, options: Mapping[str, Any], n_rows: int) -> "Lines | None":
@@ -246,19 +298,20 @@ class Lines(NamedTuple):
 
         Blank lines and line breaks inside quotes count as they do in an editor.
         """
-        separator = options.get("sep", options.get("delimiter", ","))
-        separator = "," if separator is None else separator
+        separator = options.get("sep", options.get("delimiter"))
+        if separator is None:
+            separator = ","
         plain = file.suffix.lower() in (".csv", ".tsv", ".txt")
-        if set(options) - set(COUNTABLE) or len(separator) != 1 or not plain:
+        unsure = set(options) - set(COUNTABLE)
+        if unsure or len(separator) != 1 or not plain:
             return None
         starts = []
         lengths = []
         encoding = options.get("encoding") or "utf-8-sig"
+        quote = options.get("quotechar", '"')
         with file.open(encoding=encoding, newline="") as text:
-            reader = csv.reader(
-                text, delimiter=separator, quotechar=options.get("quotechar", '"')
-            )
-            before = 0
+            reader = csv.reader(text, delimiter=separator, quotechar=quote)
+            before = 0  # lines before this row, which may have several
             for values in reader:
                 if values:
                     starts.append(before + 1)
@@ -376,7 +429,8 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
     import pandas as pd
 
     texts = np.array([text_of(value) for value in column], dtype=object)
-    missing = np.flatnonzero(column.isna().to_numpy() | (texts == ""))
+    gaps = column.isna().to_numpy() | (texts == "")
+    missing = np.flatnonzero(gaps)
     if len(missing):
         raise FltnbError(
             f"{place.what} has gaps in {column.name} ({place.of(missing)}): fill them "
@@ -384,9 +438,8 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
         )
     if numeric:
         try:
-            texts = np.array(
-                [text_of(one) for one in pd.to_numeric(texts)], dtype=object
-            )
+            whole = [text_of(number) for number in pd.to_numeric(texts)]
+            texts = np.array(whole, dtype=object)
         except (TypeError, ValueError) as error:
             raise FltnbError(
                 f"{column.name} of {place.what} holds more than numbers ({error}): "
@@ -468,6 +521,9 @@ def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
     different, place = np.unique(names, return_inverse=True)
     if not all(WHOLE.fullmatch(name) for name in different):
         return different.tolist(), place
-    order = sorted(range(len(different)), key=lambda i: (int(different[i]), i))
-    rank = np.argsort(order)
-    return [str(different[i]) for i in order], rank[place]
+    n = len(different)
+    # 07 and 7 are two names of one number, in the order of the alphabet
+    order = sorted(range(n), key=lambda i: (int(different[i]), i))
+    rank = np.argsort(order)  # of each name in `different`
+    in_order = [str(different[i]) for i in order]
+    return in_order, rank[place]

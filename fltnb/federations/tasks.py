@@ -98,11 +98,14 @@ def tasks(
                 f"{images.name} has {available:,}: lower samples_per_user."
             )
     (held,) = hand_out(seed, (by_class, wanted[clusters]))
+    train = [np.concatenate(pieces) for pieces in held]
+    # Users of a task share one array, so that it is evaluated once.
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
+    test = [tests[task] for task in clusters]
     return Federation.of(
         images,
-        train=[np.concatenate(pieces) for pieces in held],
-        test=[tests[task] for task in clusters],
+        train=train,
+        test=test,
         clusters=clusters,
     )
 
@@ -136,16 +139,17 @@ def cross_tasks(
     """
     first = images
     second = load(other)
-    labels = _labels(first, [labels])[0]
-    other_labels = _labels(second, [other_labels])[0]
-    shapes = first.images.shape[1:], second.images.shape[1:]
-    if shapes[0] != shapes[1]:
+    (labels,) = _labels(first, [labels])
+    (other_labels,) = _labels(second, [other_labels])
+    shape = first.images.shape[1:]
+    other_shape = second.images.shape[1:]
+    if shape != other_shape:
         raise FltnbError(
-            f"Images of {first.name} and {second.name} have shapes {shapes[0]} and "
-            f"{shapes[1]}: resize one set."
+            f"Images of {first.name} and {second.name} have shapes {shape} and "
+            f"{other_shape}: resize one set."
         )
     rest = [c for c in range(second.n_classes) if c not in other_labels]
-    users = [
+    users = [  # image set, its labels, and what is added to them
         (first, labels, 0),
         (second, other_labels, first.n_classes),
         (second, rest, first.n_classes),
@@ -154,9 +158,12 @@ def cross_tasks(
     for user, (held, own, offset) in enumerate(users):
         train, test = _drawn(held, own, samples_per_user, seed, user)
         for split, index in (("train", train), ("test", test)):
-            parts.append((split, held.images[index], held.labels[index] + offset))
-    class_names = [f"{first.name}: {name}" for name in first.class_names]
-    class_names += [f"{second.name}: {name}" for name in second.class_names]
+            moved = held.labels[index] + offset
+            parts.append((split, held.images[index], moved))
+    class_names = []
+    for held in (first, second):
+        for name in held.class_names:
+            class_names.append(f"{held.name}: {name}")
     return Federation.of(
         first,
         n_classes=len(class_names),
@@ -171,9 +178,26 @@ def cross_tasks(
 def _drawn(
     images: ImageSet, labels: list[int], size: int, seed: int, user: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a user's training images, evenly of its labels, and all test images."""
-    by_class = members(images, of_classes(images, images.train_index, labels))
+    """Return a user's training images, evenly of its labels, and all test images.
+
+    Parameters
+    ----------
+    images : ImageSet
+    labels : list of int
+        Those of the user.
+    size : int
+        Training images.
+    seed, user : int
+        Keys of the draws.
+
+    Returns
+    -------
+    train, test : ndarrays of int
+        Positions in the image set.
+    """
+    train = of_classes(images, images.train_index, labels)
     test = of_classes(images, images.test_index, labels)
+    by_class = members(images, train)
     available = np.array([len(index) for index in by_class])
     if available.sum() < size or not len(test):
         raise FltnbError(
@@ -183,23 +207,28 @@ def _drawn(
     shares = level(size, available)
     drawn = []
     for c in labels:
-        order = stream(seed, "partition", 1 + user, c).permutation(by_class[c])
+        draws = stream(seed, "partition", 1 + user, c)
+        order = draws.permutation(by_class[c])
         drawn.append(order[: shares[c]])
     return np.concatenate(drawn), test
 
 
 def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the tasks' labels, or refuse them."""
+    lists = []
     try:
-        lists = [[check("A label", c, Natural) for c in labels] for labels in tasks]
-    except TypeError:
+        for labels in tasks:
+            lists.append([check("A label", c, Natural) for c in labels])
+    except TypeError:  # no sequence of sequences
         lists = []
     if not lists or not all(lists):
         raise FltnbError(
             "tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not "
             f"{tasks!r}."
         )
-    every = [c for labels in lists for c in labels]
+    every = []
+    for labels in lists:
+        every.extend(labels)
     if max(every) >= images.n_classes:
         raise FltnbError(
             f"There is no label {max(every)} in {images.name}: it has 0 to "
@@ -232,7 +261,10 @@ def _wanted(
 ) -> np.ndarray:
     """Return images of each label, int64 (K,), that a user of one task holds."""
     own = lists[task]
-    others = [c for labels in lists for c in labels if labels is not own]
+    others = []
+    for labels in lists:
+        if labels is not own:
+            others.extend(labels)
     n_others = round(minority * size)
     n_own = size - n_others
     if n_own == 0:
@@ -241,7 +273,10 @@ def _wanted(
             "lower it."
         )
     wanted = np.zeros(n_classes, dtype=np.int64)
-    wanted[own] = level(n_own, np.full(len(own), n_own))
+    # evenly; whether there are as many is seen for all users together
+    any_number = np.full(len(own), n_own)
+    wanted[own] = level(n_own, any_number)
     if others:
-        wanted[others] = level(n_others, np.full(len(others), n_others))
+        any_number = np.full(len(others), n_others)
+        wanted[others] = level(n_others, any_number)
     return wanted

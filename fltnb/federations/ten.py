@@ -165,7 +165,9 @@ def graded(
         "seed": seed,
     }
     if difficulty == "backdoor":
-        held |= {"n_clients": 3 * max(2, n_clients // 4), "intensity": level}
+        a_third = max(2, n_clients // 4)
+        held["n_clients"] = 3 * a_third
+        held["intensity"] = level
         return Ground(recipe("backdoor_colours", dataset, **held), 3, "colours")
     if difficulty == "overlap":
         # two classes a cluster; at 100 % everybody holds all ten in equal parts
@@ -179,7 +181,7 @@ def graded(
         )
         return Ground(recipe("held_out", dataset, tasks, seed=seed), 5, dataset)
     step = level if difficulty == "rotation" else 90
-    held |= {"angles": [[TURNED + step * turn] for turn in range(4)]}
+    held["angles"] = [[TURNED + step * turn] for turn in range(4)]
     fed = recipe("rotated_copies", dataset, n_clients=n_clients, **held)
     return Ground(fed, 4, dataset)
 

@@ -70,7 +70,11 @@ def writers(
     train = _by_writer(images, images.train_index)
     test = _by_writer(images, images.test_index)
     both = sorted(train.keys() & test.keys())
-    usable = [one for one in both if len(train[one]) + len(test[one]) >= min_images]
+    usable = []
+    for one in both:
+        n_images = len(train[one]) + len(test[one])
+        if n_images >= min_images:
+            usable.append(one)
 
     origin = images.origin
     having = "images of both parts"
@@ -267,17 +271,28 @@ def apply_style(
     # From target to source: as the top leans to the right, rows below the centre came
     # from further right.
     back = np.array([[1, 0], [slant, 1]]) / size
-    offset = centre - back @ (centre + np.array([shift * pixel, 0]))
-    # grid-constant: plain constant would blacken the rim of images up to the border.
-    options = {"order": 1, "mode": "grid-constant", "output": np.float32}
-    drawn = np.stack(
-        [ndimage.affine_transform(image, back, offset, **options) for image in images]
-    )
+    moved = np.array([shift * pixel, 0])
+    offset = centre - back @ (centre + moved)
+    turned = []
+    for image in images:
+        one = ndimage.affine_transform(
+            image,
+            back,
+            offset,
+            order=1,
+            # plain "constant" would blacken the rim of images up to the border
+            mode="grid-constant",
+            output=np.float32,
+        )
+        turned.append(one)
+    drawn = np.stack(turned)
 
+    # Strokes widen or thin by a pixel at a time, and at last by a part of one.
     widen_or_thin = ndimage.grey_dilation if width > 0 else ndimage.grey_erosion
     left = abs(width) * pixel
     while left > 0:
         step = min(left, 1.0)
-        drawn = (1 - step) * drawn + step * widen_or_thin(drawn, size=(1, 3, 3))
+        by_a_pixel = widen_or_thin(drawn, size=(1, 3, 3))
+        drawn = (1 - step) * drawn + step * by_a_pixel
         left -= step
     return np.rint(np.clip(drawn, 0, 255)).astype(np.uint8)

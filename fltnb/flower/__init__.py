@@ -2,8 +2,9 @@
 
 A node answers a query with its sketch (:func:`sketch_query`); the server
 (:class:`ClusteredFedAvg`) clusters these and averages inside the clusters. With equal
-seeds and all nodes there, it gives what ``fl.run`` gives for FLT. One scale for all
-nodes comes from sums that they send (:func:`scaling_query`). See ``docs/flower.md``.
+seeds and all nodes connected, it gives the result of FLT in ``fl.run``. A common scale
+for all nodes is computed from sums that they send (:func:`scaling_query`). See
+``docs/flower.md``.
 """
 
 from .node import sketch_query

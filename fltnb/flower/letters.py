@@ -1,4 +1,4 @@
-"""What server and nodes send each other, through Flower's message API."""
+"""The contents of messages between server and nodes, in Flower's message API."""
 
 import time
 from contextlib import suppress
@@ -9,18 +9,18 @@ import numpy as np
 
 from ..errors import FltnbError
 
-PAUSE = 0.5  # seconds between two looks for answers
+PAUSE = 0.5  # seconds between two checks for answers
 
 
 class Letter(NamedTuple):
-    """What goes one way.
+    """The contents of one message.
 
     Attributes
     ----------
     arrays : dict
-        Arrays by name: a sketch, or a model as ``theta``.
+        Name -> array: a sketch, or a model as ``theta``.
     notes : dict
-        Numbers, texts or lists of them by name.
+        Name -> number, text or a list of these.
     """
 
     arrays: dict[str, np.ndarray]
@@ -28,7 +28,7 @@ class Letter(NamedTuple):
 
 
 Answers = dict[int, Letter]
-"""Letters by the id of the node that they go to or come from."""
+"""Id of the receiving or sending node -> letter."""
 
 
 def flwr_app() -> ModuleType:
@@ -48,7 +48,7 @@ def client_of(context: Any) -> str:
 
 
 def packed(letter: Letter) -> Any:
-    """Return a letter as Flower's ``RecordDict``: records "arrays" and "config"."""
+    """Return a letter as Flower's ``RecordDict`` with records "arrays" and "config"."""
     app = flwr_app()
     arrays = app.ArrayRecord()
     for name, array in letter.arrays.items():
@@ -58,9 +58,9 @@ def packed(letter: Letter) -> Any:
 
 
 def unpacked(message: Any) -> Letter | str:
-    """Return the letter in a Flower message, or why there is none.
+    """Return the letter in a Flower message, or the reason why there is none.
 
-    Notes are what its records of configuration and of metrics say.
+    The notes are the entries of its records of configuration and of metrics.
     """
     if message.has_error():
         return message.error.reason
@@ -82,12 +82,12 @@ def unpacked(message: Any) -> Letter | str:
 
 
 def letter_in(message: Any) -> Letter:
-    """Return the letter in a message to a node, or refuse what cannot be read."""
+    """Return the letter in a message to a node, or refuse an unreadable message."""
     found = unpacked(message)
     if isinstance(found, str):
         raise FltnbError(
-            f"The server sent what this node cannot use ({found}): run the same "
-            "version of fltnb on server and nodes."
+            f"The server sent a message that this node cannot use ({found}): run the "
+            "same version of fltnb on server and nodes."
         )
     return found
 
@@ -98,7 +98,7 @@ class Post:
     Parameters
     ----------
     grid : Grid
-        What Flower hands to a ``ServerApp``.
+        The argument that Flower passes to a ``ServerApp``.
     """
 
     def __init__(self, grid: Any):
@@ -106,9 +106,9 @@ class Post:
         self.app = flwr_app()
 
     def nodes(self) -> list[int]:
-        """Return who is connected.
+        """Return the connected nodes.
 
-        Flower takes about a minute to notice that a node is gone.
+        Flower notices after about a minute that a node is gone.
         """
         return sorted(self.grid.get_node_ids())
 
@@ -117,24 +117,24 @@ class Post:
     ) -> dict[int, Letter | str]:
         """Send letters and return the answers, by node.
 
-        A node that is gone is not waited for.
+        There is no waiting for nodes that are gone.
 
         Parameters
         ----------
         kind : str
-            What Flower calls a message type, such as "train" or "query.sketch".
+            Flower's message type, such as "train" or "query.sketch".
         letters : dict
             Node -> its letter.
         timeout : float
-            Seconds that nodes have.
+            Seconds within which nodes must answer.
         group : str
-            What Flower shows beside the messages, such as the round.
+            A label that Flower shows with the messages, such as the round.
 
         Returns
         -------
         dict
-            Node -> its answer, or the text of its error. Who did not answer is not
-            there.
+            Node -> its answer, or the text of its error. Nodes without an answer are
+            left out.
         """
         due = time.monotonic() + timeout
         messages = []
@@ -149,7 +149,7 @@ class Post:
 
         answers = {}
         while waiting and time.monotonic() < due:
-            # Flower's transport may fail for a moment, such as a database that is busy
+            # Flower's transport may fail briefly, for example when a database is busy
             with suppress(Exception):
                 sent = [one for one in waiting if one]
                 for reply in self.grid.pull_messages(sent):

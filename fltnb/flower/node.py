@@ -1,4 +1,4 @@
-"""The node's side: it answers the server's query with its sketch, and nothing else."""
+"""The node's side: it answers the server's query with its sketch and nothing else."""
 
 import logging
 import secrets
@@ -15,24 +15,25 @@ log = logging.getLogger("flwr")
 
 
 def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
-    """Return the answer of a ``ClientApp`` to the server's query for sketches.
+    """Return the function with which a ``ClientApp`` answers a query for sketches.
 
-    Register it with ``app.query("sketch")(sketch_query(...))``. It holds the sketch's
-    arrays, the client's number (the node's ``partition-id``, else Flower's node id) and
-    how many numbers its samples have, which the node's log compares with the sketch.
+    Register it with ``app.query("sketch")(sketch_query(...))``. The answer holds
+    the sketch's arrays, the client's number (the node's ``partition-id``, else Flower's
+    node id) and the size of its samples (rows times columns), which is compared with
+    the size of the sketch.
 
     Parameters
     ----------
     clusterer : clusterer of :mod:`fltnb.clustering`
-        Where it adds noise (``epsilon``), the draws come from a secret of the node:
-        who knows their seed takes the noise away.
+        If it adds noise (``epsilon``), the draws come from a secret seed of the node:
+        anybody who knows the seed can remove the noise.
     embed : callable
-        Turns Flower's ``Context`` into this node's embeddings (n, d). For a labelled
+        Maps Flower's ``Context`` to this node's embeddings (n, d). For a labelled
         clusterer it returns images and classes.
 
     Examples
     --------
-    In a ``ClientApp``, with ``embed`` and the server's clusterer of one's own::
+    In a ``ClientApp``, with your own ``embed`` and the server's clusterer::
 
         app = ClientApp()
         app.query("sketch")(sketch_query(fl.FCR(n_clusters=4), embed))
@@ -66,16 +67,16 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
 
 
 def _sketch(clusterer: Any, given: tuple, number: int, asked: Letter) -> dict:
-    """Sketch the samples, and compare them with others' sketches if these were sent.
+    """Sketch the samples, or compare them with others' sketches if these were sent.
 
     Parameters
     ----------
     clusterer : clusterer of :mod:`fltnb.clustering`
     given : tuple of embeddings (n, d), or of images and classes
     number : int
-        The client's, which decides its draws.
+        The client's number, which seeds its draws.
     asked : Letter
-        Sketches of all clients, and this one's ``place`` among them; or nothing.
+        The sketches of all clients and this client's ``place`` among them, or nothing.
     """
     sketch = clusterer.sketch(*given, client=number)
     if not asked.arrays:
@@ -86,7 +87,7 @@ def _sketch(clusterer: Any, given: tuple, number: int, asked: Letter) -> dict:
 
 
 def _with_secret_draws(clusterer: Any, context: Any) -> Any:
-    """Return the clusterer with draws from a seed that this node keeps to itself.
+    """Return the clusterer with draws from a secret seed of this node.
 
     Flower keeps the state of a node between messages, so the seed is drawn once.
     """

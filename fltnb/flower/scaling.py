@@ -1,9 +1,9 @@
-"""One scale for all nodes, from sums that they send: no row leaves a node.
+"""A common scale for all nodes, from sums that they send: no row leaves a node.
 
-Nobody can standardise alone, since each node's mean and deviation are its own. So the
-server asks for the sums of every column, merges them, and sends the mean and deviation
-of all rows back. A node keeps these in Flower's state and uses them for its sketch, in
-training and in tests.
+No node can standardise alone, since its mean and deviation differ from the others'. So
+the server asks for sums of every column, merges them, and sends back the mean and
+deviation of all rows. A node keeps these in Flower's state and uses them for its
+sketch, in training and in evaluation.
 """
 
 import logging
@@ -19,7 +19,7 @@ from ..errors import FltnbError
 from .letters import Answers, Letter, client_of, flwr_app, letter_in, packed
 
 log = logging.getLogger("flwr")
-STATE = "scaling"  # what Flower's state calls the record
+STATE = "scaling"  # name of the record in Flower's state
 PARTS = ("count", "mean", "rest", "squares")
 EPSILON = np.finfo(np.float64).eps
 Sums = dict[str, np.ndarray]
@@ -33,7 +33,7 @@ class Scaling:
     Attributes
     ----------
     mean, scale : ndarray (D,) float64
-        ``scale`` is 1 for a column whose values are all the same.
+        ``scale`` is 1 for a column whose values are all equal.
 
     Examples
     --------
@@ -48,35 +48,41 @@ class Scaling:
     scale: np.ndarray
 
     def transform(self, rows: np.ndarray) -> np.ndarray:
-        """Return standardised rows (n, D), float32; a gap (NaN) stays one.
+        """Return standardised rows (n, D), float32; missing values (NaN) stay missing.
 
-        FltnbError: there is another number of columns.
+        FltnbError: the number of columns differs.
         """
         rows = columns_of(rows)
         if rows.shape[1] != len(self.mean):
             raise FltnbError(
-                f"The rows have {rows.shape[1]} columns, and the scale of all nodes "
+                f"The rows have {rows.shape[1]} columns, but the scale has "
                 f"{len(self.mean)}: give every node the same columns."
             )
         return ((rows - self.mean) / self.scale).astype(np.float32)
 
     @classmethod
     def merged(cls, sums: Sequence[Sums]) -> Self:
-        """Return what scikit-learn's ``StandardScaler`` finds in all rows together."""
-        count, mean, rest, squares = (
-            np.array([one[part] for one in sums]) for part in PARTS
-        )
+        """Return the result of scikit-learn's ``StandardScaler`` on all rows.
+
+        ``sums``: what each node sent, as :func:`sums_of` returns it. With n_j rows of
+        mean m_j and sum of squared distances s_j at node j, and m the mean of all n
+        rows, the variance is the sum of s_j + n_j (m_j - m)^2, divided by n.
+        """
+        count = np.array([one["count"] for one in sums])  # (nodes, D), as all four
+        mean = np.array([one["mean"] for one in sums])
+        rest = np.array([one["rest"] for one in sums])
+        squares = np.array([one["squares"] for one in sums])
         n = count.sum(axis=0)
         if not n.all():
             columns = np.flatnonzero(n == 0).tolist()
             raise FltnbError(f"No node has a number in the columns {columns}.")
-        # Distances from a point in the middle, so that 1.7e9 + 3 keeps its 3.
+        # Distances from a central point, so that 1.7e9 + 3 keeps its 3.
         middle = (count * mean).sum(axis=0) / n
         gap = mean - middle + rest
         shift = (count * gap).sum(axis=0) / n
         variance = (squares + count * (gap - shift) ** 2).sum(axis=0) / n
         centre = middle + shift
-        # The rule of scikit-learn: what may be rounding is no deviation.
+        # scikit-learn's rule: a deviation that may be a rounding error counts as none.
         rounding = n * EPSILON * variance + (n * centre * EPSILON) ** 2
         scale = np.where(variance <= rounding, 1.0, np.sqrt(variance))
         return cls(centre, scale)
@@ -97,36 +103,37 @@ def columns_of(rows: Any) -> np.ndarray:
 
 
 def sums_of(rows: Any) -> Sums:
-    """Return what a node sends about its rows (n, D); gaps (NaN) do not count.
+    """Return the sums that a node sends of its rows (n, D); NaN values do not count.
 
     Returns
     -------
     dict
-        Of each column, (D,) float64: ``count`` of its numbers; ``mean``; ``rest``, what
-        rounding took from that mean; ``squares``, the sum of squared distances from the
-        mean. With the sum alone, 1.7e9 + small numbers would cancel.
+        For each column, (D,) float64: ``count`` of its numbers; ``mean``; ``rest``, the
+        rounding error of that mean; ``squares``, the sum of squared distances from the
+        mean. With plain sums, 1.7e9 + small numbers would cancel.
     """
     rows = columns_of(rows)
     known = ~np.isnan(rows)
     count = known.sum(axis=0).astype(np.float64)
-    per = np.maximum(count, 1)
+    per = np.maximum(count, 1)  # a column of gaps has the mean 0
     mean = np.where(known, rows, 0).sum(axis=0) / per
     apart = np.where(known, rows - mean, 0)
     rest = apart.sum(axis=0) / per
-    squares = (np.where(known, apart - rest, 0) ** 2).sum(axis=0)
+    from_mean = np.where(known, apart - rest, 0)
+    squares = (from_mean**2).sum(axis=0)
     return {"count": count, "mean": mean, "rest": rest, "squares": squares}
 
 
 def scaling_query(rows: Callable[[Any], Any]) -> Callable:
-    """Return the answer of a ``ClientApp`` to the server's query for a common scale.
+    """Return the function with which a ``ClientApp`` answers queries for a scale.
 
-    Asked the first time, the node sends the sums of its columns (:func:`sums_of`). Then
-    the server sends mean and deviation, which :func:`scaling_of` gives from then on.
+    At the first query the node sends the sums of its columns (:func:`sums_of`). Then
+    the server sends mean and deviation, which :func:`scaling_of` returns from then on.
 
     Parameters
     ----------
     rows : callable
-        Turns Flower's ``Context`` into this node's training rows (n, D), unscaled.
+        Maps Flower's ``Context`` to this node's training rows (n, D), unscaled.
 
     Examples
     --------
@@ -159,7 +166,7 @@ def scaling_query(rows: Callable[[Any], Any]) -> Callable:
 
 
 def scaling_of(context: Any) -> Scaling:
-    """Return the scale of all nodes, which the server sent; FltnbError: it did not.
+    """Return the scale of all nodes that the server sent; FltnbError: there is none.
 
     Examples
     --------
@@ -182,43 +189,46 @@ def scaling_of(context: Any) -> Scaling:
 
 
 def is_private(clusterer: Any) -> bool:
-    """Whether a clusterer's sketches carry noise against being read back."""
+    """Whether a clusterer adds noise to its sketches, to protect the samples."""
     return getattr(clusterer, "epsilon", None) is not None
 
 
 def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
-    """Say that a node sends more numbers than it holds, or return an empty string.
+    """Return a warning if a node sends as many numbers as it holds, else "".
 
     Parameters
     ----------
     what : str
-        What is sent.
+        Name of the message in the warning.
     sent : dict of arrays
         Names that begin with ``_`` are not sent.
     held : int
         Rows times columns of the node.
     """
-    numbers = sum(np.size(one) for name, one in sent.items() if name[0] != "_")
+    numbers = 0
+    for name, one in sent.items():
+        if not name.startswith("_"):
+            numbers += np.size(one)
     if numbers < held:
         return ""
     return (
-        f"{what} has {numbers} numbers, no fewer than its samples, {held}: whoever "
-        "reads that may know these samples."
+        f"{what} has {numbers} numbers, no fewer than its samples, {held}: anybody who "
+        "reads them may know these samples."
     )
 
 
 @dataclass
 class Agreement:
-    """The server's side: who sent its sums, what came of them, who knows it.
+    """The server's side: the sums received, the scale, and the nodes that know it.
 
     Parameters
     ----------
     query : str
         Name under which the nodes' apps registered :func:`scaling_query`.
     needed : int
-        Nodes whose sums the scale is made of; who joins later gets the same scale.
+        Number of nodes whose sums give the scale; later nodes get the same scale.
     ask : callable
-        Sends letters to nodes, ``ask(kind, letters)``, and returns their answers.
+        ``ask(kind, letters)`` sends letters to nodes and returns their answers.
     """
 
     query: str
@@ -229,34 +239,45 @@ class Agreement:
     sent: dict[int, Letter] = field(default_factory=dict)
 
     def meet(self, nodes: Iterable[int]) -> dict[int, str]:
-        """Bring nodes to one scale, as far as they answer.
+        """Send a common scale to all nodes that answer.
 
         Returns node -> why it cannot take part, for those with such a reason.
         """
         faults = {}
         if self.scaling is None:
-            faults = self._collect([node for node in nodes if node not in self.sent])
+            new = [node for node in nodes if node not in self.sent]
+            faults.update(self._collect(new))
         if self.scaling is not None:
-            known = self.told | set(faults)
-            faults |= self._tell([node for node in nodes if node not in known])
+            waiting = []
+            for node in nodes:
+                if node not in self.told and node not in faults:
+                    waiting.append(node)
+            faults.update(self._tell(waiting))
         return faults
 
     def _collect(self, nodes: Sequence[int]) -> dict[int, str]:
-        """Ask for sums; merge them once there are enough."""
+        """Ask for sums, and merge them when there are enough.
+
+        Returns node -> why its sums cannot be used, for those with such a reason.
+        """
         asked = dict.fromkeys(nodes, Letter({}, {}))
-        self.sent |= self.ask(f"query.{self.query}", asked)
-        widths = [
-            np.size(letter.arrays.get("mean", 0)) for letter in self.sent.values()
-        ]
-        usual = max(widths, key=widths.count, default=0)  # what most have is right
+        answers = self.ask(f"query.{self.query}", asked)
+        self.sent.update(answers)
+        widths = []
+        for letter in self.sent.values():
+            mean = letter.arrays.get("mean", 0)
+            widths.append(np.size(mean))
+        # the most common number is right
+        usual = max(widths, key=widths.count, default=0)
         faults = {}
         by_client: dict[Any, Any] = {}  # a client with two nodes counts once
         for node, letter in self.sent.items():
             fault = _fault(letter.arrays, usual)
             if fault:
                 faults[node] = fault
-            else:
-                by_client.setdefault(letter.notes.get("client", node), letter.arrays)
+                continue
+            client = letter.notes.get("client", node)
+            by_client.setdefault(client, letter.arrays)
         for node in faults:
             del self.sent[node]
         if len(by_client) >= self.needed:
@@ -264,26 +285,33 @@ class Agreement:
         return faults
 
     def _tell(self, nodes: Sequence[int]) -> dict[int, str]:
-        """Send mean and deviation to nodes that do not know them."""
+        """Send mean and deviation to the nodes that do not have them.
+
+        Returns node -> why it cannot use them, for those with such a reason.
+        """
         scaling = self.scaling
         assert scaling is not None  # agreed on
-        found = {"mean": scaling.mean, "scale": scaling.scale}
-        asked = dict.fromkeys(nodes, Letter(found, {}))
+        mean = scaling.mean
+        letter = Letter({"mean": mean, "scale": scaling.scale}, {})
+        asked = dict.fromkeys(nodes, letter)
+        answers = self.ask(f"query.{self.query}", asked)
         faults = {}
-        for node, letter in self.ask(f"query.{self.query}", asked).items():
-            columns = letter.notes.get("columns")
-            if columns != len(scaling.mean):
-                faults[node] = f"has {columns} columns, others {len(found['mean'])}"
-            else:
+        for node, answer in answers.items():
+            columns = answer.notes.get("columns")
+            if columns == len(mean):
                 self.told.add(node)
+            else:
+                faults[node] = f"has {columns} columns, others {len(mean)}"
         return faults
 
     def bytes_of(self, node: int) -> int:
         """Return how many bytes of sums a node has sent."""
-        return sketch_bytes(self.sent[node].arrays) if node in self.sent else 0
+        if node not in self.sent:
+            return 0
+        return sketch_bytes(self.sent[node].arrays)
 
     def warning_of(self, node: int) -> str:
-        """Say that a node's sums may tell its rows, or return an empty string."""
+        """Return a warning if a node's sums may reveal its rows, else ""."""
         if node not in self.sent:
             return ""
         sums, notes = self.sent[node]
@@ -291,13 +319,14 @@ class Agreement:
 
 
 def _fault(sums: Sums, usual: int) -> str:
-    """Say why sums cannot be used, or return an empty string."""
+    """Return the reason why sums cannot be used, or ""."""
     if not set(PARTS) <= set(sums):
         return "sent no sums of its columns"
     shapes = {np.shape(sums[part]) for part in PARTS}
     if shapes != {(usual,)}:
         return f"sent sums of {np.size(sums['mean'])} columns, most others {usual}"
-    values = np.array([sums[part] for part in PARTS])
-    if not np.isfinite(values).all() or (values[[0, 3]] < 0).any():
-        return "sent sums that are no finite numbers"
+    finite = all(np.isfinite(sums[part]).all() for part in PARTS)
+    negative = (sums["count"] < 0).any() or (sums["squares"] < 0).any()
+    if not finite or negative:
+        return "sent sums that are not finite numbers"
     return ""

@@ -1,7 +1,7 @@
-"""The server's side: FedAvg inside clusters that are found from the nodes' sketches.
+"""The server's side: FedAvg inside clusters found from the nodes' sketches.
 
-A *node* is what Flower knows, and gets a new id when it connects again. A *client* has
-a number of its own, and is served through whichever node it is now.
+A *node* is Flower's term; it gets a new id when it connects again. A *client* keeps
+its own number and is served through the node with which it is connected at present.
 """
 
 import json
@@ -31,26 +31,26 @@ log = logging.getLogger("flwr")  # Flower shows this one, and sends it to `flwr 
 
 @dataclass(order=True)
 class Client:
-    """What the server knows of a client.
+    """The server's record of a client.
 
     Attributes
     ----------
     number : int
-        Its own, which stays.
+        Its own number, which never changes.
     node : int
-        Flower's id, which changes when it comes back.
+        Flower's id, which changes when the client connects again.
     sketch : dict
-        Arrays by name.
+        Name -> array.
     label : int
         Its cluster, -1 if it has none yet.
     samples : int
-        What it trained on last.
+        Number of samples in its last training.
     bytes_sketch, bytes_up, bytes_down : int
-        What it has sent for the clustering, and models sent and received.
+        Bytes sent for the clustering, and bytes of models sent and received.
     bytes_scaling : int
-        Sums that it has sent for the common scale.
+        Bytes of the sums sent for the common scale.
     warning : str
-        That what it sent holds no fewer numbers than its samples, if so.
+        A warning, if it sent as many numbers as its samples have, or more.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Client:
     warning: str = ""
 
     def about(self) -> dict[str, Any]:
-        """Return all fields, JSON-able: of the sketch only the names of its arrays."""
+        """Return all fields for JSON; of the sketch only the names of its arrays."""
         return vars(self) | {"sketch": sorted(self.sketch)}
 
 
@@ -80,10 +80,11 @@ class Client:
 class ClusteredFedAvg:
     """FedAvg inside clusters that are found once (FLT, arXiv 2103.15947, Section 3.2).
 
-    Who joins later is placed by its sketch: all are clustered anew, nobody moves, and
-    it goes where most of its new neighbours are, or founds a cluster from the initial
-    model. Who is silent or fails, or sends what cannot be used, is left out of that
-    round.
+    A client that joins later is placed by its sketch. All clients are clustered anew,
+    but no earlier client changes its cluster. The new client goes to the cluster of
+    most of its new neighbours; without neighbours it gets a new cluster, which starts
+    from the initial model. A client that does not answer, fails, or sends an unusable
+    model is left out of that round.
 
     Nodes answer "train" and "evaluate" as for Flower's own strategies: ``arrays``
     (``theta``), ``config`` (``server-round``), ``metrics`` (``num-examples``,
@@ -96,15 +97,15 @@ class ClusteredFedAvg:
     query : str
         Name under which the nodes' apps registered :func:`sketch_query`.
     min_available_nodes, min_train_nodes : int
-        Usable sketches that clusters are formed of, and models that a round needs.
+        Number of usable sketches needed for the clustering, and of models for a round.
     timeout, patience : float
-        Seconds that nodes have for an answer, and seconds without progress until the
+        Seconds within which nodes must answer, and seconds without progress until the
         server gives up.
     checkpoint : path, optional
-        File that is written after every round, and continued from.
+        A file that is written after every round and from which a run continues.
     scaling : str, optional
         Name under which the apps registered :func:`scaling_query`: before all else,
-        nodes agree on one mean and deviation. Who joins later gets the same.
+        nodes agree on one mean and deviation. Later nodes get the same values.
 
     Attributes
     ----------
@@ -113,10 +114,10 @@ class ClusteredFedAvg:
     clients : list of Client
         Those that sent a usable sketch.
     history : list of dict
-        Of each round its number, how many nodes were asked, which clients it was made
-        of, and their mean loss.
+        For each round its number, the number of nodes asked, the clients that took
+        part, and their mean loss.
     left_out : dict
-        Node -> why it is no client.
+        Node -> the reason why it is not a client.
 
     Examples
     --------
@@ -152,12 +153,12 @@ class ClusteredFedAvg:
         trains = 1 <= self.min_train_nodes <= self.min_available_nodes
         if self.min_available_nodes < least or not trains:
             raise FltnbError(
-                "Fewer nodes than clusters, or none, cannot do: "
-                f"ask for {least}, one each, or more."
+                f"Set min_available_nodes to {least} or more (one node per cluster), "
+                "and min_train_nodes to a number from 1 to min_available_nodes."
             )
 
     def start(self, grid: Any, initial: np.ndarray, rounds: int) -> list[dict]:
-        """Form clusters, train for so many rounds, and evaluate.
+        """Form clusters, train for ``rounds`` rounds, and evaluate.
 
         Parameters
         ----------
@@ -169,13 +170,13 @@ class ClusteredFedAvg:
         Returns
         -------
         list of dict
-            What is known of every client, by number: :class:`Client`'s fields, and
-            what it answered to "evaluate".
+            The record of every client, by number: the fields of :class:`Client`, and
+            its answer to "evaluate".
 
         Raises
         ------
         FltnbError
-            There is no progress, or the checkpoint is damaged or of other settings.
+            There is no progress, or the checkpoint is damaged or has other settings.
         """
         self.post = grid if hasattr(grid, "ask") else Post(grid)
         self.initial = np.atleast_2d(initial)  # (1, P)
@@ -202,7 +203,7 @@ class ClusteredFedAvg:
                 self._give_up()
             time.sleep(letters.PAUSE)
 
-        # who came back under another id since the last round, or the checkpoint
+        # clients that came back under another id since the last round or checkpoint
         self._meet()
 
         answers: Answers = {}
@@ -212,16 +213,16 @@ class ClusteredFedAvg:
         for client in sorted(self.clients):
             about = client.about()
             if client.node in answers:
-                about |= answers[client.node].notes
+                about.update(answers[client.node].notes)
             result.append(about)
         return result
 
     def _clustered(self) -> bool:
-        """Whether clusters have been formed; then each has a model."""
+        """Whether clusters have been formed; then each cluster has a model."""
         return len(self.models) > 0
 
     def _give_up(self) -> None:
-        """Stop, and say why nodes are left out.
+        """Stop, and say for each node why it is left out.
 
         Raises
         ------
@@ -237,10 +238,10 @@ class ClusteredFedAvg:
         )
 
     def _meet(self) -> None:
-        """Ask new nodes for their sketches; form clusters, or place late-comers.
+        """Ask new nodes for their sketches, then form clusters or place new clients.
 
-        A node that was left out is not asked again, nor is anybody before enough nodes
-        are there. Without a clusterer everybody is in cluster 0.
+        A node that was left out is not asked again, and no node is asked before enough
+        are connected. Without a clusterer all clients are in cluster 0.
         """
         connected = self.post.nodes()
         ready = self._scaled(connected)
@@ -270,7 +271,7 @@ class ClusteredFedAvg:
             self._cluster()
 
     def _scaled(self, connected: list[int]) -> list[int]:
-        """Return the nodes that may take part: with ``scaling`` those that know it."""
+        """Return the nodes that may take part; with ``scaling``, those that have it."""
         if self.agreement is None:
             return connected
         asked = [node for node in connected if node not in self._out()]
@@ -281,21 +282,22 @@ class ClusteredFedAvg:
         return [node for node in connected if node in self.agreement.told]
 
     def _out(self) -> set[int]:
-        """Return the nodes that are left out for good.
+        """Return the nodes that stay left out.
 
-        A second node of one client may take over when the first is gone.
+        A second node of a client may take over when the first one is gone.
         """
         left_out = self.left_out.items()
         return {node for node, why in left_out if not why.startswith("is client")}
 
     def _leave_out(self, node: int, fault: str) -> None:
+        """Leave a node out, and log why."""
         self.left_out[node] = fault
         log.warning("Node %d is left out: it %s.", node, fault)
 
     def _noted(self, client: Client, held: int | None = None) -> Client:
-        """Note what a new client has sent before, and whether that may tell its rows.
+        """Record what a new client has sent before, and whether it may reveal its rows.
 
-        ``held``: how many numbers its samples have, as its sketch says.
+        ``held``: the size of its samples in numbers, according to its answer.
         """
         said = []
         if self.agreement is not None:
@@ -309,27 +311,28 @@ class ClusteredFedAvg:
         return client
 
     def _take_in(self, answers: Answers, connected: Iterable[int]) -> None:
-        """Note who sent a usable sketch, who came back, and why others are left out.
+        """Record usable sketches, clients that came back, and why others are left out.
 
         Parameters
         ----------
         answers : dict
-            Node -> its sketch and its client's number; a client that is known sends no
+            Node -> its sketch and its client's number; a known client does not send its
             sketch again.
         connected : iterable of int
-            Nodes that are there.
+            The connected nodes.
         """
         sketches = [answer.arrays for answer in answers.values()]
         sketches += [client.sketch for client in self.clients]
         shapes = [widths(sketch) for sketch in sketches if sketch]
-        usual = max(shapes, key=shapes.count, default=())  # what most have is right
+        # the most common shape is right
+        usual = max(shapes, key=shapes.count, default=())
 
         by_number = {client.number: client for client in self.clients}
         for node, (sketch, notes) in answers.items():
             number = int(notes.get("client", node))
             old = by_number.get(number)
             if old is not None and old.node not in connected:
-                # it was away, and comes back as another node
+                # it was disconnected and comes back as another node
                 old.node = node
                 self.left_out.pop(node, None)
                 continue
@@ -347,9 +350,9 @@ class ClusteredFedAvg:
             self.clients.append(self._noted(client, notes.get("held")))
 
     def _cluster(self) -> None:
-        """Cluster all sketches; who has a cluster stays, others follow neighbours.
+        """Cluster all sketches; placed clients stay, new ones follow their neighbours.
 
-        Nothing happens where clients compare themselves with others' sketches and one
+        Nothing happens if clients must compare themselves with others' sketches and one
         of them does not answer: the next round tries again.
         """
         clusterer = clone(self.clusterer)
@@ -358,10 +361,10 @@ class ClusteredFedAvg:
         if hasattr(clusterer, "relay"):
             clients = self._connected()
             if len(clients) < self.min_available_nodes:
-                return  # too few to compare a late-comer with: again in the next round
+                return  # too few to compare a new client with: again in the next round
             came = self._compare(clusterer, clients)
             if len(came) < len(clients):
-                return  # somebody left: again in the next round
+                return  # a client left: again in the next round
             answers = [came[client.node].arrays for client in clients]
 
         sketches = [client.sketch for client in clients]
@@ -373,7 +376,7 @@ class ClusteredFedAvg:
             client.label = int(label)
             found[client.number] = client.label
 
-        # new clusters begin with the initial model
+        # new clusters start from the initial model
         n_clusters = 1 + max(client.label for client in self.clients)
         new = np.repeat(self.initial, n_clusters - len(self.models), axis=0)
         self.models = np.vstack([self.models, new])
@@ -382,7 +385,7 @@ class ClusteredFedAvg:
         self._save()
 
     def _compare(self, clusterer: Any, clients: list[Client]) -> Answers:
-        """Let clients compare themselves with all sketches: the second exchange."""
+        """Let clients compare themselves with all sketches (the second exchange)."""
         relayed = clusterer.relay([client.sketch for client in clients])
         asked = {}
         for place, client in enumerate(clients):
@@ -390,10 +393,10 @@ class ClusteredFedAvg:
         return self._ask(f"query.{self.query}", asked)
 
     def _round(self) -> bool:
-        """Train once: everybody from its cluster's model, which is then the mean.
+        """Train for a round: a cluster's model becomes the mean of its clients' models.
 
-        The mean is weighted by samples; a cluster of which nobody answered keeps its
-        model. False, and no model has changed, if too few usable models came.
+        The mean is weighted by samples; a cluster without any answer keeps its
+        model. Returns False and changes no model if too few usable models came.
         """
         round = len(self.history) + 1
         here = self._here()
@@ -405,7 +408,7 @@ class ClusteredFedAvg:
             arrays, notes = answers[client.node]
             if not self._is_usable(client, arrays):
                 continue
-            # a client that does not say how many samples it has gets no weight
+            # a client that does not report its number of samples gets no weight
             samples = np.nan_to_num(notes.get("num-examples", 0), posinf=0)
             client.samples = max(int(samples), 0)
             used.append(client)
@@ -437,41 +440,41 @@ class ClusteredFedAvg:
     def _is_usable(self, client: Client, arrays: dict[str, np.ndarray]) -> bool:
         """Whether a client sent a model; a warning says that it did not.
 
-        That is the array ``theta`` (P,), with finite numbers only.
+        The model is the array ``theta`` (P,), with finite numbers only.
         """
         model: Any = arrays.get("theta")
         if np.shape(model) == self.initial[0].shape and np.isfinite(model).all():
             return True
         log.warning(
-            "Client %d sent no theta of %d finite numbers: left out.",
+            "Client %d sent no theta of %d finite numbers and is left out.",
             client.number,
             self.initial.size,
         )
         return False
 
     def _connected(self) -> list[Client]:
-        """Return the clients whose node is there and ready, by number."""
+        """Return the clients whose node is connected and ready, by number."""
         nodes = self.post.nodes()
         if self.agreement is not None:
             nodes = self.agreement.told.intersection(nodes)
         return sorted(client for client in self.clients if client.node in nodes)
 
     def _here(self) -> list[Client]:
-        """Return the connected clients, if there are clusters those that have one."""
+        """Return the connected clients; after the clustering, those in a cluster."""
         here = self._connected()
         if self._clustered():
             here = [client for client in here if client.label >= 0]
         return here
 
     def _serve(self, kind: str, clients: list[Client], round: int) -> Answers:
-        """Send clients the models of their clusters; return the answers by node.
+        """Send clients the models of their clusters, and return the answers by node.
 
         Parameters
         ----------
         kind : str
             "train" or "evaluate".
         clients : list of Client
-            Who is asked.
+            The clients that are asked.
         round : int
         """
         asked = {}
@@ -498,7 +501,7 @@ class ClusteredFedAvg:
             if isinstance(reply, str):
                 log.warning("Node %d failed at %s: %s", node, kind, reply)
                 if self.agreement is not None:
-                    # it may have lost its state: let it be told the scale again
+                    # it may have lost its state: send it the scale again
                     self.agreement.told.discard(node)
             else:
                 answers[node] = reply
@@ -518,7 +521,7 @@ class ClusteredFedAvg:
     def _save(self) -> None:
         """Write models, history, clients and their sketches to the checkpoint.
 
-        Sketches are arrays ``<number of the client>/<name>``; the rest is JSON.
+        Sketches are arrays ``<number of the client>/<name>``; everything else is JSON.
         """
         if not self.checkpoint:
             return
@@ -540,9 +543,9 @@ class ClusteredFedAvg:
         )
 
     def _load(self, path: Path) -> None:
-        """Go on from a checkpoint.
+        """Continue from a checkpoint.
 
-        FltnbError: it is damaged, or of another clusterer or another initial model.
+        FltnbError: it is damaged, or has another clusterer or another initial model.
         """
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -556,13 +559,13 @@ class ClusteredFedAvg:
                     names = client["sketch"]
                     sketch = {name: file[f"{number}/{name}"] for name in names}
                     client["sketch"] = sketch
-        except Exception as error:  # a damaged zip raises many types; one remedy
+        except Exception as error:  # a damaged zip raises many types
             raise FltnbError(
-                f"Checkpoint {path} is damaged ({error}): delete it to begin anew."
+                f"Checkpoint {path} is damaged ({error}): delete it to start again."
             ) from error
         if about["settings"] != self.settings:
             raise FltnbError(
-                f"Checkpoint {path} is of other settings: "
+                f"Checkpoint {path} has other settings: "
                 "delete it, or name another file."
             )
         self.clients = [Client(**client) for client in about["clients"]]
@@ -570,4 +573,4 @@ class ClusteredFedAvg:
         self.models = models
         if self.agreement is not None:
             self.agreement.scaling = scaling
-        log.info("Going on after round %d, from %s", len(self.history), path)
+        log.info("Continuing after round %d, from %s", len(self.history), path)

@@ -117,13 +117,14 @@ class EMDCFL(Method):
         M = fed.n_clients
         theta = model.init(context.seed)
         nobody = np.zeros(M, dtype=bool)
+        itself = np.eye(M, dtype=bool)
         return alone(
             EMDCFLState,
             fed,
             theta,
             labels=np.arange(M),
             relation=np.eye(M, dtype=np.uint8),
-            distance=np.where(np.eye(M, dtype=bool), 0.0, np.nan),
+            distance=np.where(itself, 0.0, np.nan),
             reference=np.full(M, np.nan),
             tolerance=np.array(np.nan),
             local=np.repeat(theta[None], M, axis=0),
@@ -151,8 +152,9 @@ class EMDCFL(Method):
             state = replace(state, local=with_rows(state.local, clients, theta))
 
         if self.rule == "last_local":
-            clients, theta = everybody, state.local
-        share = state.relation[:, clients] * state.weights[clients]
+            clients = everybody
+            theta = state.local
+        share = state.relation[:, clients] * state.weights[clients]  # (R, n)
         return replace(state, models=mix_groups(share, theta, state.models))
 
     def revise(
@@ -168,22 +170,27 @@ class EMDCFL(Method):
         if not new.any():
             return state
         state = replace(state, measured=state.measured | new)
-        if state.trained.sum() > 1:
+        several_trained = state.trained.sum() > 1
+        if several_trained:
             state = self._measure(state, fed, new, context)
-            adjacency, labels, tolerance = self.clusterer.connect(
-                state.distance, state.reference
-            )
-            everybody = np.ones(fed.n_clients, dtype=bool)
-            state = rewire(state, adjacency, labels, fed.sizes, everybody)
-            # a cluster without participants gets the mean of its members' served models
-            share = state.relation * state.weights
-            if self.rule == "participants":
-                share = share * state.present
-            models = mix_groups(share, state.local, state.models)
-            state = replace(state, models=models, tolerance=np.array(tolerance))
+            state = self._connected(state, fed)
         if not self._keeps_local(state):
             state = replace(state, local=state.local[:0].copy())
         return state
+
+    def _connected(self, state: EMDCFLState, fed) -> EMDCFLState:
+        """Form the clusters anew from all distances, and average inside them."""
+        adjacency, labels, tolerance = self.clusterer.connect(
+            state.distance, state.reference
+        )
+        everybody = np.ones(fed.n_clients, dtype=bool)
+        state = rewire(state, adjacency, labels, fed.sizes, everybody)
+        # a cluster without participants gets the mean of its members' served models
+        share = state.relation * state.weights  # (R, M)
+        if self.rule == "participants":
+            share = share * state.present
+        models = mix_groups(share, state.local, state.models)
+        return replace(state, models=models, tolerance=np.array(tolerance))
 
     def _keeps_local(self, state: EMDCFLState) -> bool:
         """Return whether clients' own models are still needed."""
@@ -193,13 +200,18 @@ class EMDCFL(Method):
     def _measure(
         self, state: EMDCFLState, fed, new: np.ndarray, context: Context
     ) -> EMDCFLState:
-        """Measure pairs with a new client, under the models that were trained last."""
+        """Measure pairs with a new client, under the models that were trained last.
+
+        ``new``: bool (M,), clients that are measured for the first time or again.
+        """
         net = context.model
         others = _pairs(state.trained, new)
         clusterer = clone(self.clusterer)
         if clusterer.n_jobs is None:
             cells = _cells(fed, others, int(clusterer.max_samples))
-            clusterer.n_jobs = 1 if cells < SMALL else (context.n_jobs or -1)
+            clusterer.n_jobs = 1
+            if cells >= SMALL:
+                clusterer.n_jobs = context.n_jobs or -1
 
         tasks = _embedded(net, fed, state.local, others, context.device)
         shown = bar(
@@ -220,11 +232,15 @@ class EMDCFL(Method):
         The rest is a training on that graph, to the bit. ``training`` has the options
         of :func:`fltnb.run`. None if the graph grows during the run.
         """
-        partial = int(training["participation"] * fed.n_clients + 1e-9) < fed.n_clients
+        # the number of `participants` of a round
+        n_drawn = int(training["participation"] * fed.n_clients + 1e-9)
+        partial = n_drawn < fed.n_clients
         if partial or training.get("proximal", 0) or len(phases(fed)) > 1:
             return None
-        names = [one.name for one in fields(OwnModels) if one.name != "model"]
-        local = {name: training[name] for name in names if name in training}
+        local = {}  # options of local training
+        for option in fields(OwnModels):
+            if option.name != "model" and option.name in training:
+                local[option.name] = training[option.name]
         return self.clusterer, OwnModels(model, **local)
 
     def graph_from(
@@ -256,14 +272,19 @@ class EMDCFL(Method):
         clusterer, encoder = found
 
         def fitted() -> dict[str, np.ndarray]:
-            made = clone(clusterer).fit(*encoder.embed(fed, context.device))
+            embedded = encoder.embed(fed, context.device)
+            made = clone(clusterer).fit(*embedded)
             return {"adjacency": made.adjacency_, "labels": made.labels_}
 
         if context.cache is None:
             arrays = fitted()
         else:
-            key = {"clusterer": canonical(clusterer), "encoder": encoder.settings()}
-            arrays = context.cache(key | {"federation": fed.fingerprint()}, fitted)
+            key = {
+                "clusterer": canonical(clusterer),
+                "encoder": encoder.settings(),
+                "federation": fed.fingerprint(),
+            }
+            arrays = context.cache(key, fitted)
         return self.graph_from(arrays, fed, model)
 
 
@@ -288,37 +309,76 @@ class EMDCFLAsRun(EMDCFL):
 
 
 def _pairs(trained: np.ndarray, new: np.ndarray) -> dict[int, list[int]]:
-    """Return the clients to compare with each one: pairs with a new client."""
+    """Return the clients to compare with each one: pairs with a new client.
+
+    ``trained``, ``new``: bool (M,). With clients 0, 1, 2 trained and only 2 new it is
+    {0: [2], 1: [2], 2: [0, 1]}.
+    """
     known = np.flatnonzero(trained).tolist()
-    return {i: [j for j in known if j != i and (new[i] or new[j])] for i in known}
+    others: dict[int, list[int]] = {}
+    for i in known:
+        others[i] = []
+        for j in known:
+            if j != i and (new[i] or new[j]):
+                others[i].append(j)
+    return others
 
 
 def _sizes(fed, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many training and validation samples each client embeds."""
+    """Return how many training and validation samples each client embeds, (M,) each.
+
+    ``most``: the limit.
+    """
     train = [min(len(own), most) for own in fed.train]
     held = [min(len(own), most) for own in fed.val]
     return np.array(train), np.array(held)
 
 
 def _cells(fed, others: dict[int, list[int]], most: int) -> int:
-    """Return the number of cells of all cost matrices."""
+    """Return the number of cells of all cost matrices.
+
+    ``others``: the clients to compare with each one; ``most``: limit on the samples of
+    a client.
+    """
     train, held = _sizes(fed, most)
-    return sum(int(train[i] * held[js].sum()) for i, js in others.items())
+    cells = 0
+    for i, js in others.items():
+        cells += int(train[i] * held[js].sum())
+    return cells
 
 
 def _embedded(
     net, fed, theta: np.ndarray, others: dict[int, list[int]], device: str
 ) -> Iterator[tuple[int, np.ndarray, dict[int, np.ndarray]]]:
-    """Yield a client, its training samples, and others' embedded validation samples.
+    """Embed samples by each client's own network.
 
-    All are embedded by the client's own network, of ``theta`` (M, P).
+    Parameters
+    ----------
+    net : Model
+    theta : ndarray, shape (M, P)
+        The clients' networks.
+    others : dict
+        Client -> the clients to compare with it.
+    device : str
+
+    Yields
+    ------
+    client : int
+    own : ndarray, shape (n, e)
+        Its training samples.
+    held : dict of arrays (n_j, e)
+        Its own and the others' validation samples, by client.
     """
     for i, js in others.items():
-        if js:
-            held = {}
-            for j in (i, *js):
-                held[j] = penultimate(net, theta[i], fed.client(j, "val")[0], device)
-            yield i, penultimate(net, theta[i], fed.client(i)[0], device), held
+        if not js:
+            continue
+        held = {}
+        for j in (i, *js):
+            x, _ = fed.client(j, "val")
+            held[j] = penultimate(net, theta[i], x, device)
+        x, _ = fed.client(i)
+        own = penultimate(net, theta[i], x, device)
+        yield i, own, held
 
 
 def exchanged(
@@ -327,15 +387,20 @@ def exchanged(
     """Return scalars ``(up, down)`` that a clustering sends besides rounds' models.
 
     Every ordered pair sends a network without its last layer, and both embeddings.
+    ``others``: the clients to compare with each one.
     """
     train, held = _sizes(fed, int(clusterer.max_samples))
-    body = net.n_parameters - (net.head.stop - net.head.start)
+    head = net.head.stop - net.head.start
+    body = net.n_parameters - head
     width = clusterer.sent_width(net.n_features)
-    moved = 0
-    embedded = 0
-    references = 0
+    moved = 0  # networks
+    embedded = 0  # samples
+    references = 0  # numbers
     for i, js in others.items():
-        moved += len(js)
-        embedded += int(len(js) * train[i] + held[js].sum())
-        references += clusterer.references(len(js))
-    return np.array([moved * body + embedded * width + references, moved * body])
+        n_others = len(js)
+        moved += n_others
+        embedded += int(n_others * train[i] + held[js].sum())
+        references += clusterer.references(n_others)
+    down = moved * body
+    up = down + embedded * width + references
+    return np.array([up, down])

@@ -161,13 +161,21 @@ class FeSEM(HardMethod):
         if self.grouping != "random":
             n = int(state.trainable)
             origin = state.initial[:n]
-            row = scores(memory[:, :n], models[:, :n], origin).argmin(axis=1)
+            distance = scores(memory[:, :n], models[:, :n], origin)  # (M, K)
+            row = distance.argmin(axis=1)
 
-        own, trained, sizes = row, memory, state.weights
+        own = row
+        trained = memory
+        sizes = state.weights
         if self.rule == "participants":
-            own, trained, sizes = row[clients], theta, sizes[clients]
-        weights = sizes if self.weighting == "samples" else np.ones_like(sizes)
-        share = (own == np.arange(len(models))[:, None]) * weights
+            own = row[clients]
+            trained = theta
+            sizes = sizes[clients]
+        weights = np.ones_like(sizes)
+        if self.weighting == "samples":
+            weights = sizes
+        clusters = np.arange(len(models))
+        share = (own == clusters[:, None]) * weights  # (K, n)
         models = self.averaged(state, share, sizes, trained, models)
         return replace(state, models=models, row=row, labels=row)
 
@@ -178,7 +186,8 @@ class FeSEM(HardMethod):
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
         n = int(state.trainable)
-        distance = scores(theta[:, :n], state.models[:, :n], state.initial[:n])
+        origin = state.initial[:n]
+        distance = scores(theta[:, :n], state.models[:, :n], origin)
         memory = with_rows(state.memory, new, theta)
         heard = with_rows(state.heard, new, True)
         state = replace(counted(state, len(new)), memory=memory, heard=heard)
@@ -194,7 +203,8 @@ class FeSEM(HardMethod):
         known = state.memory[state.heard]
         once = np.ones(len(known), dtype=int)
         seed = integer(int(state.seed), "method", round)
-        labels = best_start(known[:, :n], once, state.initial[:n], K, seed)
+        origin = state.initial[:n]
+        labels = best_start(known[:, :n], once, origin, K, seed)
         old = np.repeat(state.models, K, axis=0)
         return cluster_means(labels, once, known, old)
 

@@ -186,6 +186,7 @@ class OneShot(GraphMethod):
         return self._graph(fitted, fed)
 
     def _graph(self, fitted: Any, fed: Federation) -> ClientGraph:
+        """Return the client graph of a fitted clusterer, and what finding it took."""
         adjacency, labels = self.graph_of(fitted)
         # scalars before round 1 (FLT, Table 6): the clients' sketches up; the encoder
         # and relayed sketches down

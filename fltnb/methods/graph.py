@@ -108,7 +108,9 @@ class GraphMethod(Method):
         )
 
     def _check_graph(self, graph: np.ndarray, M: int) -> None:
-        fits = graph.shape == (M, M) and ((graph >= 0) & (graph <= 1)).all()
+        """Refuse a graph that is none of M clients."""
+        shares = (graph >= 0) & (graph <= 1)
+        fits = graph.shape == (M, M) and shares.all()
         if not fits or not (graph.diagonal() == 1).all():
             raise FltnbError(
                 f"client_graph of {type(self).__name__} must return ({M}, {M}) numbers "
@@ -200,6 +202,7 @@ class GraphMethod(Method):
 
 
 def _integers(labels: np.ndarray | None) -> np.ndarray | None:
+    """Return labels as int64, if there are any."""
     return None if labels is None else np.asarray(labels, dtype=np.int64)
 
 
@@ -207,6 +210,7 @@ AGraphState = TypeVar("AGraphState", bound=GraphState)
 
 
 def _normalised(share: np.ndarray) -> np.ndarray:
+    """Return weights (R, n) whose rows add up to 1."""
     return share / share.sum(axis=1, keepdims=True)
 
 
@@ -230,7 +234,8 @@ def rewire(
     new = len(weights) - before
     if new > 0:
         old = np.bincount(row, state.weights, minlength=len(served))
-        served = np.vstack([served, mix(old[None] / old.sum(), served)])
+        mean = mix(old[None] / old.sum(), served)
+        served = np.vstack([served, mean])
         row = np.append(row, np.full(new, len(served) - 1))
 
     relation, place = distinct_rows(adjacency)

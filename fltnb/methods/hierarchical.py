@@ -145,6 +145,7 @@ class MTHFL(OneShot):
         return self._with_tasks(state, fed)
 
     def _with_tasks(self, state: MTHFLState, fed: Federation) -> MTHFLState:
+        """Note the true tasks, where users are served by them."""
         return replace(state, tasks=fed.clusters) if self.view == "task" else state
 
     def collect(
@@ -159,7 +160,8 @@ class MTHFL(OneShot):
         weights = np.ones(len(models))
         if self.weighting == "samples":
             weights = np.bincount(state.row, state.weights)
-        models[:, columns] = mix(weights[None] / weights.sum(), models[:, columns])
+        share = weights[None] / weights.sum()  # (1, tasks)
+        models[:, columns] = mix(share, models[:, columns])
         return replace(state, models=models)
 
     def serve(self, state: MTHFLState) -> tuple[np.ndarray, np.ndarray]:

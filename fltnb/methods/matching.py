@@ -38,7 +38,11 @@ def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]] | np.ndarray) -> 
 
 def joined(layers: Layers) -> np.ndarray:
     """Return layers as one flat model: the inverse of :func:`split`."""
-    return np.concatenate([part.ravel() for layer in layers for part in layer])
+    flat = []
+    for weight, bias in layers:
+        flat.append(weight.ravel())
+        flat.append(bias.ravel())
+    return np.concatenate(flat)
 
 
 def assignment(cost: np.ndarray) -> np.ndarray:
@@ -97,20 +101,25 @@ def matched_mean(
         reference = int(weights.argmax())
     first = models[reference]
 
-    sums = [(np.zeros(weight.shape), np.zeros(bias.shape)) for weight, bias in first]
-    for layers, share in zip(models, weights / weights.sum(), strict=True):
+    sums = []
+    for weight, bias in first:
+        sums.append((np.zeros(weight.shape), np.zeros(bias.shape)))
+    shares = weights / weights.sum()
+    for layers, share in zip(models, shares, strict=True):
         if layers is not first:
             layers = permuted(layers, match(layers, first))
         for (weight, bias), (weight_sum, bias_sum) in zip(layers, sums, strict=True):
             weight_sum += share * weight.astype(np.float64)
             bias_sum += share * bias.astype(np.float64)
-    dtype = first[0][0].dtype
+    first_weight, _ = first[0]
+    dtype = first_weight.dtype
     return [(weight.astype(dtype), bias.astype(dtype)) for weight, bias in sums]
 
 
 def _incoming(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Return the incoming weights and bias of each neuron, (neurons, inputs + 1)."""
-    return np.hstack([weight.reshape(len(weight), -1), bias[:, None]])
+    flat = weight.reshape(len(weight), -1)
+    return np.hstack([flat, bias[:, None]])
 
 
 def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarray:

@@ -127,11 +127,15 @@ def kmeans(
 
 def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.ndarray:
     """Return squared distances (D, K) to the centres, minus a number per point."""
+    # With o the origin and d = c - o, |x - c|^2 is |d|^2 + 2 d o - 2 x d, and |x - o|^2
+    # - |o|^2 besides, which is the same for all centres.
     offset = centers.astype(np.float64) - origin
-    constant = (offset**2).sum(axis=1) + 2 * (offset @ origin.astype(np.float64))
+    products = offset @ origin.astype(np.float64)
+    constant = (offset**2).sum(axis=1) + 2 * products
     out = np.tile(constant, (len(points), 1))
     for block in blocks(points.shape[1]):
-        out -= 2 * (points[:, block] @ offset[:, block].T.astype(points.dtype))
+        of_block = offset[:, block].T.astype(points.dtype)
+        out -= 2 * (points[:, block] @ of_block)
     return out
 
 

@@ -68,7 +68,8 @@ def local_models(
     with make_engine(fed, net, spec, device=device, n_workers=n_workers) as engine:
         trained = engine.train(start[None], rows, clients, 1)
 
-    lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
+    finite = np.isfinite(trained.theta).all(axis=1)
+    lost = ~np.isfinite(trained.loss) | ~finite
     if lost.any():
         raise FltnbError(
             f"The first training of client {int(lost.argmax())} diverged: "
@@ -131,16 +132,23 @@ def embedded(
     fed: Federation, net: Model, theta: np.ndarray, device: str = "auto"
 ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
     """Return what :meth:`OwnModels.embed` does, for clients with models ``theta``."""
-    held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
+    held = []  # everybody's validation samples
+    train = []
+    for i in range(fed.n_clients):
+        inputs, _ = fed.client(i, "val")
+        held.append(inputs)
+    all_held = np.concatenate(held)
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
 
     def seen(i: int, inputs: np.ndarray) -> np.ndarray:
         return penultimate(net, theta[i], inputs, device)
 
-    train = [seen(i, fed.client(i)[0]) for i in range(len(theta))]
+    for i in range(len(theta)):
+        inputs, _ = fed.client(i)
+        train.append(seen(i, inputs))
 
     def validation(i: int) -> list[np.ndarray]:
-        return np.split(seen(i, held), ends)
+        return np.split(seen(i, all_held), ends)
 
     return train, validation
 
@@ -201,19 +209,29 @@ def measure(
     """
     name = how["name"]
     if name == "EMDClustering":
-        options = {key: value for key, value in how.items() if key != "name"}
+        options = dict(how)
+        options.pop("name")
         clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs)
-        clusterer.fit(*(seen or embedded(fed, net, theta)))
+        if seen is None:
+            seen = embedded(fed, net, theta)
+        train, validation = seen
+        clusterer.fit(train, validation)
         return clusterer.distance_, clusterer.reference_
 
-    kept = net.head if name == "last layer" else slice(0, net.n_trainable)
+    n_clients = len(theta)
+    columns = slice(0, net.n_trainable)
+    if name == "last layer":
+        columns = net.head
+    kept = theta[:, columns]
+    origin = start[columns]
     if name == "angles":
         distance = PACFL().fit(*client_images(fed)).distance_
     elif name == "updates":
-        distance = 1 - cosines(theta[:, kept] - start[kept], np.arange(len(theta)))
+        distance = 1 - cosines(kept - origin, np.arange(n_clients))
     else:
-        distance = squareform(pdist(coordinates(theta[:, kept], start[kept])))
-    return distance, np.full(len(theta), np.nan)
+        points = coordinates(kept, origin)
+        distance = squareform(pdist(points))
+    return distance, np.full(n_clients, np.nan)
 
 
 def labels_at(
@@ -256,7 +274,9 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
             found.append((begin, float(high)))
     if not found:
         same = clusters[:, None] == clusters
-        return float((far * same).max()), float(far[~same].min(initial=np.inf))
+        inside = (far * same).max()
+        across = far[~same].min(initial=np.inf)
+        return float(inside), float(across)
     return max(found, key=lambda ends: ends[1] / max(ends[0], 1e-12))
 
 

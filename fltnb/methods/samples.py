@@ -38,23 +38,41 @@ def check_validation(fed: Federation, who: str, other: str = "") -> None:
 def sample_losses(
     engine: Engine, theta: np.ndarray, clients: Ints, split: str = "train"
 ) -> list[np.ndarray]:
-    """Return the loss of every sample of clients (n,) under each model (K, P).
+    """Return the loss of every sample of n clients under each of K models.
 
-    These are n arrays (K, n_i), float64.
+    Parameters
+    ----------
+    engine : Engine
+        Knows samples, network and loss.
+    theta : ndarray, shape (K, P)
+    clients : sequence of n int
+    split : {"train", "val", "test", "probe"}
+
+    Returns
+    -------
+    list of n arrays (K, n_i), float64
     """
     if engine.spec.loss != "cross_entropy":
         return [_losses(engine, theta, client, split) for client in clients]
-    out = []
+    found = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
         logits = outputs(engine, engine.model.predict, theta, index)
-        answers = log_softmax(logits, axis=2)
-        out.append(-answers[:, np.arange(len(index)), engine.fed.labels[index]])
-    return out
+        log = log_softmax(logits, axis=2)  # (K, n_i, classes)
+        truth = engine.fed.labels[index]
+        of_truth = log[:, np.arange(len(index)), truth]
+        found.append(-of_truth)
+    return found
 
 
 def _losses(engine: Engine, theta: np.ndarray, client: int, split: str) -> np.ndarray:
-    """Return losses (K, n) other than cross entropy of a client's samples."""
+    """Return losses (K, n) other than cross entropy of a client's samples.
+
+    Raises
+    ------
+    FltnbError
+        The loss is a mean over samples.
+    """
     import torch
 
     from ..training.losses import losses
@@ -62,7 +80,9 @@ def _losses(engine: Engine, theta: np.ndarray, client: int, split: str) -> np.nd
     index = getattr(engine.fed, split)[client]
     targets = torch.from_numpy(engine.fed.labels[index])
     answers = outputs(engine, engine.model.predict, theta, index)
-    found = [losses(engine.spec.loss, one, targets) for one in torch.tensor(answers)]
+    found = []
+    for of_model in torch.tensor(answers):
+        found.append(losses(engine.spec.loss, of_model, targets))
     if not found[0].ndim:
         raise FltnbError(
             "A loss that returns a mean cannot be compared sample by sample: let it "
@@ -72,9 +92,10 @@ def _losses(engine: Engine, theta: np.ndarray, client: int, split: str) -> np.nd
 
 
 def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
-    """Means (K, batches) of the losses (K, n) over consecutive batches.
+    """Return means (K, batches) of losses (K, n) over consecutive batches.
 
-    The last batch may be shorter.
+    ``size``: samples of a batch; the last one may be shorter. Of losses 1, 2, 3, 4, 5
+    in batches of 2 come 1.5, 3.5, 5.
     """
     n = losses.shape[1]
     starts = np.arange(0, n, size)
@@ -87,7 +108,13 @@ def evaluate_mixture(
 ) -> Evaluation:
     """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))``.
 
-    ``theta`` (K, P), ``shares`` (M, K).
+    Parameters
+    ----------
+    engine : Engine
+    theta : ndarray, shape (K, P)
+    shares : ndarray, shape (M, K)
+        What each model counts for each client; they add up to 1.
+    split : {"train", "val", "test", "probe"}
     """
     from ..training import Evaluation
     from ..training.evaluation import same_sets
@@ -103,22 +130,38 @@ def evaluate_mixture(
         if not len(index):
             continue
         logits = outputs(engine, engine.model.predict, theta, index)
-        answers = softmax(logits, axis=2)
+        answers = softmax(logits, axis=2)  # (K, n, classes)
         truth = engine.fed.labels[index]
         for client in np.flatnonzero(first == holder):
-            mixed = np.tensordot(shares[client], answers, axes=1)
-            right = mixed[np.arange(len(truth)), truth]
-            correct[client] = (mixed.argmax(axis=1) == truth).sum()
-            loss[client] = -np.log(np.maximum(right, np.finfo(float).tiny)).mean()
+            mixed = np.tensordot(shares[client], answers, axes=1)  # (n, classes)
+            told = mixed.argmax(axis=1)
+            correct[client] = (told == truth).sum()
+            of_truth = mixed[np.arange(len(truth)), truth]
+            # a probability of 0 has no logarithm
+            above_zero = np.maximum(of_truth, np.finfo(float).tiny)
+            loss[client] = -np.log(above_zero).mean()
     return Evaluation(correct, total, loss)
 
 
 def outputs(
     engine: Engine, answer: Callable, theta: np.ndarray, index: np.ndarray
 ) -> np.ndarray:
-    """Return ``answer(params, x)`` of K models, (K, n, ...) float64.
+    """Return a function's values for samples under each of K models.
 
     It uses as many threads as the engine, so that sums never vary.
+
+    Parameters
+    ----------
+    engine : Engine
+    answer : callable
+        ``answer(params, x)`` for a batch x, such as ``Model.predict``.
+    theta : ndarray, shape (K, P)
+    index : ndarray of int, shape (n,)
+        Positions of the samples.
+
+    Returns
+    -------
+    ndarray of float64, shape (K, n, ...)
     """
     import torch
 

@@ -196,6 +196,7 @@ def _convolutions(name: str, shape: tuple[int, ...]) -> list[Layer]:
 
 
 def _pooled(inputs: int, outputs: int, padding: int, kernel: int = 5) -> list[Layer]:
+    """Return a convolution with ReLU and pooling."""
     return [Conv(inputs, outputs, padding, kernel), ReLU(), MaxPool()]
 
 

@@ -337,9 +337,12 @@ class Model:
         bounds = []
         for name, shape in self.shapes:
             if name.endswith("weight"):
-                bound = 1 / np.sqrt(math.prod(shape[1:]))
-                bounds += [bound, bound]  # of the weight and its bias
-        return (2 * draws - 1) * np.repeat(bounds, self.sizes).astype(np.float32)
+                fan_in = math.prod(shape[1:])
+                bound = 1 / np.sqrt(fan_in)
+                bounds.append(bound)
+                bounds.append(bound)  # of its bias, which comes next
+        of_each = np.repeat(bounds, self.sizes).astype(np.float32)
+        return (2 * draws - 1) * of_each
 
     def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse a federation that the network cannot be trained on (FltnbError).
@@ -423,6 +426,10 @@ class Model:
     def _predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None
     ) -> torch.Tensor:
+        """Return the outputs (n, K) of inputs (n, C, H, W), stage by stage.
+
+        ``kernels``: type in which convolutions compute, by default that of the weights.
+        """
         pairs = zip(params[::2], params[1::2], strict=True)
         for stage, (weight, bias) in zip(self.stages, pairs, strict=True):
             if isinstance(stage.linear, Dense):
@@ -449,6 +456,7 @@ class Model:
 
 
 def _module(layer: Layer) -> nn.Module:
+    """Return the torch module of a layer."""
     match layer:
         case Flatten():
             return nn.Flatten()
@@ -466,12 +474,23 @@ def _module(layer: Layer) -> nn.Module:
 
 
 def _dense(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Apply a dense layer to (n, inputs); ``weight`` may be in oneDNN's form."""
     if weight.is_mkldnn:
         return functional.linear(x.to_mkldnn(), weight, bias).to_dense()
     return functional.linear(x, weight, bias)
 
 
 def _pooled(x: torch.Tensor) -> torch.Tensor:
-    height, width = [size // POOL * POOL for size in x.shape[2:]]
-    x = torch.maximum(x[..., 0:width:POOL], x[..., 1:width:POOL])
-    return torch.maximum(x[:, :, 0:height:POOL], x[:, :, 1:height:POOL])
+    """Take the maximum of each 2 x 2 pixels of (n, C, H, W): of columns, then of lines.
+
+    An odd last line or column is dropped.
+    """
+    _, _, height, width = x.shape
+    height = height // POOL * POOL
+    width = width // POOL * POOL
+    left = x[:, :, :, 0:width:POOL]
+    right = x[:, :, :, 1:width:POOL]
+    x = torch.maximum(left, right)
+    upper = x[:, :, 0:height:POOL]
+    lower = x[:, :, 1:height:POOL]
+    return torch.maximum(upper, lower)

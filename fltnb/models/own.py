@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from ..data import array_digest
-from ..errors import FltnbError
+from ..errors import FltnbError, first_line
 from ..federations import SPLITS, Federation
 from ..owncode import code_of, is_own, is_plain
 from ..randomness import integer, stream
@@ -522,7 +522,7 @@ class OwnModel(Model):
             raise FltnbError(
                 f"Client {lonely[0]} with {sizes[lonely[0]]} training samples has a "
                 f"batch of one, on which {self.name} cannot be trained "
-                f"({_line(error)}): choose another batch_size than {batch_size}."
+                f"({first_line(error)}): choose another batch_size than {batch_size}."
             ) from error
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -614,7 +614,7 @@ def _cannot(network: Own, shape: Shape, error: Exception) -> str:
     sizes = ", ".join(str(size) for size in shape)
     return (
         f"{network.name} cannot take a batch of samples of shape {shape} "
-        f"({type(error).__name__}: {_line(error)}): it gets (b, {sizes})."
+        f"({type(error).__name__}: {first_line(error)}): it gets (b, {sizes})."
     )
 
 
@@ -633,12 +633,6 @@ def _vocabulary(name: str, module: nn.Module, tokens: np.ndarray) -> list[str]:
         f"of {name} (its embeddings have {have}): enlarge it, or number the tokens "
         "from 0."
     ]
-
-
-def _line(error: Exception) -> str:
-    """Return an error's first line, without its final full stop."""
-    line, _, _ = str(error).strip().partition("\n")
-    return line.rstrip(".")
 
 
 def _column(out: Any) -> Any:

@@ -30,7 +30,8 @@ from .base import Layer, Model, Tensors
 RANDOM = ":random"
 NETWORKS = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
 STAGE = "efficientnet_lite0_stage"
-VISION_NAMES = (*(name + how for name in NETWORKS for how in ("", RANDOM)), STAGE)
+_OF_NETWORKS = [name + how for name in NETWORKS for how in ("", RANDOM)]
+VISION_NAMES = (*_OF_NETWORKS, STAGE)
 MEAN, STD = SCALINGS["imagenet"]  # of ImageNet's pixels, which the weights expect
 LEAST = {"convnext_base": 32}  # pixels on a side; it divides by 32 without padding
 VIT_SIDE = 224  # the one size that its position embeddings have
@@ -198,6 +199,7 @@ class VisionModel(Model):
         }
 
     def _weights(self) -> dict[str, torch.Tensor]:
+        """Return ImageNet's weights by name, from torchvision."""
         from torchvision import models
 
         published = models.get_model_weights(self.architecture).IMAGENET1K_V1
@@ -359,6 +361,7 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
 
 
 def _torchvision(architecture: str, n_classes: int) -> nn.Module:
+    """Return an architecture of torchvision with random weights."""
     from torchvision import models
 
     return models.get_model(architecture, weights=None, num_classes=n_classes)

@@ -28,11 +28,13 @@ def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
         An unknown notebook or profile, or a table that the notebook does not have.
     """
     rows: list[Row] = []
-    there: dict[str, None] = {}
+    there: list[str] = []  # tables, in the order of the notebook
     for grid in grids(notebook, profile):
         for row in grid:
             own = _tables(row, grid)
-            there |= dict.fromkeys(own)
+            for name in own:
+                if name not in there:
+                    there.append(name)
             if not table or table in own:
                 rows.append(row)
     if table and table not in there:
@@ -59,9 +61,14 @@ def by_table(
     for grid in grids(notebook, profile):
         for row in grid:
             for name in _tables(row, grid):
-                ids.setdefault(name, set()).add(row.experiment.id)
+                held = ids.setdefault(name, set())
+                held.add(row.experiment.id)
     for name, held in ids.items():
-        tables[name] = [one for one in planned if one.rows[0].experiment.id in held]
+        tables[name] = []
+        for one in planned:
+            first = one.rows[0]  # all of them are of one experiment
+            if first.experiment.id in held:
+                tables[name].append(one)
     return tables
 
 
@@ -82,8 +89,12 @@ def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
         Return all experiments, also stored ones.
     """
     held = stored()
-    finished = [done for found in held.values() for _, done in found]
-    return plan(rows, set() if fresh else set(held), finished)
+    finished = []
+    for found in held.values():
+        for _, done in found:
+            finished.append(done)
+    there = set() if fresh else set(held)
+    return plan(rows, there, finished)
 
 
 def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) -> int:
@@ -138,6 +149,7 @@ def compute_within(
 
 
 def _ledger(notebook: str) -> Ledger:
+    """Return the ledger of a notebook."""
     return Ledger(notebook_file(notebook).stem)
 
 

@@ -60,7 +60,7 @@ def grids(notebook: str, profile: str = "", given: Values | None = None) -> list
     cells = code_cells(notebook)
     own = assigned(cells["parameters"][0].source)
     namespace = own | checked(own, profile_values(notebook, profile, own))
-    namespace |= checked(own, given or {})
+    namespace.update(checked(own, given or {}))
     silent = contextlib.redirect_stdout(io.StringIO())
     found: list[Grid] = []
     with experiments.asking.collecting() as asked, silent:

@@ -83,47 +83,48 @@ def _toy_sets(results: Any) -> list[str] | None:
     if results is None:
         return None
     sets = list(results.runs["dataset"].unique())
-    if sets and all(map(TOY.search, sets)):
-        return sets
-    return None
+    others = [name for name in sets if not TOY.search(name)]
+    if others or not sets:
+        return None
+    return sets
 
 
 def for_people(
     found: pd.DataFrame, write: Callable[[Row], str] | None = None
 ) -> pd.DataFrame:
-    """Put what :func:`measured` found into the words of :func:`compare`.
+    """Turn the result of :func:`measured` into the table of :func:`compare`.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`measured`: a row for the text, then one for the code.
+        The result of :func:`measured`: a row for the text, then one for the code.
     write : function, optional
-        How one number of ours is written, by default :func:`cell_text`.
+        Formats one number of ours, by default :func:`cell_text`.
     """
-    write = write or cell_text
+    if write is None:
+        write = cell_text
     everywhere = _notes_everywhere(found)
     shown = found[found["params"].map(above_diagonal)]
     levels = _levels(shown)
     records = shown.to_dict("records")
+    of_text = records[0::2]
+    of_code = records[1::2]
     rows = []
-    for text, code in zip(records[0::2], records[1::2], strict=True):
-        row = {
-            "data": label(text["dataset"]),
-            "model": label(text["model"]),
-            "method": label(text["method"]),
-        }
+    for text, code in zip(of_text, of_code, strict=True):
+        row = {}  # in the order of the columns
+        row["data"] = label(text["dataset"])
+        row["model"] = label(text["model"])
+        row["method"] = label(text["method"])
         for title in levels:
             row[title] = _level(text, title)
-        row |= {
-            "measure": _measure(text),
-            "printed": _printed(text),
-            "text": write(text),
-            "code": write(code),
-            "text − printed": _apart(text),
-            "code − printed": _apart(code),
-            "setting": _setting(text, code),
-            "note": _note(text, everywhere),
-        }
+        row["measure"] = _measure(text)
+        row["printed"] = _printed(text)
+        row["text"] = write(text)
+        row["code"] = write(code)
+        row["text − printed"] = _apart(text)
+        row["code − printed"] = _apart(code)
+        row["setting"] = _setting(text, code)
+        row["note"] = _note(text, everywhere)
         rows.append(row)
 
     out = pd.DataFrame(rows)
@@ -143,13 +144,16 @@ def _params(line: Row) -> dict[str, Any]:
 
 
 def above_diagonal(params: str) -> bool:
-    """Whether a number is no repetition within a symmetric matrix."""
+    """Whether a number is not a repetition within a symmetric matrix."""
     pair = json.loads(params or "{}")
     return pair.get("user_i", 0) < pair.get("user_j", 1)
 
 
 def _levels(found: pd.DataFrame) -> list[str]:
-    """Return what tells the settings apart under which a table prints one method."""
+    """Return columns that distinguish the settings of one method in a table.
+
+    Those are titles of columns: "version", "users", or names of parameters.
+    """
     key = list(KEY)
     lines = found.drop_duplicates([*key, "setting", "params"])
     if not lines.duplicated(key).any():
@@ -157,28 +161,31 @@ def _levels(found: pd.DataFrame) -> list[str]:
     if lines["setting"].nunique() > 1:
         return ["version"]
 
-    varied: dict[str, None] = {}
+    varied = []  # parameters, in the order in which they are met
     for _, group in lines.groupby(key, sort=False):
         settings = pd.DataFrame([_params(line) for line in group.to_dict("records")])
         several = settings.astype(str).nunique() > 1
-        varied |= dict.fromkeys(settings.columns[several])
+        for name in settings.columns[several]:
+            if name not in varied:
+                varied.append(name)
     if "user_j" in varied:
         return ["users"]
     return [label(name) for name in varied]
 
 
 def _level(line: Row, title: str) -> str:
-    """Return what tells one line apart: of a column of :func:`_levels`."""
+    """Return a line's value in a column of :func:`_levels`."""
     if title == "version":
         return label(line["setting"])
     params = _params(line)
     if title == "users":
         return _users(params)
-    return next(str(params[name]) for name in params if label(name) == title)
+    by_label = {label(name): str(value) for name, value in params.items()}
+    return by_label[title]
 
 
 def _users(params: Row) -> str:
-    """Name the two users between whom a similarity stands."""
+    """Return the names of the two users of a similarity."""
     if "labels_i" in params:
         first = label(params["labels_i"])
         second = label(params["labels_j"])
@@ -189,12 +196,15 @@ def _users(params: Row) -> str:
 
 
 def _measure(line: Row) -> str:
+    """Return the name of what a line measures."""
     measure = label(line["metric"])
-    return f"train {measure}" if line["split"] == "train" else measure
+    if line["split"] == "train":
+        return f"train {measure}"
+    return measure
 
 
 def _printed(line: Row) -> str:
-    """Write a printed number, with its error if it has one."""
+    """Format a printed number, with its error if it has one."""
     text = line["value"]
     if text.isdigit():
         text = f"{int(text):,}"
@@ -207,16 +217,16 @@ def _printed(line: Row) -> str:
 
 
 def cell_text(cell: Row, seeds: bool = True) -> str:
-    """Write one number of ours: mean and spread, or "not run".
+    """Format one number of ours: mean and spread, or "not run".
 
-    It has as many decimals as the printed number, and two or more; whole numbers have
+    It has as many decimals as the printed number, but at least two; whole numbers have
     none.
 
     Parameters
     ----------
     cell : row of :func:`measured`
     seeds : bool
-        Say behind it how many there are.
+        Append the number of seeds.
     """
     if cell["status"] == "not run":
         return "not run"
@@ -237,12 +247,14 @@ def cell_text(cell: Row, seeds: bool = True) -> str:
 
 
 def count(number: int, word: str) -> str:
-    """Write a number of things: "1 seed", "3 seeds"."""
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+    """Format a number of things: "1 seed", "3 seeds"."""
+    if number == 1:
+        return f"1 {word}"
+    return f"{number:,} {word}s"
 
 
 def _apart(cell: Row) -> str:
-    """Write how far ours is from the printed number, "" where that says nothing."""
+    """Format the difference from the printed number, "" if it has no meaning."""
     off = cell["mean"] - cell["number"]
     if pd.isna(off) or cell["status"] == "stand-in data":
         return ""
@@ -250,15 +262,17 @@ def _apart(cell: Row) -> str:
 
 
 def _setting(*cells: Row) -> str:
-    """Say how the runs of a line depart, once where all do so in the same way."""
+    """Return how the runs of a line depart, only once if all depart in the same way."""
     said = {}
     for cell in cells:
         if cell["status"] != "not run":
             variant = SHORT[cell["variant"]]
             said[variant] = "; ".join(cell["departs"])
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
+    different = set(said.values())
+    if len(different) == 1:
+        return different.pop()
+    parts = [f"{name}: {text}" for name, text in said.items() if text]
+    return "; ".join(parts)
 
 
 # ---------------------------------------------------------------- notes
@@ -275,10 +289,10 @@ def _notes_everywhere(found: pd.DataFrame) -> list[str]:
 
 
 def _note(line: Row, everywhere: Sequence[str]) -> str:
-    """Return the notes of one line, and what the paper prints elsewhere."""
+    """Return the notes of one line, and other printed values of the number."""
     notes = []
     for note in line["note"].split("; "):
-        # "printed a in T2 but b in T8" is told by what is printed elsewhere
+        # "printed a in T2 but b in T8" repeats the other printed values
         elsewhere = note.startswith("printed ") and " in T" in note
         if note and note not in everywhere and not elsewhere:
             notes.append(note)
@@ -293,13 +307,19 @@ def _note(line: Row, everywhere: Sequence[str]) -> str:
 
 @functools.cache
 def _repeated(paper: str) -> dict[tuple, str]:
-    """Table, key and value of a number -> what the paper prints for it elsewhere."""
+    """Table, key and value of a number -> its values in the paper's other tables.
+
+    Table, key and value of a number -> the note.
+    """
     found = {}
     for row in inconsistencies(paper).to_dict("records"):
         about = [row[name] for name in KEY]
-        printed = row["printed"]
+        printed = row["printed"]  # table -> value
         for table, value in printed.items():
-            others = [f"{printed[name]} in {name}" for name in printed if name != table]
+            others = []
+            for name, other in printed.items():
+                if name != table:
+                    others.append(f"{other} in {name}")
             key = (table, *about, value)
             found[key] = f"the paper also prints {', '.join(others)}"
     return found
@@ -311,17 +331,17 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
     Parameters
     ----------
     found : DataFrame
-        Of :func:`measured`, for one table.
+        The result of :func:`measured`, for one table.
     results : Results, or None
-        Those that it was found in.
+        The results that were measured.
     """
     paper = found["paper"].iloc[0]
+    table = found["table"].iloc[0]
     said = [f"Of every printed number: {note}." for note in _notes_everywhere(found)]
     if found["number"].notna().any():
         of_tables = read("remarks.csv")
-        own = of_tables["paper"] == paper
-        own &= of_tables["table"] == found["table"].iloc[0]
-        said += of_tables["remark"][own].tolist()
+        own = (of_tables["paper"] == paper) & (of_tables["table"] == table)
+        said.extend(of_tables["remark"][own])
     if paper in WITHOUT_CODE:
         said.append("The paper has no public code to follow.")
     if not found["params"].map(above_diagonal).all():
@@ -332,18 +352,20 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
 
 
 def _origins(found: pd.DataFrame, results: Any) -> list[str]:
-    """Say where data come from that are not the official ones."""
-    origins: dict[str, None] = {}
+    """Return the origins of data that are not the official ones."""
+    origins = []
     for key in found["keys"].explode().dropna().unique():
         origin = results.record(key)["provenance"].get("data_origin", "")
         official = origin.startswith("official")
-        if origin and not official and not stand_in("", origin):
-            origins[origin] = None
+        if not origin or official or stand_in("", origin):
+            continue
+        if origin not in origins:
+            origins.append(origin)
 
     said = []
     for origin in origins:
         # features name the pictures that they are of
-        in_another = [other for other in origins if origin in other and origin != other]
-        if not in_another:
+        others = [other for other in origins if other != origin]
+        if not any(origin in other for other in others):
             said.append(f"Data: {origin}.")
     return said

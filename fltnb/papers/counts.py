@@ -1,6 +1,6 @@
-"""How many printed numbers stand beside ours, and how near they come.
+"""Counts of printed numbers that were run, and of ours that come near them.
 
-Each counts once, however many tables print it.
+A number that several tables print counts once.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from .numbers import claims
 from .settings import TESTED_ON, in_order
 
 SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy")
-"""Measures by which EMD-CFL's tables order methods."""
+"""Measures for which the order of methods in EMD-CFL's tables is compared."""
 
 
 def committed() -> dict[str, Any]:
-    """Return notebook -> its committed results, for all that bear on a paper.
+    """Return notebook -> its committed results, for all notebooks about a paper.
 
     Examples
     --------
@@ -76,15 +76,15 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     Parameters
     ----------
     found : DataFrame, optional
-        Of :func:`all_measured`; that of the committed results if left out.
+        The result of :func:`all_measured`; by default for the committed results.
 
     Returns
     -------
     DataFrame
-        ``paper, variant, printed``; of these, how many were run in the
-        ``printed_setting``, in a ``reduced_setting``, on ``stand_in_data``,
-        ``not_run``; of the first ``on_copies``: on compressed copies of the printed
-        data's images.
+        ``paper, variant, printed``; the number of these that were run in the
+        ``printed_setting``, in a ``reduced_setting``, on ``stand_in_data``, or were
+        ``not_run``; and how many in the ``printed_setting`` were run ``on_copies``, on
+        compressed copies of the printed data's images.
 
     Examples
     --------
@@ -107,19 +107,19 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
 
 
 def nearness(found: pd.DataFrame) -> pd.DataFrame:
-    """Count how near numbers of the printed setting come to the printed ones.
+    """Count our numbers in the printed setting that are near the printed ones.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`all_measured`.
+        The result of :func:`all_measured`.
 
     Returns
     -------
     DataFrame
-        ``paper, variant``; of the ``accuracies`` (and F1) those within the
-        ``printed_error`` (FLT: the binomial one), within 1 and within 3 points
-        (``points_1, points_3``); of the ``variances`` those within 25 %
+        ``paper, variant``; the number of ``accuracies`` (and F1), of these within the
+        ``printed_error`` (FLT: the binomial error), within 1 and within 3 points
+        (``points_1, points_3``); the number of ``variances``, of these within 25 %
         (``percent_25``). Papers without such a number are left out.
 
     Examples
@@ -148,30 +148,30 @@ def nearness(found: pd.DataFrame) -> pd.DataFrame:
 # ---------------------------------------------------------------- orders
 
 _PLACE = ["dataset", "setting", "metric"]
-"""What one order of a table's methods is about."""
+"""Columns that define one order of a table's methods."""
 _ROWS = {"as_written": "text", "mixed": "code where run"}
-"""Column of :func:`_orders` -> whose rows it has."""
+"""Column of :func:`_orders` -> the source of its rows."""
 
 
 def rank_agreement(
     results: Any, paper: str, table: str, least: int = 8
 ) -> pd.DataFrame:
-    """Compare the order of a table's methods, ours and printed, by Spearman's rho.
+    """Compare the order of methods in a table, ours and printed, by Spearman's rho.
 
     Parameters
     ----------
     results, paper, table
         As for :func:`fltnb.papers.measured`.
     least : int
-        Orders of fewer methods are left out.
+        Orders with fewer methods are left out.
 
     Returns
     -------
     DataFrame
         ``dataset, setting, metric``; ``rows``: "text", or "code where run" (else text);
-        ``methods`` compared; ``rho`` of the means over seeds, ``lowest`` and
-        ``highest`` of full seeds; ``off``: the three methods whose rank departs most,
-        with the places by which they are better here.
+        number of ``methods``; ``rho`` of the means over seeds; its ``lowest`` and
+        ``highest`` value over complete seeds; ``off``: the three methods whose ranks
+        differ most, with the number of places by which ours is better.
 
     Examples
     --------
@@ -185,7 +185,7 @@ def rank_agreement(
     by_seed = []
     for seed in sorted(set(trained["seed"])):
         one = _orders(results.where(seed=seed), paper, table)
-        # a row of the text does not stand in for one of the code that lacks this seed
+        # a row of the text does not replace a row of the code that lacks this seed
         by_code = whole["as_run"].notna().reindex(one.index)
         one["mixed"] = one["as_run"].where(by_code, one["as_written"])
         by_seed.append(one)
@@ -206,15 +206,16 @@ def rank_agreement(
                 "highest": max(rhos, default=None),
                 "off": _farthest(both),
             }
-            rows.append(dict(zip(_PLACE, place, strict=True)) | row)
+            row.update(zip(_PLACE, place, strict=True))
+            rows.append(row)
     columns = [*_PLACE, "rows", "methods", "rho", "lowest", "highest", "off"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def _orders(results: Any, paper: str, table: str) -> pd.DataFrame:
-    """Return printed and measured scores: a row per number, a column per variant.
+    """Return printed and measured scores, a row per number and a column per variant.
 
-    Column ``mixed``: the code's, the text's where the code was not run.
+    The column ``mixed`` has the code's score, or the text's if the code was not run.
     """
     found = measured(results, paper, table)
     found = found[found["metric"].isin(SCORES)]
@@ -231,7 +232,7 @@ def _rho(both: pd.DataFrame) -> float:
 
 
 def _rhos_by_seed(by_seed: list[pd.DataFrame], both: pd.DataFrame) -> list[float]:
-    """Return rho of the seeds that have all rows."""
+    """Return rho for each seed that has all rows."""
     found = []
     for one in by_seed:
         own = one.loc[both.index, both.columns]
@@ -241,7 +242,7 @@ def _rhos_by_seed(by_seed: list[pd.DataFrame], both: pd.DataFrame) -> list[float
 
 
 def _farthest(both: pd.DataFrame) -> str:
-    """Name the three methods whose rank departs most."""
+    """Return the three methods whose ranks differ most, as text."""
     ranks = both.rank()
     printed = ranks.iloc[:, 0]
     places = ranks.iloc[:, 1] - printed

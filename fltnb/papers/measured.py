@@ -1,4 +1,4 @@
-"""What was measured for every number of a printed table."""
+"""Our measurement for every number of a printed table."""
 
 import functools
 import json
@@ -42,10 +42,10 @@ TARGETS = {"clean_accuracy": "test", "backdoor_accuracy": "probe"}
 the clients of true cluster 0."""
 VARIANTS = ("as_written", "as_run")
 LEVELS = ("n_clients", "participation", "local_epochs", "rounds")
-"""Settings under several of which a table may print one method (FLT's Table 5,
+"""Settings of which a table may print several for one method (FLT's Table 5,
 EMD-CFL's Table 6). Rounds are read off the curve of one run."""
 NO_SWITCH = ("precision", "network", "table")
-"""Axes of runs that change nothing of what a printed number is about."""
+"""Axes of runs that do not change the meaning of a number."""
 NAN = float("nan")
 NOTHING = {
     "mean": NAN,
@@ -56,7 +56,7 @@ NOTHING = {
     "status": "not run",
     "on_copies": False,
 }
-"""What stands beside a number for which nothing was run."""
+"""The cell of a number for which nothing was run."""
 
 
 def measured(
@@ -66,41 +66,41 @@ def measured(
     datasets: Sequence[str] | None = None,
     beside: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Find what was measured for every number of a printed table.
+    """Return our measurement for every number of a printed table.
 
-    Of the trainings with the same data, method, variant and network those count that
-    have no switch set: an axis of this notebook that others lack. Where several have a
-    number, the one nearest to the printed setting counts. A study stands beside the
-    tables that its axis ``table`` names, with its own table "printed": one row per
-    number with ``value``, whatever tells the numbers apart (``method``, ``user_i``)
-    and, if it departs, ``otherwise``.
+    Only trainings with the same data, method, variant and network count, and only
+    those without a switch, that is, without a value on an axis which other runs of this
+    notebook lack. If several have a number, the one nearest to the printed setting
+    counts. A study counts for the tables named on its axis ``table``. Its own table
+    "printed" has one row per number with ``value``, the columns that distinguish the
+    numbers (``method``, ``user_i``) and ``otherwise``, if the setting departs.
 
     Parameters
     ----------
     results : Results, or None for nothing
     paper, table : str
-        Such as "flt", "T1".
+        For example "flt", "T1".
     datasets : sequence of str, optional
-        By default the table's own; one that it does not print (digits) gets its rows
-        without printed numbers.
+        By default the table's own; a data set without printed numbers (digits) gets
+        rows without them.
     beside : sequence of str
-        Methods that the paper does not have and that get rows, too.
+        Further methods that get rows, although the paper does not have them.
 
     Returns
     -------
     DataFrame
         One row per printed number and variant: the columns of
-        :func:`fltnb.papers.numbers` (``number`` NaN where the paper has none),
+        :func:`fltnb.papers.numbers` (``number`` is NaN if the paper has none),
         ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``),
         ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
         ``status`` ("printed setting", "reduced setting", "stand-in data", "not run"),
-        ``on_copies`` (the pixels are those of compressed copies).
+        ``on_copies`` (whether the images are compressed copies).
 
     Raises
     ------
     FltnbError
-        Results of another table's notebook; or several jobs of one seed fit a number,
-        as where two networks were run and the paper names none.
+        The results are of another table's notebook; or several jobs of one seed fit a
+        number, for example if two networks were run and the paper names none.
 
     Examples
     --------
@@ -118,13 +118,17 @@ def measured(
     rows = []
     for line in _lines(printed, datasets, beside):
         for variant in VARIANTS:
-            cell = found.cell(line, variant) if found else NOTHING
-            rows.append(line | {"variant": variant} | cell)
-    return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOTHING])
+            row = dict(line, variant=variant)
+            row.update(NOTHING)
+            if found is not None:
+                row.update(found.cell(line, variant))
+            rows.append(row)
+    columns = [*numbers().columns, "variant", *NOTHING]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _refuse_other_tables(runs: pd.DataFrame, paper: str, table: str) -> None:
-    """Refuse the results of a notebook beside which other tables stand."""
+    """Refuse the results of a notebook that belongs to other tables."""
     if "notebook" not in runs:
         return
     books = NOTEBOOKS[choose(paper, NOTEBOOKS, "paper")]
@@ -142,13 +146,14 @@ def _lines(
     """Yield printed lines by data set, and lines without numbers for other methods."""
     by_dataset: dict[str, list[dict]] = {}
     for line in printed:
-        by_dataset.setdefault(line["dataset"], []).append(line)
-    first_set, *_ = by_dataset.values()
+        own = by_dataset.setdefault(line["dataset"], [])
+        own.append(line)
+    first_set = by_dataset[printed[0]["dataset"]]
 
     for name in datasets or by_dataset:
         own = by_dataset.get(name)
         if own is None:
-            # the paper does not use it: the rows of the first set, without numbers
+            # the paper does not use it: take the rows of the first set, without numbers
             own = _without_numbers(first_set, "model", dataset=name)
         yield from own
         for other in beside:
@@ -156,7 +161,7 @@ def _lines(
 
 
 def _without_numbers(lines: list[dict], same: str, **about: str) -> list[dict]:
-    """Return lines that share a column with the first, without numbers, of another.
+    """Return copies of the lines that share a column with the first, without numbers.
 
     Parameters
     ----------
@@ -164,34 +169,39 @@ def _without_numbers(lines: list[dict], same: str, **about: str) -> list[dict]:
     same : str
         The column, such as "method".
     **about
-        What the lines returned are about instead.
+        New values of columns in the copies.
     """
-    first = lines[0]
-    empty = {
-        "value": "",
-        "error": "",
-        "note": "",
-        "number": NAN,
-        "number_error": NAN,
-    }
-    shared = [line for line in lines if line[same] == first[same]]
-    return [line | empty | about for line in shared]
+    found = []
+    for line in lines:
+        if line[same] != lines[0][same]:
+            continue
+        other = dict(
+            line,
+            value="",
+            error="",
+            note="",
+            number=NAN,
+            number_error=NAN,
+        )
+        other.update(about)
+        found.append(other)
+    return found
 
 
-# ---------------------------------------------------------------- which runs may stand
+# ---------------------------------------------------------------- which runs may count
 
 
 def without_switches(
     rows: pd.DataFrame, trainings: pd.DataFrame, axes: Iterable[str]
 ) -> pd.DataFrame:
-    """Keep the rows that have no value on axes which differ among the trainings.
+    """Keep the rows without a value on axes that vary among the trainings.
 
     Parameters
     ----------
     rows : DataFrame
         Rows of ``runs``.
     trainings : DataFrame
-        All rows of their kind.
+        All rows of that kind.
     axes : iterable of str
         Names of axes.
     """
@@ -202,43 +212,49 @@ def without_switches(
 
 
 def unset(values: pd.Series) -> pd.Series:
-    """Say where an axis has no value."""
+    """Return where an axis has no value."""
     return values.isna() | (values.astype(str) == "")
 
 
 def name_in_print(line: Row) -> str:
-    """Return the data set of a printed line, a version of it such as "_two" behind."""
+    """Return the data set of a printed line, with its suffix if any, such as "_two"."""
     if line["setting"].startswith("rotated_"):
         return line["dataset"] + line["setting"].removeprefix("rotated")
     return line["dataset"]
 
 
 def sets_beside(line: Row) -> list[str]:
-    """Return the data sets of runs that may stand beside a line, its own first."""
+    """Return the data sets of runs that may count for a line, its own first."""
     own = name_in_print(line)
-    others = [name for name, printed in (STAND_INS | SAME).items() if printed == own]
-    return [own, *others]
+    found = [own]
+    for stands_for in (STAND_INS, SAME):  # data set of runs -> its name in print
+        for name, printed in stands_for.items():
+            if printed == own:
+                found.append(name)
+    return found
 
 
 def kinds_beside(variant: str) -> tuple[str, ...]:
-    """Return the variants of runs for one of the two: the text's may have no name."""
-    return (variant, "") if variant == "as_written" else (variant,)
+    """Return the names of a variant in runs: the text's may have no name."""
+    if variant == "as_written":
+        return (variant, "")
+    return (variant,)
 
 
 # ---------------------------------------------------------------- the numbers of runs
 
 
 class _Found:
-    """The jobs of one notebook that may stand beside one table.
+    """The jobs of one notebook that may count for one table.
 
     Attributes
     ----------
     levels : list of str
-        Settings under several of which the table prints one method.
+        Settings of which the table prints several for one method.
     trainings : dict
         (data set, method, variant) -> rows of ``runs``, without switches.
     studies : list of dict
-        A row per number of a study, with what it is about.
+        A row per number of a study, with the columns that describe it.
     """
 
     def __init__(self, results: Any, paper: str, table: str):
@@ -250,7 +266,7 @@ class _Found:
         trainings = runs[runs["kind"] == "training"]
         free = {*NO_SWITCH, *self.levels}
         if "n_clients" in self.levels:
-            free.add("clients")  # the axis by which runs vary that level
+            free.add("clients")  # the axis on which runs vary that level
         axes = [name for name in results.axes if name not in free]
         plain = without_switches(trainings, trainings, axes)
 
@@ -261,7 +277,7 @@ class _Found:
         self.studies = list(self._studied(runs, table))
 
     def _studied(self, runs: pd.DataFrame, table: str) -> Iterator[dict[str, Any]]:
-        """Yield the numbers of studies that stand beside the table."""
+        """Yield the numbers of studies that count for the table."""
         if "table" not in runs:
             return
         studies = runs[runs["kind"] == "study"]
@@ -269,17 +285,18 @@ class _Found:
         for run in studies.to_dict("records"):
             if table not in run["table"].split():
                 continue
-            about = {name: run[name] for name in shared}
             printed = self.results.table(run["key"], "printed")
             for row in printed.to_dict("records"):
-                network = row.get("model", "")
-                yield about | {"network": network} | row
+                found = {name: run[name] for name in shared}
+                found["network"] = row.get("model", "")
+                found.update(row)
+                yield found
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
-        """Return what was measured for one number.
+        """Return our measurement for one number.
 
-        Of the jobs that depart in the same way those count that are nearest to print:
-        on the paper's data, with the fewest departures, most of them.
+        Jobs that depart in the same way form a group. The nearest group counts:
+        on the paper's data, then with the fewest departures, then with the most jobs.
 
         Parameters
         ----------
@@ -295,14 +312,16 @@ class _Found:
         if not groups:
             return NOTHING
 
-        def order(group: tuple) -> tuple:
+        def how_far(group: tuple) -> tuple:
             departs, _ = group
             stands_in = tested_on(departs) == "stand-in data"
-            return stands_in, len(departs), -len(groups[group])
+            n_jobs = len(groups[group])
+            return stands_in, len(departs), -n_jobs
 
-        nearest = min(groups, key=order)
+        nearest = min(groups, key=how_far)
         departs, _ = nearest
-        rows, values = zip(*groups[nearest], strict=True)
+        rows = [row for row, _ in groups[nearest]]
+        values = [value for _, value in groups[nearest]]
         _refuse_twice(rows, line, variant)
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
@@ -318,7 +337,13 @@ class _Found:
     def _by_departures(
         self, line: Row, variant: str
     ) -> dict[tuple, list[tuple[dict, float]]]:
-        """Return the jobs that have a number, and it, by how they depart and kind."""
+        """Return the jobs that have a number, with it, by departures and kind.
+
+        Returns
+        -------
+        dict
+            (phrases, kind of job) -> pairs of a job and its number.
+        """
         at_round = None
         if "rounds" in self.levels:
             at_round = printed_setting(line)["rounds"]
@@ -335,7 +360,10 @@ class _Found:
     def _departures(
         self, row: Row, line: Row, variant: str, at_round: int | None
     ) -> tuple[str, ...]:
-        """Say how a job departs from the setting of a printed line."""
+        """Return how a job departs from the setting of a printed line.
+
+        ``at_round``: the round whose number is looked at, None for the last.
+        """
         record = self.results.record(row["key"])
         departs = departures(record, line, row["dataset"], variant, at_round)
         if row.get("otherwise"):
@@ -347,7 +375,7 @@ class _Found:
     def _candidates(
         self, line: Row, variant: str, at_round: int | None
     ) -> Iterator[tuple[dict, float]]:
-        """Yield the jobs that have one printed number, with their numbers."""
+        """Yield the jobs that may count for a printed number, with their numbers."""
         for row in self.studies:
             if self._is_about(row, line, variant):
                 yield row, row["value"]
@@ -358,8 +386,11 @@ class _Found:
                     yield row, self._value(row, line, at_round)
 
     def _is_about(self, row: Row, line: Row, variant: str) -> bool:
-        """Whether a study's number is a printed one: they agree in what both name."""
-        wanted = {"variant": kinds_beside(variant), "network": ["", line["model"]]}
+        """Whether a study's number is that of a line: all shared columns agree."""
+        wanted = {  # name -> the values that fit
+            "variant": kinds_beside(variant),
+            "network": ["", line["model"]],
+        }
         for name in KEY:
             if line[name] and name != "model":
                 wanted[name] = [line[name]]
@@ -373,13 +404,15 @@ class _Found:
         return all(row[name] in wanted[name] for name in both_name)
 
     def _has_network(self, row: Row, line: Row) -> bool:
-        """Whether a run has a line's network: FLT alone has two on one data set."""
+        """Whether a run has a line's network: only FLT has two on one data set."""
         if self.paper != "flt" or not line["model"]:
             return True
-        return row["model"].startswith("mlp") == (line["model"] == "mlp")
+        has_mlp = row["model"].startswith("mlp")
+        wants_mlp = line["model"] == "mlp"
+        return has_mlp == wants_mlp
 
     def _at_level(self, row: Row, line: Row) -> bool:
-        """Whether a run has the settings by which the table's lines are told apart."""
+        """Whether a run has the settings that distinguish the table's lines."""
         levels = [name for name in self.levels if name != "rounds"]
         if not levels:
             return True
@@ -388,7 +421,10 @@ class _Found:
         return all(abs(have[name] - want[name]) < 1e-9 for name in levels)
 
     def _value(self, row: Row, line: Row, at_round: int | None) -> float:
-        """Return a run's number, at a round or over the targets where asked for."""
+        """Return a run's number, if required at a round or over the targets.
+
+        NaN if the run has none.
+        """
         metric = line["metric"]
         if metric in TARGETS:
             of_targets = self._targets[TARGETS[metric]]
@@ -398,10 +434,10 @@ class _Found:
             return float(row.get(column, NAN))
 
         curves = self.results.curves
-        there = curves["key"] == row["key"]
-        there &= curves["split"] == line["split"]
-        there &= curves["round"] == at_round
-        return float(curves[column][there].mean())
+        of_run = curves["key"] == row["key"]
+        of_split = curves["split"] == line["split"]
+        then = curves["round"] == at_round
+        return float(curves[column][of_run & of_split & then].mean())
 
     @functools.cached_property
     def _targets(self) -> pd.DataFrame:
@@ -412,7 +448,7 @@ class _Found:
 
 
 def _levels(lines: pd.DataFrame) -> list[str]:
-    """Return the settings under several of which a table prints one method."""
+    """Return the settings of which a table prints several for one method."""
     found = set()
     for _, group in lines.groupby([*KEY, "setting"]):
         settings = [printed_setting(line) for line in group.to_dict("records")]
@@ -424,11 +460,12 @@ def _levels(lines: pd.DataFrame) -> list[str]:
 
 
 def _refuse_twice(rows: Sequence[Mapping], line: Row, variant: str) -> None:
-    """Refuse several jobs of one seed."""
+    """Refuse several jobs of one seed for a printed line (FltnbError)."""
     seeds = {row["seed"] for row in rows}
     if len(seeds) == len(rows):
         return
-    networks = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
+    each_once = dict.fromkeys(label(row["model"]) for row in rows)
+    networks = ", ".join(each_once)
     number = f"{label(line['method'])} on {label(line['dataset'])} {label(variant)}"
     raise FltnbError(
         f"Several jobs of one seed fit {number} ({networks}): "

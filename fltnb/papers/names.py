@@ -1,23 +1,23 @@
-"""Names for people: what data sets, networks, measures and methods are called."""
+"""Displayed names of data sets, networks, measures and methods."""
 
 from ..plots.style import NAMED
 
 PAPERS = {"flt": "FLT", "fesem": "FeSEM", "mthfl": "MT-HFL", "emdcfl": "EMD-CFL"}
-"""Paper -> what it is called, in the order of the notebooks."""
+"""Paper -> its displayed name, in the order of the notebooks."""
 VARIANTS = {
     "as_written": "following the text",
     "as_run": "following the authors' code",
 }
 SHORT = {"as_written": "text", "as_run": "code"}
-"""Variant -> what it follows: the paper's text, or its authors' code."""
+"""Variant -> its source: the paper's text, or its authors' code."""
 
 NAMES = {name: look.label for name, look in NAMED.items()} | VARIANTS | PAPERS
 
 
 def label(name: str) -> str:
-    """Return what people call a method, data set, network, measure, variant or paper.
+    """Return the name of a method, data set, network, measure, variant or paper.
 
-    An unknown id is returned without its underscores, so that a method of one's own
+    An unknown id is returned without its underscores, so that your own method
     needs no entry.
 
     Examples

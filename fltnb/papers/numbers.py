@@ -1,7 +1,7 @@
-"""What the papers print: numbers (``published_results.csv``), claims (``claims.csv``).
+"""The papers' numbers (``published_results.csv``) and claims (``claims.csv``).
 
-Values are read as text, because "98.0" and "98.00" are different statements; a numeric
-column stands beside them.
+Values are read as text, because "98.0" and "98.00" are different statements. Numeric
+columns are added.
 """
 
 import json
@@ -13,23 +13,24 @@ import pandas as pd
 from ..errors import choose
 
 KEY = ("dataset", "model", "method", "split", "metric")
-"""What a printed number is about, apart from the setting of its experiment."""
+"""Columns that identify a printed number, apart from its experiment's setting."""
 
 
 @cache
 def read(name: str) -> pd.DataFrame:
-    """Read a table that lies beside this module, as text; do not change the frame."""
+    """Read a table from this module's folder, as text; do not change the frame."""
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 @cache
 def _numbers() -> pd.DataFrame:
+    """Return all printed numbers, and the table in which each stands first."""
     table = read("published_results.csv").copy()
     table["number"] = pd.to_numeric(table["value"])
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
 
-    # lines of an ablation differ in nothing but their parameters
+    # lines of an ablation differ only in their parameters
     line = table["params"].where(table["setting"] == "ablation", "")
     same = ["paper", *KEY, "setting", "line", "number"]
     repeated = table.assign(line=line).groupby(same)
@@ -44,11 +45,11 @@ def numbers(
 
     Returns a DataFrame: ``paper, table, setting, dataset, model, method, split, metric,
     value, error, params, note`` as printed (text; ``params`` is JSON); ``number`` and
-    ``number_error`` (float, NaN where none); ``first``: the table that prints this
-    number first. Where it is ``table`` the number counts; that leaves 925 of 1,099.
-    Accuracies and F1 in percent, variances in percent squared. An empty selection of
-    known values is empty. FltnbError: an unknown column, or a value that occurs nowhere
-    in its column.
+    ``number_error`` (float, NaN if there is none); ``first``: the table that prints
+    this number first. A number counts only if ``first`` equals ``table``; 925 of 1,099
+    do. Accuracies and F1 are in percent, variances in percent squared. If no row has
+    all the values, the table is empty. FltnbError: an unknown column, or a value that
+    does not occur in its column.
 
     Parameters
     ----------
@@ -79,12 +80,12 @@ def numbers(
 
 
 def claims() -> pd.DataFrame:
-    """List what the papers claim, whether or not anything here has tested it.
+    """Return the papers' claims, tested or not.
 
     Returns a DataFrame of text, one row per claim: ``id``, ``paper``, ``source``
-    (figure, table or section), ``notebook`` (which test it), ``claim`` (in our words),
-    ``testable`` (what stands in the way of testing it as the paper means it, else
-    empty). Several sources or notebooks are separated by "; ".
+    (figure, table or section), ``notebook`` (the notebooks that test it), ``claim`` (in
+    our words), ``testable`` (what prevents a test as the paper means it, else empty).
+    Several sources or notebooks are separated by "; ".
 
     Examples
     --------
@@ -96,11 +97,11 @@ def claims() -> pd.DataFrame:
 
 
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:
-    """List numbers that a paper prints more than once, and differently.
+    """Return numbers that a paper prints more than once with different values.
 
     Returns a DataFrame: ``setting, dataset, model, method, split, metric``;
     ``printed``: a dict table -> value as printed. FLT's ablation (Table 5) repeats
-    scenario 2 of Table 2 in one of its lines and is compared with it. ``paper``: as in
+    scenario 2 of Table 2 in one line and is compared with it. ``paper``: as in
     :func:`numbers`.
 
     Examples
@@ -114,8 +115,10 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     if paper == "flt":
         setting = rows["setting"].replace("ablation", "scenario2")
         rows = rows.assign(setting=setting)
-    pairs = zip(rows["params"], rows["setting"], strict=True)
-    rows = rows.assign(same=[_telling(*pair) for pair in pairs])
+    same = []
+    for params, setting in zip(rows["params"], rows["setting"], strict=True):
+        same.append(_telling(params, setting))
+    rows = rows.assign(same=same)
 
     keys = ["setting", *KEY]
     found = []
@@ -130,10 +133,13 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
 
 
 def _telling(params: str, setting: str) -> str:
-    """Return the parameters that tell experiments apart, as text.
+    """Return the parameters that distinguish experiments, as text.
 
-    Table 5 alone names J, and varies T; Tables 3 and 9 disagree on T.
+    Only Table 5 names J, and it varies T; Tables 3 and 9 disagree on T.
     """
-    left_out = ["J"] if setting == "scenario2" else ["J", "T"]
+    left_out = ["J"]
+    if setting != "scenario2":
+        left_out.append("T")
     own = json.loads(params or "{}")
-    return str(sorted((name, own[name]) for name in own if name not in left_out))
+    kept = [(name, value) for name, value in own.items() if name not in left_out]
+    return str(sorted(kept))

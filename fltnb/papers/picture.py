@@ -1,4 +1,4 @@
-"""The picture of the report: ours against print, and what became of the claims."""
+"""The figure of the report: our numbers against the printed ones, and the claims."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ FILLS = {
     "disagrees": "#9E2A2B",
     "not tested": "#E4E4E4",
 }
-"""Outcome of a claim -> its colour, also for readers who see no red or no green."""
+"""Outcome of a claim -> its colour, which colour-blind readers can distinguish."""
 PLURAL = {
     "agrees": "agree",
     "partly": "agree partly",
     "disagrees": "disagree",
     "not tested": "are not tested",
 }
-"""Outcome of a claim -> what is said of several claims."""
+"""Outcome of a claim -> its plural form."""
 INK = {"disagrees": "#fff"}
-"""Colour of the numbers on a bar, where it is not black."""
+"""Colour of the numbers on a bar, if it is not black."""
 WIDE, TALL = 640, 34
-"""Width of README's picture, and height of a row of it, in pixels."""
+"""Width of README's picture and height of its rows, in pixels."""
 NAMES, BAR = 96, 530
-"""Where its bars begin, and how long they are."""
+"""Start and length of its bars."""
 
 
 def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
-    """Draw every printed score against ours, a panel a paper, and the claims.
+    """Draw every printed score against ours, one panel per paper, and the claims.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`fltnb.papers.all_measured`.
+        The result of :func:`fltnb.papers.all_measured`.
     claims : DataFrame
         A row per claim with ``paper`` and ``outcome``.
 
     Returns
     -------
     (Figure, str)
-        The second is its title: the finding.
+        The figure, and its title, which states the result.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
 
 
 def _in_order(papers: Iterable[str]) -> list[str]:
-    """Return the papers that are there, in the order of the notebooks."""
+    """Return the papers in the table, in the order of the notebooks."""
     there = set(papers)
     return [name for name in PAPERS if name in there]
 
@@ -118,7 +118,7 @@ def claim_bars(claims: pd.DataFrame) -> tuple[str, str]:
     Returns
     -------
     (str, str)
-        The picture as SVG, and in words what it shows.
+        The picture as SVG, and a description of it in words.
 
     Examples
     --------
@@ -131,13 +131,18 @@ def claim_bars(claims: pd.DataFrame) -> tuple[str, str]:
     'Claims that agree, agree partly, disagree, are not tested: FLT 2, 1, 0, 0'
     """
     table = _by_outcome(claims)
-    drawn, said = [], []
-    for row, (paper, numbers) in enumerate(table.iterrows()):
-        drawn += _bar(PAPERS[paper], numbers, row * TALL)
-        said.append(f"{PAPERS[paper]} {', '.join(map(str, numbers))}")
+    drawn = []
+    said = []
+    top = 0
+    for paper, numbers in table.iterrows():
+        name = PAPERS[paper]
+        drawn.extend(_bar(name, numbers, top))
+        counts = ", ".join(str(number) for number in numbers)
+        said.append(f"{name} {counts}")
+        top += TALL
 
-    height = (len(table) + 1) * TALL
-    drawn += _key(len(table) * TALL)
+    drawn.extend(_key(top))
+    height = top + TALL
     told = f"Claims that {', '.join(PLURAL.values())}: {'; '.join(said)}"
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {height}" '
@@ -156,33 +161,37 @@ def _by_outcome(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
-    """Draw the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
-    at = float(NAMES)
+    """Return the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
+    at = float(NAMES)  # where the next piece begins
     middle = top + 22
     drawn = [f'<text x="{NAMES - 10}" y="{middle}" text-anchor="end">{name}</text>']
     for word, number in numbers.items():
         if not number:
             continue
         width = BAR * number / numbers.sum()
+        centre = at + width / 2
+        ink = INK.get(word, "#111")
         drawn.append(
             f'<rect x="{at:.1f}" y="{top + 4}" width="{width:.1f}" height="26" '
             f'fill="{FILLS[word]}" stroke="#fff"/>'
         )
         drawn.append(
-            f'<text x="{at + width / 2:.1f}" y="{middle}" text-anchor="middle" '
-            f'fill="{INK.get(word, "#111")}">{number}</text>'
+            f'<text x="{centre:.1f}" y="{middle}" text-anchor="middle" '
+            f'fill="{ink}">{number}</text>'
         )
         at += width
     return drawn
 
 
 def _key(top: int) -> list[str]:
-    """Draw what the colours mean."""
+    """Return the legend of the colours as parts of an SVG."""
     drawn = []
     for place, (word, said) in enumerate(PLURAL.items()):
         at = NAMES + 132 * place
-        drawn.append(f'<rect x="{at}" y="{top + 9}" width="15" height="15" ')
-        drawn[-1] += f'fill="{FILLS[word]}"/>'
+        drawn.append(
+            f'<rect x="{at}" y="{top + 9}" width="15" height="15" '
+            f'fill="{FILLS[word]}"/>'
+        )
         drawn.append(f'<text x="{at + 21}" y="{top + 22}">{said}</text>')
     return drawn
 
@@ -193,7 +202,7 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     found : DataFrame
-        Of :func:`fltnb.papers.all_measured`.
+        The result of :func:`fltnb.papers.all_measured`.
 
     Examples
     --------
@@ -202,15 +211,15 @@ def scores(found: pd.DataFrame) -> pd.DataFrame:
     >>> len(fl.papers.scores(found)) > 10
     True
     """
-    kept = found["metric"].str.contains("accuracy$|f1$")
-    kept &= found["split"] == "test"
-    kept &= found["status"] != "not run"
-    kept &= found["table"] == found["first"]
-    return found[kept]
+    is_score = found["metric"].str.contains("accuracy$|f1$")
+    of_test = found["split"] == "test"
+    was_run = found["status"] != "not run"
+    printed_first = found["table"] == found["first"]
+    return found[is_score & of_test & was_run & printed_first]
 
 
 def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
-    """Say how many accuracies of the printed setting are near, and claims agree.
+    """Return the title: how many accuracies are near, and how many claims agree.
 
     Parameters
     ----------
@@ -237,7 +246,7 @@ def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
 
 
 def _points(ax: Axes, points: pd.DataFrame) -> None:
-    """Draw the scores of a paper: on the line, ours equals the printed one."""
+    """Draw the scores of a paper: on the line, ours equal the printed ones."""
     in_print = points["status"] == "printed setting"
     other = points[~in_print]
     ax.scatter(other["number"], other["mean"], marker="X", s=16, c=OTHER, lw=0)

@@ -1,12 +1,12 @@
-"""The report: every printed number and claim beside what became of it.
+"""The report: every printed number and claim, with our results.
 
-:func:`write` makes it of results and computes no run: pages for GitHub
-(``docs/report/``) and what README shows of it. Their words stand in ``templates/``.
+:func:`write` makes the report from stored results, without any run: pages for GitHub
+(``docs/report/``) and the parts of README. Their text is in ``templates/``.
 """
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -30,32 +30,36 @@ BARS = "docs/pictures/claims.svg"
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
-    """Write the report, its picture and README's part.
+    """Write the report, its figure and the parts of README.
 
     Parameters
     ----------
     results_by_notebook : dict, optional
-        Notebook -> results; by default all that is stored.
+        Notebook -> results; by default all stored results.
     """
-    held = committed() if results_by_notebook is None else results_by_notebook
+    held = results_by_notebook
+    if held is None:
+        held = committed()
     found, judged = evidence(held)
     fig, _ = agreement(found, judged)
     save(fig, "99_agreement", "stored")
-    for name, text in _pages(held, found, judged).items():
+    made = _pages(held, found, judged)
+    for name, text in made.items():
         paths.write_text(paths.ROOT / name, text)
 
 
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
     """Return file -> text: ``docs/report/``, ``README.md`` and its picture of claims.
 
-    Without a README there are only the pages of the report.
+    Without a README, only the pages of the report are returned.
 
     Parameters
     ----------
     held : dict
         Notebook -> results.
     """
-    return _pages(held, *evidence(held))
+    found, judged = evidence(held)
+    return _pages(held, found, judged)
 
 
 def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -69,37 +73,47 @@ def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     Returns
     -------
     (DataFrame, DataFrame)
-        The first is of :func:`fltnb.papers.all_measured`; the second are the papers'
+        The result of :func:`fltnb.papers.all_measured`, and the papers'
         claims with the columns of :func:`fltnb.papers.outcomes`.
     """
-    judged = outcomes(judge_all(held)).drop(columns="claim")
-    return all_measured(held), claims().merge(judged, on="id")
+    found = all_measured(held)
+    tested = judge_all(held)
+    judged = outcomes(tested).drop(columns="claim")
+    return found, claims().merge(judged, on="id")
 
 
 def _pages(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> dict[str, str]:
-    """Return the pages of :func:`pages`."""
+    """Return the pages of :func:`pages`.
+
+    ``found``, ``judged``: as :func:`evidence` returns them.
+    """
+    made = {}
     summary = _summary(held, found, judged)
-    front = fill("front.md", picture=PICTURE, papers=pipes(summary))
-    made = {"docs/report/README.md": front}
+    made["docs/report/README.md"] = fill(
+        "front.md", picture=PICTURE, papers=pipes(summary)
+    )
     for paper in NOTEBOOKS:
+        told = _claims(_of(judged, paper))
         made[f"docs/report/{paper}.md"] = fill(
             "paper.md",
             paper=PAPERS[paper],
             title=_cards()["title"][paper],
-            claims=pipes(_claims(_of(judged, paper))),
+            claims=pipes(told),
             tables=_tables(held, _of(found, paper)),
         )
 
     readme = paths.ROOT / "README.md"
     if readme.exists():
-        made[BARS], said = claim_bars(judged)
+        bars, said = claim_bars(judged)
+        made[BARS] = bars
         short = pipes(summary.drop(columns=["printed numbers", "claims", "hours"]))
-        from_root = short.replace("](", "](docs/report/")
+        from_root = short.replace("](", "](docs/report/")  # addresses of its links
         cards = f"{from_root}\n\n![{said}]({BARS})"
         first_table = _first_table(held.get("01_scenario1"))
-        text = _replaced(readme.read_text(encoding="utf-8"), "cards", cards)
+        text = readme.read_text(encoding="utf-8")
+        text = _replaced(text, "cards", cards)
         made["README.md"] = _replaced(text, "table", first_table)
     return made
 
@@ -110,38 +124,48 @@ def _of(table: pd.DataFrame, paper: str) -> pd.DataFrame:
 
 
 def _cards() -> pd.DataFrame:
-    """Return what is told about each paper: title, address, notebooks."""
+    """Return title, address and notebooks of each paper."""
     return read("cards.csv").set_index("paper")
 
 
 def fill(template: str, **words: Any) -> str:
-    """Return a template of ``templates/`` with its words filled in."""
+    """Return a template of ``templates/`` with its variables filled in."""
     file = resources.files(__package__).joinpath("templates", template)
     return Template(file.read_text(encoding="utf-8")).substitute(words)
 
 
 def _replaced(text: str, name: str, block: str) -> str:
-    """Put a block between its two marks; a text without them stays as it is."""
+    """Put a block between its two marks; a text without marks stays as it is.
+
+    The first mark is a line ``<!-- name: ...``, the second one ``<!-- end -->``.
+    """
     marks = re.compile(rf"(<!-- {name}: [^\n]*\n).*?(<!-- end -->)", re.DOTALL)
-    return marks.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
+
+    def with_block(found: re.Match) -> str:
+        first, end = found.groups()
+        return f"{first}\n{block}\n\n{end}"
+
+    return marks.sub(with_block, text)
 
 
 def pipes(table: pd.DataFrame) -> str:
-    """Write a table as Markdown; columns of numbers are set right.
+    """Format a table as Markdown; columns of numbers are aligned to the right.
 
     Parameters
     ----------
     table : DataFrame
-        Numbers may stand in italics, and be missing ("" or "–").
+        Numbers may be in italics or missing ("" or "–").
     """
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
     marks = []
     for name in text:
         numbers = text[name].str.match(r"[*–−+-]?[\d–]|^$").all()
         marks.append("---:" if numbers else "---")
+    rows = [text.columns, marks, *text.to_numpy()]
     lines = []
-    for row in (text.columns, marks, *text.to_numpy()):
-        lines.append(f"| {' | '.join(row)} |")
+    for row in rows:
+        cells = " | ".join(row)
+        lines.append(f"| {cells} |")
     return "\n".join(lines)
 
 
@@ -151,54 +175,64 @@ def pipes(table: pd.DataFrame) -> str:
 def _summary(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per paper: numbers, how near they come, claims, costs."""
+    """Return a row per paper: numbers, how many are near, claims, costs."""
     totals = counts(found)
     near = nearness(found)
     rows = []
     for paper in NOTEBOOKS:
         own = _of(totals, paper)
         notebooks = _cards()["notebooks"][paper]
+        outcome = _of(judged, paper)["outcome"]
+        hours = _hours(held, paper)
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
             "in the printed setting": _in_the_setting(own),
             "accuracies within 3 points": _within_3(_of(near, paper)),
-            "claims": _signs(_of(judged, paper)["outcome"]),
-            "hours": f"{_hours(held, paper):.0f}",
+            "claims": _signs(outcome),
+            "hours": f"{hours:.0f}",
         }
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def _in_the_setting(own: pd.DataFrame) -> str:
-    """Write how many numbers of a paper were run in the printed setting."""
+    """Format how many numbers of a paper were run in the printed setting."""
     run = own[own["printed_setting"] > 0]
     return _by_variant(run["variant"], run["printed_setting"])
 
 
 def _within_3(own: pd.DataFrame) -> str:
-    """Write how many accuracies of a paper are within 3 points of print."""
+    """Format how many accuracies of a paper are within 3 points of the printed ones."""
     run = own[own["accuracies"] > 0]
-    near = run["points_3"].astype(str) + " of " + run["accuracies"].astype(str)
-    return _by_variant(run["variant"], near)
+    texts = []
+    for row in run.itertuples():
+        texts.append(f"{row.points_3} of {row.accuracies}")
+    return _by_variant(run["variant"], texts)
 
 
-def _by_variant(variants: pd.Series, texts: pd.Series) -> str:
-    """Write numbers, each with the short name of its variant behind; "–" for none."""
-    pairs = zip(variants, texts, strict=True)
-    said = [f"{text} ({SHORT[variant]})" for variant, text in pairs]
-    return ", ".join(said) or "–"
+def _by_variant(variants: Sequence, texts: Sequence) -> str:
+    """Format numbers, each followed by the short name of its variant; "–" for none."""
+    said = []
+    for variant, text in zip(variants, texts, strict=True):
+        said.append(f"{text} ({SHORT[variant]})")
+    if not said:
+        return "–"
+    return ", ".join(said)
 
 
 def _signs(outcome: pd.Series) -> str:
-    """Write how many claims came to each outcome, behind its sign."""
+    """Format the number of claims with each outcome, after its sign."""
     number = outcome.value_counts()
-    said = [f"{sign}&nbsp;{number.get(word, 0)}" for word, sign in OUTCOMES.items()]
+    said = []
+    for word, sign in OUTCOMES.items():
+        count = number.get(word, 0)
+        said.append(f"{sign}&nbsp;{count}")
     return " ".join(said)
 
 
 def _hours(held: Mapping[str, Any], paper: str) -> float:
-    """Return the hours that the runs behind a paper's tables took."""
+    """Return the hours of all runs for a paper's tables."""
     minutes = 0.0
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
@@ -209,7 +243,7 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
 
 
 def _claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per claim: what became of it and on what."""
+    """Return a row per claim: its outcome and on what it was tested."""
     rows = []
     for claim in judged.itertuples():
         sentence = f"{claim.claim} ({claim.source})"
@@ -234,12 +268,12 @@ def _claims(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 class _Footnotes:
-    """Remarks on cells, each told once under the table behind a letter.
+    """Remarks on cells, each written once under the table with a letter.
 
     Parameters
     ----------
     usual : str
-        The remark of most cells, which has no letter; "" for none.
+        The most frequent remark, which has no letter; "" for none.
     """
 
     def __init__(self, usual: str):
@@ -250,19 +284,19 @@ class _Footnotes:
         """Return the mark of a remark."""
         if not remark or remark == self.usual:
             return ""
-        next_letter = chr(ord("a") + len(self.letters))
-        letter = self.letters.setdefault(remark, next_letter)
-        return f"<sup>{letter}</sup>"
+        if remark not in self.letters:
+            self.letters[remark] = chr(ord("a") + len(self.letters))
+        return f"<sup>{self.letters[remark]}</sup>"
 
     def write(self, cell: Row) -> str:
-        """Write a number of ours: in italics if it was not the printed setting."""
+        """Format a number of ours, in italics if it is not from the printed setting."""
         if cell["status"] == "not run":
             return "–"
         text = cell_text(cell, seeds=False)
         if not cell["departs"]:
             return text
-        mark = self.mark("; ".join(cell["departs"]))
-        return f"*{text}*{mark}"
+        departs = "; ".join(cell["departs"])
+        return f"*{text}*{self.mark(departs)}"
 
     def told(self) -> list[str]:
         """Return a sentence for the usual remark and one for each letter."""
@@ -288,22 +322,22 @@ def _tables(held: Mapping[str, Any], found: pd.DataFrame) -> str:
 def _table(found: pd.DataFrame, results: Any) -> str:
     """Return one printed table as Markdown, by data set and network.
 
-    Its title and how many numbers were run stand above, remarks and footnotes below.
+    Its title and the number of runs are above it, remarks and footnotes below.
 
     Parameters
     ----------
     found : DataFrame
-        Of :func:`measured`, for one table.
+        The result of :func:`measured`, for one table.
     results : Results, or None
-        Those that it was found in.
+        The results that were measured.
     """
     notes = _Footnotes(_usual(found))
     table = for_people(found, notes.write)
-    table = table.drop(
-        columns=["setting", "text − printed", "code − printed"], errors="ignore"
-    )
+    told_otherwise = ["setting", "text − printed", "code − printed"]
+    table = table.drop(columns=told_otherwise, errors="ignore")
     if "note" in table:
-        said = table.pop("note").str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
+        said = table.pop("note")
+        said = said.str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
         table["printed"] += said.map(notes.mark)
 
     name = found["table"].iloc[0]
@@ -315,45 +349,53 @@ def _table(found: pd.DataFrame, results: Any) -> str:
 
 
 def _usual(found: pd.DataFrame) -> str:
-    """Return how most of the numbers that depart do so."""
-    departs = Counter("; ".join(said) for said in found["departs"] if said)
-    for usual, _ in departs.most_common(1):
-        return usual
-    return ""
+    """Return the most frequent departure."""
+    departs: Counter[str] = Counter()
+    for said in found["departs"]:
+        if said:
+            departs["; ".join(said)] += 1
+    if not departs:
+        return ""
+    usual, _ = departs.most_common(1)[0]
+    return usual
 
 
 def _by_head(table: pd.DataFrame) -> list[str]:
-    """Return a table in parts, by data set and network, each under its name."""
+    """Return a table in parts by data set and network, each with a heading."""
     heads = [head for head in ("data", "model") if head in table]
     if not heads:
         return [pipes(_wide(table))]
     parts = []
     for head, own in table.groupby(heads, sort=False):
-        parts.append(f"**{', '.join(head)}**")
-        parts.append(pipes(_wide(own.drop(columns=heads))))
+        title = ", ".join(head)
+        wide = _wide(own.drop(columns=heads))
+        parts.append(f"**{title}**")
+        parts.append(pipes(wide))
     return parts
 
 
 def _status(found: pd.DataFrame) -> str:
-    """Say how many numbers of a table were run, and how."""
+    """Return a sentence: how many numbers of a table were run, and in which setting."""
     said = []
     for variant, own in found.groupby("variant", sort=False):
         number = own["status"].value_counts()
         each = [f"{number[word]} {word}" for word in TESTED_ON if word in number]
         if each:
-            said.append(f"{label(variant)}: {', '.join(each)}")
-    n_numbers = len(found) // len(VARIANTS)
-    return f"{n_numbers} numbers; {'; '.join(said) or 'none was run'}."
+            counts_of_all = ", ".join(each)
+            said.append(f"{label(variant)}: {counts_of_all}")
+    n_numbers = len(found) // len(VARIANTS)  # each stands there once a variant
+    told = "; ".join(said) or "none was run"
+    return f"{n_numbers} numbers; {told}."
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Put a table into the paper's form: a line per method, measures side by side.
+    """Return a table in the paper's form: a line per method, measures side by side.
 
     Parameters
     ----------
     table : DataFrame
-        Of :func:`for_people`: a line per method and measure, with ``printed, text,
-        code``. A variant of which nothing was run is left out.
+        The result of :func:`for_people`: a line per method and measure, with
+        ``printed, text, code``. A variant without any run is left out.
     """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
@@ -363,14 +405,18 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         heads.remove("method")
         single = table["measure"].nunique() == 1
 
-    kinds = [kind for kind in KINDS if kind in table]
-    kinds = [kind for kind in kinds if (table[kind] != "–").any()]
+    kinds = []
+    for kind in KINDS:
+        if kind in table and (table[kind] != "–").any():
+            kinds.append(kind)
     lines: dict[tuple, dict[str, str]] = {}
     for row in table.to_dict("records"):
         about = {name: row[name] for name in heads}
         line = lines.setdefault(tuple(about.values()), about)
         for kind in kinds:
-            column = kind if single else f"{row['measure']}<br>{kind}"
+            column = kind
+            if not single:
+                column = f"{row['measure']}<br>{kind}"
             line[column] = row[kind]
     return pd.DataFrame(lines.values()).fillna("")
 
@@ -378,7 +424,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 def _first_table(results: Any) -> str:
     """Return the accuracies of FLT's Table 1 for README, a table per data set.
 
-    The oracle's stand beside them.
+    The accuracies of the oracle are included.
     """
     found = measured(results, "flt", "T1", beside=("oracle",))
     accuracies = found[found["metric"] == "accuracy"]

@@ -1,8 +1,8 @@
-"""The settings in which the papers' numbers were made, and how a run departs from them.
+"""The settings of the papers' numbers, and how a run departs from them.
 
-A run counts for or against a paper if nothing departs: it was made in the printed
-setting on the paper's data. :func:`departures` says what departs, :func:`tested_on`
-puts it into one of three words.
+A run counts for or against a paper only if it does not depart from the printed setting
+and the paper's data. :func:`departures` returns all differences, :func:`tested_on`
+summarises them as one of three terms.
 """
 
 import json
@@ -17,9 +17,9 @@ Row = Mapping[str, Any]
 """A printed number, or a job: names and values."""
 
 TESTED_ON = ("printed setting", "reduced setting", "stand-in data")
-"""How a number was made; only the first counts for or against a paper."""
+"""How a number was obtained; only the first counts for or against a paper."""
 WITHOUT_CODE = ("mthfl",)
-"""Papers without public code: there is nothing to follow but the text."""
+"""Papers without public code: runs can only follow the text."""
 
 NOTEBOOKS: dict[str, dict[str, tuple[str, ...]]] = {
     "flt": {
@@ -38,7 +38,7 @@ NOTEBOOKS: dict[str, dict[str, tuple[str, ...]]] = {
         "14_emdcfl_robustness": ("T4", "T5", "T9"),
     },
 }
-"""Paper -> notebook -> printed tables beside which its results stand."""
+"""Paper -> notebook -> printed tables with which its results are compared."""
 
 
 def in_order() -> list[tuple[str, str, str]]:
@@ -52,9 +52,13 @@ def in_order() -> list[tuple[str, str, str]]:
     """
     found = []
     for paper, books in NOTEBOOKS.items():
-        tables = {table: book for book, names in books.items() for table in names}
-        for table in sorted(tables, key=lambda name: (len(name), name)):
-            found.append((paper, table, tables[table]))
+        book_of = {}
+        for book, tables in books.items():
+            for table in tables:
+                book_of[table] = book
+        # T2 before T10
+        for table in sorted(book_of, key=lambda name: (len(name), name)):
+            found.append((paper, table, book_of[table]))
     return found
 
 
@@ -62,12 +66,12 @@ def in_order() -> list[tuple[str, str, str]]:
 
 STRUCTURED = "structured_noniid_femnist"
 STAND_INS = {
-    # cut to EMNIST Balanced's sizes, where its release is not at hand
+    # cut to EMNIST Balanced's sizes, used if its release is not available
     "emnist_bymerge": STRUCTURED,
     "pseudo_writers": "femnist",
     "pseudo-writers": "femnist",  # FeSEM's: 80 % of a client's images for training
-    "mnist_writers": "femnist",  # real hands, but digits alone
-    # as another ImageNet network than the paper's sees them
+    "mnist_writers": "femnist",  # real writers, but only digits
+    # features from another ImageNet network than the paper's
     "pacs_features": "pacs",
     "backdoor_cifar10-features": "backdoor_cifar10",
     "rotated_cifar10-features": "rotated_cifar10",
@@ -77,30 +81,33 @@ STAND_INS = {
 }
 """Data set of a run -> data set of the printed table that it stands in for."""
 BESIDE = {"dirichlet": "femnist"}
-"""Data set of a run -> data set on which a claim is tested that is tested on it as
-well; it stands beside no printed number."""
+"""Data set of a run -> data set whose claim is also tested on it; no printed number is
+compared with it."""
 SAME = {"emnist_balanced": STRUCTURED}
-"""Data set of a run -> what the paper calls it: this one *is* EMNIST Balanced."""
+"""Data set of a run -> the paper's name of it: this one *is* EMNIST Balanced."""
 TOY = re.compile("digits|renderings")
-"""Names of the embedded toy data, which stand beside no printed number."""
+"""Names of the embedded toy data; no printed number is compared with them."""
 PRETRAINED = re.compile("(rotated_cifar10|pacs|backdoor_cifar10)")
-"""Data sets on which EMD-CFL's ResNet-18 starts from ImageNet's weights, which carry
-the numbers there: a run of any other network stands in for it."""
+"""Data sets on which EMD-CFL's ResNet-18 starts from ImageNet's weights, which the
+numbers depend on: a run of any other network counts as a stand-in."""
 
 
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
-    """Return what stands in for a paper's data set: one phrase, or none.
+    """Return the stand-in for a paper's data set: one phrase, or none.
 
-    ``dataset``, ``origin``: of the run, its name in tables and where the record says
-    that its data come from. ``printed``: the paper's data set, "" for any.
+    ``dataset`` and ``origin`` are the run's: the name in tables, and the source of the
+    data in the record. ``printed``: the paper's data set, "" for any.
     """
     if dataset in BESIDE:
         return [f"stand-in: {label(dataset)}"]
     # a version of a data set begins with the set's name
     if dataset in STAND_INS and STAND_INS[dataset].startswith(printed):
         return [f"stand-in: {label(dataset)}"]
-    parts = [part for part in origin.split("; ") if part.startswith("stand-in")]
-    return [part.split(" (")[0] for part in parts[:1]]
+    for part in origin.split("; "):
+        if part.startswith("stand-in"):
+            phrase, _, _ = part.partition(" (")
+            return [phrase]
+    return []
 
 
 # ---------------------------------------------------------------- printed settings
@@ -133,7 +140,7 @@ PRINTED: dict[tuple[str, str], dict[str, Any]] = {
     ("flt", "cifar10"): _FLT,
     ("flt", "femnist"): _FLT,
     ("flt", STRUCTURED): _FLT,
-    # Section 6.1, which tells neither the rounds nor the batches
+    # Section 6.1, which gives neither the rounds nor the batch size
     ("fesem", "femnist"): {"n_clients": 3550, "local_epochs": 5, "lr": 0.003},
     ("fesem", "fedceleba"): {"n_clients": 9343, "local_epochs": 10, "lr": 0.03},
     ("emdcfl", "rotated_mnist"): _EMDCFL | {"n_clients": 40},
@@ -142,14 +149,14 @@ PRINTED: dict[tuple[str, str], dict[str, Any]] = {
     ("emdcfl", "backdoor_mnist"): _EMDCFL | {"n_clients": 30},
     ("emdcfl", "backdoor_cifar10"): _EMDCFL | {"n_clients": 15},
 }
-"""Paper and data set -> settings of all its numbers, as a job's settings call them."""
+"""Paper and data set -> settings of all its numbers, with the names of a job."""
 _PARAMS = {"M": "n_clients", "rho": "participation", "E": "local_epochs", "T": "rounds"}
 
 
 def printed_setting(line: Row) -> dict[str, Any]:
-    """Return the setting of one printed number, as a job's settings call it.
+    """Return the setting of one printed number, with the names of a job's settings.
 
-    ``line``: a row of :func:`fltnb.papers.numbers`. What the paper does not tell is
+    ``line``: a row of :func:`fltnb.papers.numbers`. Settings that the paper omits are
     left out.
     """
     setting = dict(PRINTED.get((line["paper"], line["dataset"]), {}))
@@ -165,20 +172,21 @@ def printed_setting(line: Row) -> dict[str, Any]:
 
 
 def run_setting(record: Row) -> dict[str, Any]:
-    """Return a job's settings in one dictionary, those of its federation, too.
+    """Return a job's settings in one dictionary, including those of its federation.
 
-    ``record``: of :meth:`Results.record`. Where a federation is made of another one,
+    ``record``: from :meth:`Results.record`. If a federation is made from another one,
     the innermost one counts.
     """
     settings = record["settings"]
     federation = settings.get("federation")
     found: dict[str, Any] = {}
     while federation:
-        found |= federation
+        found.update(federation)
         federation = federation.get("base")
     if "rounds" in settings:  # a record leaves out what equals a default
-        found |= TRAINING
-    return found | settings
+        found.update(TRAINING)
+    found.update(settings)
+    return found
 
 
 # ---------------------------------------------------------------- departures
@@ -188,7 +196,7 @@ _CODE_DIFFERS = {
     # the authors' notebooks divide PACS 64-16-20 and keep 220 test images a client
     "emdcfl": ("val_fraction", "test_fraction", "test_per_client"),
 }
-"""Paper -> settings in which its code differs from its text: they are no departure of
+"""Paper -> settings in which its code differs from its text: they are not departures of
 a run that follows the code."""
 _SAYINGS = {
     "n_clients": "{have:,} of {want:,} clients",
@@ -205,12 +213,12 @@ _SAYINGS = {
     "test_fraction": "{have:.0%} for testing, printed {want:.0%}",
     "intensity": "shades {have:g} times as far apart",
 }
-"""Setting -> how to say that a run has another than the printed one."""
+"""Setting -> phrase for a run that differs from the printed setting."""
 _MORE = {
     "n_clients": "{have:,} clients, printed {want:,}",
     "rounds": "{have:,} rounds, printed {want:,}",
 }
-"""The same where the run has more."""
+"""The same for a run that has more."""
 
 
 def departures(
@@ -221,11 +229,11 @@ def departures(
     at_round: int | None = None,
     instead: Row | None = None,
 ) -> list[str]:
-    """Say how a job departs from the setting and the data of a printed number.
+    """Return how a job departs from the setting and the data of a printed number.
 
-    Where a run follows the authors' code, what their code does otherwise than their
-    text is no departure. Returns short phrases such as "9 of 30 clients" or
-    "stand-in: pseudo-writers"; none if nothing departs.
+    If a run follows the authors' code, differences between the code and the text are
+    not departures. Returns short phrases such as "9 of 30 clients" or "stand-in:
+    pseudo-writers"; an empty list if nothing departs.
 
     Parameters
     ----------
@@ -233,7 +241,7 @@ def departures(
     line : a row of :func:`fltnb.papers.numbers`
     dataset, variant : of the job, as in ``runs``
     at_round : int, optional, the number is read off the job's curve at this round
-    instead : settings in the place of the line's
+    instead : settings that replace those of the line
 
     Examples
     --------
@@ -249,7 +257,8 @@ def departures(
     have = run_setting(record)
     if at_round is not None:
         have["rounds"] = at_round
-    want = printed_setting(line) | dict(instead or {})
+    want = printed_setting(line)
+    want.update(instead or {})
     if variant == "as_run":
         for name in _CODE_DIFFERS.get(line["paper"], ()):
             want.pop(name, None)
@@ -259,11 +268,7 @@ def departures(
 
     origin = record["provenance"].get("data_origin", "")
     found = stand_in(dataset, origin, line["dataset"])
-    network = want.get("model")
-    if network and have.get("model", network) != network:
-        # without ImageNet's weights a network stands in for the printed ResNet-18
-        weak = "stand-in: " if network == "resnet18" else ""
-        found.append(weak + label(have["model"]))
+    found.extend(_other_network(have, want))
     for name, saying in _SAYINGS.items():
         if name not in want or name not in have:
             continue
@@ -277,16 +282,30 @@ def departures(
     return found
 
 
+def _other_network(have: Row, want: Row) -> list[str]:
+    """Say which network a job has in place of the printed one: one phrase, or none."""
+    network = want.get("model")
+    if not network or have.get("model", network) == network:
+        return []
+    name = label(have["model"])
+    if network == "resnet18":
+        # a network without ImageNet's weights is a stand-in for the printed ResNet-18
+        return [f"stand-in: {name}"]
+    return [name]
+
+
 def _equal(have: Any, want: Any) -> bool:
-    """Whether two settings are equal, but for rounding; None is like None alone."""
+    """Whether two settings are equal up to rounding; None equals only None."""
     if have is None or want is None:
         return have is want
     return abs(have - want) <= 1e-12
 
 
 def tested_on(departs: Iterable[str]) -> str:
-    """Return how a number was made whose job departs in this way."""
+    """Return how a number was obtained, given the departures of its job."""
     phrases = list(departs)
     if any(phrase.startswith("stand-in") for phrase in phrases):
         return "stand-in data"
-    return "reduced setting" if phrases else "printed setting"
+    if phrases:
+        return "reduced setting"
+    return "printed setting"

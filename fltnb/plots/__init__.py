@@ -1,8 +1,8 @@
-"""Pictures that two notebooks or more use, with one colour per method everywhere.
+"""Figures used by two or more notebooks, with one colour per method everywhere.
 
 Every function takes plain frames or arrays, returns ``(figure, axes)`` and never calls
-``plt.show()``. A title says what was found, so the notebook that knows the result gives
-it. What one notebook uses is drawn there.
+``plt.show()``. A title states the result, so the notebook that knows the result gives
+it. A figure that only one notebook uses is drawn there.
 """
 
 from .advice import advice

@@ -1,4 +1,4 @@
-"""What clusterers say about the clients, with their names."""
+"""Figures of the results of :func:`fltnb.advise`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from ..analyses.advise import Advice
 
 MOST_NAMES = 60
-"""Clients whose names are written beside a matrix."""
+"""Largest number of clients whose names are written beside a matrix."""
 
 
 def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
-    """Show how often clients are put together, and what the groups would gain.
+    """Show how often clients are put into one cluster, and the gain of the groups.
 
     Parameters
     ----------
     found : Advice
-        What :func:`fltnb.advise` returned.
+        The result of :func:`fltnb.advise`.
     title : str
-        The finding; by default the recommendation in a few words.
+        The title; by default the recommendation in a few words.
 
     Returns
     -------
@@ -54,20 +54,22 @@ def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
 def _together(ax: Any, found: Advice) -> None:
     """Share of clusterings that put two clients together, by recommended group.
 
-    Of the clusterer that is recommended, else of all.
+    From the recommended clusterer, or from all if there is none.
     """
-    groups = found.groups
-    order = np.concatenate(
-        [[found.names.index(name) for name in members] for members in groups.values()]
-    ).astype(int)
-    colors = [
-        cluster_color(cluster) for cluster, members in groups.items() for _ in members
-    ]
+    order = []  # clients, group by group
+    colors = []
+    for cluster, members in found.groups.items():
+        for name in members:
+            order.append(found.names.index(name))
+            colors.append(cluster_color(cluster))
     chosen = found.recommended
-    who = chosen if chosen in found.together else "all clusterers"
-    shares: Any = found.together.get(
-        chosen, np.mean([*found.together.values()], axis=0)
-    )
+    shares: Any
+    if chosen in found.together:
+        who = chosen
+        shares = found.together[chosen]
+    else:
+        who = "all clusterers"
+        shares = np.mean(list(found.together.values()), axis=0)
     ax.imshow(shares[np.ix_(order, order)], cmap="Greys", vmin=0, vmax=1)
     ax.grid(False)
     ax.set_title(f"put into one cluster by {who}, share of seeds", fontsize="medium")
@@ -94,7 +96,7 @@ def _gains(ax: Any, found: Advice) -> None:
         names.append(f"{row['clusterer']}: {clusters} cluster{plural}")
     ax.axvline(0, color="lightgrey", zorder=0)
     low, high = ax.get_xlim()
-    ax.set_xlim(min(low, -1), max(high, 1))  # gains of nothing look like nothing
+    ax.set_xlim(min(low, -1), max(high, 1))  # small gains look small
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set_xlabel("points over one model for all, estimated")

@@ -1,4 +1,4 @@
-"""Lines over rounds, bytes or whatever is varied, with bands over seeds."""
+"""Lines over rounds, bytes or a varied setting, with bands over seeds."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HOLLOW: dict[str, Any] = {"marker": "o", "mfc": "none", "ms": 8}
-"""How printed numbers are drawn."""
+"""Style of printed numbers."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What :func:`lines` takes besides a frame and its columns.
+    """Options of :func:`lines` besides a frame and its columns.
 
     Parameters
     ----------
     ax : Axes, optional
-        Drawn into; a new figure otherwise.
+        The axes to draw into; by default a new figure is made.
     xlabel, ylabel : str
-        What stands at the axes.
+        Labels of the axes.
     log : bool
         Logarithmic x axis.
     names : mapping, optional
-        Value -> what to call it, for any value shown.
+        Value -> name shown in the figure.
     title : str
-        The finding.
+        Title that states the result.
     size : (float, float), optional
-        Of a panel, inches.
+        Size of a panel in inches.
     """
 
     ax: Axes | None = None
@@ -79,13 +79,14 @@ def lines(
     frame : DataFrame
         One row per point, and per seed where it has a column ``seed``.
     x, y : str
-        Columns of the axes. Words on the x axis stand at equal distances, in the order
-        they come in, and the lines a little apart so that equal ones can be told.
+        Columns of the axes. Words on the x axis are placed at equal distances, in the
+        order of their rows, and lines are shifted a little so that equal ones can be
+        seen.
     hue, style : str
-        Columns of the colours and the dashes; rows with style "paper" are printed
+        Columns that set colours and dashes; rows with style "paper" are printed
         numbers, drawn as hollow markers.
     col, row : str, optional
-        Columns whose values get panels of their own, side by side and (with both) one
+        Columns with one panel per value, side by side and (with both) one
         below the other.
     **look
         As in :class:`Look`: ``ax, xlabel, ylabel, log, names, title, size``.
@@ -93,13 +94,13 @@ def lines(
     Returns
     -------
     (Figure, Axes or list of Axes)
-        A list where there are several panels.
+        A list if there are several panels.
 
     Raises
     ------
     FltnbError
         A column or a value of it is missing, there is no row, or several rows of a seed
-        meet in one point.
+        have the same point.
 
     Examples
     --------
@@ -150,7 +151,7 @@ def lines(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What the panels of :func:`lines` share.
+    """The settings that all panels of :func:`lines` share.
 
     Attributes
     ----------
@@ -174,9 +175,9 @@ class _Drawn:
 
 
 def _values(frame: pd.DataFrame, column: str | None) -> list:
-    """Return the values that get panels of their own.
+    """Return the values that have panels of their own.
 
-    Without a column it is one panel, of no value: None.
+    Without a column there is one panel, with the value None.
     """
     if column is None:
         return [None]
@@ -194,7 +195,7 @@ def _empty(
         Panels, and panels in a row.
     how : Look
     sharey : "row" or True
-        Which of them share a y axis.
+        Which panels share a y axis.
     """
     width, height = (4.9, 3.9) if count == 1 else (3.4, 3.0)
     if how.size:
@@ -218,12 +219,12 @@ def curves(
     Parameters
     ----------
     frame : DataFrame
-        Rows of ``Results.curves``: ``round``, ``split``, the number and what
-        ``options`` name.
+        Rows of ``Results.curves``: ``round``, ``split``, the number and the columns
+        that ``options`` name.
     y : str
         Column of the number.
     split : {"train", "test", "probe"} or several
-        What to draw.
+        The splits to draw.
     style, **options
         As for :func:`lines`.
 
@@ -235,7 +236,7 @@ def curves(
     >>> frame = pd.DataFrame(rows).assign(method="fedavg")
     >>> figure, axis = fl.plots.curves(frame, split="test", ylabel="accuracy (%)")
 
-    Of stored results:
+    With stored results:
 
     >>> found = fl.results("01").where(dataset="mnist", variant="as_run")
     >>> local = found.curves.query("method == 'local'")
@@ -250,17 +251,17 @@ def curves(
 
 
 def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
-    """Draw test accuracy against what all clients have sent until then (FLT, Table 6).
+    """Draw test accuracy against the bytes sent so far by all clients (FLT, Table 6).
 
-    So methods whose rounds cost differently can be compared. The axis is logarithmic. A
-    method that sends nothing is a level line at its last number.
+    This compares methods whose rounds have different costs. The axis is logarithmic. A
+    method that sends nothing is a horizontal line at its last number.
 
     Parameters
     ----------
     frame : DataFrame
         Rows of ``Results.curves`` as for :func:`curves`, with ``bytes_up`` and
-        ``bytes_down`` (sent so far, what a method sends before its first round
-        included).
+        ``bytes_down`` (sent so far, including all that a method sends before its first
+        round).
     **options
         As for :func:`lines`.
 
@@ -298,7 +299,7 @@ def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
     by_point = frame.groupby([*keys, "round"])
     frame = frame.assign(sent=by_point["sent"].transform("mean"))
 
-    # who sends nothing has a level line, from the first point of others to their last
+    # a method that sends nothing: a horizontal line over the range of the others
     groups = frame.groupby(keys)
     silent = groups["sent"].transform("max") == 0
     at_the_end = frame["round"] == groups["round"].transform("max")
@@ -316,13 +317,13 @@ def against_bytes(frame: pd.DataFrame, **options: Any) -> tuple[Figure, Any]:
 
 
 def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFrame:
-    """Return the rows that have a point; refuse those that cannot be told apart.
+    """Return the rows that have a point; refuse rows that cannot be told apart.
 
     Parameters
     ----------
     frame : DataFrame
     keys : list of str
-        Columns that tell lines and panels apart.
+        Columns that distinguish lines and panels.
     x, y : str
         Columns of the axes.
 
@@ -330,7 +331,7 @@ def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFr
     ------
     FltnbError
         A column or a value of one is missing, there is no row, or several rows of a
-        seed meet in one point.
+        seed have the same point.
     """
     need(frame, [*keys, x, y], "rows")
     frame = frame.dropna(subset=[x, y]).astype({y: float})
@@ -339,7 +340,7 @@ def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFr
     for column in keys:
         if frame[column].isna().any():
             raise FltnbError(
-                f"Some rows have no {column}: select those that have one, "
+                f"Some rows have no {column}: select the rows that have one, "
                 "or draw without it."
             )
 
@@ -353,14 +354,14 @@ def _drawable(frame: pd.DataFrame, keys: list[str], x: str, y: str) -> pd.DataFr
 
 
 def _mixture(frame: pd.DataFrame, point: list[str], y: str) -> str:
-    """Say which rows only a mean over different settings could draw as one point.
+    """Return the message about rows of different settings that share a point.
 
     Parameters
     ----------
     frame : DataFrame
         Rows that share their point with another.
     point : list of str
-        Columns that make a point.
+        Columns that define a point.
     y : str
         Column of the number.
     """
@@ -369,18 +370,18 @@ def _mixture(frame: pd.DataFrame, point: list[str], y: str) -> str:
     settings = rows.drop(columns=[*point, y, "key"], errors="ignore")
     settings = settings.select_dtypes(exclude="floating")
     differ = [name for name in settings if settings[name].nunique() > 1]
-    what = "they are told apart by no column"
+    what = "no column distinguishes them"
     if differ:
         what = f"they differ in {', '.join(differ)}"
     place = ", ".join(f"{name} = {value}" for name, value in first.items())
     return (
-        f"{len(rows)} rows meet in one point ({place}): {what}. Select one of them, "
+        f"{len(rows)} rows have the same point ({place}): {what}. Select one of them, "
         "or give that column as hue, style, col or row."
     )
 
 
 def _dashes(values: pd.Series) -> dict[Any, str]:
-    """Dash of every value: known words as everywhere, others by order.
+    """Return the dash of every value: fixed for known words, else by order.
 
     ``values``: of the column ``style``.
     """
@@ -397,13 +398,13 @@ def _dashes(values: pd.Series) -> dict[Any, str]:
 def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
     """Draw the lines of one panel.
 
-    Lines over words stand a little apart, so that equal ones can be told.
+    Lines over words are shifted a little, so that equal ones can be seen.
 
     Parameters
     ----------
     ax : Axes
     part : DataFrame
-        Its rows; without any, the panel says "not run".
+        Its rows; without rows the panel shows "not run".
     drawn : _Drawn
     """
     if part.empty:
@@ -448,14 +449,14 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
         x -> ``mean, min, max, size`` over the seeds.
     look : Style
     dash : str
-        "" draws hollow markers and no line.
+        "" draws hollow markers without a line.
     shift : float
-        Of the markers of a full line, a share of their step. So curves that coincide
-        stay visible.
+        Shift of the markers of a solid line, as a share of their step, so that curves
+        that coincide stay visible.
     """
     options: dict[str, Any] = {"color": look.color, "ls": dash, "lw": 1.1}
     if dash == "-":
-        # few points: a marker at each
+        # few points: a marker at each of them
         every = len(over) // 8 if len(over) > 12 else 1
         options["lw"] = 1.6
         options["marker"] = look.marker
@@ -463,12 +464,12 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
         options["ms"] = 4.5
         options["mew"] = 0
     elif dash == "":
-        options |= HOLLOW
+        options.update(HOLLOW)
         options["marker"] = look.marker
         options["mec"] = look.color
         options["mew"] = 1.5
 
-    # the same pixels as seaborn's lineplot, thirty times as fast
+    # the same pixels as seaborn's lineplot, thirty times faster
     ax.plot(over.index, over["mean"], **options)
     if over["size"].max() > 1:
         ax.fill_between(
@@ -477,9 +478,9 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
 
 
 def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
-    """Make the x axis logarithmic, with plain numbers where they can be read.
+    """Make the x axis logarithmic, with plain numbers as far as there is room.
 
-    ``levels``: all places on it. A few are all said.
+    ``levels``: all values on it. If there are only a few, all are labelled.
     """
     from matplotlib.ticker import FixedLocator, Locator, LogLocator, NullLocator
 
@@ -490,12 +491,12 @@ def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
     if len(levels) <= 12:
         ticks = FixedLocator(levels)
     ax.xaxis.set_major_locator(ticks)
-    ax.xaxis.set_major_formatter("{x:g}")  # "3 x 10^2" would cover its neighbours
+    ax.xaxis.set_major_formatter("{x:g}")  # "3 x 10^2" would overlap its neighbours
     ax.xaxis.set_minor_locator(NullLocator())
 
 
 def _handles(drawn: _Drawn, names: Names) -> list:
-    """Legend entries of colours and dashes; printed numbers are hollow markers."""
+    """Return the legend of colours and dashes; printed numbers are hollow markers."""
     found = []
     for look in drawn.colors.values():
         found.append(handle(look.label, look.color, look.marker, ls="-", ms=4.5))
@@ -506,9 +507,9 @@ def _handles(drawn: _Drawn, names: Names) -> list:
 
 
 def _seed_handle(frame: pd.DataFrame, keys: list[str]) -> list:
-    """Legend entry of the bands, if there are several seeds.
+    """Return the legend entry of the bands, if there are several seeds.
 
-    ``keys``: columns that tell lines and panels apart.
+    ``keys``: columns that distinguish lines and panels.
     """
     from matplotlib.patches import Patch
 

@@ -1,4 +1,4 @@
-"""How clients come together: their centroids on a map, and whom they average with."""
+"""Maps of centroids, and matrices of the weights with which models are averaged."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def client_map(
     clusters: np.ndarray,
     images: np.ndarray | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Draw the centroids of all clients on a plane, and the links between clients.
+    """Draw the centroids of all clients in a plane, and the links between clients.
 
     Parameters
     ----------
     u : array (M, k, 2)
-        Places of the k centroids of M clients.
+        Positions of the k centroids of M clients.
     links : array (M, M) of bool
         Which clients are linked.
     clusters : array (M,)
-        True clusters, which give the colours. Clients of one stand together.
+        True clusters, which set the colours. Clients of one cluster are adjacent.
     images : array (M, k, H, W), optional
-        The centroids; a client of each cluster shows its own.
+        The centroids as images; they are shown for one client of each cluster.
 
     Examples
     --------
@@ -83,14 +83,14 @@ def client_map(
 
 
 def _thumbnails(ax: Axes, places: np.ndarray, images: np.ndarray, color: Any) -> None:
-    """Show the centroids of one client beside their places, away from each other.
+    """Show the centroids of one client near their positions, apart from each other.
 
     Parameters
     ----------
     ax : Axes
     places : array (k, 2)
     images : array (k, H, W)
-    color : of their frames
+    color : Colour of the frames.
     """
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
@@ -111,9 +111,9 @@ def _thumbnails(ax: Axes, places: np.ndarray, images: np.ndarray, color: Any) ->
 
 
 def _frame(ax: Axes, own: np.ndarray, color: Any) -> None:
-    """Frame the square of a cluster whose clients stand together.
+    """Frame the square of a cluster whose clients are adjacent.
 
-    ``own``: their numbers (n,).
+    ``own``: numbers of its clients (n,).
     """
     from matplotlib.patches import Rectangle
 
@@ -125,9 +125,9 @@ def _frame(ax: Axes, own: np.ndarray, color: Any) -> None:
 
 
 def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
-    """Draw who counts how much in whose new model.
+    """Draw the weight of each client in each client's new model.
 
-    Colours show the root of a weight, so that small weights can be seen, too.
+    Colours show the square root of a weight, so that small weights are visible.
 
     Parameters
     ----------

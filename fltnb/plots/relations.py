@@ -1,4 +1,4 @@
-"""Images that clients hold, who is related to whom, and how far pairs are apart."""
+"""Images of clients, matrices of relations between clients, and distances of pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Clusters = ArrayLike | None
 """Cluster of each client (M,), if known."""
 MOST_NUMBERS = 6
-"""Clients of a matrix whose numbers are written into it."""
+"""Largest number of clients for which a matrix shows its numbers."""
 
 
 def sample_images(
@@ -32,24 +32,24 @@ def sample_images(
 ) -> tuple[Figure, np.ndarray]:
     """Show training images, one row per true cluster, or per client.
 
-    Without clusters there is a single row; at most ten are shown. The images are spread
-    evenly over the row's clients and their samples, so the same federation gives the
-    same picture.
+    Without clusters there is a single row; at most ten rows are shown. The images are
+    spread evenly over the row's clients and their samples. The same federation always
+    gives the same figure.
 
     Parameters
     ----------
     fed : Federation
     per_row : int
-        Images in a row.
+        Number of images in a row.
     title : str
-        The finding.
+        Title that states the result.
     clients : sequence of int, optional
         One row for each of these clients instead.
 
     Raises
     ------
     FltnbError
-        The federation holds feature vectors, which are no images.
+        The federation holds feature vectors, not images.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def sample_images(
     rows = {}
     for name, members in _members(fed, clients).items():
         pool = np.concatenate([fed.train[client] for client in members])
-        # the middle of equal stretches: where a client's samples begin, one label is
+        # the middle of equal segments: where a client's samples begin, one label is
         places = (np.arange(per_row) + 0.5) * len(pool) / per_row
         shown = pool[places.astype(int)]
         rows[name] = images[shown]
@@ -79,9 +79,9 @@ def sample_images(
 
 
 def _members(fed: Federation, clients: Sequence[int] | None) -> dict[str, Any]:
-    """Return the clients of each row, by what stands beside it.
+    """Return a mapping: label of a row -> the clients shown in it.
 
-    ``clients``: those asked for, a row each; else a row is a true cluster.
+    ``clients``: one row for each of these; by default one row per true cluster.
     """
     if clients is not None:
         return {f"client {client}": [client] for client in clients}
@@ -102,12 +102,12 @@ def gallery(
     Parameters
     ----------
     rows : mapping
-        What stands beside a row -> n images, (n, H, W, 3) or (n, H, W) uint8; the same
-        n in each.
+        Label of a row -> n images, (n, H, W, 3) or (n, H, W) uint8; the same
+        n in every row.
     columns : sequence of str, optional
-        What stands above the n columns.
+        Labels of the n columns.
     title : str
-        The finding.
+        Title that states the result.
 
     Returns
     -------
@@ -160,11 +160,11 @@ def matrix_pair(
     clusters: np.ndarray | None = None,
     title: str = "",
 ) -> tuple[Figure, list[Axes]]:
-    """Draw an adjacency matrix twice: clients at random, and in the dendrogram's order.
+    """Draw an adjacency matrix in random order and in the dendrogram's order.
 
     These are FLT's Figures 2a and 3. A federation is built cluster by cluster: in its
-    own order, which the server does not know, blocks would show before anything is
-    found.
+    own order, which the server does not know, blocks would be visible before any
+    clustering.
 
     Parameters
     ----------
@@ -172,9 +172,9 @@ def matrix_pair(
     order : array (M,)
         ``leaf_order_`` of the clusterer.
     clusters : array (M,), optional
-        True clusters, a strip of colours.
+        True clusters, shown as a strip of colours.
     title : str
-        The finding.
+        Title that states the result.
 
     Examples
     --------
@@ -209,26 +209,26 @@ def matrices(
 ) -> tuple[Figure, list[Axes]]:
     """Draw several matrices side by side (FLT's Figures 6 and 7).
 
-    Graphs, distances, or who shares a cluster.
+    Graphs, distances, or which pairs share a cluster.
 
     Parameters
     ----------
     found : mapping
-        Name (method id, round, measure, ...) -> matrix (M, M), or found cluster of each
-        client (M,). The latter is drawn as the pairs that share a cluster, with the
-        number of clusters and the adjusted Rand index above.
+        Name (method id, round, measure, ...) -> matrix (M, M), or the found cluster of
+        each client (M,). Clusters are drawn as the matrix of pairs that share one; the
+        title gives their number and the adjusted Rand index.
     clusters : array (M,), or mapping, optional
-        True clusters, or name -> true clusters where the federations differ. They sort
-        the clients and give the strip of colours: clusters found perfectly are as many
-        dark blocks on the diagonal as there are colours.
+        True clusters, or name -> true clusters if the federations differ. They sort the
+        clients and set the strip of colours: a perfect clustering shows as many dark
+        blocks on the diagonal as there are colours.
     columns : int
-        Panels in a row.
+        Number of panels in a row.
     title : str
-        The finding.
+        Title that states the result.
     **options
-        ``cmap``: the colours. ``limits``: ends of their scale, (0, 1) if left out, None
-        for the 1st and 99th percentile of the pairs of each matrix. ``bar``: what
-        stands at the bar of colours, which ``limits=None`` has in any case.
+        ``cmap``: the colours. ``limits``: ends of their scale, by default (0, 1); None
+        takes the 1st and 99th percentile of the pairs of each matrix. ``bar``: label of
+        the colour bar, which is always drawn with ``limits=None``.
 
     Raises
     ------
@@ -300,11 +300,11 @@ def pair_distances(
     ----------
     distances : mapping
         Name -> (distances (M, M), true clusters (M,)), a line of dots each. Of the two
-        directions of a pair the larger one is drawn, at least 0.
+        directions of a pair the larger distance is drawn, or 0 if it is negative.
     tolerances : mapping
-        Label -> epsilon drawn over all lines, or one for each line. Three at most.
+        Label -> epsilon, drawn over all lines, or one for each line. At most three.
     title : str
-        The finding.
+        Title that states the result.
 
     Examples
     --------
@@ -326,9 +326,10 @@ def pair_distances(
     ax.set_yticks(range(count), list(distances))
     ax.set_ylim(count - 0.5, -0.5)
     ax.set_xlabel("distance, the larger of the two directions")
-    # every line has its own dots: the first of each kind stands for all
+    # every line has its own dots; the legend shows the first of each kind
     first: dict[str, Any] = {}
-    for drawn, text in zip(*ax.get_legend_handles_labels(), strict=True):
+    dots, texts = ax.get_legend_handles_labels()
+    for drawn, text in zip(dots, texts, strict=True):
         first.setdefault(text, drawn)
     legend(fig, None, list(first.values()))
     headline(fig, [ax], title)
@@ -338,14 +339,14 @@ def pair_distances(
 def _distance_line(
     ax: Axes, line: int, matrix: np.ndarray, clusters: np.ndarray
 ) -> None:
-    """Draw all pairs at one height: those of one cluster above, the others below.
+    """Draw all pairs along a line: pairs inside clusters above it, others below.
 
     Parameters
     ----------
     ax : Axes
     line : int
     matrix : array (M, M)
-        Of the two directions of a pair the larger one is drawn, at least 0.
+        Of the two directions of a pair the larger distance is drawn, or 0 if negative.
     clusters : array (M,)
     """
     far = np.maximum(matrix, matrix.T)
@@ -360,7 +361,7 @@ def _distance_line(
 def _pairs(ax: Axes, values: np.ndarray, line: float, color: str, text: str) -> None:
     """Draw distances (n,) as dots around a line; ``text``: for the legend.
 
-    Heights follow the order of the values: no draw, and equal ones do not hide.
+    Heights follow the order of the values, without chance, so equal ones stay visible.
     """
     order = np.argsort(values)
     rank = np.argsort(order)
@@ -385,11 +386,11 @@ def _matrix(
     ax : Axes
     values : array (M, M)
     clusters : array (M,) or None
-        A strip of colours.
+        Shown as a strip of colours.
     order : array (M,) or None
-        Of the clients.
+        Order of the clients.
     cmap, limits, bar
-        As of :func:`matrices`.
+        As for :func:`matrices`.
     """
     import seaborn as sns
 
@@ -441,12 +442,12 @@ def _strip(ax: Axes, clusters: np.ndarray) -> None:
 
 
 def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> None:
-    """Refuse a matrix, clusters or an order that are not of the same clients.
+    """Refuse a matrix, clusters or an order that do not fit the same clients.
 
     Raises
     ------
     FltnbError
-        The matrix is not square, there is not one cluster for each client, or the order
+        The matrix is not square, there is not one cluster per client, or the order
         does not name each client once.
     """
     count = len(values)
@@ -465,7 +466,7 @@ def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> 
 
 
 def _cluster_legend(fig: Figure, clusters: Clusters) -> None:
-    """Say which cluster has which colour, unless they are not known or too many."""
+    """Add a legend of the clusters, unless they are unknown or too many."""
     from matplotlib.patches import Patch
 
     if clusters is None:

@@ -1,7 +1,7 @@
 """Points after the last round: every client, or every run.
 
-Bars and boxes say where the middle is; the points show how few or how different they
-are.
+Bars and boxes show the middle; the points show how few runs or clients there are, and
+how much they differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SOURCES = {"as_written": "o", "as_run": "s", "paper": "o"}
 """Markers of variants, and of printed numbers."""
 PAPER: dict[str, Any] = {"marker": "o", "ls": "", "ms": 10, "mfc": "none", "mew": 1.6}
-"""How printed numbers are drawn: hollow."""
+"""Style of printed numbers: hollow markers."""
 
 
 def client_strip(
@@ -50,20 +50,20 @@ def client_strip(
 ) -> tuple[Figure, Axes]:
     """Draw each client's test accuracy by method.
 
-    Points, with median, quartiles and range as a box.
+    The clients are points; a box shows median, quartiles and range.
 
     Parameters
     ----------
     frame : DataFrame
-        Rows of ``Results.clients``: one per client and run; several runs may be
+        Rows of ``Results.clients``, one per client and run; several runs may be
         stacked.
     x : str
-        Column of what stands side by side.
+        Column whose values are placed side by side.
     hue : str, optional
-        Column of clusters for the points' colours. Without, or where all are missing,
+        Column of clusters, for the points' colours. Without it, or if all are missing,
         methods have their own.
     title : str
-        The finding.
+        Title that states the result.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def client_strip(
 def _box(ax: Axes, values: np.ndarray, place: float) -> None:
     """Draw a box of quartiles, with whiskers to the ends and a black median.
 
-    ``values``: (n,); ``place``: where it stands.
+    ``values``: (n,); ``place``: its position.
     """
     grey = {"color": "0.35"}
     ax.boxplot(
@@ -148,7 +148,7 @@ def dots(
 ) -> tuple[Figure, list[Axes]]:
     """Draw one line per method with a dot for every run.
 
-    A bar is their mean, a hollow ring what is printed.
+    A bar shows their mean, a hollow ring the printed number.
 
     Parameters
     ----------
@@ -156,21 +156,21 @@ def dots(
         Rows of ``Results.runs``, one per run; where ``style`` is "paper", printed
         numbers.
     x : str or several
-        Columns of numbers, a panel each; missing numbers are left out.
+        Columns of numbers, one panel each; missing numbers are left out.
     style : str, optional
-        Column that tells variants and printed numbers apart.
+        Column that distinguishes variants and printed numbers.
     col : str, optional
-        With one ``x``: column whose values get panels of their own, such as a task.
+        With one ``x``: column with one panel per value, such as a task.
     names : mapping, optional
-        Value -> what to call it; a column of ``x`` too.
+        Value, or column of ``x`` -> name shown.
     title : str
-        The finding.
+        Title that states the result.
 
     Raises
     ------
     FltnbError
         A column is missing, there is no row, a variant is none of :data:`SOURCES`, or
-        panels are asked for by number and by ``col``.
+        both several columns and ``col`` are given.
 
     Examples
     --------
@@ -213,9 +213,9 @@ def dots(
 
 
 def _sources(frame: pd.DataFrame, style: str | None) -> list[str | None]:
-    """Variants that there are, without the printed numbers, in the usual order.
+    """Return the variants in the usual order, without the printed numbers.
 
-    Without a column of variants all rows are of one, None.
+    Without a column of variants there is one variant, None.
     """
     if style is None:
         return [None]
@@ -230,7 +230,7 @@ def _dots_panel(
     style: str | None,
     groups: dict[Any, Style],
 ) -> None:
-    """Draw one number of all methods, a row for each.
+    """Draw one measure of all methods, one row per method.
 
     Parameters
     ----------
@@ -238,9 +238,9 @@ def _dots_panel(
     part : DataFrame
         The rows of this panel.
     measure, style : str
-        Column of the number, and of variants if any.
+        Column of the measure, and of the variants if any.
     groups : dict
-        Method -> how it is drawn, from the top.
+        Method -> its style, from top to bottom.
     """
     sources = _sources(part, style)
     part = part.dropna(subset=measure).astype({measure: float})
@@ -263,7 +263,7 @@ def _dots_panel(
 
 
 def _source_handles(frame: pd.DataFrame, style: str | None, names: Names) -> list:
-    """Legend entries: a run of each variant, what is printed, the mean.
+    """Return the legend: a run of each variant, the printed number, the mean.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def _source_handles(frame: pd.DataFrame, style: str | None, names: Names) -> lis
     style : str or None
         Column of variants and printed numbers.
     names : mapping or None
-        What to call them.
+        Names shown for them.
     """
     handles = []
     for source in _sources(frame, style):
@@ -284,15 +284,15 @@ def _source_handles(frame: pd.DataFrame, style: str | None, names: Names) -> lis
 
 
 def spread(places: np.ndarray, width: float = 0.6) -> np.ndarray:
-    """Move points beside their places by the golden ratio.
+    """Return shifts of points, by the golden ratio.
 
-    That looks like chance, but is the same every time.
+    They look random, but are always the same.
 
     Parameters
     ----------
     places : array (n,)
     width : float
-        Of the band in which they stand.
+        Width of the band of points.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What all figures share: colours, names, empty panels, and the writer of files."""
+"""The common parts of all figures: colours, names, empty panels, saving."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 Names = Mapping[Any, str] | None
-"""Value -> what to call it, if not as everywhere."""
+"""Value -> name shown, if it differs from the usual one."""
 
 
 class Style(NamedTuple):
-    """How a method is drawn.
+    """The style of a method in figures.
 
     Attributes
     ----------
     label : str
-        Its name for people.
+        Its displayed name.
     color : str
         Hexadecimal, such as "#0072B2".
     marker : str
-        As matplotlib has it; it tells methods apart without colour.
+        Marker of matplotlib; it distinguishes methods without colour.
 
     Examples
     --------
@@ -62,11 +62,11 @@ def _read_names() -> dict[str, Style]:
 
 
 NAMED = _read_names()
-"""Id -> name for people, of methods, data sets, networks, measures and parameters.
+"""Id -> displayed name, of methods, data sets, networks, measures and parameters.
 
-Methods have a colour and a marker as well. Colours are Okabe and Ito's for what is
-drawn together most often, Tol's "muted" ones for the rest; of a method that is told a
-number they go from light to dark with it.
+Methods have a colour and a marker as well. Methods that are often drawn together have
+colours by Okabe and Ito, the others have Tol's "muted" colours; variants of a method
+with a number become darker as the number grows.
 """
 METHODS = {name: look for name, look in NAMED.items() if look.color}
 """Method id -> label, colour, marker.
@@ -89,7 +89,7 @@ CLUSTERS = (
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
 MARKERS = "osD^vP*Xphd"
-"""Markers of values that are no methods, in order."""
+"""Markers of values that are not methods, in order."""
 MEASURES = {
     "accuracy": "accuracy, mean over clients (%)",
     "micro": "accuracy, all samples together (%)",
@@ -98,7 +98,7 @@ MEASURES = {
     "ari": "adjusted Rand index",
     "test": "test accuracy of a client (%)",
 }
-"""What stands at an axis; other columns by their own name."""
+"""Column -> label of its axis; other columns have their own name."""
 
 DASHES = {
     "test": "-",
@@ -112,9 +112,9 @@ DASHES = {
 
 
 def style(method: str) -> Style:
-    """Look up how a method is drawn.
+    """Return the style of a method.
 
-    An unknown one gets a colour that depends on its id alone.
+    An unknown method gets a colour that depends only on its id.
 
     Examples
     --------
@@ -144,9 +144,9 @@ def cluster_color(cluster: int) -> str:
 
 
 def label(value: Any, names: Names = None) -> str:
-    """Return what people read for a value.
+    """Return the displayed name of a value.
 
-    ``names`` come first, then the name of a method, else words and plain numbers.
+    ``names`` come first, then names of methods, then words and plain numbers.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def label(value: Any, names: Names = None) -> str:
 
 
 def in_order(values: pd.Series) -> list:
-    """Return each value once: numbers rising, words as they come.
+    """Return each value once: numbers ascending, words in their order.
 
     Examples
     --------
@@ -181,18 +181,18 @@ def _has_words(values: Sequence) -> bool:
 
 
 def looks(values: pd.Series, column: str, names: Names = None) -> dict[Any, Style]:
-    """How each value of a column is drawn.
+    """Return the style of each value of a column.
 
-    Methods and clusters as everywhere, numbers light to dark, words as told.
+    Methods and clusters have fixed styles; numbers go from light to dark.
 
     Parameters
     ----------
     values : Series
         Missing ones are left out.
     column : str
-        "method", or a name that ends with "cluster"; other names mean nothing.
+        "method", or a name that ends with "cluster"; other names have no meaning.
     names : mapping, optional
-        What to call values.
+        Value -> name shown.
     """
     values = in_order(values.dropna())
     if column == "method":
@@ -213,9 +213,9 @@ def looks(values: pd.Series, column: str, names: Names = None) -> dict[Any, Styl
 
 
 def where(frame: pd.DataFrame, chosen: Mapping[str | None, Any]) -> pd.DataFrame:
-    """Rows with these values; a column None asks nothing.
+    """Return the rows with these values; the column None selects all rows.
 
-    ``chosen``: column -> the value that it must have.
+    ``chosen``: column -> required value.
     """
     for column, value in chosen.items():
         if column is not None:
@@ -230,17 +230,17 @@ def panels(
     ax: Axes | None = None,
     **subplots: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """Make empty panels in the look of all pictures, also for a notebook's own.
+    """Make empty panels in the style of all figures, also for a notebook's own figures.
 
     Parameters
     ----------
     count : int
-        Panels; they fill rows of at most ``columns``, the last of which may stay blank
-        in part.
+        Number of panels; they fill rows of at most ``columns``, and the last row may
+        stay partly empty.
     size : (float, float)
         Width and height of one panel, inches.
     ax : Axes, optional
-        The one panel, drawn into as it is.
+        The single panel, which is used as it is.
     **subplots
         As for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``.
 
@@ -284,20 +284,21 @@ def panels(
 
 
 def save(fig: Figure, name: str, profile: str) -> Path:
-    """Write ``figures/<profile>/<name>.png`` and, of ``paper``, a PDF.
+    """Write ``figures/<profile>/<name>.png`` and, for the profile ``paper``, a PDF.
 
-    No date or version is stored, so an unchanged figure is an unchanged file. The PNG
-    has 150 dpi; of ``stored`` and ``demo``, which notebooks keep, 100 in 256 colours.
+    No date or version is stored, so an unchanged figure gives an unchanged file. The
+    PNG has 150 dpi; for ``stored`` and ``demo``, which notebooks keep, 100 dpi and 256
+    colours.
 
     Parameters
     ----------
     fig : Figure
-        As returned by the functions here.
+        As returned by the functions of this module.
     name : str
         Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_``
         and ``-``.
     profile : {"stored", "demo", "paper"}
-        Whose results it shows.
+        The profile whose results it shows.
 
     Returns
     -------
@@ -307,7 +308,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     Raises
     ------
     FltnbError
-        Another profile, a name with other characters, or a folder that cannot be
+        Unknown profile, a name with other characters, or a folder that cannot be
         written.
 
     Examples
@@ -337,7 +338,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         fig.savefig(drawn, dpi=100 if light else 150, metadata={"Software": None})
         picture = Image.open(drawn)
         if light:
-            # a third of the bytes, and the same to the eye
+            # a third of the bytes, and no visible difference
             picture = picture.convert("RGB").quantize()
         else:
             undated = {"CreationDate": None, "Producer": None, "Creator": None}
@@ -355,15 +356,15 @@ def handle(
     ls: str = "",
     **look: Any,
 ) -> Any:
-    """Return what stands for a line or a point in a legend.
+    """Return the legend entry of a line or a point.
 
     Parameters
     ----------
     text : str
     color, marker, ls
-        Colour, marker and dash, as matplotlib has them.
+        Colour, marker and dash of matplotlib.
     **look
-        More of a line's options.
+        Further options of a line.
     """
     from matplotlib.lines import Line2D
 
@@ -371,17 +372,17 @@ def handle(
 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
-    """Put one legend right of all panels, or right of the one that was given.
+    """Put one legend to the right of all panels, or of the given one.
 
     Parameters
     ----------
     fig : Figure
     ax : Axes or None
-        The panel that a caller gave to be drawn into, if any.
+        The panel that the caller gave, if any.
     handles : sequence
-        Of :func:`handle`.
+        Results of :func:`handle`.
     title : str
-        Stands above them.
+        Title of the legend.
     """
     options = {"handles": handles, "title": title, "frameon": False}
     if ax is None:
@@ -392,7 +393,7 @@ def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> 
 
 
 def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
-    """Set a title, if any: of the only panel, else of the figure.
+    """Set the title, if any: of the panel if there is one, else of the figure.
 
     ``axes``: all panels.
     """
@@ -405,7 +406,7 @@ def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
     """Refuse a table that lacks a column.
 
-    ``what``: what its rows are, for the message.
+    ``what``: name of its rows, for the message.
     """
     missing = [column for column in columns if column not in table.columns]
     if missing:

@@ -31,7 +31,7 @@ FORMS = get_args(Form)
 
 
 def q_inverse(p: float) -> float:
-    """Return the x above which a standard normal lies with probability ``p``.
+    """Return the x that a standard normal variable exceeds with probability ``p``.
 
     Raises
     ------
@@ -55,20 +55,20 @@ def q_inverse(p: float) -> float:
 def bound(
     counts: np.ndarray, dimension: int, error: float, form: Form = "corrected"
 ) -> float:
-    """Right-hand side of Theorem 1; above 1 it says nothing.
+    """Right-hand side of Theorem 1; a value above 1 gives no information.
 
     Parameters
     ----------
     counts : int array (M, L)
-        n_m^l, samples of label l that client m holds.
+        n_m^l, the number of samples of label l held by client m.
     dimension : int
-        e, coordinates of an embedding.
+        e, the number of coordinates of an embedding.
     error : float
-        p, error of one coordinate of one sample; at most 1/2, which Chernoff's
+        p, the error of one coordinate of one sample; at most 1/2, which Chernoff's
         inequality needs.
     form : {"printed", "printed, labels held", "corrected"}
-        Equation 2 as it stands; the same without labels that a client does not hold,
-        each of which counts e times exp(0) = 1; and with n in place of n^2 as well.
+        Equation 2 as printed; the same without the labels that a client does not hold,
+        each of which adds e times exp(0) = 1; and, in addition, with n instead of n^2.
 
     Raises
     ------
@@ -95,9 +95,9 @@ def bound(
 
 
 def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
-    """Total error in the proof's setting: Equation 9 with the right variance.
+    """Total error in the proof's setting: Equation 9 with the correct variance.
 
-    No inequality, and only over the labels that a client holds.
+    It uses no inequality, and only the labels that a client holds.
 
     Parameters
     ----------
@@ -114,16 +114,16 @@ def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
     """
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     n = n[n > 0]
-    # log(1 - Q(x)) is the log of the lower tail at x: exact where the error is tiny
+    # log(1 - Q(x)) is the log of the lower tail at x: exact even for tiny errors
     log_right = log_ndtr(np.sqrt(n) * q_inverse(error)).sum()
     return float(-np.expm1(dimension * log_right))
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Gaussian embeddings in which every quantity of Theorem 1 is known.
+    """Gaussian embeddings for which every quantity of Theorem 1 is known.
 
-    Labels sit on corners of a cube: the mean of a label is plus or minus
+    Labels are at corners of a cube: the mean of a label is plus or minus
     ``Q^-1(error)`` on every coordinate, the noise is standard normal and the threshold
     is 0, so a single sample is wrong on each coordinate with probability ``error``.
     The corners are rows of a Hadamard matrix: any two labels differ on half of the
@@ -132,7 +132,7 @@ class Mixture:
     Parameters
     ----------
     n_clients, n_groups : int
-        M clients in equal groups, the true clusters.
+        M clients in groups of equal size, the true clusters.
     error : float
         p, below 1/2.
 
@@ -152,7 +152,7 @@ class Mixture:
     n_groups: int = 5
     error: Annotated[float, Within(high=0.5, above=True, below=True)] = 0.2
 
-    # each group has these labels of its own, and each of its clients holds them all
+    # each group has its own labels, and each of its clients holds all of them
     labels_per_client: ClassVar = 2
     # e, a power of two
     dimension: ClassVar = 16
@@ -184,13 +184,13 @@ class Mixture:
         return np.arange(first, first + self.labels_per_client)
 
     def counts(self, n: int) -> np.ndarray:
-        """n_m^l (M, L) where every client has ``n`` samples of each label it holds."""
+        """n_m^l (M, L) if every client has ``n`` samples of each label it holds."""
         of_group = np.eye(self.n_groups, dtype=np.int64)[self.groups]
         return n * np.repeat(of_group, self.labels_per_client, axis=1)
 
 
 def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> float:
-    """Share of draws in which some coordinate of some label's mean is wrong.
+    """Share of draws in which at least one coordinate of a label's mean is wrong.
 
     The labels of the samples are known here, so there is no k-means.
 
@@ -198,9 +198,9 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
     ----------
     mixture : Mixture
     n : int
-        Samples of each label that a client holds.
+        Number of samples of each label that a client holds.
     repeats : int
-        Draws.
+        Number of draws.
     seed : int
 
     Examples
@@ -226,26 +226,26 @@ def pipeline_errors(
 ) -> dict[str, float]:
     """Errors of k-means in each client and a threshold on distances between clients.
 
-    This is what FCR does, without UMAP: n samples per client and label, k centroids per
-    client. Clients are linked below half the distance of two labels' means. The proof
-    takes for granted that k-means finds the labels.
+    This is FCR without UMAP: n samples per client and label, k centroids per client.
+    Clients are linked below half the distance between the means of two labels. The
+    proof assumes that k-means finds the labels.
 
     Parameters
     ----------
     mixture : Mixture
     n : int
-        Samples of each label that a client holds.
+        Number of samples of each label that a client holds.
     k : int
-        Centroids of a client.
+        Number of centroids of a client.
     repeats : int
-        Draws.
+        Number of draws.
     seed : int
 
     Returns
     -------
     dict
-        Shares of draws, 0 to 1. ``centroids``: some label's centroid (that of most of
-        its samples) is wrong on a coordinate, the error of the proof. ``graph``: some
+        Shares of draws, 0 to 1. ``centroids``: the centroid of a label (that of most of
+        its samples) is wrong on a coordinate, the error of the proof. ``graph``: a
         pair of clients is linked across groups or not linked inside one. ``pairs``: the
         share of such pairs.
 
@@ -262,7 +262,7 @@ def pipeline_errors(
 
     wrong_centroids = []
     wrong_pairs = []
-    with threadpool_limits(1):  # threads cost more than they bring on few samples
+    with threadpool_limits(1):  # more threads are slower on few samples
         for repeat in range(repeats):
             centroids, wrong = _draw_centroids(mixture, n, k, repeat, seed)
             linked = min_distances(centroids) < gamma
@@ -300,16 +300,16 @@ def _draw_centroids(
 
 
 def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> float:
-    """P_err^cae of clients' embeddings (n_i, e): share nearer to another class's mean.
+    """P_err^cae of clients' embeddings (n_i, e): share nearer to another class.
 
     Samples and their classes (n_i,) are pooled. The paper does not say how to measure
     this error, and its single threshold does not fit ten classes; nearest means are the
-    classifier that the Gaussians of the proof call for.
+    classifier that suits the Gaussians of the proof.
 
     Parameters
     ----------
     embeddings, labels : lists of arrays (n_i, e), (n_i,)
-        Of every client.
+        Embeddings and labels of every client.
 
     Examples
     --------

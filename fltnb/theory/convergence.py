@@ -1,20 +1,20 @@
-"""Theorem 2 of FLT (Section 3.3, Appendix B.2): how fast the models stop moving.
+"""Theorem 2 of FLT (Section 3.3, Appendix B.2): how fast the models converge.
 
 All models are rows of W (M, d), the row-normalised adjacency is A (M, M), F(W) is the
 sum of all F_i(w_i), and L its smoothness. A round in which every client takes part with
 one exact gradient step is ``W <- A (W - eta grad F(W))`` (Equation 19). The *gap* of a
 round is ``||W^t - W^(t-1)||^2``; the theorem bounds its mean over clients and rounds.
 
-What follows from the assumptions and what does not:
+What follows from the assumptions, and what does not:
 
-- Disjoint clusters, all clients starting alike: A is an orthogonal projection that
-  leaves every W^t as it is, the cross term of Lemma 1 is *zero*, and summing Equation
-  22 gives :func:`projection_bound` for every step below 2 / L, convex or not. The
-  printed bound is larger but for its numerator: the sum over rounds 1..T telescopes to
-  F(W^0) - F(W^T), not to F(W^1) - F(W^T).
+- Disjoint clusters, all clients start from one model: A is an orthogonal projection
+  that leaves every W^t as it is, the cross term of Lemma 1 is *zero*, and summing
+  Equation 22 gives :func:`projection_bound` for every step below 2 / L, convex or not.
+  The printed bound is larger except for its numerator: the sum over rounds 1..T
+  telescopes to F(W^0) - F(W^T), not to F(W^1) - F(W^T).
 - Any other graph: Equation 24 fails, and F may even rise. For a symmetric adjacency and
-  strongly convex costs :func:`contraction_bound` still holds: A does not lengthen a
-  vector in the norm that weights clients by their degree.
+  strongly convex costs :func:`contraction_bound` still holds: A does not make a vector
+  longer in the norm that weights clients by their degree.
 """
 
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ def ring_of(labels: np.ndarray) -> np.ndarray:
 
 
 def deviation(A: np.ndarray) -> float:
-    """||I - A|| in the spectral norm, which the proof needs; the paper names none.
+    """||I - A|| in the spectral norm, which the proof needs; the paper names no norm.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class Path:
 
     @property
     def rounds(self) -> np.ndarray:
-        """T = 0, 1, 2, ... as the bounds divide by it: NaN at T = 0."""
+        """The divisor T = 0, 1, 2, ... of the bounds; NaN at T = 0."""
         rounds = np.arange(len(self.gap), dtype=np.float64)
         rounds[0] = np.nan
         return rounds
@@ -164,8 +164,8 @@ def iterate(
     start : array (M, d), optional
         W^0; by default zeros, the same for all clients.
     participation, seed : float, int
-        Share of the clients that take part in a round, all of them in the theorem, and
-        what draws them (:func:`fltnb.rounds.participants`).
+        Share of the clients that take part in a round (all of them in the theorem), and
+        the seed for drawing them (:func:`fltnb.rounds.participants`).
 
     Examples
     --------
@@ -181,7 +181,7 @@ def iterate(
     W = np.array(start, dtype=np.float64)
     models = [W]
     gaps = [np.nan]
-    # above the largest step everything overflows in the end
+    # above the largest step all values finally overflow
     with np.errstate(over="ignore", invalid="ignore"):
         for round in range(1, rounds + 1):
             present = participants(len(A), participation, seed, round)
@@ -206,14 +206,14 @@ def iterate(
 
 
 def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Normalise A's rows over the clients that are present.
+    """Normalise A's rows over the clients that take part.
 
     Parameters
     ----------
     A : array (M, M)
         Row-normalised adjacency.
     present : int array
-        The clients; who is linked to none of them keeps the own model.
+        The clients; a client without a link to any of them keeps its own model.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def denominator(step: float, smoothness: float, A: np.ndarray) -> float:
 
 
 def step_limit(smoothness: float, A: np.ndarray) -> float:
-    """Step below which that factor is positive, Equation 29.
+    """Step below which the factor of :func:`denominator` is positive, Equation 29.
 
     Examples
     --------
@@ -276,7 +276,7 @@ def printed_bound(
     Parameters
     ----------
     path : Path
-        Run with the step.
+        A run with this step.
     step, smoothness : float
         eta and L.
     A : array (M, M)
@@ -302,7 +302,7 @@ def printed_bound(
 def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
     """(F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)).
 
-    It holds for disjoint clusters, all clients starting alike, and a step below 2 / L.
+    It holds for disjoint clusters, one model at the start, and a step below 2 / L.
 
     Examples
     --------
@@ -327,12 +327,12 @@ def contraction_bound(
     """Bound on the mean gap for a symmetric adjacency and mu-strongly convex costs.
 
     ``r^2 G_1 / (T M (1 - q^2))`` with ``q = max(|1 - eta mu|, |1 - eta L|)``, G_1 the
-    first gap and r^2 the largest by the least degree.
+    first gap and r^2 the ratio of the largest and the least degree.
 
     Parameters
     ----------
     path : Path
-        Run with the step.
+        A run with this step.
     step : float
         eta, below 2 / L.
     curvature : (float, float)
@@ -372,7 +372,7 @@ def local_epochs_bound(
 ) -> np.ndarray:
     """Equation 38: the bound with E local steps and one optimum W* for all rounds.
 
-    Its ||W^t - W*|| is that of the last round for every T.
+    For every T it uses ||W^t - W*|| of the last round.
 
     Parameters
     ----------

@@ -3,10 +3,10 @@
 Clients hold embeddings z and labels 0 or 1: the paper assumes binary classification. A
 hypothesis is a logistic regression on the embeddings, ``h(z) = s(w z + b)``, which is
 Lipschitz with ``|w| / 4``. W is the earth mover's distance with the Euclidean distance
-as cost: the theory takes a metric, where the method itself takes the cosine distance.
+as cost: the theory needs a metric, whereas the method itself uses the cosine distance.
 
-Expectations are means over samples, so that each inequality is exact, not a matter of
-chance, wherever its premises hold.
+Expectations are means over samples, so that each inequality holds exactly, not only
+with some probability, whenever its premises hold.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def earth_movers(x: np.ndarray, y: np.ndarray) -> float:
     Parameters
     ----------
     x, y : float arrays (n, d), (m, d)
-        Samples of equal weights.
+        Samples with equal weights.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def fitted(sample: Sample) -> np.ndarray:
 
 
 def values(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Return what a hypothesis says of embeddings (n,), between 0 and 1.
+    """Return the values (n,) of a hypothesis at embeddings, between 0 and 1.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def values(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def lipschitz(*thetas: np.ndarray) -> float:
-    """Return a Lipschitz constant that hypotheses share.
+    """Return a common Lipschitz constant of hypotheses.
 
     Examples
     --------
@@ -192,10 +192,10 @@ def mean_gradient(theta: np.ndarray, sample: Sample) -> np.ndarray:
 
 
 def steepest(theta: np.ndarray, one: Sample, other: Sample) -> float:
-    """Return M: how fast gradients change with embeddings, between two samples.
+    """Return M: how fast gradients change with embeddings between two samples.
 
-    The least constant with which Theorem 2.4's premise holds on them. It grows without
-    limit as samples of different labels come near.
+    It is the least constant for which Theorem 2.4's premise holds on them. It grows
+    without limit as samples of different labels approach each other.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def steepest(theta: np.ndarray, one: Sample, other: Sample) -> float:
     >>> embeddings.steepest(np.zeros(3), (z, y), (z + 1, y)) >= 0
     True
     """
-    apart = cdist(one[0], other[0])  # of embeddings
+    apart = cdist(one[0], other[0])  # distances of embeddings
     changed = cdist(gradients(theta, one), gradients(theta, other))
     alike = apart == 0
     if (changed[alike] > 0).any():
@@ -221,7 +221,7 @@ def descended(theta: np.ndarray, sample: Sample, lr: float, steps: int) -> np.nd
     Parameters
     ----------
     theta : float array (d + 1,)
-        Where it starts.
+        Parameters at the start.
     sample : Sample
     lr : float
         Step size.
@@ -252,7 +252,7 @@ def inequalities(
     Parameters
     ----------
     clients : sequence of (float array (n, d), int array (n,))
-        Embeddings and labels of each.
+        Embeddings and labels of each client.
     lr, steps : float, int
         Step size, and number of steps beyond the first of Corollary 2.5.
 
@@ -261,7 +261,7 @@ def inequalities(
     DataFrame
         One row per pair and statement: ``statement`` ("Lemma 2.1", "Theorem 2.2",
         "Corollary 2.3", "Theorem 2.4", "Corollary 2.5", and "Corollary 2.5, several
-        steps", which its premise leaves out), ``i, j``, ``left, right``, ``emd``,
+        steps", which its premise excludes), ``i, j``, ``left, right``, ``emd``,
         ``constant`` (L or M).
 
     Raises
@@ -281,7 +281,7 @@ def inequalities(
     clients = [Sample(*client) for client in clients]
     for number, client in enumerate(clients):
         if len(np.unique(client.y)) < 2:
-            raise FltnbError(f"Client {number} has one label only: give it both.")
+            raise FltnbError(f"Client {number} has only one label: give it both.")
 
     own = [fitted(client) for client in clients]
     start = np.mean(own, axis=0)
@@ -290,7 +290,7 @@ def inequalities(
     for i, j in permutations(range(len(clients)), 2):
         emd = distances[i, j]
         found = _generalisation(clients[i], clients[j], own[i], own[j], emd)
-        found |= _parameters(clients[i], clients[j], start, emd, lr, steps)
+        found.update(_parameters(clients[i], clients[j], start, emd, lr, steps))
         for statement, sides in found.items():
             row = {
                 "statement": statement,
@@ -316,19 +316,22 @@ def _distances(clients: Sequence[Sample]) -> np.ndarray:
 def _generalisation(
     one: Sample, other: Sample, h: np.ndarray, g: np.ndarray, emd: float
 ) -> dict[str, Sides]:
-    """Return both sides, and L, of what Section 2.2 states about two clients.
+    """Return both sides, and L, of Section 2.2's statements about two clients.
 
     h and g are the clients' own hypotheses.
 
-    The target is the even mixture of both, as far from either as half their distance.
-    lambda, the least joint error of any hypothesis, is that of the one fitted to both.
+    The target is the even mixture of both; its distance to each is half of theirs.
+    lambda, the least joint error of all hypotheses, is taken from the one fitted to
+    both.
     """
     L = lipschitz(h, g)
     here = disagreement(h, g, one.z)
     there = disagreement(h, g, other.z)
     lemma = Sides(there, here + 2 * L * emd, L)
 
-    both = Sample(np.concatenate([one.z, other.z]), np.concatenate([one.y, other.y]))
+    z = np.concatenate([one.z, other.z])
+    y = np.concatenate([one.y, other.y])
+    both = Sample(z, y)
     joint = fitted(both)
     L = lipschitz(h, g, joint)
     on_target = _even(joint, one, other)
@@ -358,7 +361,7 @@ def _error_of_ensemble(h: np.ndarray, g: np.ndarray, sample: Sample) -> float:
 def _parameters(
     one: Sample, other: Sample, start: np.ndarray, emd: float, lr: float, steps: int
 ) -> dict[str, Sides]:
-    """Return both sides, and M, of what Section 2.3 states about two clients."""
+    """Return both sides, and M, of Section 2.3's statements about two clients."""
     M = steepest(start, one, other)
     apart = _apart(mean_gradient(start, one), mean_gradient(start, other))
     found = {"Theorem 2.4": Sides(apart, M * emd, M)}
@@ -387,11 +390,11 @@ def projected(
     Parameters
     ----------
     points : float array (n, d)
-        Those that coincide are left out.
+        Points that coincide are left out.
     shares : sequence of float
-        Of the dimensions, how many are kept.
+        Shares of the dimensions that are kept.
     repeats : int
-        Projections for each share.
+        Number of projections for each share.
     seed : int
 
     Returns
@@ -399,7 +402,7 @@ def projected(
     DataFrame
         One row per share: ``share``, ``dimensions`` k, ``off`` (largest relative change
         of a squared distance, mean over the projections), ``needed``: the dimensions
-        that the lemma asks for to keep them so near.
+        that the lemma needs for this accuracy.
 
     Examples
     --------
@@ -436,7 +439,7 @@ def projected(
 def dimensions_needed(n_points: int, epsilon: float) -> int:
     """Return the dimensions in which n points keep squared distances within epsilon.
 
-    Dasgupta and Gupta's form of the Johnson-Lindenstrauss lemma.
+    This is Dasgupta and Gupta's form of the Johnson-Lindenstrauss lemma.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Convex federated problems with known constants, for Theorem 2 of FLT.
 
-Least squares, and logistic regression with a ridge.
+They are least squares, and logistic regression with a ridge penalty.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Problem:
     Parameters
     ----------
     kind : {"least squares", "logistic"}
-        Half the squared residual, or the logistic loss of a target of -1 or 1.
+        Half the squared residual, or the logistic loss with targets -1 or 1.
     features, targets : float64 arrays (M, n, d), (M, n)
         n samples of every client.
     ridge : float
@@ -154,7 +154,7 @@ def draw(
 ) -> tuple[Problem, np.ndarray]:
     """Draw a problem, and the true clusters (M,) of its clients.
 
-    Clients of one cluster have nearly the same true weights; they are numbered cluster
+    Clients of one cluster have nearly the same true weights. They are numbered cluster
     by cluster. Features, the clusters' weights and the noise on targets (least squares)
     or scores (logistic) are standard normal.
 
@@ -162,7 +162,7 @@ def draw(
     ----------
     kind : {"least squares", "logistic"}
     n_clients, n_clusters : int
-        M clients, dealt to the clusters as evenly as can be.
+        M clients, distributed to the clusters as evenly as possible.
     seed : int
 
     Returns

@@ -1,6 +1,6 @@
-"""What FLT and the methods beside it send: Table 6 of FLT (arXiv 2103.15947).
+"""Communication of FLT and other methods: Table 6 of FLT (arXiv 2103.15947).
 
-As formulas, and as scales that weigh what a run really moves.
+There are formulas, and counters of the numbers that a run really sends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,16 +40,16 @@ FORMULAS = {
     ),
     "local": ("0", "not in the paper: nothing is sent"),
 }
-"""Method id -> formula in the paper's symbols, and where it comes from."""
+"""Method id -> formula in the paper's symbols, and its source."""
 
 PRINTED_SIZES = {"MLP": 169_462, "CNN": 3_459_582, "ConvAE": 51_577}
 """Parameters as printed in Tables 11, 12 and 13."""
 
 
 class Cost(NamedTuple):
-    """Scalars sent in a whole run, up and down together.
+    """Scalars sent in a whole run, both up and down.
 
-    Once before round 1, in all rounds, and both.
+    ``once`` before round 1, in all rounds, and the sum.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Sizes:
 
 
 def formula(method: str, **symbols: Any) -> Cost:
-    """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
+    """Return a cost of FLT's Table 6, or the same for methods that it leaves out.
 
     Parameters
     ----------
@@ -136,14 +136,17 @@ def formula(method: str, **symbols: Any) -> Cost:
 
     rounds = 2 * models * run.T + run.again * centroids
     if method == "ifca":
-        rounds = models * (2 * run.warmup + (run.T - run.warmup) * (run.C + 1))
+        # one model each way in the warm-up, later C down and one up
+        later = run.T - run.warmup
+        rounds = models * (2 * run.warmup + later * (run.C + 1))
     return Cost(once, rounds, once + rounds)
 
 
 class Scales:
-    """An engine that counts the scalars that pass in a round.
+    """An engine that counts the scalars sent in a round.
 
-    Down pass the models that a client has not received before; all trained ones return.
+    Models that a client has not received before are sent down; all trained ones are
+    sent up.
 
     Examples
     --------
@@ -174,7 +177,7 @@ class Scales:
     def _receive(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]
     ) -> None:
-        """Weigh the models (K, P) that clients have not received before."""
+        """Count the models (K, P) that clients have not received before."""
         models = [hash(model.tobytes()) for model in theta]
         for row, client in zip(rows, clients, strict=True):
             received = (int(client), models[row])
@@ -185,7 +188,7 @@ class Scales:
     def train(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any
     ) -> Any:
-        """Train, and weigh the models both ways."""
+        """Train, and count the models in both directions."""
         self._receive(theta, rows, clients)
         trained = self._engine.train(theta, rows, clients, *rest)
         self.moved += trained.theta.size
@@ -194,7 +197,7 @@ class Scales:
     def evaluate(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any
     ) -> Any:
-        """Test, and weigh the models on their way down."""
+        """Test, and count the models sent down."""
         self._receive(theta, rows, clients)
         return self._engine.evaluate(theta, rows, clients, *rest)
 
@@ -202,10 +205,11 @@ class Scales:
 def moved(
     fed: Federation, method: Method, training: Mapping[str, Any]
 ) -> tuple[int, int]:
-    """Scalars that a run really moves: ``(once, in all rounds)``.
+    """Return the scalars that a run really sends: ``(once, in all rounds)``.
 
-    The arrays themselves are weighed, not what the method declares. What an unfitted
-    method clusters by is weighed as its clusterer's ``centroids_`` and the encoder.
+    The arrays themselves are counted, not the numbers that a method declares. The
+    sketches of an unfitted method are counted as its clusterer's ``centroids_`` and the
+    encoder.
 
     Parameters
     ----------
@@ -237,7 +241,7 @@ def moved(
     once = 0
     if hasattr(method, "encoder"):
         one_shot: Any = method
-        # fitted once, and then taken as it is by `start`
+        # fitted once; `start` then uses it as it is
         fitted = one_shot.clusterer = one_shot.fitted(fed, context)
         once = int(np.isfinite(fitted.centroids_).sum())
         once += fed.n_clients * _encoder_size(one_shot.encoder, fed)

@@ -177,11 +177,17 @@ def make_engines(
     """
     _, model, spec = runs[0]
     place = stacking(model, spec, backend, device)
-    if place is None or len({alike(*run) for run in runs}) > 1:
-        return [make_engine(*run, backend, device) for run in runs]
-    for run in runs:
-        _check(*run, place)
-    return sharing(runs, place)
+    if place is not None:
+        kinds = {alike(fed, model, spec) for fed, model, spec in runs}
+        if len(kinds) == 1:
+            for fed, model, spec in runs:
+                _check(fed, model, spec, place)
+            return sharing(runs, place)
+
+    engines = []
+    for fed, model, spec in runs:
+        engines.append(make_engine(fed, model, spec, backend, device))
+    return engines
 
 
 def _choice(model: Model, backend: Backend, device: str) -> tuple[str, torch.device]:
@@ -190,8 +196,10 @@ def _choice(model: Model, backend: Backend, device: str) -> tuple[str, torch.dev
     _check_place(model, backend, place)
     if backend != "auto":
         return backend, place
-    usual = {"cpu": "pool", "cuda": "stacked"}.get(place.type, "serial")
-    return "serial" if model.large else usual, place
+    if model.large:
+        return "serial", place
+    usual = {"cpu": "pool", "cuda": "stacked"}
+    return usual.get(place.type, "serial"), place
 
 
 def _check(fed: Federation, model: Model, spec: TrainSpec, place: torch.device) -> None:
@@ -214,6 +222,7 @@ def place_of(model: Model, backend: Backend, device: str) -> torch.device:
 def _stacked(
     fed: Federation, model: Model, spec: TrainSpec, place: torch.device, step: Way
 ) -> Engine:
+    """Return the stacked engine of a network: by kernels, or by ``torch.func``."""
     if by_kernels(model, spec):
         return StackedEngine(fed, model, spec, place, step)
     if step != "auto":
@@ -225,7 +234,10 @@ def _stacked(
 
 
 def _named(loss: Loss) -> str:
-    return loss if isinstance(loss, str) else loss.__name__
+    """Return a loss by name."""
+    if isinstance(loss, str):
+        return loss
+    return loss.__name__
 
 
 def _check_place(model: Model, backend: Backend, place: torch.device) -> None:

@@ -208,7 +208,8 @@ def keep_masks(
     masks = []
     for layer, (shape, p) in enumerate(model.dropout):
         draws = stream(spec.seed, "dropout", round, client, epoch, layer)
-        masks.append(draws.random((n, *shape), dtype=np.float32) >= p)
+        uniform = draws.random((n, *shape), dtype=np.float32)
+        masks.append(uniform >= p)
     return masks
 
 
@@ -240,7 +241,9 @@ def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
     if wanted == 1:
         return
 
-    samples = [index for split in SPLITS for index in getattr(fed, split)]
+    samples = []
+    for split in SPLITS:
+        samples.extend(getattr(fed, split))
     labels = fed.labels[np.concatenate(samples)]
     lowest = labels.min()
     highest = labels.max()
@@ -373,7 +376,9 @@ class Engine(AbstractContextManager):
         weights: list[np.ndarray | None] = [None] * len(clients)
         if given is not None:
             own = [np.asarray(one, dtype=self.spec.dtype) for one in given]
-            if [one.shape for one in own] != [(len(index),) for index in held]:
+            shapes = [one.shape for one in own]
+            one_each = [(len(index),) for index in held]
+            if shapes != one_each:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
                     "sample."

@@ -32,6 +32,7 @@ def device_of(name: Any) -> torch.device:
 
 
 def _is_there(device: torch.device) -> bool:
+    """Whether a tensor can be made on a device."""
     if device.type == "meta":
         return False
     try:

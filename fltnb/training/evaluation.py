@@ -117,7 +117,8 @@ class Plan:
         pairs = self._position_of_pair
         total = self._total[pairs]
         found, loss = sums[pairs].T
-        mean = np.where(total > 0, loss / np.maximum(total, 1), np.nan)
+        of_sample = loss / np.maximum(total, 1)
+        mean = np.where(total > 0, of_sample, np.nan)
         if self.values:
             return Evaluation(np.zeros_like(total), total, mean, found)
         return Evaluation(found.astype(np.int64), total, mean)

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
+from ..errors import first_line
 from ..models import Model
 from .contract import Trained, TrainSpec, UnavailableError, Variation, order
 from .devices import check_room
@@ -120,7 +121,8 @@ class FunctionalEngine(SerialEngine):
                 stack = _Stack(self, np.repeat(row[None], PROBED, axis=0))
                 stack.take([batch] * PROBED)
         except Exception as error:  # an own network may fail in any way
-            raise self._refusal(_first_sentence(error)) from error
+            sentence, _, _ = first_line(error).partition(". ")
+            raise self._refusal(sentence) from error
 
         self.trainer.load(row)
         with torch.no_grad():
@@ -132,6 +134,7 @@ class FunctionalEngine(SerialEngine):
             raise self._refusal("its statistics differ")
 
     def _refusal(self, why: str) -> NotStackableError:
+        """Return what is raised where clients cannot be stacked."""
         return NotStackableError(
             f"torch.func cannot stack clients of {self.model.name} ({why})."
         )
@@ -388,10 +391,3 @@ def _activations(module: nn.Module, forward, x: torch.Tensor) -> int:
     for handle in handles:
         handle.remove()
     return sum(seen)
-
-
-def _first_sentence(error: Exception) -> str:
-    """Return the first sentence of an error's first line, without its full stop."""
-    line, _, _ = str(error).strip().partition("\n")
-    sentence, _, _ = line.partition(". ")
-    return sentence.rstrip(".")

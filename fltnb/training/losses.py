@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError, choose, first_line
 from ..federations import Federation
 from ..owncode import code_of
 
@@ -152,10 +152,9 @@ def _check_function(loss: Callable, fed: Federation) -> None:
     try:
         found = losses(loss, outputs, targets)
     except Exception as error:  # a user's own function may fail in any way
-        line = str(error).strip().partition("\n")[0].rstrip(".")
         raise FltnbError(
             f"The loss {name} cannot take outputs of two samples and their targets "
-            f"({type(error).__name__}: {line})."
+            f"({type(error).__name__}: {first_line(error)})."
         ) from error
     fits = isinstance(found, torch.Tensor) and found.shape in ((), (2,))
     if not fits or not found.requires_grad:

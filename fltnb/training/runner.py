@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
-from ..errors import FltnbError
+from ..errors import FltnbError, first_line
 from .step import Batch, State, Step
 
 Take = Callable[[], object]
@@ -176,8 +176,11 @@ class Stack:
 
     def plain(self, t: int, a: int) -> None:
         """Take step ``t`` of the first ``a`` clients."""
-        masks = [one[t, :a] for one in self.masks]
-        batch = Batch(self.index[t, :a], self.factor[t, :a], masks)
+        batch = Batch(
+            index=self.index[t, :a],
+            factor=self.factor[t, :a],
+            masks=[mask[t, :a] for mask in self.masks],
+        )
         self.log[t, :a] = self.step(self.state, batch)
 
     def moving(self, a: int) -> None:
@@ -258,8 +261,7 @@ class Runner:
             gap = self._gap(t, a, take, before)
         except Exception as error:  # of a compiler or a driver, in any form
             self._restore(before)
-            line, _, _ = str(error).strip().partition("\n")
-            self._give_up(f"it could not be made ({line})")
+            self._give_up(f"it could not be made ({first_line(error)})")
             return None
 
         agrees = gap <= AGREED[self.stack.step.spec.kernels]  # false of NaN

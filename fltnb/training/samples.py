@@ -71,9 +71,10 @@ class Samples:
     def inputs(self, index: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
         """Return the inputs (n, C, H, W) of some samples, channels last in memory."""
         c, h, w = self.input_shape
-        out = torch.empty(len(index), h, w, c, dtype=dtype).permute(0, 3, 1, 2)
-        self.fill(index, out)
-        return out
+        memory = torch.empty(len(index), h, w, c, dtype=dtype)
+        images = memory.permute(0, 3, 1, 2)
+        self.fill(index, images)
+        return images
 
     def batch(
         self, index: np.ndarray, dtype: torch.dtype

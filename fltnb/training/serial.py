@@ -76,5 +76,11 @@ class SerialEngine(Engine):
     ) -> None:
         with self._kernels():
             for j, client in enumerate(clients):
-                work = (client, round, weights[j], done.theta[j], how.of(j))
-                done.loss[j] = self.trainer.train(theta[rows[j]], *work)
+                done.loss[j] = self.trainer.train(
+                    theta[rows[j]],
+                    client,
+                    round,
+                    weights[j],
+                    done.theta[j],
+                    how.of(j),
+                )

@@ -306,7 +306,9 @@ class Training:
         index = np.zeros(shape, dtype=np.int64)
         weight = np.zeros(shape, dtype=self.spec.dtype)
         counted = np.zeros(shape, dtype=self.spec.dtype)
-        keep = [np.zeros((*shape, *mask), bool) for mask, _ in self.model.dropout]
+        keep = []
+        for mask, _ in self.model.dropout:
+            keep.append(np.zeros((*shape, *mask), bool))
         for j, job in enumerate(jobs):
             for epoch in range(epochs):
                 begin = epoch * per_epoch[j]

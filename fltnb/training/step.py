@@ -138,7 +138,8 @@ class Pool:
             return self.inputs[index]
 
         c, h, w = self.shape
-        raw = self.pixels[index].view(*index.shape, h, w, c).movedim(-1, -3)
+        raw = self.pixels[index].view(*index.shape, h, w, c)
+        raw = raw.movedim(-1, -3)  # channels before lines
         if raw.dtype != torch.uint8:
             return raw.to(self.dtype)
         place = raw.int() * c + self.channel

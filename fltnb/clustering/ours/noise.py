@@ -11,6 +11,7 @@ SUMS = 25
 
 
 def _transport(clusterer, level, seed, X, y=None, first=0):
+    """Roughen the centroids of each half, before distances are taken from them."""
     clean = TransportSignatures.sketches(clusterer, X, y, first)
     halves = [sketch[half] for sketch in clean for half in ("first", "second")]
     length = level * typical_length(np.concatenate(halves))
@@ -26,6 +27,7 @@ def _transport(clusterer, level, seed, X, y=None, first=0):
 
 
 def _merge_gain(clusterer, level, seed, X, y=None, first=0):
+    """Roughen the sums of each client, in proportion to its number of samples."""
     sketches = MergeGain.sketches(clusterer, X, y, first)
     # of each client its sums A and B side by side, (Q, numbers), and per sample
     sums = []

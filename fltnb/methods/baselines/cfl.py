@@ -34,12 +34,15 @@ class CFLState(Unclustered):
 
     def cut(self, cluster: int, stem: np.ndarray, halves: list[np.ndarray]) -> Self:
         """Return the state with one more cut, of members ``halves`` of a cluster."""
-        lead = np.stack([self.updates[half].mean(axis=0) for half in halves])
-        pair = np.array([[cluster, 1 if self.cuts is None else len(self.cuts) + 1]])
+        means = [self.updates[half].mean(axis=0) for half in halves]
+        lead = np.stack(means)
+        n_cuts = 0 if self.cuts is None else len(self.cuts)
+        pair = np.array([[cluster, n_cuts + 1]])  # the cluster and the new one
         new = {"cuts": pair, "stems": stem[None], "leads": lead[None]}
         if self.cuts is not None:
             for name, one in new.items():
-                new[name] = np.concatenate([getattr(self, name), one])
+                before = getattr(self, name)
+                new[name] = np.concatenate([before, one])
         return replace(self, **new)
 
 
@@ -140,7 +143,8 @@ class CFL(Recursive):
         updates = state.updates.copy()
         n = updates.shape[1]
         for client, trained in zip(clients, theta, strict=True):
-            updates[client] = trained[:n] - models[row[client], :n]
+            received = models[row[client]]
+            updates[client] = trained[:n] - received[:n]
         state = replace(state, updates=updates)
 
         for cluster in range(len(models)):

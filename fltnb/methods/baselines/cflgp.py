@@ -132,7 +132,8 @@ class CFLGP(HardMethod):
         for client, m, new in zip(clients, block, theta, strict=True):
             beta = self.momentum(round, times[client, m])
             update = (new - models[m])[: profile.shape[2]]
-            profile[client, m] = (1 - beta) * profile[client, m] + beta * update
+            before = profile[client, m]
+            profile[client, m] = (1 - beta) * before + beta * update
 
         twice = np.array(other.mean())
         return replace(state, profile=profile, times=times, twice=twice), trained
@@ -184,6 +185,7 @@ class CFLGP(HardMethod):
         return placed(state, new, clusters[nearest])
 
     def _clusters(self, state: CFLGPState, heard: np.ndarray, round: int) -> np.ndarray:
+        """Return clusters of the clients that were heard, by their profiles."""
         profile = state.profile
         if not heard.all():
             profile = profile[heard]

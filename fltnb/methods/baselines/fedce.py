@@ -135,7 +135,8 @@ def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
     """
     means = batches.mean(axis=1)
     best = means.argmin()
-    added = np.exp(-delta * np.linalg.norm(batches - batches[best], axis=1))
+    distance = np.linalg.norm(batches - batches[best], axis=1)
+    added = np.exp(-delta * distance)
     added[best] = 0
     if once:
         added[best] += 1

@@ -26,10 +26,18 @@ ROUNDING = 1e-9  # tolerance for differences between accuracies
 class FedDriftState(State):
     """State of FedDrift: the quantities that decide at the start of a phase.
 
-    ``last`` (M,): accuracy of each client's model on its own data, NaN if never
-    measured; ``pairs`` (K,): the sum over phases of the clients of each model; ``idle``
-    (K,): phases since a client used the model; ``fresh``: whether a phase begins;
-    ``sent`` (2,): scalars sent up and down at the start of phases.
+    Attributes
+    ----------
+    last : array (M,)
+        Accuracy of each client's model on its own data, NaN if never measured.
+    pairs : int array (K,)
+        The sum over phases of the clients of each model.
+    idle : int array (K,)
+        Phases since a client used the model.
+    fresh : bool
+        Whether a phase begins.
+    sent : int array (2,)
+        Scalars sent up and down at the start of phases.
     """
 
     last: np.ndarray
@@ -143,56 +151,61 @@ class FedDrift(Method):
 
     def _new_phase(self, state: FedDriftState, engine) -> FedDriftState:
         """Let clients choose or leave, and merge the models of the others."""
-        K, M = len(state.models), len(state.row)
-        rows = np.repeat(np.arange(K), M)
-        found = engine.evaluate(state.models, rows, np.tile(np.arange(M), K), "train")
-        right = found.correct.reshape(K, M).T
-        total = found.total.reshape(K, M)[0]
-        accuracy = right / total[:, None]
-        best = accuracy.argmax(axis=1)
+        K = len(state.models)
+        M = len(state.row)
+        everybody = np.arange(M)
+        right, total = _told_right(state.models, M, engine)
+        accuracy = right / total[:, None]  # (M, K)
+        best = accuracy.argmax(axis=1)  # each client's best model
 
         most = M if self.max_models is None else self.max_models
         fell = accuracy.max(axis=1) < state.last - self.delta - ROUNDING
         room = max(most - len(np.unique(best)), 0)
         leaving = np.flatnonzero(fell)[:room]
-        stays = ~np.isin(np.arange(M), leaving)
+        stays = ~np.isin(everybody, leaving)
 
         used = np.unique(best[stays])
         lost = losses_of_merging(right[stays], total[stays], best[stays])
-        group = self._merged(lost)
-        unused = np.setdiff1d(np.arange(K), used)
-        unused = unused[np.argsort(state.idle[unused], kind="stable")]
-        unused = unused[: max(most - len(leaving) - len(np.unique(group)), 0)]
-
-        # new models: merged ones, one for each leaving client, kept ones
+        group = self._merged(lost)  # of each model in `used`
         n_groups = len(np.unique(group))
-        W = np.zeros((n_groups + len(leaving) + len(unused), K))
+        n_leaving = len(leaving)
+        unused = np.setdiff1d(np.arange(K), used)
+        longest_last = np.argsort(state.idle[unused], kind="stable")
+        room = max(most - n_leaving - n_groups, 0)
+        unused = unused[longest_last][:room]
+
+        # The new models, rows of W, as means of the models before, its columns:
+        # merged ones, one for each client that leaves, and unused ones that are kept.
+        n_models = n_groups + n_leaving + len(unused)
+        W = np.zeros((n_models, K))
         W[group, used] = state.pairs[used]
         copied = np.append(best[leaving], unused)
         W[n_groups + np.arange(len(copied)), copied] = state.pairs[copied]
         row = np.zeros(M, dtype=np.int64)
         row[stays] = group[np.searchsorted(used, best[stays])]
-        row[leaving] = n_groups + np.arange(len(leaving))
+        row[leaving] = n_groups + np.arange(n_leaving)
 
         pairs = W.sum(axis=1)
         models = mix(W / pairs[:, None], state.models)
-        asked = np.array([M * K, M * state.models.size])
-        pairs[n_groups : n_groups + len(leaving)] = 0
-        idle = np.append(np.zeros(len(W) - len(unused)), state.idle[unused] + 1)
+        asked = np.array([M * K, M * state.models.size])  # up: accuracies; down: models
+        pairs[n_groups : n_groups + n_leaving] = 0  # a copy has had nobody yet
+        pairs = pairs + np.bincount(row, minlength=n_models)
+        nobody_waits = np.zeros(n_groups + n_leaving)
+        idle = np.append(nobody_waits, state.idle[unused] + 1)
         return replace(
             state,
             models=models,
             row=row,
             labels=row,
-            last=accuracy[np.arange(M), best],
-            pairs=(pairs + np.bincount(row, minlength=len(W))).astype(np.int64),
+            last=accuracy[everybody, best],
+            pairs=pairs.astype(np.int64),
             idle=idle.astype(np.int64),
             fresh=np.array(False),
             sent=state.sent + asked,
         )
 
     def _merged(self, lost: np.ndarray) -> np.ndarray:
-        """Return the group of each model, from the losses of merging two (n, n)."""
+        """Return the group of each model (n,), from what merging two loses, (n, n)."""
         if len(lost) < 2:
             return np.zeros(len(lost), dtype=np.int64)
         merge = self.delta if self.merge is None else self.merge
@@ -226,19 +239,53 @@ class FedDriftAsRun(FedDrift):
     every_round = False
 
 
+def _told_right(
+    models: np.ndarray, n_clients: int, engine
+) -> tuple[np.ndarray, np.ndarray]:
+    """Test K models on the training data of all M clients.
+
+    Returns
+    -------
+    right : ndarray, shape (M, K)
+        How many samples of each client each model predicts correctly.
+    total : ndarray, shape (M,)
+        Samples of each client.
+    """
+    K = len(models)
+    everybody = np.arange(n_clients)
+    rows = np.repeat(np.arange(K), n_clients)  # model 0 on all, model 1 on all, ...
+    clients = np.tile(everybody, K)
+    found = engine.evaluate(models, rows, clients, "train")
+    right = found.correct.reshape(K, n_clients).T
+    total = found.total.reshape(K, n_clients)[0]
+    return right, total
+
+
 def losses_of_merging(
     right: np.ndarray, total: np.ndarray, best: np.ndarray
 ) -> np.ndarray:
-    """Return the accuracy (n, n) that two models lose on each other's clients.
+    """Return the accuracy that two models lose on each other's clients.
 
-    It is the larger of the two losses. Each model predicts ``right`` (m, K) of
-    ``total`` (m,) samples of each client correctly; ``best`` (m,) is each client's
-    model. The n models are those that have clients.
+    Parameters
+    ----------
+    right : ndarray, shape (m, K)
+        How many samples of each client each model predicts correctly.
+    total : ndarray, shape (m,)
+        Samples of each client.
+    best : ndarray of int, shape (m,)
+        Each client's model.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+        The larger of the two losses, of the n models that have clients; 0 where
+        neither loses.
     """
     used = np.unique(best)
-    members = (best == used[:, None]).astype(np.float64)
+    members = (best == used[:, None]).astype(np.float64)  # (n, m)
     samples = np.maximum(members @ total, 1)
     accuracy = (members @ right[:, used]).T / samples  # of model i on cluster j
     own = np.diag(accuracy)
-    lost = np.maximum(own[:, None] - accuracy, (own[:, None] - accuracy).T)
-    return np.maximum(lost, 0.0)
+    lost = own[:, None] - accuracy  # what model i has less on cluster j than at home
+    larger = np.maximum(lost, lost.T)
+    return np.maximum(larger, 0.0)

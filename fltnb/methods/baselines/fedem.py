@@ -97,9 +97,13 @@ class FedEM(Welcoming):
         state, weights = self._expected(state, clients, engine)
         state = self.weighed(state, weights, engine.fed)
 
+        # component 0 to K - 1 of the first participant, then those of the next
         rows = np.tile(np.arange(K), len(clients))
-        each = [one for q in weights.values() for one in q]
-        trained = engine.train(state.models, rows, np.repeat(clients, K), round, each)
+        who = np.repeat(clients, K)
+        each: list[np.ndarray] = []
+        for of_client in weights.values():
+            each.extend(of_client)
+        trained = engine.train(state.models, rows, who, round, each)
         theta = trained.theta.reshape(len(clients), -1)
         loss = trained.loss.reshape(len(clients), K).sum(axis=1)
         return state, replace(trained, theta=theta, loss=loss)

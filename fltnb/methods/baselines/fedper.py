@@ -68,7 +68,9 @@ class FedPer(Method):
     ) -> OwnState:
         """Give newcomers the initial head."""
         M = fed.n_clients
-        heads = np.repeat(state.models[:, slice(*state.head)], M, axis=0)
+        begin, end = state.head
+        initial = state.models[:, begin:end]
+        heads = np.repeat(initial, M, axis=0)
         heads[: len(state.heads)] = state.heads
         weights = np.asarray(fed.sizes, dtype=np.float64)
         row = np.zeros(M, dtype=np.int64)

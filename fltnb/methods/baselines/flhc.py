@@ -141,7 +141,9 @@ class FLHC(HardMethod):
         models = np.repeat(state.models, labels.max() + 1, axis=0)
         moved = (len(theta) - n_present) * theta.shape[1]
         sent = np.array([moved, moved])
-        centers = [updates[labels == k].mean(axis=0) for k in range(len(models))]
+        centers = []
+        for cluster in range(len(models)):
+            centers.append(updates[labels == cluster].mean(axis=0))
         return replace(
             state,
             models=models,

@@ -32,11 +32,23 @@ ABSENT = -1.0  # replaces the mean of a class that a client does not have
 class FLUXState(State):
     """State of FLUX: how descriptors are made and compared.
 
-    ``accuracy`` (rounds so far,) of the joint model; ``largest``: largest feature so
-    far; ``watched``: whether participants reported both in this round; ``sent`` (2,):
-    scalars sent up and down for the clustering. Once there are clusters: ``joint``
-    (P,), the model that computed the descriptors; ``low, high`` (2,), the ranges of
-    means and deviations over all samples; ``centers`` (C, 2 l), these two, scaled.
+    Attributes
+    ----------
+    accuracy : array (rounds so far,)
+        Mean accuracy of the joint model.
+    largest : float
+        The largest feature so far.
+    watched : bool
+        Whether participants reported both in this round.
+    sent : int array (2,)
+        Scalars sent up and down for the clustering.
+    joint : array (P,)
+        The model that computed the descriptors; from here on None before there are
+        clusters.
+    low, high : arrays (2,)
+        The ranges of means and deviations over all samples.
+    centers : array (C, 2 l)
+        Mean of these two over the clients of a cluster, scaled.
     """
 
     accuracy: np.ndarray
@@ -153,9 +165,10 @@ class FLUX(HardMethod):
 
     def train(self, state: FLUXState, clients: np.ndarray, round: int, engine):
         """Form the clusters, once training has settled, and train."""
-        settled = len(state.accuracy) >= SETTLED and (
-            np.diff(state.accuracy).min() < self.rise
-        )
+        settled = False
+        if len(state.accuracy) >= SETTLED:
+            rises = np.diff(state.accuracy)
+            settled = rises.min() < self.rise
         if state.centers is None and (settled or round > self.latest):
             state = self._clustered(state, round, engine, len(clients))
         return super().train(state, clients, round, engine)
@@ -163,7 +176,10 @@ class FLUX(HardMethod):
     def _clustered(
         self, state: FLUXState, round: int, engine, n_present: int
     ) -> FLUXState:
-        """Compute the descriptors of all clients, and cluster them."""
+        """Compute the descriptors of all clients, and cluster them.
+
+        ``n_present``: number of participants of this round, who have the model.
+        """
         joint = state.models[0]
         fed = engine.fed
         own = []
@@ -182,10 +198,14 @@ class FLUX(HardMethod):
         if self.n_clusters is not None:
             labels = relabel(kmeans(points, self.n_clusters, seed))
 
+        # of all samples, without classes: what a newcomer can be compared by
         whole = scaled[:, :2].reshape(len(scaled), -1)
-        centers = np.stack([whole[labels == k].mean(axis=0) for k in np.unique(labels)])
+        centers = []
+        for cluster in np.unique(labels):
+            centers.append(whole[labels == cluster].mean(axis=0))
+        absent = len(labels) - n_present
         up = blocks.size
-        down = (len(labels) - n_present) * len(joint) + len(labels)
+        down = absent * len(joint) + len(labels)  # and a number each
         return replace(
             state,
             models=np.repeat(state.models, len(centers), axis=0),
@@ -194,14 +214,17 @@ class FLUX(HardMethod):
             joint=joint,
             low=low[:2],
             high=high[:2],
-            centers=centers,
+            centers=np.stack(centers),
             sent=np.array([up, down]),
         )
 
     def _seen(
         self, model, state: FLUXState, joint: np.ndarray, inputs: np.ndarray, device
     ) -> np.ndarray:
-        """Return coordinates (n, l) of the features that a model computes."""
+        """Return coordinates (n, l) of the features that a model (P,) computes.
+
+        ``inputs``: n samples (n, ...).
+        """
         features = penultimate(model, joint, inputs, device)
         n_axes = self.n_components or model.n_classes
         largest = float(state.largest)
@@ -211,13 +234,17 @@ class FLUX(HardMethod):
     def place(
         self, state: FLUXState, model, inputs: np.ndarray, device: str = "auto"
     ) -> int:
-        """Return the cluster of an untrained client by its inputs (n, C, H, W)."""
+        """Return the cluster of an untrained client by its inputs (n, C, H, W).
+
+        It is 0 before there are clusters.
+        """
         if state.centers is None:
             return 0
         seen = self._seen(model, state, state.joint, inputs, device)
-        blocks = np.stack([seen.mean(axis=0), seen.std(axis=0)])
-        whole = _scaled(blocks[None], state.low, state.high).reshape(1, -1)
-        return int(cdist(whole, state.centers).argmin())
+        blocks = np.stack([seen.mean(axis=0), seen.std(axis=0)])  # (2, l)
+        scaled = _scaled(blocks[None], state.low, state.high)
+        distance = cdist(scaled.reshape(1, -1), state.centers)
+        return int(distance.argmin())
 
     def changed(
         self, state: FLUXState, fed, model, changed: np.ndarray, context: Context
@@ -243,26 +270,49 @@ def axes(width: int, n: int, largest: float) -> tuple[np.ndarray, np.ndarray]:
     They are uniform between 0 and the largest feature, so they are the same for all
     clients and only depend on the data through this value.
     """
-    points = stream(1, "method").random((POINTS, width)) * SPREAD * (largest or 1.0)
+    draws = stream(1, "method").random((POINTS, width))
+    points = draws * SPREAD * (largest or 1.0)
     middle = points.mean(axis=0)
     return middle, singular_vectors(points - middle, n)
 
 
 def descriptor(seen: np.ndarray, classes: np.ndarray, n_classes: int) -> np.ndarray:
-    """Return means and deviations (2 (U + 1), l) of all samples, then of each class."""
-    parts = [seen] + [seen[classes == c] for c in range(n_classes)]
-    out = np.full((len(parts), 2, seen.shape[1]), ABSENT)
+    """Return means and deviations of all samples, then of each class.
+
+    Parameters
+    ----------
+    seen : ndarray, shape (n, l)
+        Coordinates of samples.
+    classes : ndarray of int, shape (n,)
+    n_classes : int
+        U.
+
+    Returns
+    -------
+    ndarray, shape (2 (U + 1), l)
+        Mean and deviation alternate; ABSENT for classes without samples.
+    """
+    n_axes = seen.shape[1]
+    parts = [seen]
+    for c in range(n_classes):
+        parts.append(seen[classes == c])
+    out = np.full((len(parts), 2, n_axes), ABSENT)
     for k, part in enumerate(parts):
         if len(part):
-            out[k] = part.mean(axis=0), part.std(axis=0)
-    return out.reshape(-1, seen.shape[1])
+            out[k, 0] = part.mean(axis=0)
+            out[k, 1] = part.std(axis=0)
+    return out.reshape(-1, n_axes)
 
 
 def _scaled(blocks: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Scale blocks (M, b, l) by their ranges (b,), from 0; 0 if a range is empty."""
+    """Scale blocks (M, b, l) by their ranges, from 0; 0 if a range is empty.
+
+    ``low``, ``high``: ends of the ranges, (b,).
+    """
     length = (high - low)[:, None]
+    above = blocks - low[:, None]
     out = np.zeros_like(blocks)
-    return np.divide(blocks - low[:, None], length, out=out, where=length > 0)
+    return np.divide(above, length, out=out, where=length > 0)
 
 
 def elbow(values: np.ndarray) -> float:
@@ -279,7 +329,7 @@ def elbow(values: np.ndarray) -> float:
 
 
 def linked(points: np.ndarray) -> np.ndarray:
-    """Return clusters (M,) of points linked by steps up to the elbow.
+    """Return clusters (M,) of points (M, d) linked by steps up to the elbow.
 
     This is DBSCAN with two samples; noise points stand alone. Equal points are one
     cluster, and so are two points.
@@ -288,8 +338,10 @@ def linked(points: np.ndarray) -> np.ndarray:
         return np.zeros(1, dtype=np.int64)
     distance = cdist(points, points)
     np.fill_diagonal(distance, np.inf)
-    reach = elbow(distance.min(axis=1))
-    return relabel(connected_components(distance <= reach)[1])
+    to_nearest = distance.min(axis=1)
+    reach = elbow(to_nearest)
+    _, labels = connected_components(distance <= reach)
+    return relabel(labels)
 
 
 @dataclass(eq=False, repr=False)

@@ -227,4 +227,5 @@ def temperature(distance: np.ndarray) -> float:
     0.5
     """
     n = len(distance)
-    return float(np.linalg.norm(distance) / np.sqrt(4 * n * (n - 1)))
+    largest = np.sqrt(4 * n * (n - 1))  # n (n - 1) distances of at most 2
+    return float(np.linalg.norm(distance) / largest)

@@ -177,7 +177,8 @@ class RobustTKM(HardMethod):
             kept = np.zeros((K, len(points)))
             for k in range(K):
                 members = np.flatnonzero(labels == k)
-                kept[k, members[nearest(inside[members], centers[k], self.trim)]] = 1
+                near = nearest(inside[members], centers[k], self.trim)
+                kept[k, members[near]] = 1
             cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share = kept
@@ -186,6 +187,7 @@ class RobustTKM(HardMethod):
         return mix_groups(share, points, np.repeat(initial[None], K, axis=0))
 
     def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
+        """Draw K of n points to start from, ascending."""
         rng = stream(seed, "method", round, start)
         return np.sort(rng.choice(n, self.n_clusters, replace=False))
 
@@ -280,5 +282,6 @@ def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
 
 
 def _cut(n: int, trim: float) -> int:
+    """Return how many of n points are trimmed."""
     # 0.2 of 5 is one, even if the product is rounded
     return int(trim * n + 1e-9)

@@ -49,7 +49,10 @@ def tables_of(claim: Claim, notebook: str) -> list[str]:
 
 def in_paper(dataset: str) -> str:
     """Return the paper's name of the data set that a run's is, or stands for."""
-    return (STAND_INS | SAME | BESIDE).get(dataset, dataset)
+    for known in (BESIDE, SAME, STAND_INS):
+        if dataset in known:
+            return known[dataset]
+    return dataset
 
 
 @functools.cache
@@ -60,7 +63,9 @@ def printed_lines(paper: str, table: str, dataset: str = "") -> pd.DataFrame:
     """
     found = numbers(paper, table)
     found["dataset"] = [name_in_print(line) for line in found.to_dict("records")]
-    return found[found["dataset"] == dataset] if dataset else found
+    if not dataset:
+        return found
+    return found[found["dataset"] == dataset]
 
 
 @functools.cache
@@ -72,7 +77,9 @@ def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str
     for theirs, ours in NETWORKS.items():
         if ours == model:
             return name, theirs
-    return name, "mlp" if model.startswith("mlp") else "cnn"
+    if model.startswith("mlp"):
+        return name, "mlp"
+    return name, "cnn"
 
 
 # ---------------------------------------------------------------- of jobs
@@ -90,11 +97,13 @@ def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, 
     used : dict
         Key of a job -> the results that have it.
     """
-    said: dict[str, None] = {}
+    said = []
     for results, runs in _each(used):
         for run in runs.drop_duplicates("key").itertuples():
             record = results.record(run.key)
-            said |= dict.fromkeys(_departs(claim, table, record, run))
+            for phrase in _departs(claim, table, record, run):
+                if phrase not in said:
+                    said.append(phrase)
     return tuple(said)
 
 
@@ -133,7 +142,9 @@ def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
         )
         each.append(how)
     nearest = min(each, key=len)
-    return [*nearest, "a run stopped early"] if run.stopped else nearest
+    if run.stopped:
+        return [*nearest, "a run stopped early"]
+    return nearest
 
 
 def _lines(claim: Claim, table: str, run: Any) -> list[dict[str, Any]]:
@@ -159,7 +170,8 @@ def _settings(
 ) -> list[dict[str, Any]]:
     """Return a line for each setting that :func:`_lines` chooses from.
 
-    With the paper's own names of data sets, which their settings go by.
+    With the paper's own names of data sets, which their settings go by; ``method``
+    counts where the table has it.
     """
     name, network = in_print(paper, table, dataset, model)
     chosen = printed_lines(paper, table, name)

@@ -43,7 +43,9 @@ class Finding:
         parts = np.atleast_1d(self.holds)
         if parts.all():
             return "agrees"
-        return "partly" if parts.any() else "disagrees"
+        if parts.any():
+            return "partly"
+        return "disagrees"
 
 
 class NotTestedError(Exception):
@@ -69,7 +71,17 @@ Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper and how it is tested; made by :func:`claim`."""
+    """A claim of a paper and how it is tested; made by :func:`claim`.
+
+    Attributes
+    ----------
+    function : callable
+        The test: :class:`Numbers` to :class:`Finding`.
+    short : str
+        The claim in a short sentence.
+    id, data, models, tables, variants, show, unit, whole, any_data, setting
+        As for :func:`claim`.
+    """
 
     id: str
     function: Callable[[Any], Finding]

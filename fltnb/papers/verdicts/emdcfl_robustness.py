@@ -177,7 +177,9 @@ def upright_clients_find_others_far(t: Numbers) -> Finding:
         others = np.where(across, kept["distance"], np.nan)
         mean = np.nanmean(others, axis=1)
         upright = clusters == 0
-        ratios.append(mean[upright].mean() / mean[~upright].mean())
+        find = mean[upright].mean()
+        are_found = mean[~upright].mean()
+        ratios.append(find / are_found)
     return Finding(
         number=min(ratios),
         holds=[ratio > 1 for ratio in ratios],
@@ -270,8 +272,9 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
     if len(deep):
         training = 10 * deep["training_seconds"]
         added = deep["seconds"] / training
+        times = 1 + added
         holds.append((added < 0.15).all())
-        text += f", small CNNs {1 + added.min():.2f} to {1 + added.max():.2f}"
+        text += f", small CNNs {times.min():.2f} to {times.max():.2f}"
     return Finding(
         number=ratio,
         holds=holds,

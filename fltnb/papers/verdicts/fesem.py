@@ -18,8 +18,16 @@ from .numbers import Numbers
 from .words import joined
 
 BASELINES = (
-    *("nofed", "fedsgd", "fedavg", "feddist", "feddist_ws", "robust_tkm"),
-    *("fedcluster", "hypocluster_3", "feddane", "fedprox"),
+    "nofed",
+    "fedsgd",
+    "fedavg",
+    "feddist",
+    "feddist_ws",
+    "robust_tkm",
+    "fedcluster",
+    "hypocluster_3",
+    "feddane",
+    "fedprox",
 )
 """Methods with which Tables 2 and 3 compare FeSEM."""
 CENTRES = ("fesem_2", "fesem_3", "fesem_4")
@@ -279,7 +287,8 @@ def four_groups_of_models(t: Numbers) -> Finding:
     text = f"{in_the_plane:.2f} in the plane in round {first.name}, "
     text += f"{apart:.2f} in round {last.name}"
     needed(random, "no random groups were trained beside them")
-    by_chance = random.loc[[random.index.max()]]["silhouette"].iloc[0]
+    random_last = random.loc[[random.index.max()]].iloc[0]
+    by_chance = random_last["silhouette"]
     holds = holds and apart >= by_chance + 0.1
     text += f", random groups {by_chance:.2f}"
     return Finding(

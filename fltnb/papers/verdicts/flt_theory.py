@@ -106,12 +106,12 @@ def above_fedsem_everywhere(t: Numbers) -> Finding:
     ahead = leads(ablation(t))
     above = (ahead > 0).sum()
     lines = ahead.notna().sum()
-    first, second = [f"{above[name]} of {lines[name]}" for name in FLT]
+    told = [f"{above[name]} of {lines[name]}" for name in FLT]
     least = ahead.min().min()
     return Finding(
         number=least,
         holds=(above == lines).tolist(),
-        text=f"{first} and {second} lines, least {least:+.2f}",
+        text=f"{' and '.join(told)} lines, least {least:+.2f}",
     )
 
 
@@ -123,7 +123,8 @@ def two_to_eight_points(t: Numbers) -> Finding:
     """
     ahead = leads(ablation(t)).stack().dropna()
     within = ahead.round().between(2, 8)
-    text = f"{within.sum()} of {len(ahead)}, {ahead.min():+.1f} to {ahead.max():+.1f}"
+    text = f"{within.sum()} of {len(ahead)}, "
+    text += f"{ahead.min():+.1f} to {ahead.max():+.1f}"
     return Finding(
         number=within.mean(),
         holds=within.all(),

@@ -24,8 +24,21 @@ from .claim import CLAIMS, OUTCOMES, Claim, Finding
 from .numbers import Nothing, Numbers, Print
 
 COLUMNS = (
-    *("id", "claim", "notebook", "table", "dataset", "model", "variant"),
-    *("number", "text", "holds", "outcome", "why", "seeds", "tested_on", "departs"),
+    "id",
+    "claim",
+    "notebook",
+    "table",
+    "dataset",
+    "model",
+    "variant",
+    "number",
+    "text",
+    "holds",
+    "outcome",
+    "why",
+    "seeds",
+    "tested_on",
+    "departs",
 )
 PRINTED = "printed"
 """The variant of rows that test the printed numbers."""
@@ -83,7 +96,8 @@ def judge(
     rows = []
     for name in ids:
         if name in CLAIMS:
-            rows += _judge(CLAIMS[name], notebook, results, beside or {})
+            tested = _judge(CLAIMS[name], notebook, results, beside or {})
+            rows.extend(tested)
         else:
             rows.append(_untested(name, notebook, "no test is written for it"))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -101,8 +115,11 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
     books = set()
     for names in claims()["notebook"]:
         books.update(names.split("; "))
-    found = [judge(book[:2], held.get(book), beside) for book in sorted(books)]
-    return pd.concat(found, ignore_index=True)
+    tables = []
+    for book in sorted(books):
+        number = book[:2]
+        tables.append(judge(number, held.get(book), beside))
+    return pd.concat(tables, ignore_index=True)
 
 
 # ---------------------------------------------------------------- one claim
@@ -111,18 +128,19 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
     """Return the row of a claim for which there are no numbers."""
     sentences = claims().set_index("id")["claim"]
-    about = {
-        "id": name,
-        "claim": sentences[name].rstrip("."),
-        "notebook": notebook,
-        "number": np.nan,
-        "holds": None,
-        "outcome": "not tested",
-        "why": why,
-        "seeds": 0,
-        "departs": (),
-    }
-    return dict.fromkeys(COLUMNS, "") | about
+    row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+    row.update(
+        id=name,
+        claim=sentences[name].rstrip("."),
+        notebook=notebook,
+        number=np.nan,
+        holds=None,
+        outcome="not tested",
+        why=why,
+        seeds=0,
+        departs=(),
+    )
+    return row
 
 
 def _judge(
@@ -136,7 +154,8 @@ def _judge(
     seen = set()
     for dataset, model, given in _cases(claim, notebook, results, beside):
         row = _row(claim, notebook, given)
-        row |= {"dataset": dataset, "model": model}
+        row["dataset"] = dataset
+        row["model"] = model
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
@@ -152,9 +171,12 @@ def _judge(
         if row["outcome"] != "not tested":
             rows.append(row | {"dataset": dataset, "model": model})
     rows = _without_toys(rows)
-    if not _of_runs(rows):
-        why_not = without or [_untested(claim.id, notebook, "it was not run")]
-        rows.append(why_not[-1])
+    if _of_runs(rows):
+        return rows
+    if without:
+        rows.append(without[-1])
+    else:
+        rows.append(_untested(claim.id, notebook, "it was not run"))
     return rows
 
 
@@ -166,7 +188,9 @@ def _of_runs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _without_toys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave toy data out where there are others: they speak only alone."""
     real = [row for row in rows if not TOY.search(row["dataset"])]
-    return real if _of_runs(real) else rows
+    if _of_runs(real):
+        return real
+    return rows
 
 
 def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
@@ -306,9 +330,9 @@ def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
 
     A clustering has no network, and a run without a variant is of both.
     """
-    on_it = runs["dataset"] == dataset
-    on_it &= runs["model"].isin([model, ""])
-    there = set(runs["variant"][on_it])
+    of_data = runs["dataset"] == dataset
+    of_network = runs["model"].isin([model, ""])
+    there = set(runs["variant"][of_data & of_network])
     if "as_run" in there and "" in there:
         there.add("as_written")
     named = [name for name in ("as_written", "as_run") if name in there]
@@ -318,10 +342,12 @@ def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
 def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return data sets with the networks that were trained on them, "" for none."""
     trained = runs[runs["model"] != ""]
-    pairs = dict.fromkeys(zip(trained["dataset"], trained["model"], strict=True))
+    each_once = trained.drop_duplicates(["dataset", "model"])
+    pairs = list(zip(each_once["dataset"], each_once["model"], strict=True))
     others = runs["dataset"][~runs["dataset"].isin(trained["dataset"])]
-    without_network = [(dataset, "") for dataset in others.unique()]
-    return [*pairs, *without_network]
+    for dataset in others.unique():
+        pairs.append((dataset, ""))
+    return pairs
 
 
 # ---------------------------------------------------------------- what became of them
@@ -365,7 +391,8 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
     was_tested = own["outcome"] != "not tested"
     ours = own[~in_print & was_tested]
     on = set(ours["tested_on"])
-    best = next((how for how in TESTED_ON if how in on), "")
+    best_first = [how for how in TESTED_ON if how in on]
+    best = best_first[0] if best_first else ""
     counted = ours[ours["tested_on"] == best]
     outcome = _together(counted["outcome"])
     row = {

@@ -63,6 +63,10 @@ def _off_print(within: pd.Series | float, across: pd.Series | float):
 
 
 def _near_print(name: str, within: float, across: float, departs=()) -> Finding:
+    """Judge similarities within a task and across tasks, beside the text's.
+
+    ``name``: of the features that they are of.
+    """
     off = _off_print(within, across)
     return Finding(
         number=off,
@@ -207,7 +211,8 @@ def _five_and_all(t: Numbers) -> tuple[pd.DataFrame, pd.DataFrame]:
 def five_eigenvectors_suffice(t: Numbers) -> Finding:
     """Five eigenvectors per user tell the three tasks apart, in every seed."""
     five, _ = _five_and_all(t)
-    return _in_every_seed(five["ari"] == 1, _images(t, five["key"].iloc[0]))
+    departs = _images(t, five["key"].iloc[0])
+    return _in_every_seed(five["ari"] == 1, departs)
 
 
 @claim("mthfl-fig4-2", **FASHION, unit="similarity", show="{:+.2f}")
@@ -218,9 +223,12 @@ def small_eigenvalues_are_left_out(t: Numbers) -> Finding:
     how much the similarity inside tasks changes.
     """
     five, every = _five_and_all(t)
-    change = every["within"].mean() - five["within"].mean()
-    text = f"{five['within'].mean():.2f} with 5, {every['within'].mean():.2f} with "
-    text += f"{every['eigenvectors'].max():.0f}, ARI then {every['ari'].mean():.2f}"
+    with_five = five["within"].mean()
+    with_all = every["within"].mean()
+    change = with_all - with_five
+    n_all = every["eigenvectors"].max()
+    text = f"{with_five:.2f} with 5, {with_all:.2f} with {n_all:.0f}, "
+    text += f"ARI then {every['ari'].mean():.2f}"
     return Finding(
         number=change,
         holds=[change <= -0.3, (every["ari"] < 1).all()],

@@ -28,7 +28,8 @@ class Nothing:
     """Results without a job."""
 
     axes = ()
-    curves = clients = pd.DataFrame()
+    curves = pd.DataFrame()
+    clients = pd.DataFrame()
     runs = pd.DataFrame(
         columns=["kind", "dataset", "model", "method", "variant", "seed", "key"]
     )
@@ -38,23 +39,27 @@ class Print:
     """A printed table in the shape of results: a row per method and printed setting."""
 
     axes = ()
-    curves = clients = pd.DataFrame()
+    curves = pd.DataFrame()
+    clients = pd.DataFrame()
 
     def __init__(self, paper: str, table: str):
         rows: dict[str, dict[str, Any]] = {}
         for line in numbers(paper, table).to_dict("records"):
-            about = printed_setting(line) | _compared(line)
-            about |= {
-                "dataset": name_in_print(line),
-                "model": line["model"],
-                "method": line["method"],
-                "kind": "training",
-                "variant": "",
-                "seed": 0,
-                "key": "",
-            }
+            about = dict(printed_setting(line))
+            about.update(_compared(line))
+            about.update(
+                dataset=name_in_print(line),
+                model=line["model"],
+                method=line["method"],
+                kind="training",
+                variant="",
+                seed=0,
+                key="",
+            )
+            # all measures of one method and setting in one row
             row = rows.setdefault(str(about), about)
-            measure = COLUMNS.get((line["metric"], line["split"]), line["metric"])
+            metric = line["metric"]
+            measure = COLUMNS.get((metric, line["split"]), metric)
             row[measure] = line["number"]
         self.runs = pd.DataFrame(rows.values())
 
@@ -62,13 +67,18 @@ class Print:
 def _compared(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a number compares: users (MT-HFL), or parameters (EMD-CFL)."""
     params = json.loads(line["params"] or "{}")
-    kinds = ("user", "task", "labels", "parameters", "scope")
-    return {name: params[name] for name in params if name.startswith(kinds)}
+    compared = {}
+    for name, value in params.items():
+        if name.startswith(("user", "task", "labels", "parameters", "scope")):
+            compared[name] = value
+    return compared
 
 
 def _of_rounds(curves: pd.DataFrame, split: str) -> pd.DataFrame:
     """Return the curves of a split from round 1."""
-    return curves[(curves["split"] == split) & (curves["round"] > 0)]
+    of_split = curves["split"] == split
+    later = curves["round"] > 0
+    return curves[of_split & later]
 
 
 def ahead(numbers: pd.Series) -> float:
@@ -239,7 +249,9 @@ class Numbers:
     ) -> pd.DataFrame:
         """Return the means of :meth:`curves_by_seed` by round: round x method."""
         found = self.curves_by_seed(*methods, split=split, measure=measure, **axes)
-        return found if found.empty else found.groupby(level="round").mean()
+        if found.empty:
+            return found
+        return found.groupby(level="round").mean()
 
     def curve(
         self, method: str, split="test", measure="accuracy", **axes: Any
@@ -255,7 +267,9 @@ class Numbers:
         In print these are the table's own: methods may have been given more rounds.
         """
         if self.printed:
-            column = f"train_{measure}" if split == "train" else measure
+            column = measure
+            if split == "train":
+                column = f"train_{measure}"
             return self.means(method, *others, measure=column, **axes)
         found = self.curves(method, *others, split=split, measure=measure, **axes)
         if found.empty:
@@ -297,19 +311,25 @@ class Numbers:
         Axes that are not named may have any value. An empty DataFrame: no study has it.
         """
         about = ["key", "dataset", "model", "method", "variant", "seed", "ari"]
-        about += self.results.axes
+        about.extend(self.results.axes)
+        studies = self._rows("study", axes)
+        distances = self._rows("distances", axes)
+        jobs = pd.concat([studies, distances])
         tables = []
-        jobs = pd.concat([self._rows("study", axes), self._rows("distances", axes)])
         for run in jobs.to_dict("records"):
             key = run["key"]
             table = self.results.table(key, name)
             if table.empty:
                 continue
             self.used[key] = self.results
-            more = run.keys() - set(table)
-            table = table.assign(**{name: run[name] for name in about if name in more})
-            tables.append(table)
-        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+            of_run = {}
+            for column in about:
+                if column in run and column not in table:
+                    of_run[column] = run[column]
+            tables.append(table.assign(**of_run))
+        if not tables:
+            return pd.DataFrame()
+        return pd.concat(tables, ignore_index=True)
 
     def distances(self, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each matrix of distances between clients.
@@ -341,7 +361,10 @@ class Numbers:
     # ---------------------------------------------------------------- selection
 
     def _rows(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
-        """Return the jobs of a kind with these axes."""
+        """Return the jobs of a kind with these axes.
+
+        Trainings and clusterings with an axis set that is not named are left out.
+        """
         found = self._own[self._own["kind"] == kind]
         for name, want in axes.items():
             if name not in found:
@@ -357,7 +380,8 @@ class Numbers:
     def _use(self, found: pd.DataFrame) -> pd.DataFrame:
         """Note that jobs were looked at, and return them."""
         if not self.printed:
-            self.used |= dict.fromkeys(found["key"], self.results)
+            for key in found["key"]:
+                self.used[key] = self.results
         return found
 
     def _trainings(self, methods, axes: Mapping[str, Any]) -> pd.DataFrame:

@@ -28,12 +28,14 @@ _update = vectors.update(1)
 def _types(text: str) -> list[str]:
     """Return signatures for both types, M for a matrix, N for a number.
 
-    With them a function is compiled at import, and worker processes share it.
+    With them a function is compiled at import, and worker processes share it. Of
+    "void(M, N)" comes "void(float32[:, :], float32)", and the same with float64.
     """
-    return [
-        text.replace("M", f"{kind}[:, :]").replace("N", kind)
-        for kind in ("float32", "float64")
-    ]
+    signatures = []
+    for kind in ("float32", "float64"):
+        with_matrices = text.replace("M", f"{kind}[:, :]")
+        signatures.append(with_matrices.replace("N", kind))
+    return signatures
 
 
 @numba.njit(_types("void(M, M, M, boolean)"), **HOW)
@@ -54,6 +56,8 @@ def forward(x, w, out, relu):
     b = len(x)
     out[:, :outputs] = 0
     rows = max(1, CHUNK // outputs)
+    # All samples meet a chunk of weights before the next chunk is read: of 785 x 200
+    # weights 81 rows at a time. Of 12 samples two blocks of 5 come first, then 10, 11.
     for begin in range(0, n, rows):
         end = min(begin + rows, n)
         part = x[:, begin:end]
@@ -99,7 +103,7 @@ def backward(w, target, x, d, keep, scale, below):
     inputs = below.shape[1] if len(below) else 0
 
     # The gradient of the inputs is computed with samples as columns, filled up to whole
-    # vectors, so that weights are read row by row.
+    # vectors, so that weights are read row by row: below.T = w @ d.T.
     samples = -(-len(below) // LANES) * LANES
     turned = np.zeros((outputs, samples), w.dtype)
     turned[:, : len(below)] = d[: len(below)].T

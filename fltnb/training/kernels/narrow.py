@@ -23,14 +23,25 @@ TAPS = 5  # weights in a row that one sweep over the pixels takes
 
 
 class Kernels(NamedTuple):
-    """The compiled functions for one shape, and the sizes of their arguments."""
+    """The compiled functions for one shape, and the sizes of their arguments.
+
+    Attributes
+    ----------
+    forward, backward : callable
+    height, width : int
+        Of the pooled images.
+    row : int
+        Numbers in a row of weights, filled up.
+    sweep : int
+        Numbers in an image before the pooling, filled up.
+    """
 
     forward: Callable
     backward: Callable
-    height: int  # of the pooled images
+    height: int
     width: int
-    row: int  # numbers in a row of weights, filled up
-    sweep: int  # numbers in an image before the pooling, filled up
+    row: int
+    sweep: int
 
 
 @cache
@@ -43,8 +54,11 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> Ker
     w = (width - size + 1) // 2
     row = padded(TAPS * channels, 1)
     # Outputs before the pooling stand where the first pixel of their window stands, so
-    # lines keep the width of the image.
-    sweep = padded((height - size) * width + width - size + 1, 1)
+    # lines keep the width of the image. In one of 28 x 28 pixels the last window of 5 x
+    # 5 begins at pixel 23 * 28 + 23: there are 668 places, some of which nobody reads.
+    last_line = height - size
+    last_in_line = width - size
+    sweep = padded(last_line * width + last_in_line + 1, 1)
     sizes = (channels, outputs, height * width, width, size, h, w)
     return Kernels(
         forward=_forward(*sizes, sweep),

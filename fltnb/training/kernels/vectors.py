@@ -3,6 +3,12 @@
 Each builds a function for numba's code from LLVM's vectors. Arrays may have any
 distance between rows; numbers in a row are next to each other, and a row may be read
 and written to the end of its last vector (:func:`padded`).
+
+How such a function comes about: numba calls a function under ``@intrinsic`` once for
+every combination of types. It returns the types of its arguments, and ``emit``, which
+writes LLVM's instructions. So Python's loops in ``emit`` run once, when the code is
+made, and are unrolled in it; a loop of the code itself is ``with code.range(end)``. The
+docstrings here say what the code then does.
 """
 
 import numba
@@ -23,9 +29,13 @@ _VOID = numba.types.void
 
 
 def padded(numbers: int, vectors: int = VECTORS) -> int:
-    """Return a row's length in whole blocks of so many vectors."""
+    """Return a row's length in whole blocks of so many vectors.
+
+    With 16 lanes and blocks of two vectors, 200 numbers are filled up to 224.
+    """
     block = vectors * LANES
-    return -(-numbers // block) * block
+    n_blocks = -(-numbers // block)  # rounded up
+    return n_blocks * block
 
 
 class _Code:
@@ -51,7 +61,8 @@ class _Code:
 
     def length(self, argument: int):
         """Return an array's first dimension."""
-        return cgutils.unpack_tuple(self.builder, self.array(argument).shape)[0]
+        shape = cgutils.unpack_tuple(self.builder, self.array(argument).shape)
+        return shape[0]
 
     def number_at(self, argument: int, row, column):
         """Point to ``[row, column]`` of a matrix; row None: to that of a flat array."""
@@ -59,9 +70,10 @@ class _Code:
         array = self.array(argument)
         if row is None:
             return b.gep(array.data, [column])
-        stride = cgutils.unpack_tuple(b, array.strides)[0]
-        stride = b.sdiv(stride, column.type(self.bytes))  # in numbers, not in bytes
-        place = b.add(b.mul(row, stride), column)
+        strides = cgutils.unpack_tuple(b, array.strides)
+        bytes_to_next_row = strides[0]
+        numbers_to_next_row = b.sdiv(bytes_to_next_row, column.type(self.bytes))
+        place = b.add(b.mul(row, numbers_to_next_row), column)
         return b.gep(array.data, [place])
 
     def vector_at(self, argument: int, row, column):
@@ -70,15 +82,19 @@ class _Code:
         return self.builder.bitcast(number, self.vector.as_pointer())
 
     def get(self, argument: int, row, column):
-        """Return that number."""
+        """Return the number at ``[row, column]``."""
         return self.builder.load(self.number_at(argument, row, column))
 
     def load(self, pointer):
-        """Return the vector at a pointer, which may be that of any number."""
+        """Return the vector at a pointer, which may be that of any number.
+
+        Unless told its alignment, LLVM takes one for granted that only whole vectors
+        have.
+        """
         return self.builder.load(pointer, align=self.bytes)
 
     def load_at(self, argument: int, row, column):
-        """Return that vector."""
+        """Return the vector that begins at ``[row, column]``."""
         return self.load(self.vector_at(argument, row, column))
 
     def store(self, vector, pointer) -> None:
@@ -86,7 +102,7 @@ class _Code:
         self.builder.store(vector, pointer, align=self.bytes)
 
     def spread(self, number):
-        """Return a vector of equal numbers."""
+        """Return a vector of equal numbers: the first one, taken LANES times."""
         b = self.builder
         lane = ir.IntType(32)
         empty = ir.Constant(self.vector, ir.Undefined)
@@ -118,7 +134,10 @@ class _Code:
         b.store(self.add_product(b.load(variable), one, other), variable)
 
     def steps(self, index, count: int, length: int = LANES) -> list:
-        """Return ``count`` indices from one on, so far apart: where vectors begin."""
+        """Return ``count`` indices from one on, so far apart: where vectors begin.
+
+        From 32 on three vectors of 16 lanes begin at 32, 48 and 64.
+        """
         offsets = [index.type(k * length) for k in range(count)]
         return [self.builder.add(index, offset) for offset in offsets]
 
@@ -164,7 +183,9 @@ def number(typing, source, i):
         bits = builder.shl(builder.zext(got, whole), whole(16))
         return builder.bitcast(bits, ir.FloatType())
 
-    kind = numba.float32 if is_bfloat16 else source.dtype
+    kind = source.dtype
+    if is_bfloat16:
+        kind = numba.float32
     return kind(source, _INDEX), emit
 
 
@@ -173,7 +194,7 @@ def add_rows(typing, target, i, vectors, source, j, places, scales):
     """``target[i : i + n] += scales[k] * source[p : p + n]`` for all k.
 
     p is ``j + places[k]``. Arrays are flat; n numbers are as many ``vectors``, a
-    constant.
+    constant. The sums stay in registers while all rows of ``source`` pass.
     """
     if not isinstance(vectors, numba.types.IntegerLiteral):
         return None  # numba asks again, with the constant
@@ -182,6 +203,7 @@ def add_rows(typing, target, i, vectors, source, j, places, scales):
     def emit(context, builder, signature, values):
         code = _Code(context, builder, signature, values)
         _, i, _, _, j, _, _ = values
+        # arguments: 0 target, 3 source, 5 places, 6 scales
         block = [code.vector_at(0, None, at) for at in code.steps(i, count)]
         sums = code.sums(block)
         with code.range(code.length(5)) as (k, _):
@@ -194,15 +216,17 @@ def add_rows(typing, target, i, vectors, source, j, places, scales):
         code.keep(sums, block)
         return context.get_dummy_value()
 
-    types = target, _INDEX, vectors, source, _INDEX, places, scales
-    return _VOID(*types), emit
+    taken = (target, _INDEX, vectors, source, _INDEX, places, scales)
+    return _VOID(*taken), emit
 
 
 def product(samples: int, vectors: int = VECTORS):
     """Return ``f(target, x, other, s, o)``: ``target += x @ other`` of a block.
 
     The block has so many rows, from ``s`` on, and so many vectors of columns, from
-    ``o`` on. Its sums stay in registers while all rows of ``other`` pass.
+    ``o`` on. Its sums stay in registers while all rows of ``other`` pass. With 5 rows
+    and 2 vectors these are 10 registers; two more hold a row of ``other``, and one a
+    number of ``x``.
     """
 
     @intrinsic
@@ -212,7 +236,10 @@ def product(samples: int, vectors: int = VECTORS):
             _, _, _, s, o = values
             rows = code.steps(s, samples, length=1)
             columns = code.steps(o, vectors)
-            block = [code.vector_at(0, row, at) for row in rows for at in columns]
+            block = []  # row by row
+            for row in rows:
+                for at in columns:
+                    block.append(code.vector_at(0, row, at))
             sums = code.sums(block)
             with code.range(code.length(2)) as (i, _):
                 # A vector of `other` is read once, and meets every sample's number.

@@ -19,18 +19,28 @@ import numpy as np
 
 from .vectors import HOW, LANES, add_rows, number
 
-CUT = 4  # by ReLU; otherwise 0 to 3, the place of a window's winner
+# What a winner may be: the place 0 to 3 of a window's pixels, or that ReLU cut it.
+#     0 1    A pixel's place p is in line p >> 1 and column p & 1 of its window: 2 is
+#     2 3    below the first one.
+CUT = 4
 MOST = 12  # vectors that are summed at once in registers
 
 
 class Kernels(NamedTuple):
-    """The compiled functions for one shape."""
+    """The compiled functions for one shape.
+
+    Attributes
+    ----------
+    pool, spread, weight_gradients, input_gradients : callable
+    height, width : int
+        Of the pooled images.
+    """
 
     pool: Callable
     spread: Callable
     weight_gradients: Callable
     input_gradients: Callable
-    height: int  # of the pooled images
+    height: int
     width: int
 
 
@@ -136,9 +146,13 @@ def _spread(outputs, down, across) -> Callable:
 
 
 def _vectors(numbers: int) -> int:
-    """Return into how many vectors a row of sums is cut: a divisor, at most MOST."""
+    """Return into how many vectors a row of sums is cut: a divisor, at most MOST.
+
+    320 numbers are 20 vectors of 16 lanes, which are summed 10 at a time.
+    """
     whole = numbers // LANES
-    return max(n for n in range(1, MOST + 1) if whole % n == 0)
+    divisors = [n for n in range(1, MOST + 1) if whole % n == 0]
+    return divisors[-1]
 
 
 def _weight_gradients(
