@@ -383,7 +383,7 @@ class DynamicFLT(FLT):
             # without lambda no flags are sent, so the server knows of newcomers only
             unfit = unfit | state.flags
         again = rewire(state, graph.adjacency, graph.labels, fed.sizes, ~unfit)
-        # A first clustering sends all clients the encoder; clients that have it keep it.
+        # A first clustering sends the encoder to all clients; they then keep it.
         encoder = sent_parameters(self.encoder, fed.input_shape)
         kept = np.array([0, encoder * int(state.with_encoder)])  # up and down
         sent = state.sent + np.array(graph.sent) - kept
