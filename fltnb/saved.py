@@ -37,7 +37,7 @@ def write(run: "Run", folder: str | Path) -> Path:
     ------
     FltnbError
         The folder is there already; the run does not know its network; its
-        preprocessing is a transformer of one's own.
+        preprocessing is your own transformer.
     """
     from safetensors.numpy import save as packed
 
@@ -88,7 +88,7 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
     ----------
     folder : path
     model : nn.Module or function, optional
-        Of a run with a network of one's own: as it was given to :func:`fltnb.run`,
+        For a run with your own network: as it was given to :func:`fltnb.run`,
         since code is not saved.
 
     Raises

@@ -4,7 +4,7 @@ They are checked, listed and shown from the signatures. A parameter's annotation
 what it may be: :data:`Count`, :data:`Natural`, :data:`Share` (:data:`Part` is below 1,
 :data:`Fraction` above 0, :data:`Rate` both), :data:`NonNegative`, :data:`Positive`,
 :data:`Real`, a ``Literal`` of names, a plain ``bool``, each with ``| None`` where it
-may be left out, or ``Annotated`` with a rule of one's own. Other annotations are not
+may be left out, or ``Annotated`` with your own rule. Other annotations are not
 checked here, and positional-only parameters are no options. Settings hold what differs
 from the default only, so a new option leaves the keys of old results alone.
 """

@@ -108,7 +108,7 @@ def _mean_ari(labels: np.ndarray, others: list[np.ndarray]) -> float:
 def transformed(federation: Settings, encoder: Settings, clusterer: Settings) -> Study:
     """Cluster with the map as FLT's code had it.
 
-    UMAP is fitted on all centroids, then applied anew to each client's.
+    UMAP is fitted on all centroids, then applied to each client's separately.
 
     Parameters
     ----------

@@ -279,7 +279,7 @@ def some_clients(fed: Federation, chosen: Sequence[int] | np.ndarray) -> Federat
 
 
 def centers(federation: Settings, method: Settings, **training: Any) -> Study:
-    """Train FeSEM as its code does, and test every centre on everybody.
+    """Train FeSEM as its code does, and test every centre on all clients.
 
     The code reports the best of these.
 

@@ -133,7 +133,7 @@ def _head(card: Card) -> str:
 
 
 def _comparisons(card: Card) -> str:
-    """Say against whom the method is better, and how all are ranked."""
+    """Return the methods that this one beats, and the ranking of all."""
     said = card["statistics"]
     lines = []
     for one in said["comparisons"]:

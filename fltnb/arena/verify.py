@@ -41,7 +41,7 @@ def verify(
     ----------
     card : dict
     seed : int, optional
-        Draws the runs; by default a seed that nobody can know before. It is printed.
+        Draws the runs; by default an unpredictable seed. It is printed.
     tell : callable
 
     Returns

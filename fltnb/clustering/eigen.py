@@ -1,8 +1,8 @@
 """Eigen-relevance: MT-HFL's one-shot clustering of users by their data (Section II).
 
 No public code exists. The paper's Algorithm 2 multiplies the data of two users in line
-9, which nobody could compute. This is Eq. (2), where every user multiplies its own Gram
-matrix with the other's eigenvectors.
+9, which no user could compute. This is Eq. (2), where every user multiplies its own
+Gram matrix with the other's eigenvectors.
 """
 
 import warnings

@@ -415,7 +415,7 @@ def _settled(
 ) -> np.ndarray:
     """Return coalitions (M,) in which no single move gains, visiting in this order.
 
-    All clients begin alone, and rounds of visits end when one moves nobody.
+    All clients begin alone, and rounds of visits end when one moves no client.
     """
     n_clients = len(sizes)
     labels = np.arange(n_clients)

@@ -119,7 +119,7 @@ def _emd(clusterer, level, seed, X, y=None, first=0):
     lengths = [level * typical_length(x) for x in X]
 
     def validation(i: int) -> list[np.ndarray]:
-        """Everybody's noisy validation samples under the encoder of client i."""
+        """All clients' noisy validation samples under the encoder of client i."""
         clean = y(i) if callable(y) else y[i]
         rough = []
         for j, z in enumerate(clean, 1):  # key 0 is that of i's training samples

@@ -116,7 +116,7 @@ def _settled_plan(cost: np.ndarray, regularisation: float) -> np.ndarray | None:
 
 
 def _is_settled(plan: np.ndarray) -> bool:
-    """Whether a plan (n, m) moves what it should, equal parts from and to everybody."""
+    """Whether a plan (n, m) has the right sums: equal parts from and to all clients."""
     if not np.isfinite(plan).all():
         return False
     n, m = plan.shape

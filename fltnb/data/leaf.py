@@ -28,7 +28,7 @@ PICTURES = Path("raw") / "img_align_celeba"
 """Folder of CelebA's pictures."""
 SIZE = 84
 """Side in pixels of the pictures that LEAF's own model reads."""
-MEND = "make it anew with LEAF's script or leave it out"
+MEND = "create it again with LEAF's script or leave it out"
 
 Part = tuple[Any, np.ndarray]
 """One part of a person's data: the samples, and their labels int64 (n,)."""

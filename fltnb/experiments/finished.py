@@ -81,7 +81,7 @@ def alone(key: str) -> Iterator[None]:
         try:
             yield
         finally:
-            # Whoever waits for this file finds the result in the store.
+            # A process that waits for this file finds the result in the store.
             lock.unlink(missing_ok=True)
 
 

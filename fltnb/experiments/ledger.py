@@ -44,7 +44,7 @@ from .pack import compact, pack, unpack
 
 # If numbers of one key differ by more (relative), they are from two computations.
 _SAME = 1e-9
-# How often, and after how many seconds, a ledger is read again if somebody writes it.
+# Number of attempts, and seconds between them, to read a ledger that is being written.
 READINGS = 20
 PAUSE = 0.5
 

@@ -261,7 +261,7 @@ class Dealt(NamedTuple):
 
     split: str
     group: int
-    index: np.ndarray  # type: ignore[assignment]  # nobody asks this tuple for a place
+    index: np.ndarray  # type: ignore[assignment]  # tuple.index is not used
 
 
 def deal_copies(

@@ -80,7 +80,7 @@ class Client:
 class ClusteredFedAvg:
     """FedAvg inside clusters that are found once (FLT, arXiv 2103.15947, Section 3.2).
 
-    A client that joins later is placed by its sketch. All clients are clustered anew,
+    A client that joins later is placed by its sketch. All clients are clustered again,
     but no earlier client changes its cluster. The new client goes to the cluster of
     most of its new neighbours; without neighbours it gets a new cluster, which starts
     from the initial model. A client that does not answer, fails, or sends an unusable

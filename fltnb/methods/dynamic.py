@@ -296,7 +296,7 @@ class DynamicFLT(FLT):
         return other
 
     def start(self, fed: Federation, model, context: Context) -> DynamicState:
-        """Cluster the clients for the first time; nobody has changed."""
+        """Cluster the clients for the first time; no client has changed."""
         context = _remembering(context)
         state = super().start(fed, model, context)
         state = self._clustered(state, fed, context)
@@ -383,7 +383,7 @@ class DynamicFLT(FLT):
             # without lambda no flags are sent, so the server knows of newcomers only
             unfit = unfit | state.flags
         again = rewire(state, graph.adjacency, graph.labels, fed.sizes, ~unfit)
-        # A first clustering sends everybody the encoder; who has it keeps it.
+        # A first clustering sends the encoder to all clients; they then keep it.
         encoder = sent_parameters(self.encoder, fed.input_shape)
         kept = np.array([0, encoder * int(state.with_encoder)])  # up and down
         sent = state.sent + np.array(graph.sent) - kept
@@ -495,7 +495,7 @@ def _remembering(context: Context) -> Context:
 
 
 def _unchanged(state: DynamicState) -> DynamicState:
-    """Return the state without flags: nobody has changed."""
+    """Return the state without flags: no client has changed."""
     nobody = np.zeros(len(state.row), dtype=bool)
     return replace(state, pending=nobody, flags=nobody, alone=nobody)
 

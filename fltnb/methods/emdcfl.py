@@ -179,7 +179,7 @@ class EMDCFL(Method):
         return state
 
     def _connected(self, state: EMDCFLState, fed) -> EMDCFLState:
-        """Form the clusters anew from all distances, and average inside them."""
+        """Form the clusters again from all distances, and average inside them."""
         adjacency, labels, tolerance = self.clusterer.connect(
             state.distance, state.reference
         )

@@ -44,7 +44,7 @@ class Parameter:
             self.start = self.value.clone()
 
     def restart(self) -> None:
-        """Begin local training anew, from the present value."""
+        """Start local training again from the present value."""
         if self.velocity is not None:
             self.velocity.zero_()
         if self.start is not None:

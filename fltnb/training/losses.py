@@ -1,4 +1,4 @@
-"""What local training minimises: losses by name, or a function of one's own.
+"""What local training minimises: losses by name, or your own function.
 
 Federations of classes are trained with ``cross_entropy`` (one output per class) or, for
 two classes, with ``binary`` (one output, positive for class 1); federations of numbers
@@ -144,7 +144,7 @@ def check(fed: Federation, spec: TrainSpec) -> None:
 
 
 def _check_function(loss: Callable, fed: Federation) -> None:
-    """Try a loss of one's own on two samples."""
+    """Try your own loss on two samples."""
     outputs = torch.zeros(2, fed.n_classes, requires_grad=True)
     two = fed.train[0][[0, -1]]  # the first client's first and last sample
     targets = torch.from_numpy(fed.labels[two])

@@ -97,7 +97,7 @@ class Samples:
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    """Return a tensor on the memory of an array, which nobody writes to.
+    """Return a tensor on the memory of an array, which is only read.
 
     torch warns of read-only arrays; here they are read-only on purpose.
     """

@@ -1,4 +1,4 @@
-"""Local training of many clients as one batch, whoever's clients they are.
+"""Local training of many clients as one batch, for all methods.
 
 The weights of all clients are arranged along a leading dimension. Clients are sorted by
 number of steps, most first, so the clients that still train are always the first ``a``

@@ -56,7 +56,7 @@ class State(NamedTuple):
     """What local training changes, a tensor (n, ...) per parameter of the network.
 
     ``velocities``: momentum buffers times the learning rate; ``starts``: the weights
-    before local training, for FedProx. Both are empty where nobody needs them.
+    before local training, for FedProx. Both are empty if they are not needed.
     ``rates``: learning rates (n,), which stay as they are.
     """
 

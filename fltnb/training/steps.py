@@ -244,7 +244,7 @@ class LeanTrainer:
         -------
         below : tensor, shape (b, inputs) or (0, inputs)
             For the gradient of what the first dense layer meets. Without convolutions
-            nobody asks for it, and it has no rows.
+            it is not needed and has no rows.
         rooms : list of DenseRoom
             Of each dense layer.
         """
