@@ -146,7 +146,7 @@ def test_variations_that_cannot_work_are_refused():
     with make_engine(fed, model, SPEC, "serial") as engine:
         few = Variation(anchors=anchors(model)[:2], pull=1.0)
         refused(
-            "a model for each client",
+            "a model for each requested client",
             engine.train,
             *(start(model), ROWS, CLIENTS, 7),
             how=few,

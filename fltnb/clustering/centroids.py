@@ -118,25 +118,36 @@ class CentroidClusterer(ClientClusterer):
         np.fill_diagonal(adjacency, 1)
         tree = rows_linkage(adjacency, self.linkage)
 
-        self.criterion_ = modularity_by_cut(adjacency, tree)
         # membership is read in client order; the public code reads it in leaf
         # order, which scrambles the clusters
+        self.criterion_ = modularity_by_cut(adjacency, tree)
         if self.n_clusters is None:
-            labels = self._cut_by_modularity(adjacency, tree)
+            labels = self.cut_by_modularity(adjacency, tree, self.criterion_)
         else:
             labels = cut(tree, self.n_clusters)
         self._keep(distance, tree, labels, adjacency)
 
-    def _cut_by_modularity(self, adjacency: np.ndarray, tree: np.ndarray) -> np.ndarray:
+    def cut_by_modularity(
+        self, adjacency: np.ndarray, tree: np.ndarray, criterion: np.ndarray
+    ) -> np.ndarray:
         """Return labels (M,) of highest modularity, if it is higher than by chance.
 
         With few clients, groups without a link between them are never one cluster.
+
+        Parameters
+        ----------
+        adjacency : array (M, M)
+            Which clients are linked.
+        tree : array (M - 1, 4)
+            The dendrogram of its rows.
+        criterion : array (M + 1,)
+            Entry C: the modularity of the cut into C clusters.
         """
         n_clients = len(adjacency)
         chance = chance_modularity(adjacency)
         if n_clients <= self.simulated_up_to:
             chance = min(chance, simulated_chance(adjacency, self.linkage))
-        n_clusters = best_cut(self.criterion_, chance, self.max_clusters)
+        n_clusters = best_cut(criterion, chance, self.max_clusters)
         labels = cut(tree, n_clusters)
 
         apart = unlinked_apart(labels, adjacency)

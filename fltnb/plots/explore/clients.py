@@ -12,7 +12,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
 
-from ...clustering import EMDClustering
+from ...clustering import FCR, EMDClustering
 from ...clustering.centroids import CentroidClusterer
 from ...clustering.cuts import rows_linkage
 from ...errors import FltnbError
@@ -74,9 +74,10 @@ class ClientsExplorer(Explorer):
         self._samples = samples
         self._truth = truth
         self._accuracy = accuracy
-        self._most = options.get("max_clusters")
         # then the dendrogram is one of the rows of the links
         self._of_links = isinstance(source, CentroidClusterer)
+        # the rule "modularity" is the clusterer's own, else FCR's
+        self._by_modularity = source if self._of_links else FCR()
 
         # the option that a slider changes with a new fit, and the fits by its value
         self._refitted: Any = None
@@ -190,7 +191,7 @@ class ClientsExplorer(Explorer):
             links=self.links,
             threshold=threshold,
             count=self.at["n_clusters"],
-            most=self._most,
+            clusterer=self._by_modularity,
         )
         self.at["n_clusters"] = int(self.labels.max()) + 1
 

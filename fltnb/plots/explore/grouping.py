@@ -14,9 +14,9 @@ from sklearn.decomposition import PCA
 from sklearn.metrics.cluster import contingency_matrix
 
 from ...clustering import FCR
+from ...clustering.centroids import CentroidClusterer
 from ...clustering.cuts import (
     best_cut,
-    chance_modularity,
     cut,
     modularity_by_cut,
     relabel,
@@ -103,7 +103,7 @@ def grouped(
     links: Array,
     threshold: float,
     count: int,
-    most: int | None,
+    clusterer: CentroidClusterer,
 ) -> Array:
     """Group clients by a rule.
 
@@ -118,8 +118,8 @@ def grouped(
         For the rule "below the threshold".
     count : int
         The number of clusters that the rule "C given" makes.
-    most : int or None
-        The largest number that "modularity" may choose.
+    clusterer : CentroidClusterer
+        The one whose rule "modularity" is.
 
     Returns
     -------
@@ -135,8 +135,7 @@ def grouped(
         labels = fcluster(fit.tree, threshold, "distance")
     elif rule == MODULARITY:
         modularity = modularity_by_cut(links, fit.tree)
-        chance = chance_modularity(links)
-        labels = cut(fit.tree, best_cut(modularity, chance, most))
+        labels = clusterer.cut_by_modularity(links, fit.tree, modularity)
     elif rule == SILHOUETTE:
         scores = silhouettes(fit.far, fit.tree, 10)
         labels = cut(fit.tree, best_cut(scores, REASONABLE))
