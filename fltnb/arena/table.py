@@ -158,9 +158,11 @@ def everybody(
     if compute:
         fresh = _computed(asked, stored, demo, jobs, budget, tell)
         if fresh:
-            machines = [*machines, environment()]
+            here = environment()
+            if here not in machines:
+                machines = [*machines, here]
             for one in fresh:
-                one["machine"] = len(machines) - 1
+                one["machine"] = machines.index(here)
                 stored[_name(one)] = one
             _write(demo, stored, machines)
     there = [stored[name] for name in asked if name in stored]
