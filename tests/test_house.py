@@ -1,4 +1,4 @@
-"""The house stays small: size of the committed results, number of floors."""
+"""The house stays small and whole: results, floors, no half of a merge."""
 
 import subprocess
 import tomllib
@@ -19,6 +19,17 @@ def files(pattern: str):
 
 def test_results_stay_small():
     assert sum(file.stat().st_size for file in files("results/*")) <= 10_000_000
+
+
+def test_no_file_keeps_both_sides_of_a_merge():
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    halves = []
+    for pattern in ("*.md", "*.py", "*.yaml", "*.yml", "*.toml", "*.ipynb", "*.csv"):
+        for file in files(pattern):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            if any(line.startswith(marks) for line in lines):
+                halves.append(file.name)
+    assert not halves
 
 
 def test_floors_are_few():
