@@ -117,6 +117,16 @@ def dots(rows: pd.DataFrame, method: str, low: float, high: float, axis: str) ->
     return "".join(parts)
 
 
+def means_of(own: pd.DataFrame) -> str:
+    """Say a method's means: accuracy behind the best, clusters, and what it sent."""
+    found = own["ari"].mean()
+    clusters = "" if pd.isna(found) else f", mean ARI {found:.2f}"
+    return (
+        f"{-own['value'].mean():.1f} points behind the best{clusters}, "
+        f"{own['bytes'].mean() / 1e6:,.0f} MB sent"
+    )
+
+
 class Measured(SphinxDirective):
     """Show what was measured, or say where the runs are."""
 
@@ -167,24 +177,17 @@ class Measured(SphinxDirective):
 
     def _of_arena(self, own: pd.DataFrame, method: str) -> str:
         where = f"[arena]({self._to('15_head_to_head')})"
-        found = own["ari"].mean()
-        clusters = "" if pd.isna(found) else f", mean ARI {found:.2f}"
         return (
             f"**Measured.** {label(method)} in the {where}, mean of {len(own)} kinds "
-            f"of federation: {-own['value'].mean():.1f} points behind the best"
-            f"{clusters}, {own['bytes'].mean() / 1e6:,.0f} MB sent in 20 rounds of "
-            "20 clients.\n\n"
+            f"of federation: {means_of(own)} in 20 rounds of 20 clients.\n\n"
         )
 
     def _of_method(self, own: pd.DataFrame, method: str) -> str:
         where = f"[ten other federations]({self._to('15_head_to_head')})"
-        found = own["ari"].mean()
-        clusters = "" if pd.isna(found) else f"mean ARI {found:.2f}, "
         return (
-            f"{label(method)} on {where}, mean of {len(own)}: "
-            f"{-own['value'].mean():.1f} points behind the best, {clusters}"
-            f"{own['bytes'].mean() / 1e6:,.0f} MB sent and {own['seconds'].mean():.0f} "
-            "s on two cores in ten rounds of 20 clients.\n\n"
+            f"{label(method)} on {where}, mean of {len(own)}: {means_of(own)} and "
+            f"{own['seconds'].mean():.0f} s on two cores in ten rounds of 20 "
+            "clients.\n\n"
         )
 
     def _without(self, ids: list[str]) -> str:

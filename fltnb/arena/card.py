@@ -265,15 +265,11 @@ def _row(card: Card) -> dict[str, Any]:
     """Return a card's row, with the names of the methods that it is better than."""
     name = card["method"]["name"]
     said = card["statistics"]
-    better = []
-    for one in said["comparisons"]:
-        if one["verdict"] == "better":
-            better.append(one["other"])
     return {
         "method": name,
         **said["means"][name],
         "rank": said["ranks"][name],
-        "better than": ", ".join(better) or "nobody",
+        "better than": statistics.better_than(said["comparisons"]),
         "tuned": card["rules"]["tuned"],
         "complete": card["complete"],
     }

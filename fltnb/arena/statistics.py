@@ -103,6 +103,15 @@ def compared(
     return found
 
 
+def better_than(comparisons: Sequence[dict[str, Any]]) -> str:
+    """Return the names of the others that a method is better than, or "nobody".
+
+    ``comparisons``: those of :func:`compared`.
+    """
+    names = [one["other"] for one in comparisons if one["verdict"] == "better"]
+    return ", ".join(names) or "nobody"
+
+
 def verdict(difference: float, p: float) -> str:
     """Return the verdict for a mean difference with a corrected p."""
     if p >= LEVEL:

@@ -95,12 +95,9 @@ class Table:
         rows = []
         for name, rank in self.ranks().items():
             others = [one for one in BESIDE if one in played and one != name]
-            better = []
-            for one in statistics.compared(self.runs, str(name), others):
-                if one["verdict"] == "better":
-                    better.append(one["other"])
+            comparisons = statistics.compared(self.runs, str(name), others)
             row = {"method": name, **means[str(name)], "rank": round(rank, 4)}
-            row["better than"] = ", ".join(better) or "nobody"
+            row["better than"] = statistics.better_than(comparisons)
             rows.append(row)
         return rows
 
