@@ -121,3 +121,35 @@ def test_table_1_counts_what_is_at_hand():
     assert found["arrays"]["counts"].shape == (12, 10) and found["arrays"][
         "images"
     ].shape == (12, 2, 8, 8)
+
+
+def bar(lean, thick=4, height=40):
+    """A bar of strokes that moves right by ``lean`` pixels for each row upwards."""
+    image = np.zeros((height, 100))
+    for row in range(height):
+        left = 50 + round(lean * (height - 1 - row))
+        image[row, left : left + thick] = 1.0
+    return image
+
+
+def test_slant_and_stroke_of_bars_are_known():
+    found = study.handwriting(np.stack([bar(0), bar(1), bar(-1), bar(0, thick=8)]))
+    assert found["slant"] == pytest.approx([0, 45, -45, 0], abs=0.2)
+    # a bar without ends on the page has strokes of four and eight pixels; the distance
+    # to the next empty pixel counts from pixel to pixel, which adds one in all
+    assert found["stroke"][[0, 3]] == pytest.approx([6, 10], abs=0.1)
+    assert found["width"][3] > found["width"][0]
+
+
+def test_hands_do_not_depend_on_the_characters_written():
+    found = study.hands(WRITERS, shown=2)
+    hands = found["tables"]["hands"]
+    assert hands["client"].tolist() == list(range(12))
+    assert found["arrays"]["images"].shape == (4, 2, 8, 8)
+
+    # of all images of a character the mean is taken away
+    fed = fl.federations.build(WRITERS)
+    total = hands["slant"].to_numpy() @ fed.sizes
+    assert total == pytest.approx(0, abs=1e-6)
+    given = fl.federations.writers.writer_styles(12, 0, 1.0)[:, 0]
+    assert np.corrcoef(given, hands["slant"])[0, 1] > 0.7
