@@ -144,6 +144,24 @@ def test_results_offer_only_what_was_run():
     assert seen.move(y="ari").png != seen.move(y="accuracy").png
 
 
+def test_the_arena_by_level_and_against_a_method():
+    from fltnb import arena
+
+    methods = ["FedAvg", "Local", "Ditto"]
+    table = arena.everybody(methods, ["told-K", "few-samples"], seeds=[0])
+    seen = fl.explore(table, federation="told-K, labels", live=False)
+    runs = table.runs.set_index(["track", "family", "level", "method"])["accuracy"]
+    for level in ("easy", "middle", "hard"):
+        assert f"{runs['told-K', 'labels', level, 'Local']:.2f}" in seen.table
+    assert "3 methods, one seed" in seen.text
+
+    before = seen.png
+    seen.move(against="Local", y="worst", methods=["FedAvg", "Local"])
+    assert seen.png != before and "Ditto" not in seen.table
+    with pytest.raises(fl.FltnbError, match="Unknown federation 'drift, labels'"):
+        seen.move(federation="drift, labels")
+
+
 def test_widget_follows_and_leads_and_elsewhere_there_is_a_picture(flt, monkeypatch):
     fitted, X = flt
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)

@@ -45,6 +45,8 @@ METHODS = {
     "RobustTKM as run": lambda: m.RobustTKMAsRun(2),
     "StoCFL": lambda: m.StoCFL(0.3),
     "PACFL": lambda: m.PACFL(fl.PACFL(n_clusters=2)),
+    "transport": lambda: m.FLT(fl.TransportSignatures(), joining="placed"),
+    "merge by gain": lambda: m.FLT(fl.MergeGain(), joining="placed"),
     "FLUX": lambda: m.FLUX(n_clusters=2, latest=2, split="train"),
 }
 # FedRC corrects for classes, which are all that parts these clients

@@ -38,7 +38,9 @@ clients' images (:func:`fltnb.encoders.unseen`)."""
 PLAYERS = (*METHODS, *OURS)
 """Names of all participants of this package."""
 PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
-"""Values for required options of this package's methods."""
+PLAYED_WITH |= {name: {"joining": "placed"} for name in OURS}
+"""Values of options of this package's methods: those that are required, and how our own
+clusterers, which are no methods, treat newcomers."""
 SPACES: dict[str, dict[str, Any]] = {
     "FedProx": {"mu": (0.001, 1.0, "log")},
     "Ditto": {"lam": (0.1, 2.0, "log")},

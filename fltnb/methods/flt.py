@@ -33,9 +33,13 @@ SMALL = 10_000
 class OneShot(GraphMethod):
     """Methods whose graph comes from one clustering before round 1.
 
-    The clustering is of embeddings, or of what :meth:`fit` says. A clusterer that is
-    already fitted on the same number of clients is used as it is; otherwise a copy is
-    fitted.
+    The clustering is of embeddings, or of what :meth:`samples` returns. A clusterer
+    that is already fitted on the same number of clients is used as it is; otherwise a
+    copy is fitted.
+
+    ``joining`` says what happens to clients that join later. "alone": they have no
+    neighbours and start from the mean of all models. "placed": the clusterer's
+    ``place`` finds their cluster from what they send, if any fits.
     """
 
     default: ClassVar[type] = clustering.FCR  # the clusterer where none is given
@@ -45,6 +49,7 @@ class OneShot(GraphMethod):
 
     clusterer: Any = None
     encoder: EncoderSpec | None = field(default=None, kw_only=True)
+    joining: Literal["alone", "placed"] = field(default="alone", kw_only=True)
     name: str = field(default="one_shot", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -125,18 +130,50 @@ class OneShot(GraphMethod):
             "encoder": brief(EncoderSpec, asdict(self.encoder)),
         }
 
-    def fit(self, clusterer: Any, fed: Federation, context: Context) -> None:
-        """Embed the clients' data and fit a clusterer on it."""
+    def samples(
+        self, fed: Federation, context: Context
+    ) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+        """Return what is clustered: embeddings (n_i, e) of every client's data.
+
+        With the classes (n_i,), if the clusterer looks at them.
+        """
         embeddings = embed_clients(
             fed, self.encoder, progress=context.progress, n_jobs=context.n_jobs
         )
+        if getattr(self.clusterer, "labelled", False):
+            return embeddings, [fed.labels[index] for index in fed.train]
+        return embeddings, None
+
+    def fit(self, clusterer: Any, fed: Federation, context: Context) -> None:
+        """Fit a clusterer on all clients."""
+        samples, classes = self.samples(fed, context)
         if getattr(clusterer, "n_jobs", 0) is None:
-            few = sum(len(own) for own in embeddings) < SMALL
+            few = sum(len(own) for own in samples) < SMALL
             clusterer.n_jobs = 1 if few else (context.n_jobs or -1)
-        classes = None
-        if getattr(clusterer, "labelled", False):
-            classes = [fed.labels[index] for index in fed.train]
-        clusterer.fit(embeddings, classes)
+        clusterer.fit(samples, classes)
+
+    def joins(
+        self, state: GraphState, fed: Federation, context: Context
+    ) -> dict[int, int]:
+        """Let the clusterer place newcomers, if they do not stay alone.
+
+        What it knows of the other clients are their present samples.
+        """
+        if self.joining != "placed":
+            return {}
+        before = len(state.row)
+        samples, classes = self.samples(fed, context)
+        old, new = slice(before), slice(before, None)
+        known = self.clusterer
+        if not hasattr(known, "labels_"):
+            known = clone(known).fit(samples[old], classes and classes[old])
+        found = known.place(samples[new], classes and classes[new])
+        joined = {}
+        for client, cluster in enumerate(found, before):
+            if cluster >= 0:
+                own = state.labels[known.labels_ == cluster]
+                joined[client] = int(np.bincount(own).argmax())
+        return joined
 
     def fitted(self, fed: Federation, context: Context) -> Any:
         """Return the clusterer, fitted on the present clients."""
@@ -233,6 +270,9 @@ class FLT(OneShot):
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute: nothing, the model that each trained last, or
         the model that served each last.
+    joining : {"alone", "placed"}
+        What happens to clients that join later; see :class:`OneShot`. Line 24 of
+        Algorithm 3, which clusters again, is :class:`fltnb.methods.DynamicFLT`.
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
 
@@ -458,6 +498,9 @@ class PACFL(OneShot):
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute: nothing, the model that each trained last, or
         the model that served each last.
+    joining : {"placed", "alone"}
+        Where clients go that join later. "placed": in the cluster with the nearest
+        subspaces, if any is near.
 
     Examples
     --------
@@ -472,6 +515,7 @@ class PACFL(OneShot):
     ((6,), True)
     """
 
+    joining: Literal["alone", "placed"] = field(default="placed", kw_only=True)
     name: str = field(default="pacfl", kw_only=True)
     default = clustering.PACFL
     kind = clustering.PACFL
@@ -484,29 +528,11 @@ class PACFL(OneShot):
         """Return the settings that decide the fit."""
         return {key: value for key, value in self.settings().items() if key != "rule"}
 
-    def fit(self, clusterer: Any, fed: Federation, context: Context) -> None:
-        """Fit a clusterer on the images."""
-        clusterer.fit(*client_images(fed, self.split, self.scaled))
-
-    def joins(
-        self, state: GraphState, fed: Federation, context: Context
-    ) -> dict[int, int]:
-        """Let newcomers join the cluster with the nearest subspaces, if any is near.
-
-        The subspaces of the other clients are those of their present images.
-        """
-        before = len(state.row)
-        images, classes = client_images(fed, self.split, self.scaled)
-        known = self.clusterer
-        if not hasattr(known, "labels_"):
-            known = clone(known).fit(images[:before], classes[:before])
-        found = known.place(images[before:], classes[before:])
-        joined = {}
-        for client, cluster in enumerate(found, before):
-            if cluster >= 0:
-                own = state.labels[known.labels_ == cluster]
-                joined[client] = int(np.bincount(own).argmax())
-        return joined
+    def samples(
+        self, fed: Federation, context: Context
+    ) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+        """Return what is clustered: the images (n_i, d) and classes (n_i,)."""
+        return client_images(fed, self.split, self.scaled)
 
 
 @dataclass(eq=False, repr=False)

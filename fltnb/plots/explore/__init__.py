@@ -12,6 +12,7 @@ import numpy as np
 from IPython import get_ipython
 
 from ...errors import FltnbError
+from .arena import ArenaExplorer
 from .clients import ClientsExplorer
 from .explorer import Explorer
 from .grouping import EQUAL, GIVEN
@@ -33,13 +34,13 @@ def explore(
     live: bool | None = None,
     **start: Any,
 ) -> Explorer:
-    """Explore a clustering of clients, or stored results.
+    """Explore a clustering of clients, stored results, or the arena's table.
 
     In JupyterLab the picture has controls, elsewhere it is a still picture.
 
     Parameters
     ----------
-    source : fitted clusterer, mapping or Results
+    source : fitted clusterer, mapping, Results or the arena's Table
         A mapping: ``distance`` (M, M) and, if known, ``linkage``, ``labels`` and true
         ``clusters``, as stored by experiments.
     X : sequence of M arrays, optional
@@ -54,7 +55,8 @@ def explore(
     **start
         Initial controls: ``threshold``, ``k``, ``rule`` (for C), ``n_clusters``,
         ``client``; for results the columns to select (``dataset="mnist"``, ...),
-        ``methods`` and ``y``, the measure.
+        ``methods`` and ``y``, the measure; for the arena's table ``federation``,
+        ``y``, ``methods`` and ``against``.
 
     Returns
     -------
@@ -78,13 +80,15 @@ def explore(
     is_mapping = isinstance(source, Mapping) and "distance" in source
     if hasattr(source, "runs") and hasattr(source, "curves"):
         explorer: Explorer = RunsExplorer(source)
+    elif hasattr(source, "runs") and hasattr(source, "ranks"):  # the arena's table
+        explorer = ArenaExplorer(source)
     elif is_mapping or hasattr(source, "linkage_"):
         threshold = float(start.get("threshold", 0.0))
         explorer = ClientsExplorer(source, X, samples, truth, accuracy, threshold)
     else:
         raise FltnbError(
             "Give explore a clusterer after fit, arrays with the clients' distance, "
-            "or Results."
+            "Results, or the arena's table."
         )
 
     explorer.move()

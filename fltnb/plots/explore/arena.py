@@ -1,0 +1,142 @@
+"""The arena's table with controls: how a number changes with the difficulty.
+
+A family of a track is a federation at three levels: clusters that are harder to find,
+or, on the track ``few-samples``, fewer samples. There is a menu for the family, one for
+the measure, and one for the method with which the others are compared.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import FltnbError
+from ...methods import METHODS
+from ..lines import lines
+from ..style import MEASURES, label
+from .explorer import Control, Explorer
+
+SHOWN = ("accuracy", "worst", "ari", "n_clusters", "bytes", "seconds")
+"""Measures that the menu offers."""
+PERCENT = ("accuracy", "worst")
+CLUSTERERS = {"TransportSignatures": "transport", "MergeGain": "merge_gain"}
+"""Clusterers that play as FLT's -> their ids."""
+FIRST = ("FedAvg", "Local", "Oracle")
+"""Shown at the start, with the three methods of the best mean ranks."""
+
+
+class ArenaExplorer(Explorer):
+    """One family of the arena: a measure by level, and the lead over a method.
+
+    Parameters
+    ----------
+    table : Table
+        Result of :func:`fltnb.arena.everybody`.
+
+    Raises
+    ------
+    FltnbError
+        No method was played at two levels of a family.
+    """
+
+    def __init__(self, table: Any):
+        runs = table.runs
+        family = runs["track"] + ", " + runs["family"]
+        self._runs = runs.assign(federation=family)
+        levels = self._runs.groupby("federation")["level"].nunique()
+        federations = [name for name in family.unique() if levels[name] > 1]
+        if not federations:
+            raise FltnbError(
+                "The table has no family at two levels: ask for whole tracks."
+            )
+
+        methods = runs["method"].unique().tolist()
+        best = [name for name in table.ranks().index if name not in FIRST]
+        start = [name for name in (*best[:3], *FIRST) if name in methods]
+        measures = [name for name in SHOWN if runs[name].notna().any()]
+        controls = {
+            "federation": Control(federations[0], federations),
+            "y": Control(measures[0], measures),
+            "against": Control(start[-1], methods),
+            "methods": Control(tuple(start), methods),
+        }
+        if "FedAvg" in methods:
+            controls["against"] = Control("FedAvg", methods)
+        super().__init__(controls, (10.5, 4.2))
+        room = {"left": 0.07, "right": 0.97, "bottom": 0.13, "top": 0.9, "wspace": 0.5}
+        self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
+
+    def _draw(self, moved: set[str]) -> None:
+        """Draw both panels, and write the sentence and the table below them.
+
+        Everything is drawn again, whatever has ``moved``.
+        """
+        y = self.at["y"]
+        runs = self._runs[self._runs["federation"] == self.at["federation"]]
+        levels = runs["level"].unique()
+        means = runs.pivot_table(y, "method", "level", sort=False).reindex(
+            columns=levels
+        )
+        shown = [name for name in self.at["methods"] if name in means.index]
+        table = means.loc[shown].rename(index=lambda name: label(_id(name)))
+        self.table = table.round(2).to_html(border=0, na_rep="")
+
+        n_seeds = runs["seed"].nunique()
+        seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
+        self.text = f"{self.at['federation']}: {len(shown)} methods, {seeds}."
+        for ax in self._axes:
+            ax.clear()
+        left, right = self._axes
+        self._draw_levels(left, runs[runs["method"].isin(shown)])
+        self._draw_leads(right, means, shown)
+
+    def _draw_levels(self, ax: Any, runs: pd.DataFrame) -> None:
+        """Draw the measure against the level, a line for each method."""
+        y = self.at["y"]
+        known = runs[runs[y].notna()]
+        if known.empty:
+            ax.set_title(f"{label(y)} is not known for these methods", fontsize=9)
+            return
+        points = known.assign(method=known["method"].map(_id))
+        lines(points, "level", y, ax=ax)
+        ax.set_title(f"{MEASURES.get(y) or label(y)}, by level", fontsize=9)
+        ax.set_ylabel("")
+
+    def _draw_leads(self, ax: Any, means: pd.DataFrame, shown: list[str]) -> None:
+        """Draw how far each method is ahead of the one in the menu, at each level.
+
+        Parameters
+        ----------
+        ax : Axes
+        means : DataFrame
+            Method x level.
+        shown : list of str
+            Methods, from the top.
+        """
+        other = self.at["against"]
+        y = self.at["y"]
+        rows = [name for name in shown if name != other]
+        if other not in means.index or not rows:
+            ax.set_title(f"{other} did not play here, or alone", fontsize=9)
+            return
+        leads = means.loc[rows] - means.loc[other]
+        most = np.nanmax(np.abs(leads.to_numpy()), initial=1.0)
+        ax.imshow(leads, cmap="PuOr", vmin=-most, vmax=most, aspect="auto")
+        for row, values in enumerate(leads.to_numpy()):
+            for column, value in enumerate(values):
+                if np.isfinite(value):
+                    color = "white" if abs(value) > 0.7 * most else "black"
+                    text = f"{value:+.1f}" if y in PERCENT else f"{value:+.2g}"
+                    place = {"ha": "center", "va": "center", "fontsize": 9}
+                    ax.text(column, row, text, color=color, **place)
+        ax.set_xticks(range(leads.shape[1]), leads.columns)
+        ax.set_yticks(range(len(rows)), [label(_id(name)) for name in rows])
+        ax.set_title(f"{label(y)}: above {label(_id(other))}", fontsize=9)
+
+
+def _id(method: str) -> str:
+    """Return the id of a class of the arena, which has a colour in all pictures."""
+    if method in CLUSTERERS:
+        return CLUSTERERS[method]
+    kinds = {name: kind.name for name, kind in METHODS.items()}
+    return kinds.get(method, method)
