@@ -153,6 +153,20 @@ def test_a_title_says_where_a_method_agrees_with_print():
     assert page.agreement(lines(), "oracle") == toys
 
 
+def test_a_title_over_curves_follows_the_numbers():
+    rows = [("a", "mlp", "flt", 80.0), ("a", "mlp", "oracle", 80.4)]
+    rows += [("b", "mlp", "flt", 60.0), ("b", "mlp", "oracle", 90.0)]
+    runs = pd.DataFrame(rows, columns=["dataset", "model", "method", "accuracy"])
+    runs = runs.assign(variant="as_run")
+    near = "FLT ends within 1 point of Oracle in 1 of 2 panels"
+    assert page.compared(runs, "flt", "oracle") == f"{near}, 30 points behind it in 1"
+    ahead = runs.assign(accuracy=runs["accuracy"].where(runs.index < 3, 55.0))
+    assert page.compared(ahead, "flt", "oracle") == f"{near}, 5 points ahead of it in 1"
+    same = runs.assign(accuracy=80.0)
+    assert page.compared(same, "flt", "oracle") == "FLT ends within 1 point of Oracle"
+    assert page.compared(runs, "flt", "fedavg") == "Accuracy against round"
+
+
 def test_a_table_is_the_same_text_and_keeps_its_looks_inside_the_tags():
     columns = pd.MultiIndex.from_tuples([("here", "a<b"), ("here", "n")])
     index = pd.MultiIndex.from_tuples([("x", "p"), ("x", "q")])
