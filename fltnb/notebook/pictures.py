@@ -290,7 +290,7 @@ def compared(runs: pd.DataFrame, method: str, rival: str) -> str:
         "ahead of": lead[~near & (lead > 0)],
         "behind": lead[~near & (lead < 0)],
     }
-    parts = []
+    parts: list[str] = []
     for words_, own in groups_.items():
         if own.empty:
             continue

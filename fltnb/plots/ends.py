@@ -39,7 +39,7 @@ def equal_curves(drawn: Mapping[Any, Line2D], ax: Axes) -> list[list[Any]]:
     places = {}
     for name, line in drawn.items():
         in_panel = ax.transScale + ax.transLimits
-        places[name] = in_panel.transform(np.transpose(line.get_data()))
+        places[name] = in_panel.transform(np.asarray(line.get_xydata()))
 
     def equal(one: Any, other: Any) -> bool:
         a, b = places[one], places[other]
@@ -87,7 +87,7 @@ def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> bool:
     ends: dict[Any, tuple[float, float]] = {}
     for group in groups:
         _widen([drawn[name] for name in group])
-        x, y = np.transpose(drawn[group[0]].get_data())[-1]
+        x, y = np.asarray(drawn[group[0]].get_xydata())[-1]
         ends[group[0]] = (float(x), float(y))
     groups.sort(key=lambda group: ends[group[0]][1])
 
