@@ -464,6 +464,8 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
         ledger.path("json").write_text(damage)
         ledger.path("csv").write_text("<<<<<<< here\n" + ledger.path("csv").read_text())
         refused(r"is damaged.*restore it with .git checkout", stored)
+    ledger.path("csv").write_text("method,accuracy\nfedavg,50\n")
+    refused(r"has no column key.*restore it with .git checkout", stored)
 
 
 def table() -> Results:

@@ -8,6 +8,7 @@ import pytest
 from toys import refused
 
 from fltnb import notebook as page
+from fltnb import paths
 from fltnb.notebook.grids import code_cells, grids, notebook_file, profile_values
 from fltnb.notebook.parameters import checked, injected
 
@@ -272,4 +273,24 @@ def test_unknown_notebooks_and_profiles_are_refused():
     refused("There is no notebook '77': choose one of 00", notebook_file, "77")
     refused("The profile 'huge' has no parameters", profile_values, "01", "huge", {})
     assert profile_values("01", "paper", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rounds: [1", r"profiles/own/01.yaml is not YAML \(while parsing"),
+        ("- 1", "profiles/own/01.yaml names no parameters"),
+        ("round: 3", "profiles/own/01.yaml: There is no parameter round"),
+        ("rounds: many", "profiles/own/01.yaml: The parameter rounds cannot be 'many'"),
+    ],
+)
+def test_profiles_that_cannot_be_used_are_refused(tmp_path, monkeypatch, text, said):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    file = tmp_path / "notebooks" / "profiles" / "own" / "01.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    refused(said, profile_values, "01", "own", {"rounds": 20})
+
+
+def test_pages_without_experiments_are_refused():
     refused("has no cells of parameters and experiments", code_cells, "99")
