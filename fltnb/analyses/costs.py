@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import encoders, federations, methods, models
+from .. import encoders, federations, methods
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .studies import Settings, Study
 
@@ -15,6 +15,8 @@ def networks() -> Study:
 
     Table ``table``: ``network, paper, as written``.
     """
+    from .. import models
+
     image = (1, 28, 28)
     # the whole autoencoder is sent only if clients tune it
     convae = encoders.EncoderSpec("convae", finetune_epochs=1)
@@ -99,6 +101,8 @@ def _sizes(
     fed: federations.Federation, settings: Settings, family: str, training: Settings
 ) -> Settings:
     """Return the symbols of the formulas, but for the rounds."""
+    from .. import models
+
     made: Any = methods.build(settings)  # what it has depends on the family
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
     sizes = {

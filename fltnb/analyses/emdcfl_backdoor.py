@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import federations, methods, models, rounds
+from .. import federations, methods, rounds
 from ..data import load
 from ..federations import Federation, backdoor
 from .studies import Settings, Study
@@ -63,6 +63,8 @@ def _confusions(
 
     Of clean images, then of triggered ones.
     """
+    from .. import models
+
     made = methods.build(settings)
     done = rounds.run(made, fed, model, **training, progress=False)
     net = models.make(model, fed.input_shape, fed.n_classes)

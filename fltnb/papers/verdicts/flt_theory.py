@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from ... import encoders, models
+from ... import encoders
 from ...theory import clustering, traffic
 from .claim import Finding, NotTestedError, claim, needed
 from .numbers import Numbers
@@ -262,6 +262,8 @@ def ifca_sends_more(t: Numbers) -> Finding:
 @claim("flt-t11", whole=True, unit="networks", show="{:.0f}")
 def networks_have_printed_sizes(t: Numbers) -> Finding:
     """The networks as described have the printed numbers of parameters."""
+    from ... import models
+
     image = (1, 28, 28)
     whole_autoencoder = encoders.EncoderSpec("convae", finetune_epochs=1)
     return same_sizes(
