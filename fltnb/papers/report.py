@@ -6,7 +6,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from string import Template
 from typing import Any
@@ -187,8 +187,12 @@ def _summary(
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
-            "in the printed setting": _in_the_setting(own),
-            "accuracies within 3 points": _within_3(_of(near, paper)),
+            "in the printed setting": _by_variant(
+                own, "printed_setting", "{printed_setting}"
+            ),
+            "accuracies within 3 points": _by_variant(
+                _of(near, paper), "accuracies", "{points_3} of {accuracies}"
+            ),
             "claims": _signs(outcome),
             "hours": f"{hours:.0f}",
         }
@@ -196,29 +200,29 @@ def _summary(
     return pd.DataFrame(rows)
 
 
-def _in_the_setting(own: pd.DataFrame) -> str:
-    """Format how many numbers of a paper were run in the printed setting."""
-    run = own[own["printed_setting"] > 0]
-    return _by_variant(run["variant"], run["printed_setting"])
+def _by_variant(counted: pd.DataFrame, of: str, form: str) -> str:
+    """Format counts of a paper, each followed by its variant: "24 (text), 20 (code)".
 
+    Parameters
+    ----------
+    counted : DataFrame
+        A row per variant, of :func:`counts` or :func:`nearness`.
+    of : str
+        The column of what was run; a variant without any is left out.
+    form : str
+        Format of a row, with the names of its columns.
 
-def _within_3(own: pd.DataFrame) -> str:
-    """Format how many accuracies of a paper are within 3 points of the printed ones."""
-    run = own[own["accuracies"] > 0]
-    texts = []
-    for row in run.itertuples():
-        texts.append(f"{row.points_3} of {row.accuracies}")
-    return _by_variant(run["variant"], texts)
-
-
-def _by_variant(variants: Sequence, texts: Sequence) -> str:
-    """Format numbers, each followed by the short name of its variant; "–" for none."""
+    Returns
+    -------
+    str
+        "–" if no variant was run.
+    """
     said = []
-    for variant, text in zip(variants, texts, strict=True):
-        said.append(f"{text} ({SHORT[variant]})")
-    if not said:
-        return "–"
-    return ", ".join(said)
+    for row in counted.to_dict("records"):
+        if row[of]:
+            short = SHORT[row["variant"]]
+            said.append(f"{form.format(**row)} ({short})")
+    return ", ".join(said) or "–"
 
 
 def _signs(outcome: pd.Series) -> str:

@@ -87,9 +87,6 @@ SAME = {"emnist_balanced": STRUCTURED}
 """Data set of a run -> the paper's name of it: this one *is* EMNIST Balanced."""
 TOY = re.compile("digits|renderings")
 """Names of the embedded toy data; no printed number is compared with them."""
-PRETRAINED = re.compile("(rotated_cifar10|pacs|backdoor_cifar10)")
-"""Data sets on which EMD-CFL's ResNet-18 starts from ImageNet's weights, which the
-numbers depend on: a run of any other network counts as a stand-in."""
 
 
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:

@@ -71,6 +71,9 @@ def wide_plateau(t: Numbers) -> Finding:
     """Over a wide plateau of epsilon (factor 2) the clusters are found.
 
     At least nine tenths of the dimensions are kept.
+
+    The figure shows the ARI over epsilon. A factor of 2 between the ends of the range
+    stands for "wide": epsilon need not be tuned finely.
     """
     found = matrices(t, transport="exact", kept=at_least_nine_tenths)
     return has_tolerance(found, factor=2)
@@ -78,14 +81,21 @@ def wide_plateau(t: Numbers) -> Finding:
 
 @claim("emdcfl-fig8-2", data=ROTATED, **SHARE)
 def a_tenth_of_the_dimensions(t: Numbers) -> Finding:
-    """Some epsilon finds the clusters with 90 % of the dimensions removed."""
+    """Some epsilon finds the clusters with 90 % of the dimensions removed.
+
+    A tolerance that works must exist, however narrow its range.
+    """
     found = matrices(t, transport="exact", kept=0.1)
     return has_tolerance(found)
 
 
 @claim("emdcfl-fig9", data=ROTATED, **SHARE)
 def plateau_with_sinkhorn(t: Numbers) -> Finding:
-    """The plateau (factor 2) remains with Sinkhorn distances."""
+    """The plateau (factor 2) remains with Sinkhorn distances.
+
+    As in Figure 8, with Sinkhorn's distances at the regularisation 0.1 in the place of
+    exact ones.
+    """
     found = matrices(t, transport="sinkhorn", kept=0.9)
     return has_tolerance(found, factor=2)
 
@@ -228,7 +238,10 @@ def shows_clusters(t: Numbers, measure: str, expected: bool) -> Finding:
 
 @claim("emdcfl-fig14", **TIMES)
 def parameters_do_not_show(t: Numbers) -> Finding:
-    """Distances of parameters do not show the clusters, by a threshold or told K."""
+    """Distances of parameters do not show the clusters, by a threshold or told K.
+
+    The paper shows matrices of distances in which no blocks can be seen.
+    """
     return shows_clusters(t, "parameters", expected=False)
 
 
@@ -259,6 +272,9 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
 
     Whole runs of an MLP are timed. For CNNs the time of one matrix is compared with
     that of training, of which only a tenth was run.
+
+    The paper prints about a tenth, and names neither data nor network: 15 % leaves room
+    for the difference.
     """
     both = t.by_seed("emdcfl", "oracle", measure="seconds")
     ratio = (both["emdcfl"] / both["oracle"]).mean()
@@ -285,7 +301,10 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
 
 @claim("emdcfl-t5", whole=True, unit="networks", show="{:.0f}")
 def embedding_dimensions(t: Numbers) -> Finding:
-    """The networks embed into as many dimensions as Table 5 lists."""
+    """The networks embed into as many dimensions as Table 5 lists.
+
+    Table 5 lists 128 to 2048 dimensions for six networks.
+    """
     found = needed(t.study("printed", table="T5"), "the networks were not built")
     printed = numbers("emdcfl", "T5", metric="embedding_dim")
     ours = _by_network(found, "value")
@@ -328,6 +347,8 @@ def parameters_are_nearer_inside(t: Numbers) -> Finding:
 
     This must hold in every study, for the last layer and for all layers; the number is
     the highest ratio.
+
+    Table 9 prints ratios from 0.11 to 0.99 in ten comparisons.
     """
     ratio = _nearer(t)["ratio"]
     return Finding(
@@ -339,7 +360,10 @@ def parameters_are_nearer_inside(t: Numbers) -> Finding:
 
 @claim("emdcfl-t9-2", data=("rotated_cifar10",), tables=("T9",), show="{:.2f}")
 def whole_resnet_is_hardly_nearer(t: Numbers) -> Finding:
-    """The whole network on Rotated CIFAR-10 is hardly nearer (ratio above 0.95)."""
+    """The whole network on Rotated CIFAR-10 is hardly nearer (ratio above 0.95).
+
+    Table 9 prints 0.99 for it, and 0.78 for its last layer.
+    """
     found = _nearer(t)
     whole = found["parameters"] == "full_model"
     ratio = found["ratio"][whole].mean()
