@@ -409,20 +409,17 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         heads.remove("method")
         single = table["measure"].nunique() == 1
 
-    kinds = []
-    for kind in KINDS:
-        if kind in table and (table[kind] != "–").any():
-            kinds.append(kind)
-    lines: dict[tuple, dict[str, str]] = {}
-    for row in table.to_dict("records"):
-        about = {name: row[name] for name in heads}
-        line = lines.setdefault(tuple(about.values()), about)
+    was_run = (table != "–").any()
+    kinds = [kind for kind in KINDS if kind in table and was_run[kind]]
+    if single:
+        return table[[*heads, *kinds]]
+
+    by_measure = table.pivot_table(kinds, heads, "measure", "first", sort=False)
+    wide = {}
+    for measure in table["measure"].unique():
         for kind in kinds:
-            column = kind
-            if not single:
-                column = f"{row['measure']}<br>{kind}"
-            line[column] = row[kind]
-    return pd.DataFrame(lines.values()).fillna("")
+            wide[f"{measure}<br>{kind}"] = by_measure[kind, measure]
+    return pd.DataFrame(wide).fillna("").reset_index()
 
 
 def _first_table(results: Any) -> str:
@@ -432,16 +429,20 @@ def _first_table(results: Any) -> str:
     """
     found = measured(results, "flt", "T1", beside=("oracle",))
     accuracies = found[found["metric"] == "accuracy"]
+    ours = []
+    for cell in accuracies.to_dict("records"):
+        text = cell_text(cell, seeds=False)
+        ours.append(text.replace("not run", "–"))
+    shown = accuracies.assign(
+        ours=ours,
+        method=accuracies["method"].map(label),
+        printed=accuracies["value"].replace("", "–"),
+        variant=accuracies["variant"].map(SHORT),
+    )
     parts = []
-    for dataset, own in accuracies.groupby("dataset", sort=False):
-        rows: dict[str, dict[str, str]] = {}
-        for cell in own.to_dict("records"):
-            method = cell["method"]
-            text = cell_text(cell, seeds=False)
-            row = rows.setdefault(method, {"method": label(method)})
-            row["printed"] = cell["value"] or "–"
-            row[SHORT[cell["variant"]]] = text.replace("not run", "–")
-        table = pd.DataFrame(rows.values())
+    for dataset, own in shown.groupby("dataset", sort=False):
+        lines = ["method", "printed"]
+        table = own.pivot_table("ours", lines, "variant", "first", sort=False)
         parts.append(f"**{label(dataset)}**")
-        parts.append(pipes(table))
+        parts.append(pipes(table.reset_index()))
     return "\n\n".join(parts)

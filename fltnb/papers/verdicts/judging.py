@@ -150,12 +150,10 @@ def _judge(
     if results is None or not len(results.runs):
         results = Nothing()
     rows = []
-    without = []
+    without = []  # cases for which there is no job
     seen = set()
     for dataset, model, given in _cases(claim, notebook, results, beside):
-        row = _row(claim, notebook, given)
-        row["dataset"] = dataset
-        row["model"] = model
+        row = _row(claim, notebook, given) | {"dataset": dataset, "model": model}
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
@@ -266,15 +264,16 @@ def _cases(
     for dataset, model in _pairs(runs):
         table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
-        is_toy = TOY.search(dataset)  # toy data replace any data set
-        if not claim.speaks_of(table, "" if is_toy else name, network):
+        stands_for = name
+        if TOY.search(dataset):
+            stands_for = ""  # any data set
+        if not claim.speaks_of(table, stands_for, network):
             continue
 
         is_printed = table and len(printed_lines(claim.paper, table, name))
         if is_printed and (name, network) not in told:
             told.add((name, network))
-            printed = Print(claim.paper, table)
-            given = Numbers(printed, name, network, table=table, beside=prints)
+            given = _printed(claim, table, name, network, prints)
             yield dataset, model if network else "", given
 
         for variant in claim.variants or _variants(runs, dataset, model):
@@ -304,15 +303,33 @@ def _print_alone(
         lines = printed_lines(claim.paper, table)
         lines = lines[~lines["dataset"].isin(told)]
         for name, own in lines.groupby("dataset", sort=False):
-            networks = own["model"].unique()
-            for network in networks if len(networks) > 1 else [""]:
-                if not claim.speaks_of(table, name, network):
-                    continue
-                printed = Print(claim.paper, table)
-                given = Numbers(printed, name, network, table=table, beside=prints)
-                found.append((name, network, given))
+            networks = list(own["model"].unique())
+            if len(networks) == 1:
+                networks = [""]  # a table with one network does not name it
+            for network in networks:
+                if claim.speaks_of(table, name, network):
+                    given = _printed(claim, table, name, network, prints)
+                    found.append((name, network, given))
         told.update(lines["dataset"])
     return found
+
+
+def _printed(
+    claim: Claim, table: str, name: str, network: str, prints: Mapping[str, Print]
+) -> Numbers:
+    """Return the printed numbers of a table for a test.
+
+    Parameters
+    ----------
+    claim : Claim
+    table : str
+    name, network : str
+        In the paper's words; "" for all networks.
+    prints : dict
+        The printed tables that stand beside it, by notebook.
+    """
+    printed = Print(claim.paper, table)
+    return Numbers(printed, name, network, table=table, beside=prints)
 
 
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
@@ -342,12 +359,10 @@ def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
 def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return data sets with the networks that were trained on them, "" for none."""
     trained = runs[runs["model"] != ""]
-    each_once = trained.drop_duplicates(["dataset", "model"])
-    pairs = list(zip(each_once["dataset"], each_once["model"], strict=True))
-    others = runs["dataset"][~runs["dataset"].isin(trained["dataset"])]
-    for dataset in others.unique():
-        pairs.append((dataset, ""))
-    return pairs
+    others = runs[~runs["dataset"].isin(trained["dataset"])]
+    pairs = pd.concat([trained, others.assign(model="")])
+    each_once = pairs[["dataset", "model"]].drop_duplicates()
+    return list(each_once.itertuples(index=False, name=None))
 
 
 # ---------------------------------------------------------------- what became of them
@@ -391,8 +406,7 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
     was_tested = own["outcome"] != "not tested"
     ours = own[~in_print & was_tested]
     on = set(ours["tested_on"])
-    best_first = [how for how in TESTED_ON if how in on]
-    best = best_first[0] if best_first else ""
+    best = next((how for how in TESTED_ON if how in on), "")
     counted = ours[ours["tested_on"] == best]
     outcome = _together(counted["outcome"])
     row = {
