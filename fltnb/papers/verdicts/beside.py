@@ -124,13 +124,19 @@ def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
 
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
-    """Return how one job departs from the nearest setting printed in a table."""
+    """Return how one job departs from the nearest setting printed in a table.
+
+    Without a table, as for many figures, what the paper's text says of the data set
+    counts. A claim that is tested as a whole, such as a theorem, has no setting.
+    """
     if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
     lines = _lines(claim, table, run)
-    if not lines:
+    if not lines and claim.whole:
         origin = record["provenance"].get("data_origin", "")
         return stand_in(run.dataset, origin)
+    if not lines:
+        lines = [_in_the_text(claim.paper, run.dataset)]
     each = []
     for line in lines:
         how = departures(
@@ -145,6 +151,16 @@ def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
     if run.stopped:
         return [*nearest, "a run stopped early"]
     return nearest
+
+
+def _in_the_text(paper: str, dataset: str) -> dict[str, Any]:
+    """Return a line with the settings of all of a paper's numbers on a data set.
+
+    It stands for a printed number, and has none.
+    """
+    line = dict.fromkeys(("model", "metric", "params"), "")
+    line.update(paper=paper, dataset=in_paper(dataset))
+    return line
 
 
 def _lines(claim: Claim, table: str, run: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ Many of its methods have their own form in the code. If a method has none, the r
 follow the text are used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -164,19 +164,27 @@ def behind_oracle(t: Numbers) -> dict[str, float]:
     return {"average": average, "worst": worst}
 
 
-def soft_are_below(t: Numbers, *measures: str) -> Finding:
+def soft_are_below(t: Numbers, least: Mapping[str, float]) -> Finding:
     """Compare EMD-CFL with soft clusters at the best of their learning rates.
 
     The number is its smallest lead over all measures.
+
+    Parameters
+    ----------
+    t : Numbers
+    least : dict
+        Measure -> the lead in points that EMD-CFL must exceed.
     """
     leads = {}
-    for measure in measures:
+    holds = []
+    for measure, margin in least.items():
         others = [_best_of_rates(t, name, measure) for name in SOFT]
-        leads[measure] = score(t, "emdcfl", measure) - np.max(others)
-    least = np.min(list(leads.values()))
-    holds = [lead > 0 for lead in leads.values()]
+        lead = score(t, "emdcfl", measure) - np.max(others)
+        leads[measure] = lead
+        holds.append(lead > margin)
+    smallest = np.min(list(leads.values()))
     return Finding(
-        number=least,
+        number=smallest,
         holds=holds,
         text=listed(leads, "{:+.2f}"),
     )
@@ -263,8 +271,13 @@ def as_accurate_as_the_oracle(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-4", **ON_MNIST, show="{:+.2f}")
 def soft_clusters_are_below(t: Numbers) -> Finding:
-    """Soft clusters are below EMD-CFL on average and at the worst client."""
-    return soft_are_below(t, "accuracy", "worst")
+    """Soft clusters are clearly below EMD-CFL on average and at the worst client.
+
+    "Clearly" means by more than twice the spread over runs that Table 1 prints for
+    EMD-CFL: 0.04 points on average, 0.26 at the worst client. The leads that it prints
+    are 0.13 and 0.76.
+    """
+    return soft_are_below(t, {"accuracy": 2 * 0.04, "worst": 2 * 0.26})
 
 
 @claim("emdcfl-t1-5", **ON_CIFAR, **ARI)
@@ -520,35 +533,41 @@ def soft_clusters_are_below_on_pacs(t: Numbers) -> Finding:
 
     Table 7 prints a lead of 0.45 points over the best of them.
     """
-    return soft_are_below(t, "accuracy")
+    return soft_are_below(t, {"accuracy": 0})
 
 
-def _domains(t: Numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (M, M) between PACS' clients, and their domains (M,).
+def _by_seed(t: Numbers) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the distances (M, M) between PACS' clients, and their domains (M,).
 
-    A row has the distances by one client's network; the distance to itself is NaN.
+    For each seed. A row has the distances by one client's network; the distance to
+    itself is NaN.
     """
     found = needed(t.distances(), "no distances between clients")
-    kept = t.arrays(found["key"].iloc[0])
-    distance = kept["distance"].astype(float)
-    np.fill_diagonal(distance, np.nan)
-    return distance, kept["clusters"].astype(int)
+    for key in found["key"]:
+        kept = t.arrays(key)
+        distance = kept["distance"].astype(float)
+        np.fill_diagonal(distance, np.nan)
+        yield distance, kept["clusters"].astype(int)
 
 
 @claim("emdcfl-fig2-1", **DISTANCES, show="{:+.3f}")
 def blocks_by_domain(t: Numbers) -> Finding:
     """Two clients of one domain are always nearer than two of different ones.
 
-    The distance of a pair is the larger one of both directions.
+    The distance of a pair is the larger one of both directions. It must hold in every
+    seed; the number is from the seed in which it is least.
     """
-    distance, clusters = _domains(t)
-    far = np.fmax(distance, distance.T)
-    same = np.equal.outer(clusters, clusters)
-    inside = np.nanmax(far[same])
-    across = far[~same].min()
+    ends = []
+    for distance, clusters in _by_seed(t):
+        far = np.fmax(distance, distance.T)
+        same = np.equal.outer(clusters, clusters)
+        inside = np.nanmax(far[same])
+        across = far[~same].min()
+        ends.append((across - inside, inside, across))
+    gap, inside, across = min(ends)
     return Finding(
-        number=across - inside,
-        holds=bool(inside < across),
+        number=gap,
+        holds=bool(gap > 0),
         text=f"at most {inside:.3f} inside, at least {across:.3f} across",
     )
 
@@ -557,18 +576,22 @@ def blocks_by_domain(t: Numbers) -> Finding:
 def art_sees_others_near(t: Numbers) -> Finding:
     """Networks of art see other domains nearer than these see art, most of all.
 
-    The number is the difference of the two means; art is the first domain.
+    The number is the difference of the two means, over all seeds; art is the first
+    domain.
 
     The figure has no numbers. The paper sees that the matrix is not symmetric, and that
     models of art are the reason.
     """
-    distance, clusters = _domains(t)
-    gaps = []
-    for domain in np.unique(clusters):
-        own = clusters == domain
-        sees = distance[np.ix_(own, ~own)].mean()
-        is_seen = distance[np.ix_(~own, own)].mean()
-        gaps.append(sees - is_seen)
+    each = []
+    for distance, clusters in _by_seed(t):
+        of_domains = []
+        for domain in np.unique(clusters):
+            own = clusters == domain
+            sees = distance[np.ix_(own, ~own)].mean()
+            is_seen = distance[np.ix_(~own, own)].mean()
+            of_domains.append(sees - is_seen)
+        each.append(of_domains)
+    gaps = np.mean(each, axis=0)
     art = gaps[0]
     holds = False
     if art < 0:
