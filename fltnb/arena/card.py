@@ -52,7 +52,11 @@ class Rules:
 
 
 def seeds_of(who: Entry) -> list[int]:
-    """Return the seeds of a method's table, drawn from the hash of its source."""
+    """Return the seeds of a method's table, drawn from the hash of its source.
+
+    So nobody can choose seeds on which a method does well: changing the source changes
+    the seeds.
+    """
     source = random.Random(who.digest)
     drawn = source.sample(range(POOL), SEEDS)
     return sorted(drawn)
@@ -151,7 +155,10 @@ def _cells(rules: Rules, seed: int, lacking: dict[str, str]) -> list[tracks.Cell
 def _tasks(
     who: Entry, cells: Sequence[tracks.Cell], seed: int, best: dict[str, dict]
 ) -> list[Task]:
-    """Return the runs of a method on cells; ``best`` has options of those tuned."""
+    """Return the runs of a method on cells.
+
+    ``best``: "method cell" -> options, of those that were tuned.
+    """
     tasks = []
     for cell in cells:
         if not who.plays(cell.known):
@@ -248,12 +255,6 @@ def read(file: Path | str) -> Card:
             "it again, or verify it with the version in its environment."
         )
     return card
-
-
-def cards(folder: Path | None = None) -> list[Card]:
-    """Return the cards of a folder, by default ``results/arena``, by name of file."""
-    folder = paths.ROOT / "results" / "arena" if folder is None else folder
-    return [read(file) for file in sorted(folder.glob("*.json"))]
 
 
 def table(found: Sequence[Card]) -> list[dict[str, Any]]:

@@ -29,6 +29,13 @@ def table_of(runs: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return table
 
 
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as JSON has them: None for what is missing."""
+    known = table.notna()
+    plain = table.astype(object).where(known, None)
+    return plain.to_dict("records")
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Correct p-values of several tests (Holm 1979), in their order.
 
@@ -83,6 +90,7 @@ def compared(
     table = scores(runs)
     found = []
     for other in others:
+        # cells and seeds that both have played
         pairs = table.reindex(columns=[method, other]).dropna()
         differences = pairs[method] - pairs[other]
         mean = float(differences.sum() / max(len(pairs), 1))
@@ -124,7 +132,9 @@ def mean_ranks(runs: pd.DataFrame) -> tuple[dict[str, float], int]:
 
     In a cell, methods are ranked by their mean accuracy over the seeds that all of them
     have: 1 is best, and equal ones share their ranks. Cells that some method has not
-    run are left out.
+    run are left out. Every cell has the same weight: seeds of one cell are not
+    independent, as they share its kind of federation and its level of difficulty.
+    Accuracies are rounded, so that processors with other last digits give equal ranks.
     """
     shared = scores(runs).dropna()
     by_cell = shared.groupby(level="cell").mean()
