@@ -45,6 +45,7 @@ def made(
     pictures = images.images[held]
     classes = images.labels[held]
 
+    # the first clients are group 0, the next ones group 1, and so on
     permuted = what == "permuted labels"
     groups = 4 if permuted else level
     group_of = np.arange(n_clients) * groups // n_clients
@@ -78,7 +79,8 @@ def _permuted(n_classes: int, level: int, groups: int) -> np.ndarray:
 def without_labels(federation: Settings, targets: int = 10) -> Study:
     """Cluster by the same rule, but models predict projections of the pixels.
 
-    The random projections replace the classes.
+    The random projections replace the classes, so that clusters can differ in what
+    their inputs are, and not in what these mean.
 
     Parameters
     ----------
@@ -108,7 +110,8 @@ def without_labels(federation: Settings, targets: int = 10) -> Study:
 def by_transport(federation: Settings, encoder: Settings) -> Study:
     """Merge in the order of transport signatures' tree, and choose the cut by loss.
 
-    The smallest total loss determines the number of merges.
+    The smallest total loss determines the number of merges. So the comparison with
+    merge by gain shows what its own order of merges adds.
 
     Parameters
     ----------
@@ -136,7 +139,8 @@ def by_transport(federation: Settings, encoder: Settings) -> Study:
 def soft(federation: Settings) -> Study:
     """Let every client weight the other clusters' sums by its own loss.
 
-    One cluster after the other gets 0 or one of :data:`SHARES`.
+    One cluster after the other gets 0 or one of :data:`SHARES`: a client whose data lie
+    between two clusters can so use both, instead of the one that it belongs to.
 
     Returns
     -------
@@ -169,7 +173,9 @@ def soft(federation: Settings) -> Study:
         phi = gain.random_features(x[i])
         row = {name: _accuracy(phi, model, y[i]) for name, model in models.items()}
         others = mixed[hard == 0]
-        row["weight"] = others.mean() if len(others) else 0.0
+        row["weight"] = 0.0
+        if len(others):
+            row["weight"] = others.mean()
         rows.append(row)
 
     numbers = {}

@@ -156,16 +156,14 @@ def pipes(table: pd.DataFrame) -> str:
     table : DataFrame
         Numbers may be in italics or missing ("" or "–").
     """
+    # bars and line breaks would end a cell
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
     marks = []
     for name in text:
         numbers = text[name].str.match(r"[*–−+-]?[\d–]|^$").all()
         marks.append("---:" if numbers else "---")
     rows = [text.columns, marks, *text.to_numpy()]
-    lines = []
-    for row in rows:
-        cells = " | ".join(row)
-        lines.append(f"| {cells} |")
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines)
 
 
@@ -175,7 +173,11 @@ def pipes(table: pd.DataFrame) -> str:
 def _summary(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per paper: numbers, how many are near, claims, costs."""
+    """Return a row per paper: numbers, how many are near, claims, costs.
+
+    How many are near is counted of those in the printed setting only: other numbers say
+    nothing about the paper.
+    """
     totals = counts(found)
     near = nearness(found)
     rows = []
@@ -236,7 +238,7 @@ def _signs(outcome: pd.Series) -> str:
 
 
 def _hours(held: Mapping[str, Any], paper: str) -> float:
-    """Return the hours of all runs for a paper's tables."""
+    """Return the hours of all runs for a paper's tables, on whatever machine."""
     minutes = 0.0
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
@@ -247,7 +249,10 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
 
 
 def _claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per claim: its outcome and on what it was tested."""
+    """Return a row per claim: its outcome and on what it was tested.
+
+    Below the sentence stands what prevents a test as the paper means it.
+    """
     rows = []
     for claim in judged.itertuples():
         sentence = f"{claim.claim} ({claim.source})"
@@ -353,19 +358,22 @@ def _table(found: pd.DataFrame, results: Any) -> str:
 
 
 def _usual(found: pd.DataFrame) -> str:
-    """Return the most frequent departure."""
-    departs: Counter[str] = Counter()
-    for said in found["departs"]:
-        if said:
-            departs["; ".join(said)] += 1
+    """Return the most frequent departure, "" if nothing departs.
+
+    It is told once above the footnotes, so that most cells need no letter.
+    """
+    departs = Counter("; ".join(said) for said in found["departs"] if said)
     if not departs:
         return ""
-    usual, _ = departs.most_common(1)[0]
+    [(usual, _)] = departs.most_common(1)
     return usual
 
 
 def _by_head(table: pd.DataFrame) -> list[str]:
-    """Return a table in parts by data set and network, each with a heading."""
+    """Return a table in parts by data set and network, each with a heading.
+
+    A table of a single data set and network has no column for these, and one part.
+    """
     heads = [head for head in ("data", "model") if head in table]
     if not heads:
         return [pipes(_wide(table))]
@@ -379,7 +387,10 @@ def _by_head(table: pd.DataFrame) -> list[str]:
 
 
 def _status(found: pd.DataFrame) -> str:
-    """Return a sentence: how many numbers of a table were run, and in which setting."""
+    """Return a sentence: how many numbers of a table were run, and in which setting.
+
+    Such as "24 numbers; following the text: 20 printed setting, 4 reduced setting."
+    """
     said = []
     for variant, own in found.groupby("variant", sort=False):
         number = own["status"].value_counts()
