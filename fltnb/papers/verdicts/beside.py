@@ -70,7 +70,11 @@ def printed_lines(paper: str, table: str, dataset: str = "") -> pd.DataFrame:
 
 @functools.cache
 def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str]:
-    """Return the paper's names of a data set and, if a table has two, of a network."""
+    """Return the paper's names of a data set and, if a table has two, of a network.
+
+    A network that the paper does not have is compared with the one of its kind: an MLP
+    with the MLP, any other with the CNN.
+    """
     name = in_paper(dataset)
     if not table or printed_lines(paper, table, name)["model"].nunique() < 2:
         return name, ""
@@ -186,8 +190,10 @@ def _settings(
 ) -> list[dict[str, Any]]:
     """Return a line for each setting that :func:`_lines` chooses from.
 
-    With the paper's own names of data sets, which their settings go by; ``method``
-    counts where the table has it.
+    A table repeats its setting for every method and measure, and each comparison takes
+    time, so each setting occurs once. The paper's own names of data sets are kept, by
+    which :data:`fltnb.papers.settings.PRINTED` has them; ``method`` counts where the
+    table has it.
     """
     name, network = in_print(paper, table, dataset, model)
     chosen = printed_lines(paper, table, name)

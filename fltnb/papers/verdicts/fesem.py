@@ -461,7 +461,11 @@ def short_runs_rank_centres(t: Numbers) -> Finding:
 
 
 def _by_centres(t: Numbers) -> pd.Series:
-    """Return the micro accuracy of the first seed of the longest runs, by K."""
+    """Return the micro accuracy of the first seed of the longest runs, by K.
+
+    Runs whose rounds are an axis are the longer ones. Fewer than three numbers of
+    centres have no order that could be predicted.
+    """
     numbers = [f"fesem_{K}" for K in range(1, 10)]
     long = t.trainings(*numbers, rounds=pd.notna)
     if len(long) < 3:

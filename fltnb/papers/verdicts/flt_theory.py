@@ -180,7 +180,16 @@ def _helps(lines: pd.DataFrame, *factors: str, least: float = 0) -> Finding:
     """Judge that no pair gains less than ``least``; the number is the smallest gain.
 
     For each factor most pairs must gain. Pairs whose clusters differ as well can only
-    refute the claim.
+    refute the claim: a gain of theirs may be due to better clusters.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        The result of :func:`ablation`.
+    *factors : str
+        Some of :data:`FACTORS`.
+    least : float
+        Points; negative if a small loss is allowed.
     """
     pairs = [moves(lines, factor) for factor in factors]
     holds = []
@@ -295,7 +304,11 @@ def networks_have_printed_sizes(t: Numbers) -> Finding:
 
 
 def same_sizes(ours: dict[str, int]) -> Finding:
-    """Compare numbers of parameters with the printed ones; count the differences."""
+    """Compare numbers of parameters with the printed ones; count the differences.
+
+    ``ours``: network -> number of parameters, with the names of
+    :data:`fltnb.theory.traffic.PRINTED_SIZES`.
+    """
     same = []
     told = []
     for name, size in ours.items():
@@ -318,7 +331,8 @@ def theorem_1_bounds_the_error(t: Numbers) -> Finding:
     """Theorem 1 as printed bounds the error of clients that hold every label.
 
     It is computed for four errors of a single sample, with 1 to 64 samples per
-    label; the number counts the settings in which the bound is too small.
+    label; the number counts the settings in which the bound is too small. The error is
+    exact, by the normal distribution, so that no draw can refute the theorem by chance.
     """
     mixture = clustering.Mixture()
     every_label = (mixture.n_clients, len(mixture.means))
@@ -332,7 +346,10 @@ def theorem_1_bounds_the_error(t: Numbers) -> Finding:
 
 
 def bounded(pairs: dict[tuple, tuple[float, float]]) -> Finding:
-    """Judge a bound on all settings: setting -> (error, bound)."""
+    """Judge a bound on all settings: setting -> (error, bound).
+
+    A bound is refuted by a single setting in which the error is larger.
+    """
     broken = sum(error > bound for error, bound in pairs.values())
     text = f"too small in {broken} of {len(pairs)} settings"
     return Finding(
@@ -348,7 +365,8 @@ def error_vanishes_with_samples(t: Numbers) -> Finding:
 
     The number is the least number of images at which all seeds are right. With the
     fewest images at least one seed must be wrong, and all seeds must be right before
-    the largest number of images.
+    the largest number of images: otherwise the range shows no change. Clusters are
+    right if their ARI is 1.
     """
     found = t.clusterings(samples=pd.notna)
     needed(found, "no clustering by number of images")
@@ -415,7 +433,8 @@ def theorem_2_bounds_the_step(t: Numbers) -> Finding:
 def bound_needs_a_small_step(t: Numbers) -> Finding:
     """The printed bound is positive below the printed step limit only.
 
-    The number is the share of the tried steps at which both agree.
+    The number is the share of the tried steps at which both agree. A bound that is
+    negative bounds nothing, as the left side is a mean of squares.
     """
     steps = _studied(t, "steps", "no step size was tried")
     is_positive = steps["printed factor"] > 0
@@ -426,7 +445,11 @@ def bound_needs_a_small_step(t: Numbers) -> Finding:
 
 @claim("flt-thm2-epochs", whole=True, unit="share of draws", show="{:.0%}")
 def more_epochs_tighten_the_bound(t: Numbers) -> Finding:
-    """Equation 38, which falls with the local epochs E, bounds the step (least)."""
+    """Equation 38, which falls with the local epochs E, bounds the step (least).
+
+    The number is the share of the drawn problems at the E where it holds least often.
+    A bound that gets tighter must still be one.
+    """
     epochs = _studied(t, "epochs", "no local epochs were tried")
     held = epochs.set_index("E")["38 holds"]
     told = [f"E = {E}: {share:.0%}" for E, share in held.items()]

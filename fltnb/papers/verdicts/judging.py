@@ -146,7 +146,10 @@ def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
 def _judge(
     claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return a row for each set of numbers on which a claim could be tested."""
+    """Return a row for each set of numbers on which a claim could be tested.
+
+    If it could be tested on none of ours, a row says why.
+    """
     if results is None or not len(results.runs):
         results = Nothing()
     rows = []
@@ -192,7 +195,10 @@ def _without_toys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
-    """Test a claim on one set of numbers."""
+    """Test a claim on one set of numbers.
+
+    A fault of the test itself is told with the id of the claim.
+    """
     try:
         finding = claim(given)
     except FltnbError as error:
@@ -252,7 +258,12 @@ def shown(finding: Finding, show: str) -> str:
 def _cases(
     claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Numbers]]:
-    """Yield data set, network and numbers, the printed ones first."""
+    """Yield data set, network and numbers, the printed ones first.
+
+    A claim is tested on each data set and network that was trained, once for each
+    variant. The printed numbers of a data set and network pass the same test, once:
+    some claims are not true of the paper's own tables.
+    """
     if claim.whole:
         table = table_of(claim, notebook)
         yield "", "", Numbers(results, table=table, beside=beside)
@@ -333,7 +344,10 @@ def _printed(
 
 
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
-    """Return the printed tables of a claim, by notebook."""
+    """Return the printed tables of a claim, by notebook.
+
+    They stand for the results beside (:meth:`Numbers.beside`) of a test of print.
+    """
     found = {}
     for notebook in beside:
         table = table_of(claim, notebook)
@@ -401,7 +415,15 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outcome(own: pd.DataFrame) -> dict[str, Any]:
-    """Return the outcome of one claim."""
+    """Return the outcome of one claim.
+
+    The tests in the best setting count, the others are left out: a claim that holds in
+    the printed setting is not refuted by runs of fewer rounds. If none is in the
+    printed setting, the claim is not tested, and the sign of what was found is in
+    brackets.
+
+    ``own``: the rows of :func:`judge` for this claim.
+    """
     in_print = own["variant"] == PRINTED
     was_tested = own["outcome"] != "not tested"
     ours = own[~in_print & was_tested]
@@ -434,7 +456,11 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
 
 
 def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
-    """Return the names of the data sets that count, if others were tested as well."""
+    """Return the names of the data sets that count, if others were tested as well.
+
+    A stand-in has its paper's name here: MNIST alone is said of a claim on MNIST and
+    CIFAR-10 if runs on CIFAR-10 are reduced.
+    """
     own = counted["dataset"].map(in_paper).unique()
     every = tested["dataset"].map(in_paper).unique()
     if len(own) == len(every):
@@ -452,7 +478,11 @@ def _together(outcomes: pd.Series) -> str:
 
 
 def _texts(rows: pd.DataFrame) -> str:
-    """Format the numbers of a claim's rows, each after its description."""
+    """Format the numbers of a claim's rows, each after its description.
+
+    The description has only what tells the rows apart: the table and the network where
+    there are several, the data set and the variant where there is one.
+    """
     rows = rows[rows["text"] != ""]
     networks = rows.groupby("dataset")["model"].nunique()
     several_tables = rows["table"].nunique() > 1
