@@ -59,12 +59,19 @@ def traffic(
 def _row(
     fed: federations.Federation, settings: Settings, training: Settings, weighed: int
 ) -> Settings:
-    """Return what one method sends."""
+    """Return what one method sends.
+
+    By formula for all rounds. Counting takes the time of a training, so that only
+    ``weighed`` rounds are counted, and of methods that Table 6 has.
+    """
     family = settings["name"].partition("_enc")[0]
     sizes = _sizes(fed, settings, family, training)
+    rounds = training["rounds"]
     warmup = settings.get("warmup", 0)
-    again = _clusterings(settings, training["rounds"]) if "tau" in settings else 0
-    cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
+    again = 0
+    if "tau" in settings:
+        again = _clusterings(settings, rounds)
+    cost = formula(family, T=rounds, warmup=warmup, again=again, **sizes)
     written, source = FORMULAS[family]
     row = {
         "method": settings["name"],
@@ -98,7 +105,12 @@ def _clusterings(settings: Settings, rounds: int) -> int:
 def _sizes(
     fed: federations.Federation, settings: Settings, family: str, training: Settings
 ) -> Settings:
-    """Return the symbols of the formulas, but for the rounds."""
+    """Return the symbols of the formulas, but for the rounds.
+
+    Those are of Table 6: M clients, of whom the share rho takes part; C models of
+    W_local parameters; k centroids of e numbers and an encoder of W_enc parameters for
+    methods that cluster embeddings.
+    """
     made: Any = methods.build(settings)  # what it has depends on the family
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
     sizes = {

@@ -11,12 +11,12 @@ from ..names import label
 from ..numbers import numbers
 from ..settings import (
     BESIDE,
-    NETWORKS,
     NOTEBOOKS,
     SAME,
     STAND_INS,
     TOY,
     departures,
+    network_in_print,
     stand_in,
 )
 from .claim import Claim
@@ -70,20 +70,11 @@ def printed_lines(paper: str, table: str, dataset: str = "") -> pd.DataFrame:
 
 @functools.cache
 def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str]:
-    """Return the paper's names of a data set and, if a table has two, of a network.
-
-    A network that the paper does not have is compared with the one of its kind: an MLP
-    with the MLP, any other with the CNN.
-    """
+    """Return the paper's names of a data set and, if a table has two, of a network."""
     name = in_paper(dataset)
     if not table or printed_lines(paper, table, name)["model"].nunique() < 2:
         return name, ""
-    for theirs, ours in NETWORKS.items():
-        if ours == model:
-            return name, theirs
-    if model.startswith("mlp"):
-        return name, "mlp"
-    return name, "cnn"
+    return name, network_in_print(model)
 
 
 # ---------------------------------------------------------------- of jobs

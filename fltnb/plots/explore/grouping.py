@@ -219,6 +219,9 @@ def like_found(truth: Array, labels: Array) -> Array:
 def branches(tree: Array, rank: Array, labels: Array) -> tuple[Array, Array]:
     """Lay out a dendrogram.
 
+    Each merge is a line of four points, ``⊓``: from its left part up, across, and down
+    to its right part. Merges inside a cluster have its colour.
+
     Parameters
     ----------
     tree : array (M - 1, 4)
