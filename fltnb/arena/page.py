@@ -93,7 +93,10 @@ def _line(texts: Sequence[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a cell of a table."""
+    """Return a cell of a table: a word for None, True and False, or a number.
+
+    Numbers have two decimals; large ones, such as bytes, have none.
+    """
     if value is None:
         return "–"
     if value is True:
@@ -135,10 +138,7 @@ def _head(card: Card) -> str:
 def _comparisons(card: Card) -> str:
     """Return the methods that this one beats, and the ranking of all."""
     said = card["statistics"]
-    lines = []
-    for one in said["comparisons"]:
-        line = COMPARISON.format(**one)
-        lines.append(line)
+    lines = [COMPARISON.format(**one) for one in said["comparisons"]]
     lines.append(TEST)
     apart = said["critical_difference"]
     if apart is not None:
@@ -175,18 +175,20 @@ def _by_cell(card: Card) -> str:
 
 
 def _failures(card: Card) -> str:
-    """Return each reason why runs of the method failed, and how many did."""
+    """Return each reason why runs of the method failed, and how many did.
+
+    Their accuracy counts as 0 %, so a reader should know them; "" if none failed.
+    """
     name = card["method"]["name"]
     runs = table_of(card["runs"])
     own = runs[runs["method"] == name]
     failed = own[own["failed"] != ""]
     by = ["track", "family", "failed"]
     counts = failed.groupby(by, sort=False).size()
-    lines = []
+    text = ""
     for (track, family, why), count in counts.items():
-        line = FAILURE.format(count=count, track=track, family=family, why=why)
-        lines.append(line)
-    return "".join(lines)
+        text += FAILURE.format(count=count, track=track, family=family, why=why)
+    return text
 
 
 def picture(card: Card) -> "Figure":

@@ -12,7 +12,7 @@ from scipy.stats import kendalltau, permutation_test
 
 from ...federations.writers import STYLE, writer_styles
 from ..settings import run_setting
-from .claim import Finding, NotTestedError, claim, needed
+from .claim import Finding, NotTestedError, claim, complete, needed
 from .numbers import Numbers
 from .words import joined
 
@@ -173,9 +173,7 @@ def matching_raises_macro_f1(t: Numbers) -> Finding:
     """
     added = gains(t, *FOUR).mean()
     macro_f1 = added["macro_f1"]
-    others = added[list(ALL_BUT_MACRO_F1)]
-    if others.isna().any():
-        raise NotTestedError("a number is missing")
+    others = complete(added[list(ALL_BUT_MACRO_F1)], "a number is missing")
     return Finding(
         number=macro_f1,
         holds=macro_f1 > 0 and others.max() <= 0,
@@ -194,9 +192,7 @@ def best_in_most_cases(t: Numbers) -> Finding:
     rows = (*BASELINES, *CENTRES, "fesem_ma_3")
     won = 0
     for measure in FOUR:
-        score = t.means(*rows, measure=measure)
-        if score.isna().any():
-            raise NotTestedError("not all rows were run")
+        score = complete(t.means(*rows, measure=measure), "not all rows were run")
         best = score.idxmax()
         won += best.startswith("fesem")
     return Finding(won, won > 2)
