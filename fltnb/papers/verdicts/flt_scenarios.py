@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from ... import clustering, federations, metrics
+from ... import federations, metrics
+from ...clustering import cuts
 from .claim import Finding, NotTestedError, claim, needed
 from .numbers import Numbers, ahead
 from .words import joined, so_many
@@ -65,12 +66,11 @@ def _two_groups(kept: Mapping[str, np.ndarray]) -> dict[str, float]:
     """
     linked = kept["adjacency"].astype(bool)
     tree = kept["linkage"].astype(float)
-    gaps = np.diff(tree[:, 2])
-    two = clustering.cuts.cut(tree, 2)
+    two = cuts.cut(tree, 2)
     same = np.equal.outer(two, two)
     itself = np.eye(len(two), dtype=bool)
     return {
-        "groups": len(tree) - int(np.argmax(gaps)),
+        "groups": cuts.largest_gap(tree),
         "inside": linked[same & ~itself].mean(),
         "across": linked[~same].mean(),
     }

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from ... import encoders, models
+from ...analyses.costs import network_sizes
 from ...theory import clustering, traffic
 from .claim import Finding, NotTestedError, claim, needed
 from .numbers import Numbers
@@ -292,15 +292,7 @@ def networks_have_printed_sizes(t: Numbers) -> Finding:
     Tables 11 to 13 list the layers, and their sums: 169,462 (MLP), 3,459,582 (CNN) and
     51,577 (ConvAE). The number counts the networks that differ.
     """
-    image = (1, 28, 28)
-    whole_autoencoder = encoders.EncoderSpec("convae", finetune_epochs=1)
-    return same_sizes(
-        {
-            "MLP": models.make("mlp", image, 62).n_parameters,
-            "CNN": models.make("leaf_cnn", image, 62).n_parameters,
-            "ConvAE": encoders.sent_parameters(whole_autoencoder, image),
-        }
-    )
+    return same_sizes(network_sizes())
 
 
 def same_sizes(ours: dict[str, int]) -> Finding:
