@@ -394,7 +394,11 @@ def versions_of_mnist(t: Numbers) -> Finding:
 
 @claim("emdcfl-t11-1", data=VERSIONS_OF_CIFAR, tables=("T11",), **ARI)
 def versions_of_cifar(t: Numbers) -> Finding:
-    """EMD-CFL finds the clusters of Min, Two and Base on CIFAR-10, in every seed."""
+    """EMD-CFL finds the clusters of Min, Two and Base on CIFAR-10, in every seed.
+
+    As on MNIST: where all clients are one cluster, splitting it has an ARI of 0. Table
+    11 prints 1.00 for all three.
+    """
     return find_clusters(t, ("emdcfl",))
 
 

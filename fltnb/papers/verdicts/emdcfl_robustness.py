@@ -102,14 +102,21 @@ def plateau_with_sinkhorn(t: Numbers) -> Finding:
 
 @claim("emdcfl-fig12", data=("pacs",), **SHARE)
 def half_of_the_dimensions_on_pacs(t: Numbers) -> Finding:
-    """On PACS an epsilon finds the domains down to half of the dimensions."""
+    """On PACS an epsilon finds the domains down to half of the dimensions.
+
+    The figure shows ARIs over epsilon and the share of the dimensions kept.
+    """
     found = matrices(t, transport="exact", kept=at_least_half)
     return has_tolerance(found)
 
 
 @claim("emdcfl-fig13", data=BACKDOOR, **SHARE)
 def tolerance_on_backdoors(t: Numbers) -> Finding:
-    """On both backdoor sets an epsilon finds the groups, exact and with Sinkhorn."""
+    """On both backdoor sets an epsilon finds the groups, exact and with Sinkhorn.
+
+    Each matrix may have its own epsilon; those of both kinds of distances must be
+    there.
+    """
     found = matrices(t, transport=["exact", "sinkhorn"], kept=0.9)
     needed(found, NO_MATRIX)
     if found["transport"].nunique() < 2:
@@ -127,7 +134,11 @@ def networks(t: Numbers, **axes) -> pd.DataFrame:
 
 @claim("emdcfl-fig10-1", whole=True, **SHARE)
 def every_network_has_a_tolerance(t: Numbers) -> Finding:
-    """Every architecture has an epsilon at which the clusters are right."""
+    """Every architecture has an epsilon at which the clusters are right.
+
+    The paper's networks have ImageNet's weights and need a GPU. Ours are smaller ones,
+    so that the outcome does not count for or against it.
+    """
     return has_tolerance(networks(t), departs=NETWORKS)
 
 
@@ -247,19 +258,29 @@ def parameters_do_not_show(t: Numbers) -> Finding:
 
 @claim("emdcfl-fig15", **TIMES)
 def gradients_do_not_show(t: Numbers) -> Finding:
-    """Distances of gradients do not show the clusters, by a threshold or told K."""
+    """Distances of gradients do not show the clusters, by a threshold or told K.
+
+    As in Figure 14, with the change of the parameters in the first local round.
+    """
     return shows_clusters(t, "updates", expected=False)
 
 
 @claim("emdcfl-fig16", **TIMES)
 def angles_do_not_show(t: Numbers) -> Finding:
-    """Principal angles of inputs do not show the clusters, by a threshold or told K."""
+    """Principal angles of inputs do not show the clusters, by a threshold or told K.
+
+    As in Figure 14, with the angles between the subspaces of PACFL.
+    """
     return shows_clusters(t, "angles", expected=False)
 
 
 @claim("emdcfl-fig17", **TIMES)
 def movers_show(t: Numbers) -> Finding:
-    """EMDs show the clusters, by one threshold and told K."""
+    """EMDs show the clusters, by one threshold and told K.
+
+    The counterpart of Figures 14 to 16: one threshold must separate all pairs inside
+    from all pairs across.
+    """
     return shows_clusters(t, "emd", expected=True)
 
 

@@ -427,7 +427,10 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 @claim("fesem-fig5-2", **CELEBA)
 def clusters_are_ages(t: Numbers) -> Finding:
-    """FeSEM(2)'s clusters of FedCelebA are younger and older faces."""
+    """FeSEM(2)'s clusters of FedCelebA are younger and older faces.
+
+    The paper reads it off pictures of faces.
+    """
     raise NotTestedError("a judgement of the eye on pictures that may not be handed on")
 
 
