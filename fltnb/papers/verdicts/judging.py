@@ -126,7 +126,7 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
-    """Return the row of a claim for which there are no numbers."""
+    """Return the row of a claim that is not tested, which other values may replace."""
     sentences = claims().set_index("id")["claim"]
     row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     row.update(
@@ -209,26 +209,23 @@ def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
     departs = finding.departs
     if not claim.any_data:
         departs += departs_of(claim, given.table, given.used)
-    row = {
-        "id": claim.id,
-        "claim": claim.short,
-        "notebook": notebook,
-        "table": given.table,
-        "variant": PRINTED if given.printed else given.variant,
-        "number": finding.number,
-        "text": "",
-        "holds": None,
-        "outcome": finding.outcome,
-        "why": "",
-        "seeds": count_seeds(given.used),
-        "tested_on": "",
-        "departs": departs,
-    }
+    row = _untested(claim.id, notebook, finding.why or "a number is missing")
+    row.update(
+        claim=claim.short,
+        table=given.table,
+        variant=PRINTED if given.printed else given.variant,
+        seeds=count_seeds(given.used),
+        departs=departs,
+    )
     if finding.outcome == "not tested":
-        row["why"] = finding.why or "a number is missing"
         return row
-    row["text"] = shown(finding, claim.show)
-    row["holds"] = finding.outcome == "agrees"
+    row.update(
+        number=finding.number,
+        text=shown(finding, claim.show),
+        holds=finding.outcome == "agrees",
+        outcome=finding.outcome,
+        why="",
+    )
     if not given.printed:
         row["tested_on"] = tested_on(departs)
     return row

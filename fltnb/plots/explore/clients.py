@@ -61,10 +61,11 @@ class ClientsExplorer(Explorer):
     """
 
     def __init__(self, source, X, samples, truth, accuracy, threshold):
-        is_mapping = isinstance(source, Mapping)
-        if truth is None and is_mapping:
+        options = {}
+        if not isinstance(source, Mapping):
+            options = source.get_params(deep=False)
+        elif truth is None:
             truth = source.get("clusters")
-        options = {} if is_mapping else source.get_params(deep=False)
         fit = taken(source)
         _check(fit, X=X, samples=samples, truth=truth, accuracy=accuracy)
 
@@ -82,8 +83,7 @@ class ClientsExplorer(Explorer):
         # the option that a slider changes with a new fit, and the fits by its value
         self._refitted: Any = None
         if X is not None:
-            refitted = [name for name in REFITTED if isinstance(options.get(name), int)]
-            self._refitted = next(iter(refitted), None)
+            self._refitted = _refitted(options)
         self._fits = {options.get(self._refitted): fit}
 
         # controls and panels; samples and accuracies have one if they were given
@@ -254,6 +254,17 @@ class ClientsExplorer(Explorer):
         if self._accuracy is not None:
             this_one.append(f"test accuracy {self._accuracy[client]:.1f}%")
         return f"{', '.join(everybody)}. {', '.join(this_one)}."
+
+
+def _refitted(options: Mapping[str, Any]) -> str | None:
+    """Return the first of :data:`REFITTED` that a clusterer has; None if it has none.
+
+    A clusterer may have the option and leave the choice to the data, with None.
+    """
+    for name in REFITTED:
+        if isinstance(options.get(name), int):
+            return name
+    return None
 
 
 def _many(number: int, what: str) -> str:
