@@ -272,9 +272,9 @@ def as_accurate_as_the_oracle(t: Numbers) -> Finding:
 def soft_clusters_are_below(t: Numbers) -> Finding:
     """Soft clusters are below EMD-CFL on average and at the worst client.
 
-    The paper says "clearly", which here means by more than twice the spread over runs that Table 1 prints for
-    EMD-CFL: 0.04 points on average, 0.26 at the worst client. The leads that it prints
-    are 0.13 and 0.76.
+    The paper says "clearly", which here means by more than twice the spread over runs
+    that Table 1 prints for EMD-CFL: 0.04 points on average, 0.26 at the worst client.
+    The leads that it prints are 0.13 and 0.76.
     """
     return soft_are_below(t, {"accuracy": 2 * 0.04, "worst": 2 * 0.26})
 
