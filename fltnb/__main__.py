@@ -67,32 +67,58 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=function)
         return sub
 
-    text = "Run one notebook with papermill and keep its executed copy."
-    sub = command(_notebook, "notebook", text)
+    sub = command(
+        _notebook,
+        "notebook",
+        "Run one notebook with papermill and keep its executed copy.",
+    )
     sub.add_argument("name", help=ONE)
     _add_profile(sub)
     _add_running(sub)
 
-    text = "Show which notebooks are done, stale or failed, and how long they took."
-    sub = command(_status, "status", text)
+    sub = command(
+        _status,
+        "status",
+        "Show which notebooks are done, stale or failed, and how long they took.",
+    )
     sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
     _add_profile(sub)
-    text = "exit with 1 unless every notebook shown is done"
-    sub.add_argument("--check", action="store_true", help=text)
+    sub.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 unless every notebook shown is done",
+    )
 
-    text = "Compute the experiments of a notebook, without Jupyter, into its ledger."
-    _add_computing(command(_compute, "compute", text))
+    sub = command(
+        _compute,
+        "compute",
+        "Compute the experiments of a notebook, without Jupyter, into its ledger.",
+    )
+    _add_computing(sub)
 
-    _add_arena(command(_arena, "arena", "Compare a method, or compute its card again."))
-    text = "Add the ledgers of another machine's results/ folder to those here."
-    command(_merge, "merge", text).add_argument("folder")
+    sub = command(_arena, "arena", "Compare a method, or compute its card again.")
+    _add_arena(sub)
+
+    sub = command(
+        _merge,
+        "merge",
+        "Add the ledgers of another machine's results/ folder to those here.",
+    )
+    sub.add_argument("folder")
 
     command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
-    text = "Write docs/report/ and README's tables from the committed results."
-    command(_report, "report", text)
+    command(
+        _report,
+        "report",
+        "Write docs/report/ and README's tables from the committed results.",
+    )
 
-    text = "Show the workers of a Dask scheduler, or say why they cannot be used."
-    command(_workers, "workers", text).add_argument("address", help="tcp://host:port")
+    sub = command(
+        _workers,
+        "workers",
+        "Show the workers of a Dask scheduler, or say why they cannot be used.",
+    )
+    sub.add_argument("address", help="tcp://host:port")
     command(_doctor, "doctor", "Show what this machine has: packages, GPU, data.")
     return parser
 
@@ -100,16 +126,31 @@ def _parser() -> argparse.ArgumentParser:
 def _add_computing(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is computed, how much, and in parallel."""
     parser.add_argument("name", help=f"{ONE}, or all")
-    text = "parameters of notebooks/profiles/PROFILE (default: the notebook's own)"
-    parser.add_argument("--profile", default="", help=text)
-    text = "one printed table only, such as T1"
-    parser.add_argument("--table", default="", help=text)
-    text = "show what is missing and how long it takes here; compute nothing"
-    parser.add_argument("--plan", action="store_true", help=text)
-    text = "most useful runs first, and stop in time: 150m, 2.5h"
-    parser.add_argument("--budget", metavar="TIME", help=text)
-    text = "experiments in parallel (default: 1)"
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    parser.add_argument(
+        "--profile",
+        default="",
+        help="parameters of notebooks/profiles/PROFILE (default: the notebook's own)",
+    )
+    parser.add_argument(
+        "--table", default="", help="one printed table only, such as T1"
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="show what is missing and how long it takes here; compute nothing",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="most useful runs first, and stop in time: 150m, 2.5h",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="experiments in parallel (default: 1)",
+    )
     _add_running(parser)
 
 
@@ -120,31 +161,46 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _add_arena(sub: argparse.ArgumentParser) -> None:
     """Add the options: methods, federations, and the path of the card."""
-    text = (
-        "my_method.py:MyMethod; a method of this package, such as FedAvg; or all of "
-        "them, for the table in results/arena"
+    sub.add_argument(
+        "method",
+        nargs="?",
+        help="my_method.py:MyMethod; a method of this package, such as FedAvg; or all "
+        "of them, for the table in results/arena",
     )
-    sub.add_argument("method", nargs="?", help=text)
     sub.add_argument("--track", help="one track only, such as told-K")
-    text = "stop in time and continue later: 10m, 2.5h"
-    sub.add_argument("--budget", metavar="TIME", help=text)
-    text = "runs in parallel (default: 1)"
-    sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
-    text = "the card (default: card.json); its page is beside it"
-    sub.add_argument("--out", default="card.json", metavar="FILE", help=text)
-    text = "choose among five trials from the space that the class declares"
-    sub.add_argument("--tuned", action="store_true", help=text)
-    text = "small federations of the digits"
-    sub.add_argument("--demo", action="store_true", help=text)
-    text = "compute a random third of a card's runs again"
-    sub.add_argument("--verify", metavar="CARD", help=text)
+    sub.add_argument(
+        "--budget", metavar="TIME", help="stop in time and continue later: 10m, 2.5h"
+    )
+    sub.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs in parallel (default: 1)"
+    )
+    sub.add_argument(
+        "--out",
+        default="card.json",
+        metavar="FILE",
+        help="the card (default: card.json); its page is beside it",
+    )
+    sub.add_argument(
+        "--tuned",
+        action="store_true",
+        help="choose among five trials from the space that the class declares",
+    )
+    sub.add_argument(
+        "--demo", action="store_true", help="small federations of the digits"
+    )
+    sub.add_argument(
+        "--verify", metavar="CARD", help="compute a random third of a card's runs again"
+    )
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     """Add the options of all commands that compute."""
     parser.add_argument("--fresh", action="store_true", help="ignore stored results")
-    text = "send the runs to this Dask scheduler (docs/cluster.md)"
-    parser.add_argument("--dask", metavar="ADDRESS", help=text)
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="send the runs to this Dask scheduler (docs/cluster.md)",
+    )
 
 
 def _notebook(options: argparse.Namespace) -> int:
