@@ -460,6 +460,9 @@ def _sending(
 def mean_image(federation: Settings, seeds: int) -> Study:
     """Cluster users by mean images alone, d numbers each, told the number of tasks.
 
+    The simplest summary there is: if it finds the tasks too, eigenvectors are not
+    needed for it.
+
     Parameters
     ----------
     federation : settings

@@ -176,7 +176,10 @@ def _seconds(runs: Sequence[dict[str, Any]]) -> float:
 
 
 def _shown(cell: tracks.Cell) -> dict[str, Any]:
-    """Return a card's entry for a cell."""
+    """Return a card's entry for a cell: what a reader of the card has to know of it.
+
+    Its federation is not written down: name and seed determine it.
+    """
     return {
         "name": cell.name,
         "shift": cell.shift,
@@ -202,7 +205,7 @@ def about(who: Entry) -> dict[str, Any]:
 
 
 def write(card: Card, file: Path | str) -> Path:
-    """Write a card, one run a line.
+    """Write a card, one run a line, so that git shows which runs differ.
 
     Examples
     --------
@@ -263,7 +266,11 @@ def table(found: Sequence[Card]) -> list[dict[str, Any]]:
 
 
 def _row(card: Card) -> dict[str, Any]:
-    """Return a card's row, with the names of the methods that it is better than."""
+    """Return a card's row of the table of all methods.
+
+    The ranks of different cards are among different methods: each has only its own
+    beside those that every card has.
+    """
     name = card["method"]["name"]
     said = card["statistics"]
     return {

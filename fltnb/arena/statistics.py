@@ -121,7 +121,11 @@ def better_than(comparisons: Sequence[dict[str, Any]]) -> str:
 
 
 def verdict(difference: float, p: float) -> str:
-    """Return the verdict for a mean difference with a corrected p."""
+    """Return the verdict for a mean difference with a corrected p.
+
+    A difference that may be chance is no tie: "not told apart" says only that these
+    runs do not show which method is better.
+    """
     if p >= LEVEL:
         return "not told apart"
     return "better" if difference > 0 else "worse"
@@ -161,7 +165,8 @@ def critical_difference(n_methods: int, n_cells: int) -> float:
 def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return each method's means over its runs, and how many failed.
 
-    Missing numbers are left out.
+    Missing numbers are left out: clusters of a method that makes none, and the bytes of
+    failed runs.
     """
     found: dict[str, dict[str, Any]] = {}
     for method, own in runs.groupby("method", sort=False):
@@ -173,7 +178,10 @@ def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def summary(runs: Sequence[dict[str, Any]], method: str) -> dict[str, Any]:
-    """Return all statistics of a card's runs."""
+    """Return all statistics of a card's runs, rounded as they are written.
+
+    The card's method is compared with each other one; ranks are among all of them.
+    """
     table = table_of(runs)
     each = means(table)
     others = [one for one in each if one != method]
