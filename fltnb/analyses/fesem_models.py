@@ -278,8 +278,8 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 def inside(inner: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance of models to the mean of their cluster.
 
-    FeSEM's objective, which always falls with more centres. It is computed from inner
-    products, as the models themselves would take gigabytes.
+    FeSEM's objective, which falls with more centres. It is computed from inner products
+    (M, M), as the models themselves may take gigabytes.
 
     Parameters
     ----------

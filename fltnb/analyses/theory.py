@@ -292,9 +292,9 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> Study:
 def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> Study:
     """Step sizes through and beyond the admissible range, least squares.
 
-    The printed bound needs a step below 0.62 / L where clusters are disjoint, gradient
-    descent itself one below 2 / L: in between, runs settle of which the printed bound
-    says nothing, and the corrected one does.
+    The printed bound needs a step below Equation 29's limit, which is 1 / L for clients
+    alone and less for clusters; gradient descent needs one below 2 / L. In between,
+    runs settle of which the printed bound says nothing, and the corrected one does.
 
     Parameters
     ----------
