@@ -73,10 +73,8 @@ class ArenaExplorer(Explorer):
         """
         y = self.at["y"]
         runs = self._runs[self._runs["federation"] == self.at["federation"]]
-        levels = runs["level"].unique()
-        means = runs.pivot_table(y, "method", "level", sort=False).reindex(
-            columns=levels
-        )
+        means = runs.pivot_table(y, "method", "level", sort=False)
+        means = means.reindex(columns=runs["level"].unique())
         shown = [name for name in self.at["methods"] if name in means.index]
         table = means.loc[shown].rename(index=lambda name: label(_id(name)))
         self.table = table.round(2).to_html(border=0, na_rep="")
@@ -113,6 +111,8 @@ class ArenaExplorer(Explorer):
         shown : list of str
             Methods, from the top.
         """
+        import seaborn as sns
+
         other = self.at["against"]
         y = self.at["y"]
         rows = [name for name in shown if name != other]
@@ -121,16 +121,20 @@ class ArenaExplorer(Explorer):
             return
         leads = means.loc[rows] - means.loc[other]
         most = np.nanmax(np.abs(leads.to_numpy()), initial=1.0)
-        ax.imshow(leads, cmap="PuOr", vmin=-most, vmax=most, aspect="auto")
-        for row, values in enumerate(leads.to_numpy()):
-            for column, value in enumerate(values):
-                if np.isfinite(value):
-                    color = "white" if abs(value) > 0.7 * most else "black"
-                    text = f"{value:+.1f}" if y in PERCENT else f"{value:+.2g}"
-                    place = {"ha": "center", "va": "center", "fontsize": 9}
-                    ax.text(column, row, text, color=color, **place)
-        ax.set_xticks(range(leads.shape[1]), leads.columns)
-        ax.set_yticks(range(len(rows)), [label(_id(name)) for name in rows])
+        sns.heatmap(
+            leads,
+            ax=ax,
+            cmap="PuOr",
+            vmin=-most,
+            vmax=most,
+            cbar=False,
+            annot=True,
+            fmt="+.1f" if y in PERCENT else "+.2g",
+            annot_kws={"fontsize": 9},
+            yticklabels=[label(_id(name)) for name in rows],
+        )
+        ax.set(xlabel="", ylabel="")
+        ax.tick_params(axis="y", rotation=0)
         ax.set_title(f"{label(y)}: above {label(_id(other))}", fontsize=9)
 
 
