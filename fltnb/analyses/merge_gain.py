@@ -156,32 +156,56 @@ def soft(federation: Settings) -> Study:
     sums = Sums.of(sketches)
     labels = gain.fit_sketches(sketches).labels_
     clusters = _grouped(sums, labels)
-    every = np.ones(len(clusters.size))
     x, y = client_images(fed, "test")
 
     rows = []
     for i in range(fed.n_clients):
         client = sums.take([i])
-        hard = np.zeros(len(every))
-        hard[labels[i]] = 1
-        mixed = _best_weights(clusters, client, hard, gain.folds)
-        _, alone = losses(client, gain.folds)
-        models = {"alone": alone[0]}
-        for name, weights in {"hard": hard, "soft": mixed, "one": every}.items():
-            _, models[name] = _weighted(clusters, client, weights, gain.folds)
-
+        models, weight = _models(clusters, client, labels[i], gain.folds)
         phi = gain.random_features(x[i])
         row = {name: _accuracy(phi, model, y[i]) for name, model in models.items()}
-        others = mixed[hard == 0]
-        row["weight"] = 0.0
-        if len(others):
-            row["weight"] = others.mean()
+        row["weight"] = weight
         rows.append(row)
 
     numbers = {}
     for name in rows[0]:
         numbers[name] = float(np.mean([row[name] for row in rows]))
     return {"numbers": numbers}
+
+
+def _models(
+    clusters: Sums, client: Sums, own: int, folds: int
+) -> tuple[dict[str, np.ndarray], float]:
+    """Return a client's models in the four ways of :func:`soft`.
+
+    Parameters
+    ----------
+    clusters, client : Sums
+        A row per cluster; one row.
+    own : int
+        The client's cluster.
+    folds : int
+
+    Returns
+    -------
+    models : dict
+        Way -> model (folds, D, classes).
+    weight : float
+        Mean weight of the other clusters in ``soft``; 0 if there are none.
+    """
+    every = np.ones(len(clusters.size))
+    hard = np.zeros(len(every))
+    hard[own] = 1
+    mixed = _best_weights(clusters, client, hard, folds)
+    _, alone = losses(client, folds)
+    models = {"alone": alone[0]}
+    for name, weights in {"hard": hard, "soft": mixed, "one": every}.items():
+        _, models[name] = _weighted(clusters, client, weights, folds)
+
+    others = mixed[hard == 0]
+    if not len(others):
+        return models, 0.0
+    return models, others.mean()
 
 
 def _accuracy(phi: np.ndarray, model: np.ndarray, y: np.ndarray) -> float:

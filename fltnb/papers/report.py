@@ -422,15 +422,17 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
 
     was_run = (table != "–").any()
     kinds = [kind for kind in KINDS if kind in table and was_run[kind]]
-    if single:
-        return table[[*heads, *kinds]]
-
-    by_measure = table.pivot_table(kinds, heads, "measure", "first", sort=False)
-    wide = {}
-    for measure in table["measure"].unique():
+    # not by a pivot: a table of data sets, such as FeSEM's first, has no heads
+    lines: dict[tuple, dict[str, str]] = {}
+    for row in table.to_dict("records"):
+        about = {name: row[name] for name in heads}
+        line = lines.setdefault(tuple(about.values()), about)
         for kind in kinds:
-            wide[f"{measure}<br>{kind}"] = by_measure[kind, measure]
-    return pd.DataFrame(wide).fillna("").reset_index()
+            column = kind
+            if not single:
+                column = f"{row['measure']}<br>{kind}"
+            line[column] = row[kind]
+    return pd.DataFrame(lines.values()).fillna("")
 
 
 def _first_table(results: Any) -> str:
