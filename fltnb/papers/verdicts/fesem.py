@@ -360,9 +360,10 @@ def clusters_are_hands(t: Numbers) -> Finding:
     images all have one size, so among its writers only the stroke counts.
     """
     runs = t.trainings("fesem_2")
-    if runs.empty:
+    clients = t.clients("fesem_2")
+    if runs.empty or clients.empty:  # print has no clients
         raise NotTestedError("FeSEM with two centres was not run")
-    clients = t.clients("fesem_2").sort_values("client")
+    clients = clients.sort_values("client")
     told = []
     for key, seed in zip(runs["key"], runs["seed"], strict=True):
         cluster = clients["cluster"][clients["key"] == key].to_numpy()
