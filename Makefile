@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report site counts test coverage lab lint bench flower status clean \
+.PHONY: help reproduce report site counts test cells beside coverage lab lint bench flower status clean \
   lock format refresh FORCE
 
 # ---- options -------------------------------------------------------------------
@@ -162,17 +162,27 @@ lint: $(READY)
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
 
+# What runs on one core runs beside the tests and says at its end what it found.
+test: $(READY)
+	@$(MAKE) --no-print-directory -j2 beside cells
+
+# A file of tests, or a notebook, stays with one worker: what its tests share is made once.
+SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
+
 # Every output of every notebook is compared with what the committed evidence gives;
 # 00 computes as well. On another processor UMAP's last digits move dots of committed
-# pictures: those drawn on the way go elsewhere.
-test: lint
-	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
-	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
-	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
+# pictures: those drawn on the way go elsewhere. Notebooks take longest: they come first.
+cells: $(READY)
+	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env $(SPREAD) $(NAMES:%=notebooks/%.ipynb) tests
+
+beside: $(READY)
+	@said=$$($(MAKE) --no-print-directory lint 2>&1 && \
+	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh 2>&1); failed=$$?; \
+	printf '\n%s\n' "$$said"; exit $$failed
 
 # A third more processor time than the same tests without it, so `test` does without.
 coverage: $(READY)
-	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval --cov --cov-report=term:skip-covered
+	$(PY) -m pytest $(SPREAD) -p no:nbval --cov --cov-report=term:skip-covered
 
 bench: $(READY)
 	$(PY) -m benchmarks.run $(if $(filter-out 0,$(SAVE)),--save)

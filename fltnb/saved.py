@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from . import models
 from .errors import FltnbError
 from .federations.reader import Reader
-from .models import Model
 
 if TYPE_CHECKING:
+    from .models import Model
     from .record import Run
 
 FORMAT = 1
@@ -167,7 +166,7 @@ def _damaged(folder: Path, error: Exception) -> FltnbError:
     )
 
 
-def _tensors(model: Model, theta: np.ndarray) -> dict[str, np.ndarray]:
+def _tensors(model: "Model", theta: np.ndarray) -> dict[str, np.ndarray]:
     """Return the tensors of all models (K, P), named as in the module after ``k.``."""
     tensors = {}
     begins = np.cumsum(model.sizes)[:-1]  # of all tensors but the first
@@ -198,7 +197,7 @@ def _weights(folder: Path, digest: str) -> dict[str, np.ndarray]:
         raise ValueError(str(error)) from error
 
 
-def _theta(model: Model, tensors: dict[str, np.ndarray], folder: Path) -> np.ndarray:
+def _theta(model: "Model", tensors: dict[str, np.ndarray], folder: Path) -> np.ndarray:
     """Return the models as rows (K, P).
 
     Raises
@@ -228,8 +227,10 @@ def _another(name: str, folder: Path) -> FltnbError:
     )
 
 
-def _described(model: Model) -> dict[str, Any]:
+def _described(model: "Model") -> dict[str, Any]:
     """Return what a network is made of, or what one's own is recognised by."""
+    from . import models
+
     return {
         "name": model.name,
         "own": isinstance(model, models.OwnModel),
@@ -240,8 +241,10 @@ def _described(model: Model) -> dict[str, Any]:
     }
 
 
-def _network(saved: dict[str, Any], given: Any, folder: Path) -> Model:
+def _network(saved: dict[str, Any], given: Any, folder: Path) -> "Model":
     """Make the network of a run again."""
+    from . import models
+
     shape = tuple(saved["input_shape"])
     if not saved["own"]:
         if given is not None:

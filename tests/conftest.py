@@ -25,6 +25,13 @@ def digits():
     return fl.load("digits")
 
 
+@pytest.fixture(autouse=True)
+def without_what_notebooks_get(monkeypatch):
+    """Take away what `make test` sets for notebooks, which run in the same session."""
+    for name in ("FLTNB_FIGURES", "TQDM_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def own_store(tmp_path, monkeypatch):
     """Give the test an empty store of its own."""

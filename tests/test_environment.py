@@ -278,6 +278,15 @@ def test_import_is_cheap():
     assert [name for name in loaded if name not in sys.stdlib_module_names] == ["fltnb"]
 
 
+def test_results_are_read_without_torch():
+    """Every notebook reads results; importing torch takes a second."""
+    code = (
+        "import sys, fltnb as fl; from fltnb import notebook, arena, methods, encoders;"
+        "fl.results('05').runs; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_public_names_can_be_had_and_others_are_attribute_errors():
     for name in fltnb.__all__:
         value = getattr(fltnb, name)

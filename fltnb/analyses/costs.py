@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import encoders, federations, methods, models
+from .. import encoders, federations, methods
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .studies import Settings, Study
 
@@ -15,6 +15,8 @@ def network_sizes() -> dict[str, int]:
 
     As the tables describe them, layer by layer, for FEMNIST's images and 62 classes.
     """
+    from .. import models
+
     image = (1, 28, 28)
     # the whole autoencoder is sent only if clients tune it
     convae = encoders.EncoderSpec("convae", finetune_epochs=1)
@@ -119,6 +121,8 @@ def _sizes(
     W_local parameters; k centroids of e numbers and an encoder of W_enc parameters for
     methods that cluster embeddings.
     """
+    from .. import models
+
     made: Any = methods.build(settings)  # what it has depends on the family
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
     sizes = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import federations, models
+from .. import federations
 from ..methods import FedAvg
 from ..methods.ownmodels import penultimate
 from ..randomness import stream
@@ -50,6 +50,8 @@ def inequalities(
         ``projection`` of :func:`fltnb.theory.embeddings.projected` for the samples of
         the first client.
     """
+    from .. import models
+
     fed = federations.build(federation)
     trained = run(FedAvg(), fed, model, seed=seed, progress=False, **training)
     net = models.make(model, fed.input_shape, fed.n_classes)

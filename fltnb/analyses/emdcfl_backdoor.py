@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import federations, methods, models, rounds
+from .. import federations, methods, rounds
 from ..data import load
 from ..federations import Federation, backdoor
 from .studies import Settings, Study
@@ -64,6 +64,8 @@ def _confusions(
     Of clean images, then of triggered ones, which are the federation's probe. Sums over
     all targets: each holds only a few images of a class.
     """
+    from .. import models
+
     made = methods.build(settings)
     done = rounds.run(made, fed, model, **training, progress=False)
     net = models.make(model, fed.input_shape, fed.n_classes)

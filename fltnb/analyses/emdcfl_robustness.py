@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import federations, models
+from .. import federations
 from ..clustering import EMDClustering
 from ..methods import EMDCFL, Oracle
 from ..methods.ownmodels import labels_at, local_models, measure
@@ -74,6 +74,8 @@ def table5(networks: Mapping[str, str]) -> Study:
     dict
         Table ``printed``.
     """
+    from .. import models
+
     rows = []
     for name, ours in networks.items():
         weights = "" if ours == "emdcfl_cnn" else ":random"

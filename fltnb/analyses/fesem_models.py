@@ -10,7 +10,7 @@ from scipy.ndimage import distance_transform_edt
 from sklearn.decomposition import KernelPCA
 from sklearn.metrics import silhouette_score
 
-from .. import data, federations, methods, metrics, models, rounds
+from .. import data, federations, methods, metrics, rounds
 from ..federations import Federation
 from ..methods.modelspace import gram
 from ..randomness import stream
@@ -379,6 +379,8 @@ def centers(federation: Settings, method: Settings, **training: Any) -> Study:
         Numbers, micro accuracy in percent: ``own`` (each client under its own centre);
         ``lowest``, ``highest`` (one centre for all).
     """
+    from .. import models
+
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained
     made = methods.build(method | {"report": "own"})

@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from .. import encoders as encoding
-from .. import federations, models
+from .. import federations
 from ..clustering import EigenRelevance, MeanImage, eigen
 from ..clustering.cuts import cut
 from ..federations import SCALINGS
@@ -383,6 +383,8 @@ def cost(
         Table ``cost``: ``clustering, formula (all users), a user sends, a user
         receives, all users, kB`` (four bytes a number).
     """
+    from .. import models
+
     fed = federations.build(federation)
     z, _ = users(federation)
     M = fed.n_clients

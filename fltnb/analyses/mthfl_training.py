@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import federations, methods, models
+from .. import federations, methods
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from ..rounds import confusion, run
@@ -84,6 +84,8 @@ def _on_own_mixture(
     tested on all test images, and classes are weighted by the user's own counts: this
     is the expected accuracy on a test set with its labels, without a draw of one.
     """
+    from .. import models
+
     if isinstance(method, methods.MTHFL):
         state = replace(state, tasks=None)
     theta, rows = method.serve(state)

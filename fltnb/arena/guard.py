@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import FltnbError
 from ..federations import Federation
 from ..methods import Method
-from ..training import make_engine
 from .entry import Entry
 
 
@@ -103,6 +102,8 @@ class VeiledEngine:
 
 def _without_labels(engine: Any, seen: Federation) -> Any:
     """Return an engine that trains and tests by the labels that a method sees."""
+    from ..training import make_engine
+
     fed = replace(engine.fed, labels=seen.labels)
     return make_engine(fed, engine.model, engine.spec, "serial")
 

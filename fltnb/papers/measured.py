@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..errors import FltnbError, choose
@@ -191,29 +192,26 @@ def _without_numbers(lines: list[dict], same: str, **about: str) -> list[dict]:
 # ---------------------------------------------------------------- which runs may count
 
 
-def without_switches(
-    rows: pd.DataFrame, trainings: pd.DataFrame, axes: Iterable[str]
-) -> pd.DataFrame:
-    """Keep the rows without a value on axes that vary among the trainings.
+def switches(rows: pd.DataFrame, axes: Iterable[str]) -> list[str]:
+    """Return the axes that vary among rows of ``runs``."""
+    there = [name for name in axes if name in rows]
+    return [name for name in there if rows[name].nunique(dropna=False) > 1]
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Rows of ``runs``.
-    trainings : DataFrame
-        All rows of that kind.
-    axes : iterable of str
-        Names of axes.
-    """
+
+def without(rows: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
+    """Keep the rows of ``runs`` that have no value on any of the axes."""
+    plain = np.ones(len(rows), dtype=bool)
     for name in axes:
-        if name in rows and trainings[name].nunique(dropna=False) > 1:
-            rows = rows[unset(rows[name])]
-    return rows
+        plain &= unset(rows[name])
+    return rows[plain]
 
 
-def unset(values: pd.Series) -> pd.Series:
+def unset(values: pd.Series) -> np.ndarray:
     """Return where an axis has no value."""
-    return values.isna() | (values.astype(str) == "")
+    missing = values.isna()
+    if not pd.api.types.is_numeric_dtype(values):
+        missing |= values.astype(str) == ""
+    return missing.to_numpy(dtype=bool)
 
 
 def name_in_print(line: Row) -> str:
@@ -268,12 +266,14 @@ class _Found:
         if "n_clients" in self.levels:
             free.add("clients")  # the axis on which runs vary that level
         axes = [name for name in results.axes if name not in free]
-        plain = without_switches(trainings, trainings, axes)
+        plain = without(trainings, switches(trainings, axes))
 
-        place = ["dataset", "method", "variant"]
+        place = ("dataset", "method", "variant")
+        used = {*place, "model", "seed", "kind", "stopped", "key", *COLUMNS.values()}
         self.trainings: dict[tuple, list[dict]] = {}
-        for key, own in plain.groupby(place, sort=False):
-            self.trainings[key] = own.to_dict("records")
+        for row in plain[[name for name in plain if name in used]].to_dict("records"):
+            own = self.trainings.setdefault(tuple(row[name] for name in place), [])
+            own.append(row)
         self.studies = list(self._studied(runs, table))
 
     def _studied(self, runs: pd.DataFrame, table: str) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Which printed numbers runs are compared with, and how they depart from these."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -93,7 +93,8 @@ def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, 
         Key of a job -> the results that contain it.
     """
     said = []
-    for results, runs in _each(used):
+    about = ["key", "dataset", "model", "method", "variant", "stopped"]
+    for results, runs in _each(used, about):
         for run in runs.drop_duplicates("key").itertuples():
             record = results.record(run.key)
             for phrase in _departs(claim, table, record, run):
@@ -105,16 +106,18 @@ def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, 
 def count_seeds(used: Mapping[str, Any]) -> int:
     """Count the seeds of jobs; ``used``: key -> results."""
     seeds = set()
-    for _, runs in _each(used):
+    for _, runs in _each(used, ["key", "seed"]):
         seeds.update(runs["seed"].dropna())
     return len(seeds)
 
 
-def _each(used: Mapping[str, Any]) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield results, each once, with the rows of the jobs that are used."""
+def _each(
+    used: Mapping[str, Any], columns: Sequence[str]
+) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Yield results, each once, with columns of ``runs`` for the jobs that are used."""
     every = {id(results): results for results in used.values()}
     for results in every.values():
-        runs = results.runs
+        runs = results.runs[columns]
         yield results, runs[runs["key"].isin(used)]
 
 

@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from ...analyses.costs import network_sizes
 from ...theory import clustering, traffic
 from .claim import Finding, NotTestedError, claim, needed
 from .numbers import Numbers
@@ -292,6 +291,8 @@ def networks_have_printed_sizes(t: Numbers) -> Finding:
     Tables 11 to 13 list the layers, and their sums: 169,462 (MLP), 3,459,582 (CNN) and
     51,577 (ConvAE). The number counts the networks that differ.
     """
+    from ...analyses.costs import network_sizes
+
     return same_sizes(network_sizes())
 
 

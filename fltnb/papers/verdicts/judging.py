@@ -21,7 +21,7 @@ from .beside import (
     tables_of,
 )
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
-from .numbers import Nothing, Numbers, Print
+from .numbers import NOTHING, Numbers, Print, print_of
 
 COLUMNS = (
     "id",
@@ -94,9 +94,10 @@ def judge(
     if ids is None:
         ids = claims_of(notebook)
     rows = []
+    selected: dict[tuple, Any] = {}  # what several claims select from the results
     for name in ids:
         if name in CLAIMS:
-            tested = _judge(CLAIMS[name], notebook, results, beside or {})
+            tested = _judge(CLAIMS[name], notebook, results, beside or {}, selected)
             rows.extend(tested)
         else:
             rows.append(_untested(name, notebook, "no test is written for it"))
@@ -144,18 +145,22 @@ def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
 
 
 def _judge(
-    claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
+    claim: Claim,
+    notebook: str,
+    results: Any,
+    beside: Mapping[str, Any],
+    selected: dict[tuple, Any],
 ) -> list[dict[str, Any]]:
     """Return a row for each set of numbers on which a claim could be tested.
 
     If it could be tested on none of ours, a row says why.
     """
     if results is None or not len(results.runs):
-        results = Nothing()
+        results = NOTHING
     rows = []
     without = []  # cases for which there is no job
     seen = set()
-    for dataset, model, given in _cases(claim, notebook, results, beside):
+    for dataset, model, given in _cases(claim, notebook, results, beside, selected):
         row = _row(claim, notebook, given) | {"dataset": dataset, "model": model}
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
@@ -167,7 +172,9 @@ def _judge(
             rows.append(row)
         seen.add(same)
 
-    for dataset, model, given in _print_alone(claim, notebook, results, rows, beside):
+    for dataset, model, given in _print_alone(
+        claim, notebook, results, rows, beside, selected
+    ):
         row = _row(claim, notebook, given)
         if row["outcome"] != "not tested":
             rows.append(row | {"dataset": dataset, "model": model})
@@ -253,7 +260,11 @@ def shown(finding: Finding, show: str) -> str:
 
 
 def _cases(
-    claim: Claim, notebook: str, results: Any, beside: Mapping[str, Any]
+    claim: Claim,
+    notebook: str,
+    results: Any,
+    beside: Mapping[str, Any],
+    selected: dict[tuple, Any],
 ) -> Iterator[tuple[str, str, Numbers]]:
     """Yield data set, network and numbers, the printed ones first.
 
@@ -263,7 +274,7 @@ def _cases(
     """
     if claim.whole:
         table = table_of(claim, notebook)
-        yield "", "", Numbers(results, table=table, beside=beside)
+        yield "", "", Numbers(results, table=table, beside=beside, selected=selected)
         return
 
     prints = _prints(claim, beside)
@@ -281,11 +292,11 @@ def _cases(
         is_printed = table and len(printed_lines(claim.paper, table, name))
         if is_printed and (name, network) not in told:
             told.add((name, network))
-            given = _printed(claim, table, name, network, prints)
+            given = _printed(claim, table, name, network, prints, selected)
             yield dataset, model if network else "", given
 
         for variant in claim.variants or _variants(runs, dataset, model):
-            given = Numbers(results, dataset, model, variant, table, beside)
+            given = Numbers(results, dataset, model, variant, table, beside, selected)
             yield dataset, model, given
 
 
@@ -295,6 +306,7 @@ def _print_alone(
     results: Any,
     rows: Iterable[Mapping[str, Any]],
     beside: Mapping[str, Any],
+    selected: dict[tuple, Any],
 ) -> list[tuple[str, str, Numbers]]:
     """Return printed data sets that were not run, with network and numbers.
 
@@ -316,14 +328,19 @@ def _print_alone(
                 networks = [""]  # a table with one network does not name it
             for network in networks:
                 if claim.speaks_of(table, name, network):
-                    given = _printed(claim, table, name, network, prints)
+                    given = _printed(claim, table, name, network, prints, selected)
                     found.append((name, network, given))
         told.update(lines["dataset"])
     return found
 
 
 def _printed(
-    claim: Claim, table: str, name: str, network: str, prints: Mapping[str, Print]
+    claim: Claim,
+    table: str,
+    name: str,
+    network: str,
+    prints: Mapping[str, Print],
+    selected: dict[tuple, Any],
 ) -> Numbers:
     """Return the printed numbers of a table for a test.
 
@@ -335,9 +352,17 @@ def _printed(
         In the paper's words; "" for all networks.
     prints : dict
         The printed tables that stand beside it, by notebook.
+    selected : dict
+        As for :class:`Numbers`.
     """
-    printed = Print(claim.paper, table)
-    return Numbers(printed, name, network, table=table, beside=prints)
+    return Numbers(
+        print_of(claim.paper, table),
+        name,
+        network,
+        table=table,
+        beside=prints,
+        selected=selected,
+    )
 
 
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
@@ -349,7 +374,7 @@ def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
     for notebook in beside:
         table = table_of(claim, notebook)
         if table:
-            found[notebook[:2]] = Print(claim.paper, table)
+            found[notebook[:2]] = print_of(claim.paper, table)
     return found
 
 

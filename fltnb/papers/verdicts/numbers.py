@@ -5,8 +5,9 @@ both alike. Missing numbers are NaN, missing tables are empty. Compare numbers w
 numpy's ``min`` and ``max``: Python's may skip a NaN.
 """
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from ..measured import (
     NO_SWITCH,
     TARGETS,
     name_in_print,
-    without_switches,
+    switches,
+    without,
 )
 from ..numbers import numbers
 from ..settings import printed_setting
@@ -33,6 +35,9 @@ class Nothing:
     runs = pd.DataFrame(
         columns=["kind", "dataset", "model", "method", "variant", "seed", "key"]
     )
+
+
+NOTHING = Nothing()
 
 
 class Print:
@@ -62,6 +67,10 @@ class Print:
             measure = COLUMNS.get((metric, line["split"]), metric)
             row[measure] = line["number"]
         self.runs = pd.DataFrame(rows.values())
+
+
+print_of = functools.cache(Print)
+"""A printed table, read once: do not change it."""
 
 
 def _compared(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,6 +124,8 @@ class Numbers:
         The printed table with which they are compared, such as "T1"; "" for none.
     beside : dict, optional
         Notebook, such as "01" -> results, for claims about several notebooks.
+    selected : dict, optional
+        Rows that were selected before, for numbers of results that do not change.
 
     Attributes
     ----------
@@ -132,6 +143,7 @@ class Numbers:
         variant: str = "",
         table: str = "",
         beside: Mapping[str, Any] | None = None,
+        selected: dict[tuple, Any] | None = None,
     ):
         self.results = results
         self.table = table
@@ -141,25 +153,29 @@ class Numbers:
         self.printed = isinstance(results, Print)
         self.used: dict[str, Any] = {}
         self._beside = beside or {}
+        self._selected = {} if selected is None else selected
 
-        runs = results.runs
-        if dataset:
-            runs = runs[runs["dataset"] == dataset]
-        if model:  # clusterings and most studies have no network
-            runs = runs[runs["model"].isin([model, ""])]
-        if variant:  # runs on which code and text agree have no variant
-            runs = runs[runs["variant"].isin([variant, ""])]
-        self._own = runs
+    def _once(self, make: Callable, *given: Any) -> Any:
+        """Return ``make(*given)``, made once for one selection from the results."""
+        what = (self.results, self.dataset, self.model, self.variant)
+        what += (make.__name__, str(given))
+        if what not in self._selected:
+            # a function among the axes is kept, or another may get its address
+            self._selected[what] = (make(*given), given)
+        found, _ = self._selected[what]
+        return found
 
     def _of(self, results: Any, variant: str, table: str = "") -> "Numbers":
         """Return numbers of the same data and network; they count as used here."""
-        other = Numbers(results, self.dataset, self.model, variant, table)
+        other = Numbers(
+            results, self.dataset, self.model, variant, table, selected=self._selected
+        )
         other.used = self.used
         return other
 
     def beside(self, notebook: str) -> "Numbers":
         """Return the numbers of the same data, network and variant of a notebook."""
-        results = self._beside.get(notebook[:2], Nothing())
+        results = self._beside.get(notebook[:2], NOTHING)
         return self._of(results, self.variant)
 
     def text(self) -> "Numbers":
@@ -186,11 +202,20 @@ class Numbers:
         FltnbError
             A method has several runs of one seed.
         """
-        found = self._trainings(methods, axes)
+        found, keys = self._once(self._by_seed, methods, measure, axes)
+        self._use(keys)
+        return found.copy()
+
+    def _by_seed(
+        self, methods: Sequence[str], measure: str, axes: Mapping[str, Any]
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """Return the table of :meth:`by_seed`, and the keys of the trainings."""
+        found = self._trainings(methods, axes, measure)
         if measure not in found:
             found = found.assign(**{measure: self._of_targets(found, measure)})
         wide = found.pivot(index="seed", columns="method", values=measure)
-        return wide.reindex(columns=methods).astype(float).dropna()
+        wide = wide.reindex(columns=methods).astype(float).dropna()
+        return wide, found["key"].tolist()
 
     def means(self, *methods: str, measure="accuracy", **axes: Any) -> pd.Series:
         """Return method -> mean over the common seeds; NaN if one is missing."""
@@ -280,7 +305,9 @@ class Numbers:
     def trainings(self, *methods: str, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each training; seeds may occur several times."""
         found = self._rows("training", axes)
-        return self._use(found[found["method"].isin(methods)])
+        found = found[found["method"].isin(methods)]
+        self._use(found["key"])
+        return found
 
     def points(self, trainings: pd.DataFrame, split: str = "test") -> pd.DataFrame:
         """Return trainings by round, from round 1: rows with ``accuracy`` there."""
@@ -303,40 +330,50 @@ class Numbers:
 
     def clusterings(self, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each clustering (``ari, n_clusters, key``)."""
-        return self._use(self._rows("clustering", axes))
+        found = self._rows("clustering", axes)
+        self._use(found["key"])
+        return found
 
     def study(self, name: str, **axes: Any) -> pd.DataFrame:
         """Return the table ``name`` of all studies that have it, with their axes.
 
         Axes that are not named may have any value. An empty DataFrame: no study has it.
         """
+        found, keys = self._once(self._study, name, axes)
+        self._use(keys)
+        return found.copy()
+
+    def _study(
+        self, name: str, axes: Mapping[str, Any]
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """Return the tables of :meth:`study`, and the keys of the studies."""
         about = ["key", "dataset", "model", "method", "variant", "seed", "ari"]
         about.extend(self.results.axes)
         studies = self._rows("study", axes)
         distances = self._rows("distances", axes)
         jobs = pd.concat([studies, distances])
+        about = [column for column in about if column in jobs]
         tables = []
-        for run in jobs.to_dict("records"):
-            key = run["key"]
-            table = self.results.table(key, name)
+        keys = []
+        for run in jobs[about].to_dict("records"):
+            table = self.results.table(run["key"], name)
             if table.empty:
                 continue
-            self.used[key] = self.results
-            of_run = {}
-            for column in about:
-                if column in run and column not in table:
-                    of_run[column] = run[column]
+            keys.append(run["key"])
+            of_run = {column: run[column] for column in run if column not in table}
             tables.append(table.assign(**of_run))
         if not tables:
-            return pd.DataFrame()
-        return pd.concat(tables, ignore_index=True)
+            return pd.DataFrame(), []
+        return pd.concat(tables, ignore_index=True), keys
 
     def distances(self, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each matrix of distances between clients.
 
         Axes that are not named may have any value.
         """
-        return self._use(self._rows("distances", axes))
+        found = self._rows("distances", axes)
+        self._use(found["key"])
+        return found
 
     def record(self, key: str) -> dict[str, Any]:
         """Return ``settings`` and ``provenance`` of a job."""
@@ -365,7 +402,19 @@ class Numbers:
 
         Trainings and clusterings with an axis set that is not named are left out.
         """
-        found = self._own[self._own["kind"] == kind]
+        return self._once(self._select, kind, axes)
+
+    def _select(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
+        """Select the rows of :meth:`_rows`."""
+        runs = self.results.runs
+        of_kind = runs[runs["kind"] == kind]
+        found = of_kind
+        if self.dataset:
+            found = found[found["dataset"] == self.dataset]
+        if self.model:  # clusterings and most studies have no network
+            found = found[found["model"].isin([self.model, ""])]
+        if self.variant:  # runs on which code and text agree have no variant
+            found = found[found["variant"].isin([self.variant, ""])]
         for name, want in axes.items():
             if name not in found:
                 return found.iloc[:0]
@@ -374,19 +423,20 @@ class Numbers:
             return found
         free = {*axes, *NO_SWITCH}
         others = [name for name in self.results.axes if name not in free]
-        runs = self.results.runs
-        return without_switches(found, runs[runs["kind"] == kind], others)
+        return without(found, switches(of_kind, others))
 
-    def _use(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Record that jobs were used, and return them."""
+    def _use(self, keys: Iterable[str]) -> None:
+        """Record that jobs were used."""
         if not self.printed:
-            for key in found["key"]:
-                self.used[key] = self.results
-        return found
+            self.used.update(dict.fromkeys(keys, self.results))
 
-    def _trainings(self, methods, axes: Mapping[str, Any]) -> pd.DataFrame:
-        """Return a row of ``runs`` for each method and seed."""
+    def _trainings(
+        self, methods, axes: Mapping[str, Any], measure: str = "key"
+    ) -> pd.DataFrame:
+        """Return method, seed, key and, if runs have it, a measure of trainings."""
         found = self._rows("training", axes)
+        wanted = {"method", "seed", "key", measure}
+        found = found[[name for name in found if name in wanted]]
         found = found[found["method"].isin(methods)]
         twice = found[found.duplicated(["method", "seed"])]
         if len(twice):
@@ -395,7 +445,8 @@ class Numbers:
                 f"{one['method']} has several runs of seed {one['seed']} on "
                 f"{self.dataset or 'the data'}: select one value of an axis."
             )
-        return self._use(found)
+        self._use(found["key"])
+        return found
 
     def _of_targets(self, found: pd.DataFrame, measure: str) -> pd.Series:
         """Return the mean of :data:`TARGETS` by run; NaN for any other measure.
