@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import clustering, forked, half, refused
+from toys import clustering, forked, half, refused, toy_set
 from toys import training as row_of
 
 import fltnb as fl
 from fltnb import checkpoint as checkpoints
 from fltnb import paths
+from fltnb.data import files
 from fltnb.experiments import (
     Finished,
     Ledger,
@@ -463,6 +464,8 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
         ledger.path("json").write_text(damage)
         ledger.path("csv").write_text("<<<<<<< here\n" + ledger.path("csv").read_text())
         refused(r"is damaged.*restore it with .git checkout", stored)
+    ledger.path("csv").write_text("method,accuracy\nfedavg,50\n")
+    refused(r"has no column key.*restore it with .git checkout", stored)
 
 
 def table() -> Results:
@@ -639,6 +642,38 @@ def test_what_is_missing_is_told_by_table(monkeypatch):
     found = notebook_compute.by_table("01", "paper", planned)
     told = {table: len(ones) for table, ones in found.items()}
     assert told == {"T1": 1, "T2": 1, "T9": 1}
+
+
+def test_results_on_copies_are_planned_and_computed_anew_on_official_images(
+    places, tmp_path, monkeypatch
+):
+    """The plan goes by the images' origin, the run by the key; both tell the same."""
+    from fltnb.notebook import compute as notebook_compute
+
+    monkeypatch.setattr(paths, "data", lambda: [tmp_path / "sets"])
+    rng = np.random.default_rng(0)
+    labels, split = np.tile(np.arange(4), 30), np.repeat([0, 1], [80, 40])
+    clients = {"n_clients": 4, "n_clusters": 2, "classes_per_cluster": 2}
+    recipe = fl.recipe("label_clusters", "mnist", **clients)
+    rows = fl.grid(lambda seed: fl.Clustering(recipe, fl.FCR(2), seed=seed), seed=0)
+    file = tmp_path / "sets" / "mnist.npz"
+
+    def prepare_set(origin):
+        pixels = rng.integers(0, 256, (120, 8, 8))
+        images = toy_set(pixels, labels, split, name="mnist")
+        files.write(file, replace(images, origin=origin))
+        experiment._built.cache_clear()
+
+    prepare_set("JPEG copies")
+    done = fl.compute(rows, progress=False)[0]
+    held = {rows[0].experiment.id: [("01", done)]}
+    monkeypatch.setattr(notebook_compute, "stored", lambda: held)
+    assert notebook_compute.missing(rows) == []
+    prepare_set("official")
+    assert prepare(rows[0]).key != done.key
+    assert len(notebook_compute.missing(rows)) == 1
+    file.unlink()
+    assert notebook_compute.missing(rows) == []  # here it cannot be computed anew
 
 
 def test_a_budget_is_kept(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from toys import refused
 
 from fltnb import notebook as page
+from fltnb import paths
 from fltnb.notebook.grids import code_cells, grids, notebook_file, profile_values
 from fltnb.notebook.parameters import checked, injected
 
@@ -153,6 +154,20 @@ def test_a_title_says_where_a_method_agrees_with_print():
     assert page.agreement(lines(), "oracle") == toys
 
 
+def test_a_title_over_curves_follows_the_numbers():
+    rows = [("a", "mlp", "flt", 80.0), ("a", "mlp", "oracle", 80.4)]
+    rows += [("b", "mlp", "flt", 60.0), ("b", "mlp", "oracle", 90.0)]
+    runs = pd.DataFrame(rows, columns=["dataset", "model", "method", "accuracy"])
+    runs = runs.assign(variant="as_run")
+    near = "FLT ends within 1 point of Oracle in 1 of 2 panels"
+    assert page.compared(runs, "flt", "oracle") == f"{near}, 30 points behind it in 1"
+    ahead = runs.assign(accuracy=runs["accuracy"].where(runs.index < 3, 55.0))
+    assert page.compared(ahead, "flt", "oracle") == f"{near}, 5 points ahead of it in 1"
+    same = runs.assign(accuracy=80.0)
+    assert page.compared(same, "flt", "oracle") == "FLT ends within 1 point of Oracle"
+    assert page.compared(runs, "flt", "fedavg") == "Accuracy against round"
+
+
 def test_a_table_is_the_same_text_and_keeps_its_looks_inside_the_tags():
     columns = pd.MultiIndex.from_tuples([("here", "a<b"), ("here", "n")])
     index = pd.MultiIndex.from_tuples([("x", "p"), ("x", "q")])
@@ -258,4 +273,24 @@ def test_unknown_notebooks_and_profiles_are_refused():
     refused("There is no notebook '77': choose one of 00", notebook_file, "77")
     refused("The profile 'huge' has no parameters", profile_values, "01", "huge", {})
     assert profile_values("01", "paper", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rounds: [1", r"profiles/own/01.yaml is not YAML \(while parsing"),
+        ("- 1", "profiles/own/01.yaml names no parameters"),
+        ("round: 3", "profiles/own/01.yaml: There is no parameter round"),
+        ("rounds: many", "profiles/own/01.yaml: The parameter rounds cannot be 'many'"),
+    ],
+)
+def test_profiles_that_cannot_be_used_are_refused(tmp_path, monkeypatch, text, said):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    file = tmp_path / "notebooks" / "profiles" / "own" / "01.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    refused(said, profile_values, "01", "own", {"rounds": 20})
+
+
+def test_pages_without_experiments_are_refused():
     refused("has no cells of parameters and experiments", code_cells, "99")

@@ -78,6 +78,17 @@ def texts(drawn):
     return [text.get_text() for text in found.get_texts()]
 
 
+def ends(ax):
+    """Names at the ends of curves, from the top."""
+    named = sorted(ax.texts, key=lambda text: -text.get_position()[1])
+    return [text.get_text() for text in named if text.get_text()]
+
+
+def drawn_lines(ax):
+    """Curves, without the markers beside their names."""
+    return [line for line in ax.lines if len(line.get_xdata()) > 1]
+
+
 def line_of(ax, method, dash="-"):
     color = plots.style(method).color
     return next(
@@ -213,7 +224,7 @@ def test_bad_names_write_nothing(tmp_path, monkeypatch):
 
 def test_curves_draw_means_and_bands_into_given_axes():
     fig, ax = plots.curves(curves(), title="It converges")
-    assert len(ax.lines) == 4 and len(ax.collections) == 4
+    assert len(drawn_lines(ax)) == 4 and len(ax.collections) == 4
     assert np.allclose(
         line_of(ax, "flt").get_ydata(), [3.5, 13.5, 23.5, 33.5]
     )  # mean of seeds 0 and 1
@@ -223,19 +234,50 @@ def test_curves_draw_means_and_bands_into_given_axes():
     )
     band = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert np.isclose([band.min(), band.max()], [0, 31]).all()
-    assert texts(fig) == [
-        "FedAvg",
-        "FLT",
-        "train",
-        "test",
-        "lowest to highest of 2 seeds",
-    ]
-    assert ax.get_title() == "It converges" and ax.get_xlabel() == "round"
+    assert texts(fig) == ["train", "test", "lowest to highest of 2 seeds"]
+    assert ends(ax) == ["FLT", "FedAvg"]
+    assert fig.get_suptitle() == "It converges" and ax.get_xlabel() == "round"
 
-    fig, axes = plt.subplots(1, 2)
-    back, ax = plots.curves(curves(1), split="test", ax=axes[1])
+    fig, axes = plt.subplots(1, 2, figsize=(10, 4))
+    given = {"ax": axes[1], "title": "One panel's"}
+    back, ax = plots.curves(curves(1), split="test", **given)
     assert back is fig and ax is axes[1] and not axes[0].lines and not ax.collections
-    assert texts(ax) == ["FedAvg", "FLT", "test"]
+    assert ends(ax) == ["FLT", "FedAvg"] and ax.get_legend() is None
+    assert ax.get_title() == "One panel's" and not fig.get_suptitle()
+
+
+def test_equal_curves_share_an_entry_and_each_can_be_seen():
+    frame = curves(1)
+    twin = frame[frame["method"] == "flt"].assign(method="oracle")
+    lower = twin.assign(method="local", accuracy=twin["accuracy"] - 3)
+    _, ax = plots.curves(pd.concat([frame, twin, lower]), split="test")
+    # local lies on FedAvg, the oracle on FLT; nobody else
+    assert ends(ax) == ["FLT", "= Oracle", "FedAvg", "= Local"]
+    widths = {name: line_of(ax, name).get_linewidth() for name in ("flt", "oracle")}
+    assert widths["flt"] >= widths["oracle"] + 2
+    apart = twin.assign(accuracy=twin["accuracy"] + 2)  # of a panel about 35 high
+    _, ax = plots.curves(pd.concat([frame, apart]), split="test")
+    assert ends(ax) == ["Oracle", "FLT", "FedAvg"]
+    alone = plots.ends.equal_curves({"flt": line_of(ax, "flt")}, ax)
+    assert alone == [["flt"]]
+
+
+def test_names_that_do_not_fit_become_a_legend():
+    one = curves(1)[lambda frame: frame["method"] == "flt"]
+    many = [one.assign(method=f"method {number}") for number in range(30)]
+    fig, ax = plots.curves(pd.concat(many), split="test")
+    assert not ends(ax) and len(texts(fig)) == 30
+    _, axes = plots.curves(curves(1).assign(k=1), split="test", col="k", size=(3, 3))
+    assert not ends(axes)  # too narrow
+    # below the panel, not beside it
+    fig.draw_without_rendering()
+    assert ax.get_position().width > 0.8
+
+
+def test_names_do_not_overlap():
+    moved = plots.ends.apart(np.array([0.1, 0.5, 0.5, 0.51, 0.99, 1.0]), 0.05)
+    assert (np.diff(moved) >= 0.05 - 1e-9).all() and moved.max() <= 1 + 1e-9
+    assert moved[0] == 0.1
 
 
 def test_panels_follow_columns_and_a_colour_means_the_same_in_all():
@@ -256,20 +298,21 @@ def test_panels_follow_columns_and_a_colour_means_the_same_in_all():
     ]
     assert [text.get_text() for text in axes[3].texts] == ["not run"]
     for ax in axes[:3]:
-        assert [line.get_color() for line in ax.lines] == [
+        assert [line.get_color() for line in drawn_lines(ax)] == [
             plots.style(m).color for m in ("fedavg", "flt")
         ]
+        assert ends(ax) == ["FLT", "FedAvg"]
     _, alone = plots.curves(
         whole[whole["method"] == "flt"], split="test", style="variant", col="dataset"
     )
-    assert {line.get_color() for ax in alone for line in ax.lines} == {
+    assert {line.get_color() for ax in alone for line in drawn_lines(ax)} == {
         plots.style("flt").color
     }
-    assert [line.get_linestyle() for line in alone[0].lines] == ["-", "--"]
+    assert [line.get_linestyle() for line in drawn_lines(alone[0])] == ["-", "--"]
 
 
 def test_bytes_add_up_both_ways():
-    fig, ax = plots.against_bytes(curves())
+    _, ax = plots.against_bytes(curves())
     assert np.allclose(
         line_of(ax, "flt").get_xdata(), [3e-4, 6e-4, 9e-4]
     )  # MB, without round 0
@@ -277,7 +320,7 @@ def test_bytes_add_up_both_ways():
     assert level.get_ydata().tolist() == [30.5, 30.5] and np.allclose(
         level.get_xdata(), [3e-4, 9e-4]
     )
-    assert ax.get_xscale() == "log" and "FedAvg (sends nothing)" in texts(fig)
+    assert ax.get_xscale() == "log" and "FedAvg (sends nothing)" in ends(ax)
 
 
 @pytest.mark.parametrize("levels", [[0.1, 1.0, 10.0], ["clean", "some", "much"]])

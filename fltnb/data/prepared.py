@@ -133,6 +133,19 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     return images
 
 
+def origin(name: str) -> str:
+    """Return the origin of a set's images here; "" if no file of it is prepared.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fl.data.prepared.origin("digits")  # comes with scikit-learn
+    ''
+    """
+    path = _prepared(name, paths.data())
+    return "" if path is None else files.origin(path)
+
+
 def _prepared(name: str, folders: list[Path]) -> Path | None:
     """Return the first prepared file of a set, else of its stand-in."""
     others = [other for other, (official, _) in STAND_INS.items() if official == name]

@@ -95,6 +95,9 @@ class Ledger:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 names, *texts = csv.reader(file)
+            lacking = {"kind", "key", "record"} - set(names)
+            if lacking:
+                raise ValueError(f"it has no column {min(lacking)}")
             return [_typed_line(names, text, types) for text in texts]
         # Such as the marks of a merge conflict in git.
         except (ValueError, KeyError) as error:

@@ -9,7 +9,7 @@ from .about import provenance, versions
 from .html import html
 from .page import Page
 from .parameters import Picked, of
-from .pictures import agreement, curves, dots, png
+from .pictures import agreement, compared, curves, dots, png
 from .scores import printed, score_table, scores, words
 from .tables import axis_table, mean_table, rows_of, switched
 from .verdicts import verdict_table
@@ -19,6 +19,7 @@ __all__ = [
     "Picked",
     "agreement",
     "axis_table",
+    "compared",
     "curves",
     "dots",
     "html",

@@ -1,8 +1,11 @@
 """Compute the experiments of a notebook, without Jupyter, into its ledger."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..data import NAMES
+from ..data.prepared import origin
 from ..errors import FltnbError
 from ..experiments import Grid, Ledger, Row, compute, stored
 from ..experiments.asking import ledger_names
@@ -82,6 +85,9 @@ def _tables(row: Row, grid: Grid) -> list[str]:
 def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
     """Return experiments that no ledger has, the largest worth per minute first.
 
+    A result on compressed copies of images is not the result of an experiment whose
+    official images are prepared here, nor the other way round: it is computed anew.
+
     Parameters
     ----------
     rows : Grid
@@ -93,8 +99,43 @@ def missing(rows: Grid, fresh: bool = False) -> list[Planned]:
     for found in held.values():
         for _, done in found:
             finished.append(done)
-    there = set() if fresh else set(held)
+    there = set()
+    if not fresh:
+        here = functools.cache(origin)
+        for row in rows:
+            for _, done in held.get(row.experiment.id, ()):
+                if _of_these_images(done.record, here):
+                    there.add(row.experiment.id)
     return plan(rows, there, finished)
+
+
+def _of_these_images(record: dict[str, Any], here: Callable[[str], str]) -> bool:
+    """Whether a result is on copies of as many sets as are copies here.
+
+    Where a set is not prepared, nothing can be computed anew.
+
+    Parameters
+    ----------
+    record : dict
+        The result's settings and provenance.
+    here : function
+        The origin of a data set here, "" if it is not prepared.
+    """
+    federation = record["settings"].get("federation", {})
+    origins = [here(name) for name in set(_datasets(federation))]
+    if not all(origins):
+        return True
+    then = record["provenance"].get("data_origin", "")
+    return then.count("copies") == " ".join(origins).count("copies")
+
+
+def _datasets(federation: dict[str, Any]) -> Iterator[str]:
+    """Yield the data sets that a federation's settings name."""
+    for value in federation.values():
+        if isinstance(value, dict):
+            yield from _datasets(value)
+        elif isinstance(value, str) and value in NAMES:
+            yield value
 
 
 def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) -> int:

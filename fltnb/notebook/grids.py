@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import experiments, paths
-from ..errors import FltnbError
+from ..errors import FltnbError, first_line
 from ..experiments import Grid, Row
 from .parameters import Values, assigned, checked
 
@@ -110,8 +110,19 @@ def profile_values(notebook: str, profile: str, own: Values) -> Values:
     file = profiles / profile / f"{number}.yaml"
     shown = str(file.relative_to(paths.ROOT))
     if file.is_file():
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-        return checked(own, given or {}, shown)
+        try:
+            given = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        except yaml.YAMLError as error:
+            raise FltnbError(
+                f"{shown} is not YAML ({first_line(error)}): write a line such as "
+                "`rounds: 20` for each parameter."
+            ) from error
+        if not isinstance(given, dict):
+            raise FltnbError(
+                f"{shown} names no parameters: write a line such as `rounds: 20` for "
+                "each of them."
+            )
+        return checked(own, given, shown)
     if profile in AS_IT_STANDS:
         return {}
     there = sorted(folder.name for folder in profiles.glob("*"))

@@ -10,7 +10,17 @@ from .lines import against_bytes, curves, lines
 from .maps import client_map, weight_maps
 from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images
 from .runs import client_strip, dots
-from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, style
+from .style import (
+    CLUSTERS,
+    METHODS,
+    Style,
+    cluster_color,
+    headline,
+    label,
+    panels,
+    save,
+    style,
+)
 
 __all__ = [
     "CLUSTERS",
@@ -24,6 +34,7 @@ __all__ = [
     "curves",
     "dots",
     "gallery",
+    "headline",
     "label",
     "lines",
     "matrices",

@@ -47,7 +47,7 @@ def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
     fig, axes = panels(2, size=(5.6, 4.6))
     _together(axes[0], found)
     _gains(axes[1], found)
-    headline(fig, axes, title or found.headline)
+    headline(fig, title or found.headline)
     return fig, axes
 
 

@@ -8,12 +8,14 @@ from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError, choose
+from .ends import name_ends
 from .style import (
     DASHES,
     MEASURES,
     Names,
     Style,
     handle,
+    has_words,
     headline,
     in_order,
     label,
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
+PAGE = 9.2
+"""Width of the widest figure, inches: as wide as a page of the site shows it."""
 HOLLOW: dict[str, Any] = {"marker": "o", "mfc": "none", "ms": 8}
 """Style of printed numbers."""
 
@@ -129,8 +134,9 @@ def lines(
         dashes=_dashes(frame[style]) if style else {},
         log=how.log,
     )
+    in_panels = []
     for ax, (down, right) in zip(axes, cells, strict=True):
-        _panel(ax, where(frame, {row: down, col: right}), drawn)
+        in_panels.append(_panel(ax, where(frame, {row: down, col: right}), drawn))
         if len(cells) > 1:
             heads = [label(one, how.names) for one in (down, right) if one is not None]
             ax.set_title(", ".join(heads), fontsize="medium")
@@ -138,12 +144,17 @@ def lines(
     for ax in axes[::columns]:
         # not between panels that share the axis
         if ax.yaxis.get_tick_params().get("labelleft", True):
-            ax.set_ylabel(how.ylabel or MEASURES.get(y) or label(y))
+            ax.set_ylabel(how.ylabel or MEASURES.get(y) or label(y), fontsize=9)
 
-    handles = _handles(drawn, how.names) + _seed_handle(frame, keys)
-    title = "" if hue == "method" else label(hue, how.names)
+    # names at the ends once all panels have their limits; a list of numbers needs a
+    # title, so it stays a legend
+    named = hue == "method" or has_words(list(drawn.colors))
+    ends = [name_ends(own, drawn.colors) for own in in_panels if own and named]
+    colors = [] if ends and all(ends) else _handles(drawn)
+    handles = colors + _dash_handles(drawn, how.names) + _seed_handle(frame, keys)
+    title = label(hue, how.names) if colors and hue != "method" else ""
     legend(fig, how.ax, handles, title)
-    headline(fig, axes, how.title)
+    headline(fig, how.title, how.ax)
     if len(axes) == 1:
         return fig, axes[0]
     return fig, axes
@@ -187,7 +198,7 @@ def _values(frame: pd.DataFrame, column: str | None) -> list:
 def _empty(
     count: int, columns: int, how: Look, sharey: str | bool
 ) -> tuple[Figure, list[Axes]]:
-    """Make the panels, with room for the legend on the right.
+    """Make the panels, as wide together as a page, with room for names at the right.
 
     Parameters
     ----------
@@ -197,10 +208,12 @@ def _empty(
     sharey : "row" or True
         Which panels share a y axis.
     """
-    width, height = (4.9, 3.9) if count == 1 else (3.4, 3.0)
+    width, height = (
+        (6.2, 3.6) if count == 1 else (4.5, 3.3 if count <= columns else 2.8)
+    )
     if how.size:
         width, height = how.size
-    size = (width + 2.3 / columns, height)
+    size = (min(width, PAGE / columns), height)
     return panels(count, size, columns, how.ax, sharey=sharey)
 
 
@@ -395,8 +408,8 @@ def _dashes(values: pd.Series) -> dict[Any, str]:
     return dashes
 
 
-def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
-    """Draw the lines of one panel.
+def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> dict[Any, Line2D]:
+    """Draw the lines of one panel; return one a colour, the solid one if there is one.
 
     Lines over words are shifted a little, so that equal ones can be seen.
 
@@ -410,13 +423,14 @@ def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
     if part.empty:
         ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
         ax.set_xticks([])
-        return
+        return {}
 
     x = part[drawn.x]
     levels = in_order(x)
     words = x.dtype.kind not in "iufb"
     count = len(drawn.colors)
     dashes = drawn.dashes or {None: "-"}
+    found: dict[Any, Line2D] = {}
     for line, (value, look) in enumerate(drawn.colors.items()):
         for name, dash in dashes.items():
             own = where(part, {drawn.hue: value, drawn.style: name})
@@ -428,7 +442,9 @@ def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
                 points = points.map(levels.index) + beside
             groups = own.groupby(points)[drawn.y]
             over = groups.agg(["mean", "min", "max", "size"])
-            _line(ax, over, look, dash, line / count)
+            curve = _line(ax, over, look, dash, line / count)
+            if dash == "-" or value not in found:
+                found[value] = curve
 
     if words:
         ax.set_xticks(range(len(levels)), [label(level) for level in levels])
@@ -437,10 +453,11 @@ def _panel(ax: Axes, part: pd.DataFrame, drawn: _Drawn) -> None:
     elif all(float(level).is_integer() for level in levels):
         whole: Any = ax.xaxis.get_major_locator()  # a MaxNLocator
         whole.set_params(integer=True)
+    return found
 
 
-def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) -> None:
-    """Draw one line with its band.
+def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) -> Line2D:
+    """Draw one line with its band, and return the line.
 
     Parameters
     ----------
@@ -470,11 +487,12 @@ def _line(ax: Axes, over: pd.DataFrame, look: Style, dash: str, shift: float) ->
         options["mew"] = 1.5
 
     # the same pixels as seaborn's lineplot, thirty times faster
-    ax.plot(over.index, over["mean"], **options)
+    (line,) = ax.plot(over.index, over["mean"], **options)
     if over["size"].max() > 1:
         ax.fill_between(
             over.index, over["min"], over["max"], color=look.color, alpha=0.15, lw=0
         )
+    return line
 
 
 def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
@@ -495,15 +513,24 @@ def _logarithmic(ax: Axes, levels: Sequence[float]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-def _handles(drawn: _Drawn, names: Names) -> list:
-    """Return the legend of colours and dashes; printed numbers are hollow markers."""
+def _handles(drawn: _Drawn) -> list:
+    """Return the legend of the colours."""
+    return [
+        handle(look.label, look.color, look.marker, ls="-", ms=4.5)
+        for look in drawn.colors.values()
+    ]
+
+
+def _dash_handles(drawn: _Drawn, names: Names) -> list:
+    """Return the legend of the dashes, if there are several.
+
+    Printed numbers are hollow markers.
+    """
     found = []
-    for look in drawn.colors.values():
-        found.append(handle(look.label, look.color, look.marker, ls="-", ms=4.5))
     for value, dash in drawn.dashes.items():
         hollow: dict[str, Any] = {} if dash else HOLLOW
         found.append(handle(label(value, names), "0.4", ls=dash, **hollow))
-    return found
+    return found if len(found) > 1 else []
 
 
 def _seed_handle(frame: pd.DataFrame, keys: list[str]) -> list:

@@ -150,7 +150,7 @@ def gallery(
         line[0].set_ylabel(name, rotation=0, ha="right", va="center")
     for ax, text in zip(axes[0], columns, strict=False):
         ax.set_title(text, fontsize="medium")
-    headline(fig, every, title)
+    headline(fig, title)
     return fig, axes
 
 
@@ -195,7 +195,7 @@ def matrix_pair(
         _matrix(ax, values, clusters, shown)
         ax.set_title(text, fontsize="medium")
     _cluster_legend(fig, clusters)
-    headline(fig, axes, title)
+    headline(fig, title)
     return fig, axes
 
 
@@ -271,8 +271,7 @@ def matrices(
         ax.set_title(text, fontsize="small")
     if not several:
         _cluster_legend(fig, given)
-    if title:
-        fig.suptitle(title, fontsize="medium")
+    headline(fig, title)
     return fig, axes
 
 
@@ -332,7 +331,7 @@ def pair_distances(
     for drawn, text in zip(dots, texts, strict=True):
         first.setdefault(text, drawn)
     legend(fig, None, list(first.values()))
-    headline(fig, [ax], title)
+    headline(fig, title)
     return fig, ax
 
 

@@ -114,7 +114,7 @@ def client_strip(
         if len(clusters) <= len(CLUSTERS):
             handles = [handle(f"{one:g}", cluster_color(one), "o") for one in clusters]
             legend(fig, None, handles, label(hue))
-    headline(fig, [ax], title)
+    headline(fig, title)
     return fig, ax
 
 
@@ -208,7 +208,7 @@ def dots(
     axes[0].set_yticks(range(len(groups)), [look.label for look in groups.values()])
     axes[0].set_ylim(len(groups) - 0.5, -0.5)
     legend(fig, None, _source_handles(frame, style, names))
-    headline(fig, axes, title)
+    headline(fig, title)
     return fig, axes
 
 

@@ -7,6 +7,7 @@ import csv
 import functools
 import io
 import re
+import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -172,10 +173,10 @@ def in_order(values: pd.Series) -> list:
     ([1, 3], ['b', 'a'])
     """
     once = list(dict.fromkeys(values))
-    return once if _has_words(once) else sorted(once)
+    return once if has_words(once) else sorted(once)
 
 
-def _has_words(values: Sequence) -> bool:
+def has_words(values: Sequence) -> bool:
     """Whether one value or more is text."""
     return any(isinstance(value, str) for value in values)
 
@@ -200,7 +201,7 @@ def looks(values: pd.Series, column: str, names: Names = None) -> dict[Any, Styl
 
     if column.endswith("cluster"):
         colors = map(cluster_color, values)
-    elif _has_words(values):
+    elif has_words(values):
         colors = map(cluster_color, range(len(values)))
     else:
         import seaborn as sns
@@ -372,7 +373,7 @@ def handle(
 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
-    """Put one legend to the right of all panels, or of the given one.
+    """Put one legend below all panels, or below the given one.
 
     Parameters
     ----------
@@ -380,27 +381,50 @@ def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> 
     ax : Axes or None
         The panel that the caller gave, if any.
     handles : sequence
-        Results of :func:`handle`.
+        Results of :func:`handle`; without one there is no legend.
     title : str
         Title of the legend.
     """
-    options = {"handles": handles, "title": title, "frameon": False}
+    if not handles:
+        return
+    longest = max(len(one.get_label()) for one in handles)
+    entry = 0.5 + 0.075 * longest  # inches
+    fitting = max(1, int(fig.get_figwidth() / entry))
+    look = {"handles": handles, "title": title, "fontsize": 9, "title_fontsize": 9}
+    look |= {"frameon": False, "ncols": min(fitting, len(handles))}
     if ax is None:
-        fig.legend(loc="outside right upper", fontsize="small", **options)
+        fig.legend(loc="outside lower center", **look)
     else:
-        beside = (1.01, 1)
-        ax.legend(loc="upper left", bbox_to_anchor=beside, fontsize="small", **options)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), **look)
 
 
-def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
-    """Set the title, if any: of the panel if there is one, else of the figure.
+def headline(fig: Figure, title: str, ax: Axes | None = None) -> None:
+    """Write what a figure shows above it, on as many lines as needed.
 
-    ``axes``: all panels.
+    Parameters
+    ----------
+    fig : Figure
+    title : str
+        The finding; "" writes nothing.
+    ax : Axes, optional
+        The panel that the title belongs to, by default all.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> figure, axes = fl.plots.panels(2)
+    >>> fl.plots.headline(figure, "The oracle is ahead")
+    >>> figure.get_suptitle()
+    'The oracle is ahead'
     """
-    if title and len(axes) == 1:
-        axes[0].set_title(title, fontsize="medium")
-    elif title:
-        fig.suptitle(title, fontsize="medium")
+    if not title:
+        return
+    if ax is not None:
+        ax.set_title(title, fontsize="medium")
+        return
+    letters = int(fig.get_figwidth() / 0.098)  # of a line
+    wrapped = "\n".join(textwrap.fill(line, letters) for line in title.split("\n"))
+    fig.suptitle(wrapped, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
 
 
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:

@@ -137,7 +137,8 @@ class RunsExplorer(Explorer):
             return
         lines(curves, "round", y, ax=ax)
         # the names beside the clients have the same colours
-        ax.get_legend().remove()
+        if ax.get_legend():
+            ax.get_legend().remove()
         ax.set_title("test split; bands: lowest to highest seed", fontsize=9)
 
     def _draw_clients(self, ax: Any, keys: pd.Series, methods: list[str]) -> None:
