@@ -27,7 +27,7 @@ def blocks(n_parameters: int) -> Iterator[slice]:
 
 
 def with_rows(
-    matrix: np.ndarray, rows: np.ndarray | slice, values: ArrayLike
+    matrix: np.ndarray, rows: np.ndarray | slice | int, values: ArrayLike
 ) -> np.ndarray:
     """Copy of a matrix in which some rows have new values."""
     matrix = matrix.copy()
@@ -44,6 +44,28 @@ def cluster_means(
     """
     members = labels == np.arange(len(models))[:, None]
     return mix_groups(members * weights, theta, models)
+
+
+def group_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Plain mean of the points (n, d) of each group, (K, d).
+
+    ``labels`` (n,): groups 0 to K - 1, none of them empty.
+    """
+    groups = range(labels.max() + 1)
+    return np.stack([points[labels == group].mean(axis=0) for group in groups])
+
+
+def present_means(
+    labels: np.ndarray, points: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the clusters (C,) that points (n, d) are in, and their means (C, d).
+
+    ``labels`` (n,): any numbers, of which some may be missing.
+    """
+    present = np.unique(labels)
+    members = labels == present[:, None]  # (C, n)
+    share = members / members.sum(axis=1, keepdims=True)
+    return present, share @ points
 
 
 def gram(
@@ -137,6 +159,13 @@ def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.nd
         of_block = offset[:, block].T.astype(points.dtype)
         out -= 2 * (points[:, block] @ of_block)
     return out
+
+
+def nearest_center(
+    points: np.ndarray, centers: np.ndarray, origin: np.ndarray
+) -> np.ndarray:
+    """Return the nearest of the centres (K, d) for each point (n, d)."""
+    return scores(points, centers, origin).argmin(axis=1)
 
 
 def lloyd(

@@ -240,9 +240,7 @@ class ModuleTrainer:
             begin = 0
             for x, y, factors in self._batches(client, round, epoch, weights):
                 end = begin + len(x)
-                for dropout, mask in zip(self.dropouts, masks, strict=True):
-                    keep = torch.from_numpy(mask[begin:end])
-                    dropout.keep = keep.to(self.device)
+                self._keep([mask[begin:end] for mask in masks])
                 begin = end
                 found = self._losses(x, y, factors)
                 total += _summed(found, len(x))
@@ -251,6 +249,11 @@ class ModuleTrainer:
                 self._objective(found, pulled_to, spec.proximal).backward()
                 sgd.step()
         return total / n
+
+    def _keep(self, masks: list[np.ndarray]) -> None:
+        """Tell each dropout layer what it keeps of the next batch, bool (B, ...)."""
+        for dropout, mask in zip(self.dropouts, masks, strict=True):
+            dropout.keep = torch.from_numpy(mask).to(self.device)
 
     def _batches(
         self, client: int, round: int, epoch: int, weights: np.ndarray | None

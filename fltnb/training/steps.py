@@ -46,13 +46,7 @@ class LeanTrainer:
         self.samples = samples
         self.dtype = getattr(torch, spec.dtype)
 
-        self.body: list[Any] = []
-        shape = model.input_shape
-        for layer, shape_after in zip(model.layers, model.activations, strict=True):
-            if isinstance(layer, Conv):
-                stage = model.stages[len(self.body)]  # convolutions come first
-                self.body.append(convolution(stage, spec, self.dtype, shape))
-            shape = shape_after
+        self.body = self._convolutions()
         dense_stages = model.stages[len(self.body) :]
         self.head = [Dense(stage, spec, self.dtype) for stage in dense_stages]
         self.layers: list[Any] = [*self.body, *self.head]
@@ -62,6 +56,22 @@ class LeanTrainer:
         self.rooms = Rooms(self._room)
         self.unweighted = torch.empty(0, dtype=self.dtype)
         self.features = padded(0, self.head[0].inputs + 1, self.dtype)
+
+    def _convolutions(self) -> list[Any]:
+        """Return the layers of the convolution stages, which come before all others.
+
+        A stage is several layers of the model (convolution, ReLU, pooling), so its
+        input shape is the output shape of the layer before its convolution.
+        """
+        model = self.model
+        body: list[Any] = []
+        shape = model.input_shape
+        for layer, shape_after in zip(model.layers, model.activations, strict=True):
+            if isinstance(layer, Conv):
+                stage = model.stages[len(body)]
+                body.append(convolution(stage, self.spec, self.dtype, shape))
+            shape = shape_after
+        return body
 
     @torch.inference_mode()
     def train(
