@@ -208,6 +208,14 @@ def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
 
     Each is cut where the modularity of its own dendrogram is highest. Separate complete
     blocks are always accepted: 0.
+
+    Parameters
+    ----------
+    adjacency : ndarray of uint8, shape (M, M)
+        Only its numbers of clients and of links matter: a random graph has the same,
+        between pairs that are drawn at random.
+    method : str
+        Linkage of the dendrograms.
     """
     if are_blocks(adjacency):
         return 0.0

@@ -148,7 +148,9 @@ def _class_lists(
 ) -> np.ndarray:
     """Return the classes of each cluster, int64 (C, classes per cluster).
 
-    ``sizes``: clusters, classes per cluster, classes shared by neighbours.
+    ``sizes``: clusters, classes per cluster, classes shared by neighbours. Three
+    clusters of 3 classes that share 1 are a ring of 6 classes in random order, a to f:
+    abc, cde, efa. Without shared classes three clusters of 2 are ab, cd, ef.
     """
     n_clusters, per_cluster, shared = sizes
     tested = np.bincount(images.labels[images.test_index], minlength=images.n_classes)
@@ -341,7 +343,9 @@ def structured(
 def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:
     """Return the classes of each cluster, with sizes in proportion to the places.
 
-    Largest classes first; each goes to the cluster that lacks most per free place.
+    Largest classes first; each goes to the cluster that lacks most per free place. Of
+    classes with 5, 4, 3 and 2 images two clusters with 2 places each get 0 and 3, with
+    7 images, and 1 and 2, also with 7.
 
     Parameters
     ----------

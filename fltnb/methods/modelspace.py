@@ -87,7 +87,7 @@ def gram(
 
 
 def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Cosine similarity (m, m) of the updates of some clients (m,).
+    """Cosine similarity (m, m) of the updates (M, d) of some clients (m,).
 
     It is 0 if an update is zero, and 1 on the diagonal.
     """
@@ -101,9 +101,12 @@ def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Return points (D, D) with the same distances as the models.
+    """Return points (D, D) with the same distances as the models (D, P).
 
-    k-means uses only these, so its further steps do not depend on P.
+    k-means uses only these, so its further steps do not depend on P. With the Gram
+    matrix ``G = V diag(l) V'`` of the models minus the origin, these are the rows of
+    ``V diag(sqrt(l))``: their inner products are G again, and distances follow from
+    inner products.
     """
     values, vectors = np.linalg.eigh(gram(points, origin))
     return vectors * np.sqrt(np.maximum(values, 0))
@@ -116,7 +119,10 @@ def best_start(
     n_clusters: int,
     seed: int,
 ) -> np.ndarray:
-    """Return labels (D,) of the best of 20 k-means starts (least inner distance)."""
+    """Return labels (D,) of the best of 20 k-means starts (least inner distance).
+
+    A point of weight 3, a model that three clients hold, is repeated three times.
+    """
     repeated = np.repeat(coordinates(points, origin), weights, axis=0)
     labels = kmeans(repeated, n_clusters, seed, n_init=20, max_iter=300)
     last = np.cumsum(weights) - 1  # equal points have equal labels
@@ -126,7 +132,8 @@ def best_start(
 def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
     """Coordinates (n, K) of n vectors along their K leading singular directions.
 
-    ``products``: their Gram matrix (n, n).
+    ``products``: their Gram matrix (n, n). For vectors ``X = U S W'`` it is
+    ``X X' = U S^2 U'``, and the coordinates ``X W`` are ``U S``.
     """
     values, vectors = np.linalg.eigh(products)
     order = np.argsort(-values, kind="stable")[:n_components]

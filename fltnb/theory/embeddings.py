@@ -365,7 +365,13 @@ def _error_of_ensemble(h: np.ndarray, g: np.ndarray, sample: Sample) -> float:
 def _parameters(
     one: Sample, other: Sample, start: np.ndarray, emd: float, lr: float, steps: int
 ) -> dict[str, Sides]:
-    """Return both sides, and M, of Section 2.3's statements about two clients."""
+    """Return both sides, and M, of Section 2.3's statements about two clients.
+
+    Theorem 2.4: the gradients of both clients' losses at one hypothesis, ``start``
+    (d + 1,), differ by at most M W. Corollary 2.5: so after one step of size ``lr`` the
+    parameters differ by at most lr M W. After several ``steps`` both clients are at
+    different hypotheses, and the statement says nothing.
+    """
     M = steepest(start, one, other)
     apart = _apart(mean_gradient(start, one), mean_gradient(start, other))
     found = {"Theorem 2.4": Sides(apart, M * emd, M)}

@@ -458,7 +458,11 @@ class Engine(AbstractContextManager):
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
     ) -> list[tuple[float, float]]:
-        """Return what :func:`fltnb.training.evaluation.score` does of each task."""
+        """Return what :func:`fltnb.training.evaluation.score` does of each task.
+
+        ``theta`` (K, P). The tasks of one model follow each other, so each model is
+        made ready once.
+        """
         parts = getattr(self.fed, split)
         scores = []
         with self._kernels(), torch.inference_mode():

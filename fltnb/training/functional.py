@@ -8,6 +8,11 @@ batch of an epoch.
 
 Some networks cannot be stacked: those with recurrent layers, random layers (dropout)
 or control flow by values. Their clients train one after the other.
+
+Of three clients with 25, 20 and 15 samples, one epoch in batches of 10, the first step
+has one group of three. The second step has a group of the first two clients with
+batches of 10, and the third client with its last batch of 5. The third step has only
+the first client, with a batch of 5.
 """
 
 from typing import Any, NamedTuple

@@ -224,7 +224,11 @@ class ModuleTrainer:
     def _client(
         self, client: int, round: int, weights: np.ndarray | None, how: Variation
     ) -> float:
-        """Train the model that was loaded; return the mean loss of the last epoch."""
+        """Train the model that was loaded; return the mean loss of the last epoch.
+
+        ``weights``: factors (n,) on the losses of its samples, or None. Each loss is
+        that of a sample under the model at its step, before the step is taken.
+        """
         spec = how.applied(self.spec)
         pulled_to = [value.detach().clone() for value in self.parameters]
         if how.anchors is not None:
@@ -261,6 +265,9 @@ class ModuleTrainer:
         """Give an epoch's batches.
 
         Several are read at a time: as many as have TOGETHER numbers, but at least one.
+        With images of 3 x 32 x 32 in batches of 10 these are 34 batches, as 340 images
+        have 1.04 million numbers. ``weights``: factors (n,) on the losses of the
+        client's samples, or None.
         """
         mine = self.samples.splits["train"][client]
         size = self.spec.batch_size

@@ -26,7 +26,10 @@ SLAB = 1000  # samples gathered at a time: limits the copy if a client holds man
 class LeanTrainer:
     """Trains one client after the other in private buffers; one per worker process.
 
-    The model has convolution stages (possibly none) followed by dense stages.
+    The model has convolution stages (possibly none) followed by dense stages. A client
+    with 2,300 samples and batches of 10 has three slabs in an epoch, of 1,000, 1,000
+    and 300 samples: each is gathered at once, and then a step is taken for each batch
+    of 10.
 
     Attributes
     ----------
@@ -143,7 +146,9 @@ class LeanTrainer:
     ) -> float:
         """Pass over a client's samples once; return what :meth:`_slab` does of all.
 
-        ``draws``: round, client and epoch, the keys of its random draws.
+        ``draws``: round, client and epoch, the keys of its random draws;
+        ``sample_weights`` (n,): factors on the losses, in the order in which the client
+        holds its samples, or None.
         """
         round, client, epoch = draws
         mine = self.samples.splits["train"][client]
@@ -225,6 +230,7 @@ class LeanTrainer:
         """Return the inputs of a slab.
 
         Dense layers get rows that end in a 1, convolutions images with channels last.
+        ``index`` (n,): positions of the samples in the pool.
         """
         n = len(index)
         c, h, w = self.model.input_shape

@@ -622,9 +622,11 @@ def _kmeans(
 def _private_kmeans(
     z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same, but use samples only through noisy sums and counts.
+    """Do the same, but use samples (n, e) only through noisy sums and counts.
 
     The start does not depend on the data: random directions, half of ``clip`` long.
+    These are Lloyd's steps, in which a centre is its cell's noisy sum divided by its
+    noisy count, and no longer than ``clip``, as all samples are.
     """
     clip = noise.clip
     z = clipped(z, clip)

@@ -69,7 +69,9 @@ class Recursive(Welcoming):
 
     A newcomer is placed along the tree of cuts: at each cut it trains the model that
     the cluster had before the cut, and goes to the half whose mean update has the
-    larger cosine with its own.
+    larger cosine with its own. If cluster 0 was cut into 0 and 1, and later 0 into 0
+    and 2, all newcomers train for the first cut, and those that stay in 0 for the
+    second one as well.
     """
 
     def compared(self, state: OwnState) -> slice:

@@ -99,7 +99,7 @@ class FedCluster(Recursive):
             due = old and not state.settled[cluster]
             if not (due and state.heard[members].all()):
                 continue
-            second = None
+            second = None  # fewer than three members are not cut
             if len(members) > 2:
                 second = halves(cosines(state.updates, members), self.gamma)
             if second is None:

@@ -174,8 +174,7 @@ class StoCFL(Welcoming):
 
         cluster = state.cluster.copy()
         for client, place in zip(new, nearest, strict=True):
-            both = np.stack([state.psi[client], means[place]])
-            if cosines(both, np.arange(2))[0, 1] >= self.tau:
+            if _cosine(state.psi[client], means[place]) >= self.tau:
                 cluster[client] = clusters[place]
         rows = _served(cluster[new], state.owned)
         state = placed(replace(state, cluster=cluster), new, rows)
@@ -229,6 +228,12 @@ class StoCFL(Welcoming):
         n_heard = int(state.heard.sum())
         d = state.psi.shape[1]
         return 4 * n_heard * d, 0
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the cosine of two vectors (d,), computed as those of many are."""
+    both = np.stack([one, other])
+    return cosines(both, np.arange(2))[0, 1]
 
 
 def _alike_first(means: np.ndarray, tau: float) -> list[tuple[int, int]]:
