@@ -179,10 +179,9 @@ def _failures(card: Card) -> str:
 
     Their accuracy counts as 0 %, so a reader should know them; "" if none failed.
     """
-    name = card["method"]["name"]
     runs = table_of(card["runs"])
-    own = runs[runs["method"] == name]
-    failed = own[own["failed"] != ""]
+    is_own = runs["method"] == card["method"]["name"]
+    failed = runs[is_own & (runs["failed"] != "")]
     by = ["track", "family", "failed"]
     counts = failed.groupby(by, sort=False).size()
     text = ""

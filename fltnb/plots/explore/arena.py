@@ -53,15 +53,16 @@ class ArenaExplorer(Explorer):
         methods = runs["method"].unique().tolist()
         best = [name for name in table.ranks().index if name not in FIRST]
         start = [name for name in (*best[:3], *FIRST) if name in methods]
+        against = start[-1]
+        if "FedAvg" in methods:
+            against = "FedAvg"
         measures = [name for name in SHOWN if runs[name].notna().any()]
         controls = {
             "federation": Control(federations[0], federations),
             "y": Control(measures[0], measures),
-            "against": Control(start[-1], methods),
+            "against": Control(against, methods),
             "methods": Control(tuple(start), methods),
         }
-        if "FedAvg" in methods:
-            controls["against"] = Control("FedAvg", methods)
         super().__init__(controls, (10.5, 4.2))
         room = {"left": 0.07, "right": 0.97, "bottom": 0.13, "top": 0.9, "wspace": 0.5}
         self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
@@ -89,7 +90,11 @@ class ArenaExplorer(Explorer):
         self._draw_leads(right, means, shown)
 
     def _draw_levels(self, ax: Any, runs: pd.DataFrame) -> None:
-        """Draw the measure against the level, a line for each method."""
+        """Draw the measure against the level, a line for each method.
+
+        Methods without clusters have no ARI, and failed runs no bytes: if nothing is
+        known, the title says so.
+        """
         y = self.at["y"]
         known = runs[runs[y].notna()]
         if known.empty:
@@ -102,6 +107,9 @@ class ArenaExplorer(Explorer):
 
     def _draw_leads(self, ax: Any, means: pd.DataFrame, shown: list[str]) -> None:
         """Draw how far each method is ahead of the one in the menu, at each level.
+
+        The colours are symmetric around 0, so that a method that is behind at one level
+        and ahead at another can be seen; a cell without a number stays empty.
 
         Parameters
         ----------
@@ -140,7 +148,6 @@ class ArenaExplorer(Explorer):
 
 def _id(method: str) -> str:
     """Return the id of a class of the arena, which has a colour in all pictures."""
-    if method in CLUSTERERS:
-        return CLUSTERERS[method]
-    kinds = {name: kind.name for name, kind in METHODS.items()}
-    return kinds.get(method, method)
+    if method in METHODS:
+        return METHODS[method].name
+    return CLUSTERERS.get(method, method)
