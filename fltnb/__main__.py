@@ -67,32 +67,58 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(command=function)
         return sub
 
-    text = "Run one notebook with papermill and keep its executed copy."
-    sub = command(_notebook, "notebook", text)
+    sub = command(
+        _notebook,
+        "notebook",
+        "Run one notebook with papermill and keep its executed copy.",
+    )
     sub.add_argument("name", help=ONE)
     _add_profile(sub)
     _add_running(sub)
 
-    text = "Show which notebooks are done, stale or failed, and how long they took."
-    sub = command(_status, "status", text)
+    sub = command(
+        _status,
+        "status",
+        "Show which notebooks are done, stale or failed, and how long they took.",
+    )
     sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
     _add_profile(sub)
-    text = "exit with 1 unless every notebook shown is done"
-    sub.add_argument("--check", action="store_true", help=text)
+    sub.add_argument(
+        "--check",
+        action="store_true",
+        help="exit with 1 unless every notebook shown is done",
+    )
 
-    text = "Compute the experiments of a notebook, without Jupyter, into its ledger."
-    _add_computing(command(_compute, "compute", text))
+    sub = command(
+        _compute,
+        "compute",
+        "Compute the experiments of a notebook, without Jupyter, into its ledger.",
+    )
+    _add_computing(sub)
 
-    _add_arena(command(_arena, "arena", "Compare a method, or compute its card again."))
-    text = "Add the ledgers of another machine's results/ folder to those here."
-    command(_merge, "merge", text).add_argument("folder")
+    sub = command(_arena, "arena", "Compare a method, or compute its card again.")
+    _add_arena(sub)
+
+    sub = command(
+        _merge,
+        "merge",
+        "Add the ledgers of another machine's results/ folder to those here.",
+    )
+    sub.add_argument("folder")
 
     command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
-    text = "Write docs/report/ and README's tables from the committed results."
-    command(_report, "report", text)
+    command(
+        _report,
+        "report",
+        "Write docs/report/ and README's tables from the committed results.",
+    )
 
-    text = "Show the workers of a Dask scheduler, or say why they cannot be used."
-    command(_workers, "workers", text).add_argument("address", help="tcp://host:port")
+    sub = command(
+        _workers,
+        "workers",
+        "Show the workers of a Dask scheduler, or say why they cannot be used.",
+    )
+    sub.add_argument("address", help="tcp://host:port")
     command(_doctor, "doctor", "Show what this machine has: packages, GPU, data.")
     return parser
 
@@ -100,16 +126,31 @@ def _parser() -> argparse.ArgumentParser:
 def _add_computing(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is computed, how much, and in parallel."""
     parser.add_argument("name", help=f"{ONE}, or all")
-    text = "parameters of notebooks/profiles/PROFILE (default: the notebook's own)"
-    parser.add_argument("--profile", default="", help=text)
-    text = "one printed table only, such as T1"
-    parser.add_argument("--table", default="", help=text)
-    text = "show what is missing and how long it takes here; compute nothing"
-    parser.add_argument("--plan", action="store_true", help=text)
-    text = "most useful runs first, and stop in time: 150m, 2.5h"
-    parser.add_argument("--budget", metavar="TIME", help=text)
-    text = "experiments in parallel (default: 1)"
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    parser.add_argument(
+        "--profile",
+        default="",
+        help="parameters of notebooks/profiles/PROFILE (default: the notebook's own)",
+    )
+    parser.add_argument(
+        "--table", default="", help="one printed table only, such as T1"
+    )
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="show what is missing and how long it takes here; compute nothing",
+    )
+    parser.add_argument(
+        "--budget",
+        metavar="TIME",
+        help="most useful runs first, and stop in time: 150m, 2.5h",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="experiments in parallel (default: 1)",
+    )
     _add_running(parser)
 
 
@@ -120,31 +161,46 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
 
 def _add_arena(sub: argparse.ArgumentParser) -> None:
     """Add the options: methods, federations, and the path of the card."""
-    text = (
-        "my_method.py:MyMethod; a method of this package, such as FedAvg; or all of "
-        "them, for the table in results/arena"
+    sub.add_argument(
+        "method",
+        nargs="?",
+        help="my_method.py:MyMethod; a method of this package, such as FedAvg; or all "
+        "of them, for the table in results/arena",
     )
-    sub.add_argument("method", nargs="?", help=text)
     sub.add_argument("--track", help="one track only, such as told-K")
-    text = "stop in time and continue later: 10m, 2.5h"
-    sub.add_argument("--budget", metavar="TIME", help=text)
-    text = "runs in parallel (default: 1)"
-    sub.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
-    text = "the card (default: card.json); its page is beside it"
-    sub.add_argument("--out", default="card.json", metavar="FILE", help=text)
-    text = "choose among five trials from the space that the class declares"
-    sub.add_argument("--tuned", action="store_true", help=text)
-    text = "small federations of the digits"
-    sub.add_argument("--demo", action="store_true", help=text)
-    text = "compute a random third of a card's runs again"
-    sub.add_argument("--verify", metavar="CARD", help=text)
+    sub.add_argument(
+        "--budget", metavar="TIME", help="stop in time and continue later: 10m, 2.5h"
+    )
+    sub.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="runs in parallel (default: 1)"
+    )
+    sub.add_argument(
+        "--out",
+        default="card.json",
+        metavar="FILE",
+        help="the card (default: card.json); its page is beside it",
+    )
+    sub.add_argument(
+        "--tuned",
+        action="store_true",
+        help="choose among five trials from the space that the class declares",
+    )
+    sub.add_argument(
+        "--demo", action="store_true", help="small federations of the digits"
+    )
+    sub.add_argument(
+        "--verify", metavar="CARD", help="compute a random third of a card's runs again"
+    )
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     """Add the options of all commands that compute."""
     parser.add_argument("--fresh", action="store_true", help="ignore stored results")
-    text = "send the runs to this Dask scheduler (docs/cluster.md)"
-    parser.add_argument("--dask", metavar="ADDRESS", help=text)
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="send the runs to this Dask scheduler (docs/cluster.md)",
+    )
 
 
 def _notebook(options: argparse.Namespace) -> int:
@@ -204,51 +260,75 @@ def _status(options: argparse.Namespace) -> int:
 
 def _compute(options: argparse.Namespace) -> None:
     """Plan or compute the experiments of one notebook, or of all."""
-    from .experiments import plan
     from .notebook import grids
 
     if options.fresh:
         os.environ["FLTNB_FRESH"] = "1"  # workers see it too
     _use_dask(options.dask)
-    seconds = None
-    if options.budget is not None:
-        seconds = 60 * plan.minutes(options.budget)
+    budget = _seconds(options.budget)
     names = [options.name]
     if options.name == "all":
         names = grids.with_experiments()
 
     for name in names:
-        _compute_one(name, options, seconds)
+        _compute_one(name, options, budget)
 
 
-def _compute_one(name: str, options: argparse.Namespace, seconds: float | None) -> None:
+def _seconds(budget: str | None) -> float | None:
+    """Return the seconds of a budget such as "2.5h"; None without one."""
+    from .experiments.plan import minutes
+
+    if budget is None:
+        return None
+    return 60 * minutes(budget)
+
+
+def _compute_one(name: str, options: argparse.Namespace, budget: float | None) -> None:
     """Plan or compute one notebook.
 
-    ``seconds``: the budget, None without one.
+    Runs of the profile "demo" stay in the local store, and are not committed.
+
+    Parameters
+    ----------
+    name : str
+        The notebook.
+    options : Namespace
+        Of the command.
+    budget : float, optional
+        Seconds; without one everything is computed.
     """
     from .notebook import compute
 
     rows = compute.asked(name, options.profile, options.table)
-    keep = options.profile != "demo"
-    if not options.plan and seconds is None:
+    if not options.plan and budget is None:
+        keep = options.profile != "demo"
         count = compute.compute_all(name, rows, keep, n_jobs=options.jobs)
         where = "the ledger" if keep else "the local store"
         print(f"Notebook {name}: {count} experiments are in {where}.")
         return
 
     planned = compute.missing(rows, options.fresh)
-    _tell(name, len({row.experiment.id for row in rows}), planned)
+    every = {row.experiment.id for row in rows}
+    _tell(name, len(every), planned)
     if options.plan:
-        for table, ones in compute.by_table(name, options.profile, planned).items():
-            if ones:
-                print(f"  {table}: {_cost(ones)}")
-    if options.plan and options.name != "all":
-        for one in planned:
-            cost = "not known" if one.seconds is None else duration(one.seconds)
-            print(f"  {cost:>12}  {one.rows[0]}")
-    elif planned and not options.plan and seconds is not None:
-        count = compute.compute_within(name, planned, seconds, n_jobs=options.jobs)
+        by_table = compute.by_table(name, options.profile, planned)
+        each = options.name != "all"
+        _tell_plan(by_table, planned if each else [])
+    elif planned and budget is not None:
+        count = compute.compute_within(name, planned, budget, n_jobs=options.jobs)
         print(f"{count} of {len(planned)} were computed and are in the ledger.")
+
+
+def _tell_plan(by_table: dict[str, list], planned: list) -> None:
+    """Print what each table lacks, and the time of each experiment of ``planned``."""
+    for table, ones in by_table.items():
+        if ones:
+            print(f"  {table}: {_cost(ones)}")
+    for one in planned:
+        cost = "not known"
+        if one.seconds is not None:
+            cost = duration(one.seconds)
+        print(f"  {cost:>12}  {one.rows[0]}")
 
 
 def _tell(name: str, total: int, planned: list) -> None:
@@ -256,27 +336,37 @@ def _tell(name: str, total: int, planned: list) -> None:
 
     ``total``: number of all experiments; ``planned``: those that are missing.
     """
-    known = [one.seconds for one in planned if one.seconds is not None]
-    unknown = len(planned) - len(known)
     there = total - len(planned)
     print(f"Notebook {name}: {there} of {total} experiments are stored.")
-    if known:
-        about = duration(sum(known))
-        print(f"{len(known)} of the others take about {about} on this machine.")
+    about, unknown = _time_of(planned)
+    if about:
+        known = len(planned) - unknown
+        print(f"{known} of the others take about {about} on this machine.")
     if unknown:
         print(f"The time of {unknown} is not known: nothing similar was timed here.")
 
 
 def _cost(planned: list) -> str:
-    """Return the total time of experiments, as far as it is known."""
-    known = [one.seconds for one in planned if one.seconds is not None]
-    unknown = len(planned) - len(known)
+    """Return the number of missing experiments and their time, in a few words."""
     words = [f"{len(planned)} missing"]
-    if known:
-        words.append(f"about {duration(sum(known))}")
+    about, unknown = _time_of(planned)
+    if about:
+        words.append(f"about {about}")
     if unknown:
         words.append(f"{unknown} not known")
     return ", ".join(words)
+
+
+def _time_of(planned: list) -> tuple[str, int]:
+    """Return the total time of experiments, "" for none, and of how many it is unknown.
+
+    The time of an experiment is known if a similar one was timed on this machine.
+    """
+    known = [one.seconds for one in planned if one.seconds is not None]
+    unknown = len(planned) - len(known)
+    if not known:
+        return "", unknown
+    return duration(sum(known)), unknown
 
 
 def _merge(options: argparse.Namespace) -> None:
@@ -305,29 +395,25 @@ def _report(options: argparse.Namespace) -> None:
 def _arena(options: argparse.Namespace) -> int:
     """Judge a method and write its card, or compute a part of a card again.
 
-    Returns 1 where a card does not hold.
+    The method "all" plays those of this package and prints their table: it has no card,
+    as nobody submits them. Returns 1 where a card does not hold.
     """
     from . import arena
+    from .arena import page
 
     if options.verify:
-        wrong = arena.verify(arena.read(options.verify))
-        for line in wrong:
-            print(line)
-        print("The card is not confirmed." if wrong else "The card is confirmed.")
-        return 1 if wrong else 0
-
-    from .arena import page
-    from .experiments.plan import minutes
-
+        return _verify(options.verify)
     if not options.method:
         raise FltnbError("Name the method: arena my_method.py:MyMethod.")
-    budget = None
-    if options.budget is not None:
-        budget = 60 * minutes(options.budget)
+    budget = _seconds(options.budget)
     if options.method == "all":
-        played = [options.track] if options.track else None
-        rest = {"demo": options.demo, "jobs": options.jobs, "budget": budget}
-        table = arena.everybody(None, played, compute=True, **rest)
+        table = arena.everybody(
+            played=[options.track] if options.track else None,
+            demo=options.demo,
+            compute=True,
+            jobs=options.jobs,
+            budget=budget,
+        )
         print(page.markdown(table.rows()))
         print(table)
         return 0
@@ -335,6 +421,21 @@ def _arena(options: argparse.Namespace) -> int:
     card = arena.compete(options.method, rules, budget, options.jobs)
     page.save(card, options.out)
     print(page.row(card))
+    return 0
+
+
+def _verify(file: str) -> int:
+    """Compute a part of a card again; print what differs, and return 1 if anything."""
+    from . import arena
+
+    card = arena.read(file)
+    wrong = arena.verify(card)
+    for line in wrong:
+        print(line)
+    if wrong:
+        print("The card is not confirmed.")
+        return 1
+    print("The card is confirmed.")
     return 0
 
 

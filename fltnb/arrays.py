@@ -71,21 +71,30 @@ def as_float32(values: np.ndarray, what: str) -> np.ndarray:
         return narrow
 
     columns = values.reshape(len(values), -1)
-    largest = np.abs(columns).max(axis=0)
-    step = np.spacing(largest.astype(np.float32))
-    spread = columns.std(axis=0)
-    coarse = (spread > 0) & (step > COARSE * spread)
-    for column in np.flatnonzero(coarse):
-        before = len(np.unique(columns[:, column]))
-        after = len(np.unique(columns[:, column].astype(np.float32)))
+    for column in _coarse(columns):
+        wide = columns[:, column]
+        before = len(np.unique(wide))
+        after = len(np.unique(wide.astype(np.float32)))
         if after < MANY * before:
-            lowest = columns[:, column].min()
+            lowest = wide.min()
             raise FltnbError(
                 f"{what}: {before} different values of column {column} become {after} "
                 f"as float32, because they lie close together near {lowest:g}: "
                 f"subtract {lowest:.17g} from that column."
             )
     return narrow
+
+
+def _coarse(columns: np.ndarray) -> np.ndarray:
+    """Return the columns of numbers (n, d) whose spread is a few steps of float32.
+
+    At 1.7e9, seconds since 1970, a step is 128: measurements of one hour, which spread
+    over 1,000 seconds, are among these.
+    """
+    largest = np.abs(columns).max(axis=0)
+    step = np.spacing(largest.astype(np.float32))
+    spread = columns.std(axis=0)
+    return np.flatnonzero((spread > 0) & (step > COARSE * spread))
 
 
 def as_float64(values: np.ndarray, what: str) -> np.ndarray:

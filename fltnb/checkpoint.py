@@ -1,4 +1,9 @@
-"""Checkpoints: a stopped run continues from one and ends with the same bits."""
+"""Checkpoints: a stopped run continues from one and ends with the same bits.
+
+A checkpoint is a NumPy archive. Its arrays are ``state/<field>``, those of the method's
+state, and ``labels_at/<round>``. ``meta`` is the rest as JSON: the settings of the run,
+its progress, and the names of the arrays.
+"""
 
 import json
 import time
@@ -9,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FltnbError
+from .errors import FltnbError, reading
 from .methods import Method
 from .paths import remove_left_over, write_atomically
 from .record import Progress
@@ -17,6 +22,10 @@ from .record import Progress
 ZIP = b"PK\x03\x04"  # the first bytes of a NumPy archive
 SECONDS = 20.0
 """Shortest time between two checkpoints."""
+
+
+class _DamagedError(Exception):
+    """The content of a checkpoint is damaged."""
 
 
 class Checkpoint:
@@ -74,24 +83,15 @@ def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress
     remove_left_over(path)
     if not path.exists():
         return None
+    mend = "fix that, or name another file"
     try:
-        _check_own(path)
-        meta = _read(path)
-        meta["state"] = method.state_type(**meta["state"])
-        found = meta.pop("settings")
-        done = Progress(**meta)
-    except (FltnbError, MemoryError):
-        raise
-    except OSError as error:
-        if error.errno is not None:  # an error of the disk: the file may be intact
-            raise FltnbError(
-                f"Checkpoint {path} cannot be read ({error.strerror}): fix that, or "
-                "name another file."
-            ) from error
-        _set_aside(path, error)
-        return None
-    # a damaged zip raises many types; whatever it is, the remedy is the same
-    except Exception as error:
+        with reading(f"Checkpoint {path}", mend, _DamagedError):
+            _check_own(path)
+            meta = _read(path)
+            meta["state"] = method.state_type(**meta["state"])
+            found = meta.pop("settings")
+            done = Progress(**meta)
+    except _DamagedError as error:
         _set_aside(path, error)
         return None
     if found != json.loads(json.dumps(settings, default=repr)):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from . import metrics
 from .errors import FltnbError
 from .federations import Federation
 from .federations.own import integers
@@ -203,12 +204,7 @@ class Course:
         ``final``: also test on the second test set, if there is one.
         """
         done = self.done
-        up, down = self.method.setup_bytes(done.state)
-        spent = {
-            "seconds": time.monotonic() - self.begun,
-            "bytes_up": int(done.up + up),
-            "bytes_down": int(done.down + down),
-        }
+        spent = self._spent()
         splits = ["train", "test"]
         if final and self.fed.probed:
             splits.append("probe")
@@ -225,6 +221,23 @@ class Course:
             what = f"The labels of {self.method.name}"
             labels = integers(what, labels, self.fed.n_clients, "client")
             done.labels_at[done.round] = labels.copy()
+
+    def _spent(self) -> dict[str, float]:
+        """Return the time and the bytes so far, those of the clustering included."""
+        done = self.done
+        up, down = self.method.setup_bytes(done.state)
+        return {
+            "seconds": time.monotonic() - self.begun,
+            "bytes_up": int(done.up + up),
+            "bytes_down": int(done.down + down),
+        }
+
+    def summary(self) -> str:
+        """Return the clients' mean test result at the last evaluation, in words."""
+        mean = metrics.mean_accuracy(self.accuracy["test"])
+        if self.values:
+            return f"test R2 {mean:.3f}"
+        return f"test accuracy {mean:.1f} %"
 
     def result(self, stopped: str) -> Run:
         """Return the run.

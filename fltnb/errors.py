@@ -1,4 +1,8 @@
-"""The one exception for bad input."""
+"""The one exception for bad input, and sentences for what goes wrong."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class FltnbError(ValueError):
@@ -27,6 +31,48 @@ def first_line(error: Exception) -> str:
     """
     line, _, _ = str(error).strip().partition("\n")
     return line.rstrip(".")
+
+
+@contextmanager
+def reading(
+    what: str | Path, mend: str, unsound: Callable[[Exception], Exception]
+) -> Iterator[None]:
+    """Turn what goes wrong while a file is read into one sentence.
+
+    An error of the disk says that the file cannot be read: its content may be sound.
+    Any other error means that the content is damaged, because damaged archives and
+    pictures raise many types. A lack of memory, and sentences for users, pass.
+
+    Parameters
+    ----------
+    what : str or path
+        The file.
+    mend : str
+        What to do about an error of the disk.
+    unsound : callable
+        From the error to the exception for a damaged file.
+
+    Examples
+    --------
+    >>> def unsound(error):
+    ...     return FltnbError(f"run.npz is damaged ({error}): delete it.")
+    >>> try:
+    ...     with reading("run.npz", "fix that", unsound):
+    ...         raise ValueError("no archive")
+    ... except FltnbError as error:
+    ...     print(error)
+    run.npz is damaged (no archive): delete it.
+    """
+    try:
+        yield
+    except (FltnbError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise FltnbError(
+                f"{what} cannot be read ({error.strerror}): {mend}."
+            ) from error
+        raise unsound(error) from error
 
 
 def choose(value: str, allowed, what: str) -> str:

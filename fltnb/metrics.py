@@ -287,7 +287,12 @@ def class_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
 
 
 def _auc(targets: np.ndarray, outputs: np.ndarray) -> float:
-    """Return the area under the ROC curve; of several classes, the mean one-vs-rest."""
+    """Return the area under the ROC curve; of several classes, the mean one-vs-rest.
+
+    ``targets`` (n,); ``outputs`` (n, K). A class is left out if no sample or every
+    sample is of it. Of two classes only the second one counts, by the difference of
+    both outputs: the first one's curve has the same area.
+    """
     from scipy.special import softmax
     from sklearn.metrics import roc_auc_score
 

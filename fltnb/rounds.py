@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from . import metrics
 from . import progress as bars
 from .arrays import as_array
 from .checkpoint import Checkpoint
@@ -369,13 +368,7 @@ def _loop(
         course.collect(state, clients, trained.theta, round)
         if round % eval_every == 0 or round == rounds:
             course.evaluate(final=round == rounds)
-            mean = metrics.mean_accuracy(course.accuracy["test"])
-            shown = (
-                f"test R2 {mean:.3f}"
-                if course.values
-                else f"test accuracy {mean:.1f} %"
-            )
-            bar.set_postfix_str(shown, refresh=False)
+            bar.set_postfix_str(course.summary(), refresh=False)
         if watch:
             watch(round, done.state, trained.theta, course.accuracy.get("test"))
         if round < rounds:

@@ -509,10 +509,6 @@ def test_mean_and_where():
     )
     assert len(table() + table()) == 4
     assert (len(table().plain()), len(table().plain("k"))) == (0, 4)
-    assert (
-        table().shared_seeds().runs["seed"].unique().tolist() == [0]
-        and len(table().shared_seeds("seed")) == 0
-    )
     refused(
         "Seed 0 occurs twice where method is fedavg: keep k apart",
         table().mean,

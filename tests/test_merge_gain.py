@@ -195,7 +195,7 @@ def test_newcomers_join_the_cluster_that_gains_or_none():
         made.sketch(x[7], y[7], 7),
         made.sketch(3 + x[7], 1 - strange, 8),
     ]
-    assert fitted.predict_sketch(sent).tolist() == [0, 1, -1]
+    assert fitted.place_sketches(sent).tolist() == [0, 1, -1]
     assert sketch_bytes(sent[0]) == 4 * 3 * (17 * 18 // 2 + 17 * 2 + 1) + 8 * 4
 
 
@@ -367,7 +367,7 @@ def test_sketches_that_do_not_belong_together():
     refused(
         "needs their number: give n_classes", fl.MergeGain(**OPTIONS).sketch, x[0], y[0]
     )
-    refused("call fit first", made.predict_sketch, sent)
+    refused("call fit first", made.place_sketches, sent)
 
 
 def federation(labels, digits, n_clients=12):

@@ -213,7 +213,8 @@ def test_newcomers_rows_are_prepared_as_the_training_rows():
     table = visits()
     fed = Federation.from_frame(table, "hospital", "outcome")
     fitted = fed.preprocessing
-    kept = preprocessing.from_dict(json.loads(json.dumps(fitted.to_dict())))
+    content = json.loads(json.dumps(fitted.to_dict()))
+    kept = preprocessing.TablePreprocessing.from_dict(content)
     newcomers = visits(20, seed=5)
     newcomers.loc[3, "sex"] = "x"  # a category that nobody has seen
     features = newcomers[["age", "dose", "sex"]]
@@ -236,7 +237,9 @@ def test_newcomers_rows_are_prepared_as_the_training_rows():
         kept.transform,
         newcomers.assign(dose=[1, 2, np.inf] + [0] * 17),
     )
-    refused("it needs format 1", preprocessing.from_dict, {"format": 2})
+    refused(
+        "it needs format 1", preprocessing.TablePreprocessing.from_dict, {"format": 2}
+    )
     # for a second federation
     second = Federation.from_frame(newcomers, "hospital", "outcome", preprocess=kept)
     assert np.array_equal(second.images, x)

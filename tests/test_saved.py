@@ -192,7 +192,11 @@ def test_a_table_is_read_by_its_own_preprocessing_and_answers_in_its_words(tmp_p
         day = new.assign(age=pd.Timestamp("2024-01-01"))
         refused("age must hold numbers, not dates", one.predict, day, "007")
     kept = fed.preprocessing.to_dict() | {"mean": [1.0, 2.0]}
-    refused("fill, mean and std are 1 and 2 long", preprocessing.from_dict, kept)
+    refused(
+        "fill, mean and std are 1 and 2 long",
+        preprocessing.TablePreprocessing.from_dict,
+        kept,
+    )
     assert again.owners == fed.names
     assert again.clients["name"].tolist() == list(fed.names)
 

@@ -194,26 +194,26 @@ def test_scale_rotation_and_place_do_not_matter(scale, seed):
 
 def test_newcomers_are_placed_or_refused(fitted):
     new = clouds([0, 1, 2, 2], [50, 50, 50, 120])  # the same centres, other samples
-    assert fitted.predict(new).tolist() == [0, 1, 2, 2]
-    assert fitted.predict([new[0] + 10]).tolist() == [transport.NONE_FITS]
+    assert fitted.place(new).tolist() == [0, 1, 2, 2]
+    assert fitted.place([new[0] + 10]).tolist() == [transport.NONE_FITS]
     scores = fitted.scores(new)
     assert scores.shape == (4, 3) and scores.argmin(1).tolist() == [0, 1, 2, 2]
     found = TransportSignatures(k=4).fit(
         clouds([0] * 6 + [1] * 6, [150] * 12, shift=2.0, seed=3)
     )
     assert (
-        found.predict(clouds([0, 1], [4, 4], shift=2.0, seed=3)).tolist()
+        found.place(clouds([0, 1], [4, 4], shift=2.0, seed=3)).tolist()
         == [transport.SEVERAL_FIT] * 2
     )
     first, second = clouds([0, 1], [100, 100])
-    assert fitted.predict([np.concatenate([first, second])]).tolist() == [
+    assert fitted.place([np.concatenate([first, second])]).tolist() == [
         transport.NONE_FITS
     ]
     copy = TransportSignatures(k=4)  # a fit from the store
     vars(copy).update(
         {name: value for name, value in vars(fitted).items() if name.endswith("_")}
     )
-    assert copy.predict(new).tolist() == [0, 1, 2, 2]
+    assert copy.place(new).tolist() == [0, 1, 2, 2]
 
 
 def test_the_budget_and_the_sensitivity():
@@ -313,6 +313,6 @@ def test_bad_clients_are_refused(fitted):
         TransportSignatures().fit,
         [np.eye(3), np.eye(3)[:1]],
     )
-    refused("call fit first", TransportSignatures().predict, [np.eye(3)])
-    refused("dimension 3, not 8", fitted.predict, [np.eye(3)])
-    refused("single sample", fitted.predict, [np.ones((1, 8))])
+    refused("call fit first", TransportSignatures().place, [np.eye(3)])
+    refused("dimension 3, not 8", fitted.place, [np.eye(3)])
+    refused("single sample", fitted.place, [np.ones((1, 8))])

@@ -15,6 +15,7 @@ from fltnb.papers.verdicts import (
     judge,
     outcomes,
 )
+from fltnb.papers.verdicts.beside import departs_of
 from fltnb.papers.verdicts.numbers import Nothing
 
 
@@ -108,3 +109,13 @@ def test_every_test_of_a_claim_says_why_it_could_not_be_tested():
         assert one(Numbers(Nothing())).outcome, one.id
         if not one.whole:  # such a claim may be computed without any run
             assert one(nothing).outcome == "not tested", one.id
+
+
+def test_a_claim_without_a_table_is_compared_with_the_settings_of_the_text():
+    t = measured("mnist", "mlp", accuracy={"oracle": 90})
+    short = {"rounds": 40, "batch_size": 32, "lr": 0.01}
+    t.results.record = lambda key: {"settings": short, "provenance": {}}
+    excluded = CLAIMS["flt-text-excluded"]
+    used = {"oracle-0": t.results}
+    assert departs_of(excluded, "", used) == ("batch size 32, printed 10",)
+    assert departs_of(CLAIMS["flt-t6-1"], "", used) == ()  # a formula has no setting

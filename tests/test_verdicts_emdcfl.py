@@ -142,6 +142,16 @@ def blocks(near, upright=2.0):
     return matrices(one, dataset="pacs", arrays={"one": kept})
 
 
+def two_seeds(*each):
+    """Distances between clients that were measured with several seeds."""
+    made = [t.results for t in each]
+    runs = [one.runs.assign(key=f"{seed}", seed=seed) for seed, one in enumerate(made)]
+    both = made[0]
+    both.runs = pd.concat(runs)
+    both.kept = {f"{seed}": one.kept["one"] for seed, one in enumerate(made)}
+    return Numbers(both, "pacs", "", "as_written", "T7")
+
+
 def nearer(ratio, name="full_model"):
     rows = [
         {"parameters": name, "scope": "clusters", "value": ratio},
@@ -323,3 +333,17 @@ def test_print_passes_the_same_rules():
         assert outcome(f"emdcfl-{name}", "T8", "backdoor_mnist") == "agrees"
     for name in ("t3-3", "t3-5", "t8-1"):
         assert outcome(f"emdcfl-{name}", "T8", "backdoor_cifar10") == "agrees"
+
+
+def test_a_lead_within_the_printed_spread_is_not_clear():
+    assert CLAIMS["emdcfl-t1-4"](soft(95, 94.95)).outcome == "disagrees"
+    assert CLAIMS["emdcfl-t1-4"](soft(95, 94.7)).outcome == "partly"  # worst: 0.52
+    own = soft(95, 94.95, dataset="pacs", table="T7")
+    assert CLAIMS["emdcfl-t7-1"](own).outcome == "agrees"
+
+
+def test_figure_2_is_judged_over_all_seeds():
+    t = two_seeds(blocks(0.1), blocks(1.5, upright=1.0))
+    assert CLAIMS["emdcfl-fig2-1"](t).outcome == "disagrees"
+    t = two_seeds(blocks(0.1, upright=0.5), blocks(0.1, upright=2.5))
+    assert CLAIMS["emdcfl-fig2-2"](t).outcome == "disagrees"

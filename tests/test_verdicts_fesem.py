@@ -169,6 +169,19 @@ def test_groups_of_models_are_not_judged_without_random_ones():
     )
 
 
+def test_groups_of_models_are_the_mean_over_seeds():
+    t = groups("9, 9, 9, 9", 0.8, 0.5)
+    other = groups("9, 9, 9, 9", 0.3, 0.5)  # no farther apart than random ones
+    runs = [t.results.runs, other.results.runs.assign(seed=1)]
+    runs[1]["key"] = "other " + runs[1]["key"]
+    t.results.runs = pd.concat(runs)
+    for (key, name), table in other.results.tables.items():
+        t.results.tables[f"other {key}", name] = table
+    again = Numbers(t.results, "femnist", "", "as_written", "T2")
+    finding = CLAIMS["fesem-fig4-1"](again)
+    assert (finding.number, finding.outcome) == (pytest.approx(0.55), "disagrees")
+
+
 def test_print_of_data_that_were_not_run_is_judged_beside():
     made = rows((70, 72, 74, 73), 60, dataset="pseudo-writers").results
     ids = ["fesem-text-clusters", "fesem-t3-1", "fesem-t3-2", "fesem-text-weights"]

@@ -418,6 +418,39 @@ def test_pairs_whose_clusters_differ_only_speak_against():
     assert CLAIMS["flt-t5-3"](again).outcome == "partly"
 
 
+def test_figure_8_needs_the_curves_of_both_encoders():
+    curves = {name: [40, 50] for name in FIVE[1:]}
+    curves["flt_enc1"] = [50, 60]
+    one = measured("cifar10", table="T1", curves=curves)
+    assert CLAIMS["flt-fig8-1"](one).outcome == "not tested"
+
+
+def test_figure_3_is_judged_in_every_seed():
+    t = graph(1, 1)
+    first = t.results.runs
+    second = first.assign(seed=1, key="other")
+    t.results.runs = pd.concat([first, second])
+    t.results.kept["other"] = graph(1, 1, last_gap=False).arrays("clustering-0")
+    again = Numbers(t.results, "femnist", "", "as_written", "T3")
+    finding = CLAIMS["flt-fig3"](again)
+    assert finding.outcome == "partly"
+    assert finding.text.startswith("2, 3 groups")
+
+
+def test_figure_7_is_the_mean_over_seeds():
+    t = formed(*[2] * 15, *[3] * 15)  # agrees
+    other = formed(*[5] * 15, *[0] * 15)  # disagrees
+    first = t.results
+    for name in ("runs", "clients"):
+        second = getattr(other.results, name).assign(key="fedsem-1")
+        if name == "runs":
+            second["seed"] = 1
+        setattr(first, name, pd.concat([getattr(first, name), second]))
+    first.kept["fedsem-1"] = other.results.kept["fedsem-0"]
+    again = Numbers(first, "structured", "", "as_written", "T4")
+    assert CLAIMS["flt-fig7"](again).outcome == "disagrees"
+
+
 def test_print_passes_the_same_rules():
     ids = ("flt-t1-1", "flt-t1-2", "flt-t1-4", "flt-t1-5", "flt-text-headline")
     for name in ids:

@@ -123,3 +123,7 @@ def test_figure_4_is_of_the_fashion_mnist_experiment():
     }
     departs = CLAIMS["mthfl-fig4-1"](t).departs
     assert departs == ("1,500, 1,000, 500 images a user",)
+    figure_3 = trained([(80, 70, 60)], [(70, 60, 40)])
+    figure_3.results.record = t.results.record
+    for name in ("mthfl-fig3-1", "mthfl-fig3-2", "mthfl-fig3-3"):
+        assert CLAIMS[name](figure_3).departs == departs

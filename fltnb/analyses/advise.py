@@ -6,7 +6,7 @@ before anything is trained.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from time import perf_counter
 from typing import Any
@@ -223,9 +223,9 @@ class _Trial:
     name: str
     sees: str
     clusterer: ClientClusterer
-    labels: list[np.ndarray]
-    stability: float
-    seconds: float
+    labels: list[np.ndarray] = field(default_factory=list)
+    stability: float = np.nan
+    seconds: float = 0.0
     gain: Gain | None = None
     fault: str = ""
 
@@ -273,6 +273,7 @@ def _candidates(
         Numbers of a sample.
     seed : int
     """
+    # every part of the smallest client's samples has at least so many
     fewest = max(1, min(min(sizes), KEPT))
     k = max(1, min(MOST_CENTROIDS, fewest // 2))
     n_vectors = max(1, min(5, fewest, width))
@@ -301,43 +302,51 @@ def _tried(
 ) -> _Trial:
     """Cluster with every seed; of a clusterer that refuses, keep the reason."""
     begun = perf_counter()
-    name = type(clusterer).__name__
-    fitted = []  # with each seed
+    trial = _Trial(type(clusterer).__name__, sees, clusterer)
+    fitted = []
     try:
         for number in range(n_seeds):
-            one = clone(clusterer)
-            if "random_state" in one.get_params():
-                one.set_params(random_state=seed + number)
-            if clusterer.labelled and hasattr(one, "n_classes"):
-                one.set_params(n_classes=max(2, fed.n_classes))
-            x, y = _part(fed, embedded, number, seed)
-            one.fit(x, y if clusterer.labelled else None)
+            one = _fitted(fed, embedded, clusterer, number, seed)
             fitted.append(one)
     except FltnbError as error:
-        return _Trial(
-            name=name,
-            sees=sees,
-            clusterer=clusterer,
-            labels=[],
-            stability=np.nan,
-            seconds=0.0,
-            fault=str(error),
-        )
-    labels = [one.labels_ for one in fitted]
-    agreements = [adjusted_rand_index(a, b) for a, b in combinations(labels, 2)]
-    stability = np.nan
+        trial.fault = str(error)
+        return trial
+
+    trial.clusterer = fitted[0]
+    trial.labels = [one.labels_ for one in fitted]
+    agreements = []
+    for one_seed, other_seed in combinations(trial.labels, 2):
+        agreements.append(adjusted_rand_index(one_seed, other_seed))
     if agreements:
-        stability = float(np.mean(agreements))
-    gain = clustering_gain(fed, labels[0], seed=seed, embedded=embedded)
-    return _Trial(
-        name=name,
-        sees=sees,
-        clusterer=fitted[0],
-        labels=labels,
-        stability=stability,
-        seconds=perf_counter() - begun,
-        gain=gain,
-    )
+        trial.stability = float(np.mean(agreements))
+    first = trial.labels[0]
+    trial.gain = clustering_gain(fed, first, seed=seed, embedded=embedded)
+    trial.seconds = perf_counter() - begun
+    return trial
+
+
+def _fitted(
+    fed: Federation,
+    embedded: list[np.ndarray],
+    clusterer: ClientClusterer,
+    number: int,
+    seed: int,
+) -> ClientClusterer:
+    """Return a clusterer fitted with one seed.
+
+    ``number``: of the clustering; each has its own seed and its own part of the samples
+    (:func:`_part`), so that their agreement shows what does not depend on either.
+    """
+    one = clone(clusterer)
+    if "random_state" in one.get_params():
+        one.set_params(random_state=seed + number)
+    x, y = _part(fed, embedded, number, seed)
+    if not clusterer.labelled:
+        return one.fit(x)
+    if hasattr(one, "n_classes"):
+        # a part may lack the last classes
+        one.set_params(n_classes=max(2, fed.n_classes))
+    return one.fit(x, y)
 
 
 def _part(
@@ -397,12 +406,8 @@ def _judged(
     labels = {trial.name: trial.labels[0] for trial in done}
     together = {}
     for trial in done:
-        same = [one[:, None] == one for one in trial.labels]  # (M, M) of each seed
+        same = [np.equal.outer(one, one) for one in trial.labels]
         together[trial.name] = np.mean(same, axis=0)
-    agreement = pd.DataFrame(index=list(labels), columns=list(labels), dtype=float)
-    for one_name, a in labels.items():
-        for other_name, b in labels.items():
-            agreement.loc[one_name, other_name] = adjusted_rand_index(a, b)
     one_cluster = np.zeros(fed.n_clients, dtype=np.int64)
     one = clustering_gain(fed, one_cluster, embedded=embedded)
     recommended, text = _recommendation(fed, done, one)
@@ -410,7 +415,7 @@ def _judged(
         text=text,
         recommended=recommended,
         table=pd.DataFrame([_row(trial) for trial in trials]),
-        agreement=agreement,
+        agreement=pd.DataFrame(labels).corr(adjusted_rand_index),
         labels=labels,
         together=together,
         names=fed.names,
@@ -438,7 +443,18 @@ def _row(trial: _Trial) -> dict[str, Any]:
 def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str, str]:
     """Return what to do, and the sentences that say why.
 
-    ``one``: what one cluster of all gains over training alone.
+    Groups are recommended if a clusterer finds the same ones at every seed, and if they
+    gain more than chance over one model for all; of several the one that gains most.
+    Training alone is recommended if it is better than these groups, or than one model
+    where there are none.
+
+    Parameters
+    ----------
+    fed : Federation
+    done : list of _Trial
+        Those with labels.
+    one : Gain
+        What one cluster of all gains over training alone.
     """
     dividing = [trial for trial in done if 1 < trial.n_clusters < fed.n_clients]
     # NaN, from a single seed, does not count against them
@@ -446,7 +462,7 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
     worth = [trial for trial in stable if _is_worth(trial.gain)]
     few = _on_few(fed)
     if worth:
-        best = max(worth, key=lambda trial: trial.gain.points)
+        best = _best(worth)
         if _loses_to_own(best.gain):
             return ALONE, _join(_on_alone(best.gain, "the best groups"), few)
         names = _on_groups(best, fed)
@@ -458,6 +474,11 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
         "points over training alone."
     )
     return ONE_MODEL, _join(_on_none(dividing, stable), over_own, few)
+
+
+def _best(trials: list[_Trial]) -> _Trial:
+    """Return the clusterer whose groups gain most over one model for all."""
+    return max(trials, key=lambda trial: trial.gain.points)
 
 
 def _is_worth(gain: Gain) -> bool:
@@ -521,10 +542,18 @@ def _on_others(best: _Trial, done: list[_Trial]) -> str:
 
 
 def _on_none(dividing: list[_Trial], stable: list[_Trial]) -> str:
-    """Say why no groups are recommended."""
+    """Say why no groups are recommended.
+
+    Parameters
+    ----------
+    dividing : list of _Trial
+        Those that find several groups.
+    stable : list of _Trial
+        Of these, those that find the same ones at every seed.
+    """
     if not dividing:
         return "Train one model for all: no clusterer divides the clients into groups."
-    best = max(stable or dividing, key=lambda trial: trial.gain.points)
+    best = _best(stable or dividing)
     gain = best.gain
     found = (
         f"the best of the groups found, {best.n_clusters} by {best.name}, would gain "

@@ -80,7 +80,7 @@ def sweep(
 
 
 def _neighbours(ks: Sequence[int], k: int) -> list[int]:
-    """Return what stands beside k."""
+    """Return the next smaller and the next larger of the tried values, if any."""
     at = ks.index(k)
     before = ks[max(at - 1, 0) : at]
     after = ks[at + 1 : at + 2]
@@ -92,12 +92,12 @@ def _both_distances(
 ) -> dict[str, Any]:
     """Fit FCR by either distance; both take one UMAP map, which is most of the work."""
     how = {**clusterer, "k": k, "random_state": start}
-    made = {name: clustering.build(how | {"distance": name}) for name in DISTANCES}
-    first = made["min"]
-    first.fit_sketches(first.sketches(z))
-    distances = DISTANCES["matching"](list(first.embedding_))
-    made["matching"]._threshold_and_cut(distances)
-    return made
+    by_min = clustering.build(how | {"distance": "min"})
+    by_min.fit_sketches(by_min.sketches(z))
+    by_matching = clustering.build(how | {"distance": "matching"})
+    distances = DISTANCES["matching"](list(by_min.embedding_))
+    by_matching._threshold_and_cut(distances)
+    return {"min": by_min, "matching": by_matching}
 
 
 def _mean_ari(labels: np.ndarray, others: list[np.ndarray]) -> float:
@@ -156,7 +156,11 @@ def _ordered_pairs(matrix: np.ndarray) -> int:
 
 
 def _silhouette(x: np.ndarray, k: int, start: int) -> float:
-    """Silhouette of a client's own k-means clusters, on at most 500 of its samples."""
+    """Silhouette of a client's own k-means clusters, on at most 500 of its samples.
+
+    A silhouette takes the distances of all pairs, and 500 samples are enough to compare
+    values of k.
+    """
     x = x[:500]
     if not 1 < k < len(x):
         return 0.0

@@ -10,21 +10,29 @@ from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .studies import Settings, Study
 
 
-def networks() -> Study:
-    """Count the parameters of the networks that FLT's Tables 11 to 13 describe.
+def network_sizes() -> dict[str, int]:
+    """Return the numbers of parameters of the networks of FLT's Tables 11 to 13.
 
-    Table ``table``: ``network, paper, as written``.
+    As the tables describe them, layer by layer, for FEMNIST's images and 62 classes.
     """
     from .. import models
 
     image = (1, 28, 28)
     # the whole autoencoder is sent only if clients tune it
     convae = encoders.EncoderSpec("convae", finetune_epochs=1)
-    ours = {
+    return {
         "MLP": models.make("mlp", image, 62).n_parameters,
         "CNN": models.make("leaf_cnn", image, 62).n_parameters,
         "ConvAE": encoders.sent_parameters(convae, image),
     }
+
+
+def networks() -> Study:
+    """Compare :func:`network_sizes` with the printed sums.
+
+    Table ``table``: ``network, paper, as written``.
+    """
+    ours = network_sizes()
     table = pd.DataFrame({"network": list(ours)})
     table["paper"] = table["network"].map(PRINTED_SIZES)
     table["as written"] = table["network"].map(ours)
@@ -61,12 +69,19 @@ def traffic(
 def _row(
     fed: federations.Federation, settings: Settings, training: Settings, weighed: int
 ) -> Settings:
-    """Return what one method sends."""
+    """Return what one method sends.
+
+    By formula for all rounds. Counting takes the time of a training, so that only
+    ``weighed`` rounds are counted, and of methods that Table 6 has.
+    """
     family = settings["name"].partition("_enc")[0]
     sizes = _sizes(fed, settings, family, training)
+    rounds = training["rounds"]
     warmup = settings.get("warmup", 0)
-    again = _clusterings(settings, training["rounds"]) if "tau" in settings else 0
-    cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
+    again = 0
+    if "tau" in settings:
+        again = _clusterings(settings, rounds)
+    cost = formula(family, T=rounds, warmup=warmup, again=again, **sizes)
     written, source = FORMULAS[family]
     row = {
         "method": settings["name"],
@@ -100,7 +115,12 @@ def _clusterings(settings: Settings, rounds: int) -> int:
 def _sizes(
     fed: federations.Federation, settings: Settings, family: str, training: Settings
 ) -> Settings:
-    """Return the symbols of the formulas, but for the rounds."""
+    """Return the symbols of the formulas, but for the rounds.
+
+    Those are of Table 6: M clients, of whom the share rho takes part; C models of
+    W_local parameters; k centroids of e numbers and an encoder of W_enc parameters for
+    methods that cluster embeddings.
+    """
     from .. import models
 
     made: Any = methods.build(settings)  # what it has depends on the family

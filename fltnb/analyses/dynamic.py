@@ -63,7 +63,11 @@ def course(
 def _by_phase(
     parts: tuple[Phase, ...], n_clients: int, n_classes: int
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of :func:`course`."""
+    """Return the arrays of :func:`course`.
+
+    Clients that join later have the highest numbers, so that each phase has the first
+    rows of the next one.
+    """
     shape = (len(parts), n_clients)
     counts = np.zeros((*shape, n_classes), dtype=np.int32)
     changed = np.zeros(shape, dtype=bool)

@@ -26,7 +26,8 @@ def inequalities(
     """Train one model, embed all clients' samples, and compute both sides.
 
     The paper's theory has two classes: here a label is 1 in the upper half of the
-    classes.
+    classes. All clients' samples are embedded by one model, as the theory compares
+    distributions in one space; the method itself embeds with each client's own.
 
     Parameters
     ----------

@@ -61,7 +61,10 @@ def angles(federation: Settings, threshold: float, seeds: int) -> Study:
 
 
 def _best_cut(tree: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Return the cut of a tree with the highest ARI, the one with fewest clusters."""
+    """Return the cut of a tree with the highest ARI, the one with fewest clusters.
+
+    No threshold could do better: if this is wrong, the distances are.
+    """
     cuts = [cut(tree, k) for k in range(1, len(clusters) + 1)]
     return max(cuts, key=lambda labels: adjusted_rand_index(clusters, labels))
 

@@ -61,7 +61,8 @@ def _confusions(
 ) -> list[np.ndarray]:
     """Train, and return the targets' images by class and prediction (C, C).
 
-    Of clean images, then of triggered ones.
+    Of clean images, then of triggered ones, which are the federation's probe. Sums over
+    all targets: each holds only a few images of a class.
     """
     from .. import models
 

@@ -139,4 +139,6 @@ def _mean_inside(distance: np.ndarray, groups: np.ndarray) -> float:
     """Return the mean distance of two clients of one group; NaN if all are alone."""
     same = np.equal.outer(groups, groups)
     np.fill_diagonal(same, False)
-    return float(distance[same].mean()) if same.any() else float("nan")
+    if not same.any():
+        return float("nan")
+    return float(distance[same].mean())

@@ -177,6 +177,10 @@ def local_models(
 ) -> Study:
     """Put clients' models in the plane of a PCA and measure how far clusters are apart.
 
+    A plane of two components may show groups that whole models do not have, and local
+    training draws the models of any group together. So silhouettes are of the plane, of
+    whole models, and of random groupings of the same models.
+
     Parameters
     ----------
     federation, method : settings
@@ -239,7 +243,8 @@ def _sizes(labels: np.ndarray) -> str:
 def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
     """Return two principal components (M, 2) of centred models, and their share.
 
-    The client farthest out on an axis is on its positive side.
+    The client farthest out on an axis is on its positive side, because the sign of a
+    component is arbitrary and differs between processors.
 
     Parameters
     ----------
@@ -272,6 +277,9 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 
 def inside(inner: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance of models to the mean of their cluster.
+
+    FeSEM's objective, which falls with more centres. It is computed from inner products
+    (M, M), as the models themselves may take gigabytes.
 
     Parameters
     ----------

@@ -45,6 +45,7 @@ def made(
     pictures = images.images[held]
     classes = images.labels[held]
 
+    # the first clients are group 0, the next ones group 1, and so on
     permuted = what == "permuted labels"
     groups = 4 if permuted else level
     group_of = np.arange(n_clients) * groups // n_clients
@@ -78,7 +79,8 @@ def _permuted(n_classes: int, level: int, groups: int) -> np.ndarray:
 def without_labels(federation: Settings, targets: int = 10) -> Study:
     """Cluster by the same rule, but models predict projections of the pixels.
 
-    The random projections replace the classes.
+    The random projections replace the classes, so that clusters can differ in what
+    their inputs are, and not in what these mean.
 
     Parameters
     ----------
@@ -108,7 +110,8 @@ def without_labels(federation: Settings, targets: int = 10) -> Study:
 def by_transport(federation: Settings, encoder: Settings) -> Study:
     """Merge in the order of transport signatures' tree, and choose the cut by loss.
 
-    The smallest total loss determines the number of merges.
+    The smallest total loss determines the number of merges. So the comparison with
+    merge by gain shows what its own order of merges adds.
 
     Parameters
     ----------
@@ -136,7 +139,8 @@ def by_transport(federation: Settings, encoder: Settings) -> Study:
 def soft(federation: Settings) -> Study:
     """Let every client weight the other clusters' sums by its own loss.
 
-    One cluster after the other gets 0 or one of :data:`SHARES`.
+    One cluster after the other gets 0 or one of :data:`SHARES`: a client whose data lie
+    between two clusters can so use both, instead of the one that it belongs to.
 
     Returns
     -------
@@ -152,30 +156,56 @@ def soft(federation: Settings) -> Study:
     sums = Sums.of(sketches)
     labels = gain.fit_sketches(sketches).labels_
     clusters = _grouped(sums, labels)
-    every = np.ones(len(clusters.size))
     x, y = client_images(fed, "test")
 
     rows = []
     for i in range(fed.n_clients):
         client = sums.take([i])
-        hard = np.zeros(len(every))
-        hard[labels[i]] = 1
-        mixed = _best_weights(clusters, client, hard, gain.folds)
-        _, alone = losses(client, gain.folds)
-        models = {"alone": alone[0]}
-        for name, weights in {"hard": hard, "soft": mixed, "one": every}.items():
-            _, models[name] = _weighted(clusters, client, weights, gain.folds)
-
+        models, weight = _models(clusters, client, labels[i], gain.folds)
         phi = gain.random_features(x[i])
         row = {name: _accuracy(phi, model, y[i]) for name, model in models.items()}
-        others = mixed[hard == 0]
-        row["weight"] = others.mean() if len(others) else 0.0
+        row["weight"] = weight
         rows.append(row)
 
     numbers = {}
     for name in rows[0]:
         numbers[name] = float(np.mean([row[name] for row in rows]))
     return {"numbers": numbers}
+
+
+def _models(
+    clusters: Sums, client: Sums, own: int, folds: int
+) -> tuple[dict[str, np.ndarray], float]:
+    """Return a client's models in the four ways of :func:`soft`.
+
+    Parameters
+    ----------
+    clusters, client : Sums
+        A row per cluster; one row.
+    own : int
+        The client's cluster.
+    folds : int
+
+    Returns
+    -------
+    models : dict
+        Way -> model (folds, D, classes).
+    weight : float
+        Mean weight of the other clusters in ``soft``; 0 if there are none.
+    """
+    every = np.ones(len(clusters.size))
+    hard = np.zeros(len(every))
+    hard[own] = 1
+    mixed = _best_weights(clusters, client, hard, folds)
+    _, alone = losses(client, folds)
+    models = {"alone": alone[0]}
+    for name, weights in {"hard": hard, "soft": mixed, "one": every}.items():
+        _, models[name] = _weighted(clusters, client, weights, folds)
+
+    others = mixed[hard == 0]
+    if not len(others):
+        return models, 0.0
+    return models, others.mean()
 
 
 def _accuracy(phi: np.ndarray, model: np.ndarray, y: np.ndarray) -> float:

@@ -101,7 +101,7 @@ def _curved(
 
 
 def _all_eigenvectors(z: list[np.ndarray]) -> int:
-    """Return how many eigenvectors all users have."""
+    """Return how many eigenvectors all users have: one for each sample or dimension."""
     return min(min(x.shape) for x in z)
 
 
@@ -192,7 +192,10 @@ def table2(
 
 
 def tables2(similarity: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Add to the table of :func:`table2` what stands beside the printed numbers."""
+    """Add to the table of :func:`table2` what stands beside the printed numbers.
+
+    The paper prints the matrix's first row, in which user 1 is compared with 2 and 3.
+    """
     own, otherwise = _nearest(similarity)
     own = own[own["eigenvectors"] == EIGENVECTORS]
     numbers = {"user2": 2, "user3": 3}
@@ -212,7 +215,11 @@ _NEAR = {
 
 
 def _nearest(found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of the features nearest to the paper's, and how these depart."""
+    """Return the rows of the features nearest to the paper's, and how these depart.
+
+    The first of :data:`_NEAR` that were computed: ImageNet's weights, or another
+    network's, may be missing on a machine.
+    """
     given = set(found["features"])
     name = next(name for name in _NEAR if name in given)
     own = found[found["features"] == name].drop(columns="features")
@@ -246,7 +253,11 @@ def scales(federation: Settings, seeds: int) -> Study:
 
 
 def _scaled(z: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
-    """Return colour pixels in [0, 1] on every scale, colour by colour."""
+    """Return colour pixels in [0, 1] on every scale, colour by colour.
+
+    Means are not taken away before the eigenvectors are computed, so that the relevance
+    depends on where the origin of the pixels is.
+    """
     done: dict[str, list[np.ndarray]] = {}
     for name, (less, over) in SCALES.items():
         done[name] = []
@@ -450,6 +461,9 @@ def _sending(
 
 def mean_image(federation: Settings, seeds: int) -> Study:
     """Cluster users by mean images alone, d numbers each, told the number of tasks.
+
+    The simplest summary there is: if it finds the tasks too, eigenvectors are not
+    needed for it.
 
     Parameters
     ----------

@@ -81,7 +81,8 @@ def _on_own_mixture(
     """Return each user's accuracy (M,) in percent on a mixture of labels like its own.
 
     The model is that of the user's own server, without the view "task". All users are
-    tested on all test images, and classes are weighted by the user's own counts.
+    tested on all test images, and classes are weighted by the user's own counts: this
+    is the expected accuracy on a test set with its labels, without a draw of one.
     """
     from .. import models
 

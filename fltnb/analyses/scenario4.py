@@ -9,7 +9,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from .. import clustering, encoders, federations
-from ..clustering.cuts import cut
+from ..clustering.cuts import cut, largest_gap
 from ..metrics import adjusted_rand_index
 from .studies import Settings, Study
 
@@ -77,12 +77,12 @@ def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     n_clusters : int
         C.
     """
-    heights = fcr.linkage_[:, 2]
-    below_gap = len(heights) - int(np.argmax(np.diff(heights)))
+    tree = fcr.linkage_
     distances = squareform(fcr.distance_, checks=False)
+    of_distances = linkage(distances, "ward")
     return {
         "modularity (ours)": fcr.labels_,
-        "largest gap": cut(fcr.linkage_, below_gap),
-        "C given": cut(fcr.linkage_, n_clusters),
-        "Ward on the distances, C given": cut(linkage(distances, "ward"), n_clusters),
+        "largest gap": cut(tree, largest_gap(tree)),
+        "C given": cut(tree, n_clusters),
+        "Ward on the distances, C given": cut(of_distances, n_clusters),
     }

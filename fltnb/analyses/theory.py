@@ -176,6 +176,10 @@ def at_edge(problem: problems.Problem, A: np.ndarray) -> Case:
 def graphs(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Return row-normalised adjacencies (M, M) to compare, by name.
 
+    In "wrong clusters" each has clients of all true ones. "linked clusters" is a ring
+    of the true clusters, the paper's case I: the only graph here that is no clustering,
+    so that averaging twice is not the same as once. "everybody" is FedAvg.
+
     Parameters
     ----------
     labels : int array (M,)
@@ -204,6 +208,9 @@ def gap_curves(
     kinds: Sequence[problems.Kind], rounds: int, seeds: Sequence[int]
 ) -> Study:
     """Mean optimality gap and its bounds against T, at 0.9 of the admissible step.
+
+    The gap is the left side of Theorem 2: the mean over rounds of the squared change of
+    all models, which the bound lets fall like 1 / T.
 
     Parameters
     ----------
@@ -285,6 +292,10 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> Study:
 def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> Study:
     """Step sizes through and beyond the admissible range, least squares.
 
+    The printed bound needs a step below Equation 29's limit, which is 1 / L for clients
+    alone and less for clusters; gradient descent needs one below 2 / L. In between,
+    runs settle of which the printed bound says nothing, and the corrected one does.
+
     Parameters
     ----------
     steps : sequence of float
@@ -331,6 +342,9 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> Study:
 
 def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> Study:
     """Several local steps a round (Appendix B.2, Equations 30 to 38), true clusters.
+
+    With many steps clients come near their own optima, W*, and averaging then moves
+    them back: the bounds, which fall with E, leave this out.
 
     Parameters
     ----------
@@ -381,6 +395,9 @@ def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> Stu
 
 def proof_lines(seed: int = 0, rounds: int = 200) -> Study:
     """Check the lines of the proof of Theorem 2 on one least-squares problem.
+
+    A line that is wrong on one problem is wrong; one that is right there may still be
+    wrong elsewhere. ``instead`` says what holds in its place.
 
     Parameters
     ----------

@@ -52,7 +52,11 @@ class Rules:
 
 
 def seeds_of(who: Entry) -> list[int]:
-    """Return the seeds of a method's table, drawn from the hash of its source."""
+    """Return the seeds of a method's table, drawn from the hash of its source.
+
+    So nobody can choose seeds on which a method does well: changing the source changes
+    the seeds.
+    """
     source = random.Random(who.digest)
     drawn = source.sample(range(POOL), SEEDS)
     return sorted(drawn)
@@ -151,7 +155,10 @@ def _cells(rules: Rules, seed: int, lacking: dict[str, str]) -> list[tracks.Cell
 def _tasks(
     who: Entry, cells: Sequence[tracks.Cell], seed: int, best: dict[str, dict]
 ) -> list[Task]:
-    """Return the runs of a method on cells; ``best`` has options of those tuned."""
+    """Return the runs of a method on cells.
+
+    ``best``: "method cell" -> options, of those that were tuned.
+    """
     tasks = []
     for cell in cells:
         if not who.plays(cell.known):
@@ -169,7 +176,10 @@ def _seconds(runs: Sequence[dict[str, Any]]) -> float:
 
 
 def _shown(cell: tracks.Cell) -> dict[str, Any]:
-    """Return a card's entry for a cell."""
+    """Return a card's entry for a cell: what a reader of the card has to know of it.
+
+    Its federation is not written down: name and seed determine it.
+    """
     return {
         "name": cell.name,
         "shift": cell.shift,
@@ -195,7 +205,7 @@ def about(who: Entry) -> dict[str, Any]:
 
 
 def write(card: Card, file: Path | str) -> Path:
-    """Write a card, one run a line.
+    """Write a card, one run a line, so that git shows which runs differ.
 
     Examples
     --------
@@ -250,19 +260,17 @@ def read(file: Path | str) -> Card:
     return card
 
 
-def cards(folder: Path | None = None) -> list[Card]:
-    """Return the cards of a folder, by default ``results/arena``, by name of file."""
-    folder = paths.ROOT / "results" / "arena" if folder is None else folder
-    return [read(file) for file in sorted(folder.glob("*.json"))]
-
-
 def table(found: Sequence[Card]) -> list[dict[str, Any]]:
     """Return a row for each card: the table of all methods."""
     return [_row(card) for card in found]
 
 
 def _row(card: Card) -> dict[str, Any]:
-    """Return a card's row, with the names of the methods that it is better than."""
+    """Return a card's row of the table of all methods.
+
+    The ranks of different cards are among different methods: each has only its own
+    beside those that every card has.
+    """
     name = card["method"]["name"]
     said = card["statistics"]
     return {

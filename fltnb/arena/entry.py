@@ -212,7 +212,7 @@ def _imported(path: Path) -> Any:
 
 
 def said(error: BaseException) -> str:
-    """Return an error in one line."""
+    """Return an error in one line: our own sentences as they are, others by class."""
     text = re.sub(r"\s+", " ", str(error)).strip()
     if isinstance(error, FltnbError):
         return text
@@ -246,7 +246,7 @@ def _check_needs(kind: type[Method], name: str) -> None:
 
 
 def _check_options(kind: type[Method], name: str) -> None:
-    """Refuse options without a value."""
+    """Refuse options without a value: the arena gives none but K."""
     needs: Any = getattr(kind, "needs", frozenset())
     parameters = inspect.signature(kind).parameters
     if "n_clusters" in needs and "n_clusters" not in parameters:
@@ -269,7 +269,11 @@ def _check_options(kind: type[Method], name: str) -> None:
 
 
 def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
-    """Return what a method of this package uses."""
+    """Return what a method of this package uses.
+
+    Validation samples are allowed to all of them, as some choose models or clusters by
+    them. K is needed where it is an option without a default.
+    """
     needs = {"validation"}
     told = inspect.signature(kind).parameters.get("n_clusters")
     if told is not None and told.default is told.empty:

@@ -87,6 +87,7 @@ class VeiledEngine:
         self._engine = engine
 
     def __getattr__(self, name: str) -> Any:
+        """Pass on everything but tests and the federation."""
         return getattr(self._engine, name)
 
     def evaluate(
@@ -107,7 +108,8 @@ def _without_labels(engine: Any, seen: Federation) -> Any:
     return make_engine(fed, engine.model, engine.spec, "serial")
 
 
-# The class before a method calls the method's own functions.
+# The class before a method calls the method's own functions. It inherits nothing, as
+# Method's own defaults would then come before the method's functions.
 if TYPE_CHECKING:
     _Before = Method
 else:
@@ -125,13 +127,21 @@ class _Guard(_Before):
     _arena_unlabelled: np.ndarray | None
 
     def _arena_veil(self, fed: Federation) -> Federation:
+        """Return what the method sees of a federation, made once for each.
+
+        The federation itself is kept beside it: if it were freed, another one could get
+        the same ``id``.
+        """
         seen = self.__dict__.setdefault("_arena_seen", {})
         if id(fed) not in seen:
             seen[id(fed)] = fed, veiled(fed, self._arena_entry)
         return seen[id(fed)][1]
 
     def _arena_hide(self, fed: Federation) -> None:
-        """Hide the labels of clients that have none."""
+        """Hide the labels of clients that have none, in what the method sees.
+
+        Clients join during a run, so this cannot be done when the run starts.
+        """
         seen = self._arena_veil(fed)
         unlabelled = self._arena_unlabelled
         assert unlabelled is not None
@@ -140,6 +150,11 @@ class _Guard(_Before):
                 seen.labels[split[client]] = 0
 
     def _arena_engine(self, engine: Any) -> Any:
+        """Return the engine that a method gets in a round.
+
+        If clients without labels have joined, it trains on the labels that the method
+        sees: those of such clients are all class 0.
+        """
         seen = self._arena_veil(engine.fed)
         hidden = self._arena_unlabelled
         if hidden is not None and engine.fed.n_clients == len(hidden):
@@ -169,7 +184,7 @@ class _Guard(_Before):
 
 
 class _Changing(_Guard):
-    """The same for a method that accepts newcomers."""
+    """The same for a method that accepts newcomers or clients that drift."""
 
     def changed(self, state, fed, model, changed, context):
         if self._arena_unlabelled is not None:
@@ -178,7 +193,7 @@ class _Changing(_Guard):
 
 
 class _Foreseeing(_Guard):
-    """The same for a method with ``foresee``."""
+    """The same for a method with ``foresee``, which is shown all phases beforehand."""
 
     def foresee(self, phases, drawn):
         veiled = [phase._replace(fed=self._arena_veil(phase.fed)) for phase in phases]

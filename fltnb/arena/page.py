@@ -8,7 +8,7 @@ import pandas as pd
 
 from .. import paths, plots
 from .card import Card, table, write
-from .statistics import table_of
+from .statistics import records, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,10 @@ def _line(texts: Sequence[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a cell of a table."""
+    """Return a cell of a table: a word for None, True and False, or a number.
+
+    Numbers have two decimals; large ones, such as bytes, have none.
+    """
     if value is None:
         return "–"
     if value is True:
@@ -135,10 +138,7 @@ def _head(card: Card) -> str:
 def _comparisons(card: Card) -> str:
     """Return the methods that this one beats, and the ranking of all."""
     said = card["statistics"]
-    lines = []
-    for one in said["comparisons"]:
-        line = COMPARISON.format(**one)
-        lines.append(line)
+    lines = [COMPARISON.format(**one) for one in said["comparisons"]]
     lines.append(TEST)
     apart = said["critical_difference"]
     if apart is not None:
@@ -156,44 +156,46 @@ def _ranks(ranks: Mapping[str, float]) -> str:
 
 
 def _by_cell(card: Card) -> str:
-    """Return a table of the method's numbers, beside the others' accuracy."""
+    """Return a table of the method's numbers, beside the others' accuracy.
+
+    It has the cells that the method has played, in their order; numbers are means over
+    seeds.
+    """
     name = card["method"]["name"]
     runs = table_of(card["runs"])
-    accuracy = runs.pivot_table("accuracy", "cell", "method", sort=False)
-    shifts = {cell["name"]: cell["shift"] for cell in card["cells"]}
-    shift = pd.Series(shifts)
     own = runs[runs["method"] == name]
-    numbers = own.groupby("cell", sort=False)[SHOWN].mean()
+    numbers = own.groupby("cell", sort=False)[["accuracy", *SHOWN]].mean()
+    shifts = {cell["name"]: cell["shift"] for cell in card["cells"]}
+    numbers.insert(0, "shift", numbers.index.map(shifts))
 
-    table = pd.DataFrame({"shift": shift, name: accuracy[name]})
-    table = table.join(numbers)
+    accuracy = runs.pivot_table("accuracy", "cell", "method", sort=False)
     others = accuracy.drop(columns=name)
-    table = table.join(others)
-    # the cells that the method has played, in their order
-    played = table.loc[numbers.index]
-    played = played.rename_axis("cell").reset_index()
-    known = played.notna()
-    texts = played.astype(object).where(known, None)
-    return markdown(texts.to_dict("records"))
+    table = numbers.rename(columns={"accuracy": name}).join(others)
+    return markdown(records(table.reset_index()))
 
 
 def _failures(card: Card) -> str:
-    """Return each reason why runs of the method failed, and how many did."""
-    name = card["method"]["name"]
+    """Return each reason why runs of the method failed, and how many did.
+
+    Their accuracy counts as 0 %, so a reader should know them; "" if none failed.
+    """
     runs = table_of(card["runs"])
-    own = runs[runs["method"] == name]
-    failed = own[own["failed"] != ""]
+    is_own = runs["method"] == card["method"]["name"]
+    failed = runs[is_own & (runs["failed"] != "")]
     by = ["track", "family", "failed"]
     counts = failed.groupby(by, sort=False).size()
-    lines = []
+    text = ""
     for (track, family, why), count in counts.items():
-        line = FAILURE.format(count=count, track=track, family=family, why=why)
-        lines.append(line)
-    return "".join(lines)
+        text += FAILURE.format(count=count, track=track, family=family, why=why)
+    return text
 
 
 def picture(card: Card) -> "Figure":
     """Draw mean ranks; a bar joins methods that are not told apart.
+
+    Methods stand below each other, the best at the top. The bar below a method goes
+    from its rank to the last one that is nearer than the critical difference: whoever
+    is beyond it is worse with 95 % confidence.
 
     After Demsar, Journal of Machine Learning Research 7, 2006. It is drawn here, since
     the library that has it brings another library of statistics along.
@@ -201,20 +203,20 @@ def picture(card: Card) -> "Figure":
     said = card["statistics"]
     ranks = pd.Series(said["ranks"]).sort_values()
     apart = said["critical_difference"]
-    height = 1.2 + 0.3 * len(ranks)
-    figure, (panel,) = plots.panels(size=(7.0, height))
+    n_methods = len(ranks)
+    figure, (panel,) = plots.panels(size=(7.0, 1.2 + 0.3 * n_methods))
     for place, (name, rank) in enumerate(ranks.items()):
         own = name == card["method"]["name"]
         _draw(panel, name, rank, -place, own)
         alike = ranks[ranks.between(rank, rank + apart)]
         below = -place - 0.3
         panel.plot([rank, alike.max()], [below, below], color="0.6", lw=3)
-    n_methods = len(ranks)
-    panel.set_xlim(0.8, n_methods + 1)
-    panel.set_ylim(0.6 - n_methods, 0.6)
-    panel.set_yticks([])
-    text = AXIS.format(cells=said["cells"], apart=apart)
-    panel.set_xlabel(text)
+    panel.set(
+        xlabel=AXIS.format(cells=said["cells"], apart=apart),
+        xlim=(0.8, n_methods + 1),
+        ylim=(0.6 - n_methods, 0.6),
+        yticks=[],
+    )
     return figure
 
 

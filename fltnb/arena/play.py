@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,10 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def _entry(where: str) -> Entry:
-    """Return the participant, read once for each version of the file."""
+    """Return the participant, read once for each version of the file.
+
+    Importing a file a second time would make other classes of the same name.
+    """
     file = Path(where.rpartition(":")[0])
     written = file.stat().st_mtime_ns if file.is_file() else 0
     return _entry_of(where, written)
@@ -204,7 +208,10 @@ def _failed_row(task: Task, who: Entry) -> dict[str, Any]:
 
 
 def _run(task: Task, who: Entry, fed: Federation) -> Run:
-    """Run the method on a federation, within the time limit."""
+    """Run the method on a federation, within the time limit.
+
+    It is built inside the limit, as external code may also take long there.
+    """
     cell = task.cell
     hidden = task.counted(fed) if cell.unlabelled else None
     kind = guarded(who, hidden)
@@ -330,7 +337,10 @@ def stored(task: Task) -> dict[str, Any] | None:
 
 
 def _placed(place: int, task: Task) -> tuple[int, dict[str, Any]]:
-    """Compute a run and store its numbers; return its position with them."""
+    """Compute a run and store its numbers; return its position with them.
+
+    Called in another process, from which runs come back in the order in which they end.
+    """
     who = _entry(task.where)
     numbers = played(task, who)
     paths.write_text(task.file(who), json.dumps(numbers))
@@ -356,17 +366,17 @@ def tuned(
         The budget ends before all trials are computed.
     """
     tasks = []
-    for who in entries:
-        for cell in cells:
-            for one in tuning.trials(who.space):
-                task = Task(who.where, cell, tuning.SEED, one, validated=True)
-                tasks.append(task)
+    for who, cell in product(entries, cells):
+        for one in tuning.trials(who.space):
+            task = Task(who.where, cell, tuning.SEED, one, validated=True)
+            tasks.append(task)
     results = play(tasks, **options)
     if len(results) < len(tasks):
         raise FltnbError(
             "The budget ends before tuning does: the same command goes on, or give "
             "more of it."
         )
+    # of equal trials the first one counts
     best = {}
     highest: dict[str, float] = {}
     for task, numbers in zip(tasks, results, strict=True):

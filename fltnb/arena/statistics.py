@@ -29,6 +29,13 @@ def table_of(runs: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return table
 
 
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as JSON has them: None for what is missing."""
+    known = table.notna()
+    plain = table.astype(object).where(known, None)
+    return plain.to_dict("records")
+
+
 def holm(p: Sequence[float]) -> list[float]:
     """Correct p-values of several tests (Holm 1979), in their order.
 
@@ -83,6 +90,7 @@ def compared(
     table = scores(runs)
     found = []
     for other in others:
+        # cells and seeds that both have played
         pairs = table.reindex(columns=[method, other]).dropna()
         differences = pairs[method] - pairs[other]
         mean = float(differences.sum() / max(len(pairs), 1))
@@ -113,7 +121,11 @@ def better_than(comparisons: Sequence[dict[str, Any]]) -> str:
 
 
 def verdict(difference: float, p: float) -> str:
-    """Return the verdict for a mean difference with a corrected p."""
+    """Return the verdict for a mean difference with a corrected p.
+
+    A difference that may be chance is no tie: "not told apart" says only that these
+    runs do not show which method is better.
+    """
     if p >= LEVEL:
         return "not told apart"
     return "better" if difference > 0 else "worse"
@@ -124,7 +136,9 @@ def mean_ranks(runs: pd.DataFrame) -> tuple[dict[str, float], int]:
 
     In a cell, methods are ranked by their mean accuracy over the seeds that all of them
     have: 1 is best, and equal ones share their ranks. Cells that some method has not
-    run are left out.
+    run are left out. Every cell has the same weight: seeds of one cell are not
+    independent, as they share its kind of federation and its level of difficulty.
+    Accuracies are rounded, so that processors with other last digits give equal ranks.
     """
     shared = scores(runs).dropna()
     by_cell = shared.groupby(level="cell").mean()
@@ -151,7 +165,8 @@ def critical_difference(n_methods: int, n_cells: int) -> float:
 def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Return each method's means over its runs, and how many failed.
 
-    Missing numbers are left out.
+    Missing numbers are left out: clusters of a method that makes none, and the bytes of
+    failed runs.
     """
     found: dict[str, dict[str, Any]] = {}
     for method, own in runs.groupby("method", sort=False):
@@ -163,7 +178,10 @@ def means(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def summary(runs: Sequence[dict[str, Any]], method: str) -> dict[str, Any]:
-    """Return all statistics of a card's runs."""
+    """Return all statistics of a card's runs, rounded as they are written.
+
+    The card's method is compared with each other one; ranks are among all of them.
+    """
     table = table_of(runs)
     each = means(table)
     others = [one for one in each if one != method]

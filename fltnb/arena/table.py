@@ -62,6 +62,7 @@ class Table:
     machines: list[dict[str, Any]]
 
     def __str__(self) -> str:
+        """Say how much of what was asked for is there."""
         n_methods = self.runs["method"].nunique()
         seeds = ", ".join(map(str, sorted(self.runs["seed"].unique())))
         methods = "method" if n_methods == 1 else "methods"
@@ -74,7 +75,8 @@ class Table:
     def whole(self) -> "Table":
         """Return the table without the seeds of which a run is missing.
 
-        FltnbError: no seed is complete.
+        So every method has played the same cells with the same seeds, and a table that
+        is still being computed favours nobody. FltnbError: no seed is complete.
         """
         there = self.runs["seed"].value_counts()
         seeds = {seed: n for seed, n in self.asked.items() if there.get(seed) == n}
@@ -175,7 +177,12 @@ def everybody(
 def _asked(
     who: dict[str, Entry], on: Sequence[str], seeds: Sequence[int], demo: bool
 ) -> dict[tuple, Task]:
-    """Return the runs that are asked for, by name, in the order they are played in."""
+    """Return the runs that are asked for, by name, in the order they are played in.
+
+    Seed by seed, so that a table that is stopped early is whole for the first seeds. A
+    method that must be told the true clusters has no run on cells where nobody knows
+    them.
+    """
     asked = {}
     for seed in seeds:
         for track in on:
@@ -196,7 +203,10 @@ def _computed(
     budget: float | None,
     tell: Tell,
 ) -> list[dict[str, Any]]:
-    """Play what is not stored; return these runs, as lines of the table."""
+    """Play what is not stored; return these runs, as lines of the table.
+
+    Families whose data are missing on this machine are left out, and said so.
+    """
     lacking = tracks.lacking(demo)
     for family, why in lacking.items():
         tell(f"{family} is left out: {why}")
@@ -247,17 +257,21 @@ def _read(
 
     A line of another version of its method or of the engine is no result of today's.
     """
-    file = folder(demo) / "runs.csv"
+    where = folder(demo)
+    file = where / "runs.csv"
     if not file.is_file():
         return {}, []
-    types = {"failed": str, "version": str}
-    table = pd.read_csv(file, dtype=types)
+    table = pd.read_csv(file, dtype={"failed": str, "version": str})
     table["failed"] = table["failed"].fillna("")
-    machines = json.loads((folder(demo) / "machines.json").read_text(encoding="utf-8"))
+    text = (where / "machines.json").read_text(encoding="utf-8")
+    machines = json.loads(text)
+
     today = {name: version(one) for name, one in who.items()}
     stored = {}
-    for line in table.astype(object).where(table.notna(), None).to_dict("records"):
-        if today.get(line["method"], line["version"]) == line["version"]:
+    for line in statistics.records(table):
+        written = line["version"]
+        # methods that were not asked for are kept as they are
+        if today.get(line["method"], written) == written:
             stored[_name(line)] = line
     return stored, machines
 
@@ -265,7 +279,11 @@ def _read(
 def _write(
     demo: bool, stored: dict[tuple, dict], machines: Sequence[dict[str, Any]]
 ) -> None:
-    """Write the table and what computed it, in the order of tracks and methods."""
+    """Write the table and what computed it, in the order of tracks and methods.
+
+    So the file does not depend on the order of computation, and git shows as changed
+    only the lines that are.
+    """
     table = pd.DataFrame(list(stored.values()), columns=list(COLUMNS))
     places = {
         "track": list(tracks.TRACKS),

@@ -128,7 +128,8 @@ def swapped(fed: Federation, n_classes: int) -> Federation:
     """Give the first ``n_classes`` classes different labels in each cluster.
 
     In cluster k, class c has label ``(c + k) % n_classes``, in training and test.
-    Clients must have no samples in common.
+    Clients must have no samples in common, as a sample has one label in the pool. The
+    fewer classes are swapped, the more of a common model is right for everybody.
     """
     assert fed.clusters is not None  # of every track with swapped names
     labels = fed.labels.copy()
@@ -300,7 +301,12 @@ def cell(track: str, family: str, level: int, seed: int, demo: bool = False) -> 
 
 
 def _federation(track: str, kind: Family, level: int, seed: int, size: Size) -> Recipe:
-    """Return the federation of a cell."""
+    """Return the federation of a cell.
+
+    Few samples: the easy level of the family, with less and less of it. Newcomers:
+    three tenths of the clients join for the last round, so that most of them never
+    train. Drift: after half of the rounds as many get the data of another cluster.
+    """
     if track == "few-samples":
         few = int(FEW[level] * size.samples)
         return kind.recipe(size, seed, 0, few)
@@ -351,7 +357,10 @@ def lacking(demo: bool = False) -> dict[str, str]:
 
 
 def validated(fed: Federation) -> Federation:
-    """Return the federation tested on its validation samples."""
+    """Return the federation tested on its validation samples, in all its phases.
+
+    Options are chosen by these, so that test samples are used only once.
+    """
     if not isinstance(fed, ChangingFederation):
         return replace(fed, test=fed.val)
     phases = []

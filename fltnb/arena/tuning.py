@@ -48,7 +48,11 @@ def trials(space: dict[str, Any], n: int = TRIALS) -> list[dict[str, Any]]:
 
 
 def _value(range_: Any, share: float) -> Any:
-    """Return the value of an option at ``share``, in [0, 1), of its range."""
+    """Return the value of an option at ``share``, in [0, 1), of its range.
+
+    A list is divided into equal parts. On the scale "log" equal shares are equal
+    factors, as rates and weights are usually tried.
+    """
     if isinstance(range_, list):
         place = int(share * len(range_))
         return range_[place]
@@ -84,7 +88,10 @@ def check_space(space: Any, kind: type, name: str) -> None:
 
 
 def _is_range(range_: Any) -> bool:
-    """Return whether it is a list of values, or two ends and a scale."""
+    """Return whether it is a list of values, or two ends and a scale.
+
+    The ends must be in order, and above 0 on the scale "log".
+    """
     if isinstance(range_, list):
         return len(range_) > 0
     if not isinstance(range_, tuple) or len(range_) != 3:

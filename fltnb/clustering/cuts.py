@@ -75,6 +75,28 @@ def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
     return fcluster(linkage, height, criterion="distance")
 
 
+def largest_gap(linkage: np.ndarray) -> int:
+    """Return the number of clusters from a cut in the largest gap between two merges.
+
+    Parameters
+    ----------
+    linkage : ndarray, shape (M - 1, 4)
+        SciPy's, of M clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> merges = [[0, 1, 0.1, 2], [2, 4, 0.2, 3], [3, 5, 0.9, 4]]
+    >>> largest_gap(np.array(merges))
+    2
+    """
+    heights = linkage[:, 2]
+    if len(heights) < 2:
+        return 1
+    gaps = np.diff(heights)
+    return len(heights) - int(gaps.argmax())
+
+
 def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
     """Return Newman's modularity of the client graph (M, M) for every cut.
 
@@ -186,6 +208,14 @@ def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
 
     Each is cut where the modularity of its own dendrogram is highest. Separate complete
     blocks are always accepted: 0.
+
+    Parameters
+    ----------
+    adjacency : ndarray of uint8, shape (M, M)
+        Only its numbers of clients and of links matter: a random graph has the same,
+        between pairs that are drawn at random.
+    method : str
+        Linkage of the dendrograms.
     """
     if are_blocks(adjacency):
         return 0.0

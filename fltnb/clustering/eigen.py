@@ -216,7 +216,12 @@ class EigenRelevance(ClientClusterer):
     def _log_ratios(
         self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
     ) -> np.ndarray:
-        """Return log ratios (M, p) of Eq. (3); the product itself could underflow."""
+        """Return log ratios (M, p) of Eq. (3); the product itself could underflow.
+
+        Its ratio of client i's eigenvalue l and the length |G_i v| for an eigenvector v
+        of client j is the smaller of the two over the larger one. So its logarithm is
+        minus the difference of their logarithms, without sign.
+        """
         if self.epsilon is None:
             factor = norm_factor(x)
         else:

@@ -24,7 +24,7 @@ from .base import (
     of_all,
     square,
 )
-from .cuts import cut, distance_linkage, relabel
+from .cuts import are_blocks, cut, distance_linkage, relabel
 from .solvers import sinkhorn_cost, uniform_cost
 
 FARTHEST = 2.0  # largest cosine distance
@@ -178,7 +178,11 @@ class EMDClustering(ClientClusterer):
     def _validation(
         self, X: Sequence[np.ndarray], y: Validation
     ) -> Iterator[list[np.ndarray]]:
-        """Yield all clients' validation samples under one encoder after the other."""
+        """Yield all clients' validation samples under one encoder after the other.
+
+        Of M clients there are M lists of M arrays (v_j, d). ``X`` and ``y`` are as for
+        :meth:`sketches`; each list is checked when it is needed.
+        """
         n_clients = len(X)
         if not callable(y) and len(y) != n_clients:
             raise FltnbError(
@@ -298,7 +302,15 @@ class EMDClustering(ClientClusterer):
         return np.array(places, dtype=np.int64)
 
     def _placed(self, x: np.ndarray, row: list[np.ndarray]) -> int:
-        """Return a newcomer's cluster, or -1; ``row``: all validation samples."""
+        """Return a newcomer's cluster, or -1 if no client is below the tolerance.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n, d)
+            Its training samples under its own encoder.
+        row : list of M + 1 arrays, shapes (v_j, d)
+            Validation samples of all clients and its own, under the same encoder.
+        """
         count = len(self.labels_)
         if len(row) != count + 1:
             raise FltnbError(
@@ -602,12 +614,11 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     if not len(wide):
         return float(shifted[-1])
 
-    measured = np.isfinite(far).sum(axis=1) > 1  # from another client
+    # clients that were measured from another one, not only from themselves
+    measured = np.isfinite(far).sum(axis=1) > 1
     known_far = far[np.ix_(measured, measured)]
     for k in wide:
-        graph = known_far < middle[k]
-        two_steps = graph.astype(np.float32) @ graph > 0
-        if np.array_equal(two_steps, graph):  # neighbours' neighbours are neighbours
+        if are_blocks(known_far < middle[k]):
             return float(middle[k])
     return float(middle[fold.argmax()])
 

@@ -66,18 +66,25 @@ def download(name: str, folder: Path) -> ImageSet:
             f"({lines[-1]}): try again, or {place}."
         ) from error
 
+    return _image_set(name, train, test)
+
+
+def _image_set(name: str, train: Any, test: Any) -> ImageSet:
+    """Return torchvision's training and test part as one image set."""
     images = np.concatenate([np.asarray(train.data), np.asarray(test.data)])
     if name.startswith("emnist"):  # EMNIST's files hold every image transposed
         images = np.ascontiguousarray(images.transpose(0, 2, 1))
     labels = np.concatenate([np.asarray(train.targets), np.asarray(test.targets)])
     split = np.zeros(len(labels), dtype=np.uint8)
     split[len(train.data) :] = 1
+    # MNIST's classes are called "0 - zero" to "9 - nine"
+    class_names = [label.partition(" - ")[0] for label in train.classes]
     return ImageSet(
         name,
         images.astype(np.uint8),
         labels.astype(np.int64),
         split,
-        tuple(label.split(" - ")[0] for label in train.classes),
+        tuple(class_names),
         "official release, downloaded with torchvision",
     )
 

@@ -9,13 +9,14 @@ beside them with their SHA-256, which every later load verifies.
 import hashlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import paths
-from ..errors import FltnbError
+from ..errors import FltnbError, reading
 from .images import ARRAYS, ImageSet
 
 # Prepared files may lack an origin: these are recognised by
@@ -50,32 +51,9 @@ KNOWN_CONTENT = {
 
 def read(path: Path) -> ImageSet:
     """Return the image set of a prepared file; FltnbError: it is damaged."""
-    mend = "delete it and load again, or prepare it again"
-    note = _note(path)
-    try:
-        if note.is_file() and json.loads(note.read_text())["sha256"] != _sha256(path):
-            mend = f"delete both it and {note.name} and load again, or prepare it again"
-            raise ValueError("its SHA-256 is not the one noted when it was written")
-        with np.load(path, allow_pickle=False) as file:
-            content = dict(file)
-        missing = {"images", "labels", "split", "class_names"} - content.keys()
-        if missing:
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        arrays: dict[str, Any] = {key: content.get(key) for key in ARRAYS}
-        class_names = tuple(map(str, content["class_names"]))
-        origin = str(content.get("origin", ""))
-        images = ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
-    except MemoryError:  # the file may be intact
-        raise
-    except OSError as error:  # also in this case
-        if error.errno is not None:
-            raise FltnbError(
-                f"{path} cannot be read ({error.strerror}): fix that; the file itself "
-                "may be sound."
-            ) from error
-        raise _unsound(path, error, mend) from error
-    except Exception as error:  # a damaged zip raises many types
-        raise _unsound(path, error, mend) from error
+    mend = "fix that; the file itself may be sound"
+    with reading(path, mend, partial(_unsound, path)):
+        images = _content(path)
     if images.origin:
         return images
     unknown = f"prepared file without stated origin (sha256 {images.digest})"
@@ -95,6 +73,25 @@ def origin(path: Path) -> str:
     return stated or read(path).origin
 
 
+def _content(path: Path) -> ImageSet:
+    """Return what a prepared file holds; an error says what is wrong with it."""
+    note = _note(path)
+    if note.is_file() and json.loads(note.read_text())["sha256"] != _sha256(path):
+        raise ValueError("its SHA-256 is not the one noted when it was written")
+    with np.load(path, allow_pickle=False) as file:
+        content = dict(file)
+    missing = {"images", "labels", "split", "class_names"} - content.keys()
+    if missing:
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    arrays: dict[str, Any] = {key: content.get(key) for key in ARRAYS}
+    class_names = tuple(str(name) for name in content["class_names"])
+    origin = str(content.get("origin", ""))
+    try:
+        return ImageSet(path.stem, class_names=class_names, origin=origin, **arrays)
+    except FltnbError as error:  # whose sentence does not name the file
+        raise ValueError(error) from error
+
+
 def write(path: Path, images: ImageSet) -> Path:
     """Write a prepared file, and beside it a note with its checksum."""
     content: dict[str, Any] = images.arrays()
@@ -107,10 +104,17 @@ def write(path: Path, images: ImageSet) -> Path:
     return path
 
 
-def _unsound(path: Path, error: Exception, mend: str) -> FltnbError:
+def _unsound(path: Path, error: Exception) -> FltnbError:
     """Return the error for a damaged prepared file."""
     reason = str(error).rstrip(".") or type(error).__name__
-    return FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.")
+    files = "it"
+    note = _note(path)
+    if note.is_file():
+        files = f"both it and {note.name}"
+    return FltnbError(
+        f"{path} is not a sound prepared data set ({reason}): delete {files} and load "
+        "again, or prepare it again."
+    )
 
 
 def _note(path: Path) -> Path:

@@ -2,13 +2,13 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from ..errors import FltnbError
+from ..errors import FltnbError, reading
 from ..randomness import stream
 
 ARRAYS = {
@@ -214,40 +214,24 @@ def read_picture(
     """
     from PIL import Image, ImageOps
 
-    try:
-        with Image.open(path) as image:
-            # Pillow would cut off pixels of more than 8 bits at 255.
-            if image.mode[0] in "IF":
-                raise FltnbError(
-                    f"{path} has pixels of more than 8 bits: scale them to 8 first."
-                )
-            frames = getattr(image, "n_frames", 1)
-            # viewers show the first picture of a camera's MPO
-            if frames > 1 and image.format != "MPO":
-                raise FltnbError(
-                    f"{path} holds {frames} pictures: save only the one to use."
-                )
-            shown = ImageOps.exif_transpose(image)
-            if shown.has_transparency_data:
-                shown = _on_background(shown, background)
-            resampling = Image.Resampling[how]
-            return np.asarray(shown.convert(mode).resize((size, size), resampling))
-    except FltnbError:
-        raise
-    except (MemoryError, KeyboardInterrupt):  # the file may be sound
-        raise
-    except Image.DecompressionBombError as error:
-        raise FltnbError(
-            f"{path} is too large a picture ({error}): make it smaller."
-        ) from error
-    except OSError as error:
-        if error.errno is not None:  # of the disk, not of the picture
+    mend = "fix that, or leave it out"
+    with reading(path, mend, partial(_broken, path)), Image.open(path) as image:
+        # Pillow would cut off pixels of more than 8 bits at 255.
+        if image.mode[0] in "IF":
             raise FltnbError(
-                f"{path} cannot be read ({error.strerror}): fix that, or leave it out."
-            ) from error
-        raise _broken(path, error) from error
-    except Exception as error:  # a damaged file raises many types
-        raise _broken(path, error) from error
+                f"{path} has pixels of more than 8 bits: scale them to 8 first."
+            )
+        frames = getattr(image, "n_frames", 1)
+        # viewers show the first picture of a camera's MPO
+        if frames > 1 and image.format != "MPO":
+            raise FltnbError(
+                f"{path} holds {frames} pictures: save only the one to use."
+            )
+        shown = ImageOps.exif_transpose(image)
+        if shown.has_transparency_data:
+            shown = _on_background(shown, background)
+        resampling = Image.Resampling[how]
+        return np.asarray(shown.convert(mode).resize((size, size), resampling))
 
 
 def _on_background(image: Any, colour: str) -> Any:
@@ -266,4 +250,8 @@ def _on_background(image: Any, colour: str) -> Any:
 
 def _broken(path: Path, error: Exception) -> FltnbError:
     """Return the error for an unreadable picture."""
+    from PIL import Image
+
+    if isinstance(error, Image.DecompressionBombError):
+        return FltnbError(f"{path} is too large a picture ({error}): make it smaller.")
     return FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.")

@@ -100,17 +100,13 @@ class Costs:
         self.samples: dict[str, int] = {}
         for done in finished:
             about = done.record["provenance"]
-            if self.a_sample and done.kind == "training":
-                clients = str(clients_in(done.record["settings"]))
-                self.samples[clients] = int(done.clients["samples"].sum())
-            if about.get("hardware") != here or "trained_as" in about:
-                continue
             settings = done.record["settings"]
-            seconds = done.numbers.get("seconds", math.nan)
-            seconds += done.numbers.get("training_seconds", 0.0)
-            seconds /= about.get("together", 1)  # of trainings that ran together
-            name = workload(done.kind, settings)
-            self.like[name].append(seconds / passes(settings))
+            if self.a_sample and done.kind == "training":
+                clients = str(clients_in(settings))
+                self.samples[clients] = int(done.clients["samples"].sum())
+            if about.get("hardware") == here and "trained_as" not in about:
+                name = workload(done.kind, settings)
+                self.like[name].append(_spent(done) / passes(settings))
 
     def seconds(self, kind: str, settings: Values) -> float | None:
         """Return the time of an experiment; None if nothing similar was timed here."""
@@ -122,6 +118,16 @@ class Costs:
         if kind != "training" or samples is None or how not in self.a_sample:
             return None
         return self.a_sample[how] * samples * passes(settings)
+
+
+def _spent(done: Finished) -> float:
+    """Return the seconds of a finished experiment; NaN if they were not stored.
+
+    Of trainings that ran together in one stack each has an equal part.
+    """
+    seconds = done.numbers.get("seconds", math.nan)
+    seconds += done.numbers.get("training_seconds", 0.0)
+    return seconds / done.record["provenance"].get("together", 1)
 
 
 def seconds_a_sample(hardware: str) -> dict[tuple[str, str], float]:

@@ -25,7 +25,7 @@ class Results:
     """Finished jobs: ``runs``, ``curves``, ``clients``, and their stored arrays.
 
     :func:`fltnb.results` makes them. They are never changed: :meth:`where`,
-    :meth:`plain`, :meth:`shared_seeds` and ``+`` return others.
+    :meth:`plain` and ``+`` return others.
 
     Parameters
     ----------
@@ -212,20 +212,6 @@ class Results:
         empty = own.isna() | own.eq("")
         without = empty.all(axis=1)
         return self.where(key=lambda keys: without)
-
-    def shared_seeds(self, by: str = "method") -> Self:
-        """Return the jobs of the seeds that all values of a column have in common.
-
-        Only these means can be compared.
-
-        Parameters
-        ----------
-        by : str
-            A column of ``runs``, such as "method".
-        """
-        seeds = self.runs.groupby(by)["seed"].agg(set)
-        shared = set.intersection(*seeds)
-        return self.where(seed=lambda seed: seed.isin(shared))
 
     def mean(
         self,

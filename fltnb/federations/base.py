@@ -201,7 +201,10 @@ class Federation(OwnSamples):
         return names
 
     def _checked_scaling(self, images: np.ndarray) -> dict[str, Scale]:
-        """Return mean and std, a number or one for each channel, or refuse them."""
+        """Return mean and std, a number or one for each channel, or refuse them.
+
+        ``images`` (N, H, W, C) have C channels, all others have one.
+        """
         scaling: dict[str, Any] = {}
         for name in ("mean", "std"):
             given = getattr(self, name)

@@ -85,6 +85,7 @@ def rotated(
     parts = []
 
     def add(split: str, index: np.ndarray, each: int, key: int) -> None:
+        """Draw ``each`` of the images at ``index`` for every client, and turn them."""
         if n_clients * each > len(index):
             raise FltnbError(
                 f"{n_clients} clients with {each} {split} images need over "

@@ -112,17 +112,23 @@ class _Contents(NamedTuple):
     hidden: list[str]  # names, hidden or of the system
     links: list[str]  # names of links to folders, or to nothing
 
+    def add(self, one: Path) -> None:
+        """Add a file, or a folder if it is hidden or a link."""
+        if _is_hidden(one.name):
+            self.hidden.append(one.name)
+        elif one.is_file():
+            self.files.append(one)
+        elif one.is_symlink():
+            self.links.append(one.name)
+
 
 def _contents(folder: Path) -> _Contents:
     """Return the contents of a folder; FltnbError: a part cannot be read."""
     found = _Contents([], [], [])
     for place, folders, names in os.walk(folder, onerror=_refuse):
-        inside = [Path(place) / name for name in (*folders, *names)]
-        seen = [one for one in inside if not _is_hidden(one.name)]
-        found.hidden.extend(one.name for one in inside if _is_hidden(one.name))
-        found.files.extend(one for one in seen if one.is_file())
-        links = [one for one in seen if one.is_symlink() and not one.is_file()]
-        found.links.extend(one.name for one in links)
+        for name in (*folders, *names):
+            found.add(Path(place) / name)
+        # os.walk goes into those that are left in its list
         folders[:] = [name for name in folders if not _is_hidden(name)]
     found.files.sort()
     return found

@@ -148,7 +148,9 @@ def _class_lists(
 ) -> np.ndarray:
     """Return the classes of each cluster, int64 (C, classes per cluster).
 
-    ``sizes``: clusters, classes per cluster, classes shared by neighbours.
+    ``sizes``: clusters, classes per cluster, classes shared by neighbours. Three
+    clusters of 3 classes that share 1 are a ring of 6 classes in random order, a to f:
+    abc, cde, efa. Without shared classes three clusters of 2 are ab, cd, ef.
     """
     n_clusters, per_cluster, shared = sizes
     tested = np.bincount(images.labels[images.test_index], minlength=images.n_classes)
@@ -341,7 +343,9 @@ def structured(
 def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:
     """Return the classes of each cluster, with sizes in proportion to the places.
 
-    Largest classes first; each goes to the cluster that lacks most per free place.
+    Largest classes first; each goes to the cluster that lacks most per free place. Of
+    classes with 5, 4, 3 and 2 images two clusters with 2 places each get 0 and 3, with
+    7 images, and 1 and 2, also with 7.
 
     Parameters
     ----------
@@ -490,11 +494,9 @@ def _train_counts(
     rng = stream(seed, "partition")
     clients = np.bincount(clusters)
     concentration = np.full(len(clients), alpha)
-    columns = []
-    for held in by_class:
-        share = rng.dirichlet(concentration) / clients
-        columns.append(apportion(len(held), share[clusters]))
-    counts = np.stack(columns, axis=1)
+    shares = rng.dirichlet(concentration, size=len(by_class))  # (K, clusters)
+    of_client = (shares / clients)[:, clusters].T  # (M, K)
+    counts = _in_proportion(by_class, of_client)
 
     sizes = counts.sum(axis=1)
     while sizes.min() < least:
@@ -517,11 +519,9 @@ def _test_counts(by_class: list[np.ndarray], train: np.ndarray) -> np.ndarray:
     of a class without training images are spread evenly.
     """
     weights = np.where(train.sum(axis=0) > 0, train, 1)
-    columns = []
-    for c, held in enumerate(by_class):
-        columns.append(apportion(len(held), weights[:, c]))
-    counts = np.stack(columns, axis=1)
+    counts = _in_proportion(by_class, weights)
     for poor in np.flatnonzero(counts.sum(axis=1) == 0):
+        # an image of the class on which it trains most, of those that some can spare
         may_give = counts.sum(axis=1) > 1
         spare = counts * may_give[:, None]
         usable = np.flatnonzero(spare.sum(axis=0))
@@ -530,3 +530,14 @@ def _test_counts(by_class: list[np.ndarray], train: np.ndarray) -> np.ndarray:
         counts[rich, c] -= 1
         counts[poor, c] += 1
     return counts
+
+
+def _in_proportion(by_class: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """Divide all images of each class over clients, int64 (M, K).
+
+    ``weights`` (M, K): each client's part of every class.
+    """
+    columns = []
+    for held, of_class in zip(by_class, weights.T, strict=True):
+        columns.append(apportion(len(held), of_class))
+    return np.stack(columns, axis=1)

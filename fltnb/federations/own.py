@@ -494,11 +494,7 @@ def divide(
     parts: dict[str, list] = {"train": [], "val": [], "test": []}
     for i in range(len(owners.names)):
         held = np.flatnonzero(owners.place == i)
-        size = len(held)
-        # one at least for testing, and then one for training
-        n_test = max(round(options.test_fraction * size), 1)
-        n_test = min(n_test, size - 1)
-        n_val = min(round(options.val_fraction * size), size - n_test - 1)
+        n_test, n_val = _held_out(len(held), options)
         shuffled = stream(options.seed, "split", 1 + i).permutation(held)
         test, rest = _take(shuffled, kinds, n_test)
         val, train = _take(rest, kinds, n_val)
@@ -506,6 +502,19 @@ def divide(
         parts["val"].append(np.sort(val))
         parts["test"].append(np.sort(test))
     return parts
+
+
+def _held_out(size: int, options: Options) -> tuple[int, int]:
+    """Return how many of a client's samples are for testing and for validation.
+
+    One at least is for testing, then one for training, and validation gets what is left
+    of its share: 2 samples with shares of 0.5 and 0.4 are 1 for testing, 1 for training
+    and none for validation.
+    """
+    n_test = max(round(options.test_fraction * size), 1)
+    n_test = min(n_test, size - 1)
+    n_val = min(round(options.val_fraction * size), size - n_test - 1)
+    return n_test, n_val
 
 
 def check_shares(test_fraction: float, val_fraction: float) -> None:
@@ -638,18 +647,24 @@ def _with_enough(owners: Owners, least: int | None) -> Owners:
             f"No client has {least} samples, the most {sizes.max()}: lower min_samples."
         )
     note = f"Left out, with fewer than {least} samples: {some(names)}."
-    kept = np.flatnonzero(~few)
-    # Of clients 0 to 3 without 1 the numbers become 0, -1, 1, 2.
-    number = np.full(len(few), -1)
+    kept = _only(owners, np.flatnonzero(~few))
+    return kept._replace(notes=(*owners.notes, note))
+
+
+def _only(owners: Owners, kept: np.ndarray) -> Owners:
+    """Return some of the clients, numbered again; samples of others have no owner.
+
+    If 0, 2 and 3 of four clients are kept, owners 0, 1, 2 and 3 become 0, -1, 1 and 2.
+    """
+    number = np.full(len(owners.names), -1)
     number[kept] = np.arange(len(kept))
     clusters = owners.clusters
     if clusters is not None:
         _, clusters = np.unique(clusters[kept], return_inverse=True)
-    return Owners(
+    return owners._replace(
         names=[owners.names[i] for i in kept],
         place=number[owners.place],
         clusters=clusters,
-        notes=(*owners.notes, note),
     )
 
 

@@ -177,7 +177,11 @@ def with_events(
 def _joiners(
     true: np.ndarray, events: list[dict[str, int]], seed: int
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the clients present from the start, and those that join per event."""
+    """Return the clients present from the start, and those that join per event.
+
+    ``true`` (M,): clusters of all clients, from which those that join are drawn evenly,
+    or all from the one that the event names. Both results are ascending numbers.
+    """
     free = np.ones(len(true), dtype=bool)
     joiners = []
     for event in events:

@@ -127,6 +127,18 @@ class TablePreprocessing(Preprocessing):
     mean, std : ndarray (n,)
     categories : dict
         Column of text -> its categories, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from fltnb.federations import preprocessing
+    >>> table = pd.DataFrame({"age": [30, 50, np.nan], "ward": ["a", "b", "a"]})
+    >>> fitted = preprocessing.fit("standard", table, np.array([0, 1]), beside=())
+    >>> fitted.names
+    ('age', 'ward=a', 'ward=b')
+    >>> fitted.transform(table).tolist()
+    [[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     """
 
     columns: tuple[str, ...]
@@ -175,7 +187,7 @@ class TablePreprocessing(Preprocessing):
             return (values - self.mean) / self.std
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain JSON; :func:`from_dict` makes it again."""
+        """Return everything as plain JSON; :meth:`from_dict` makes it again."""
         fill = []
         for value in self.fill.tolist():
             fill.append(None if np.isnan(value) else value)  # JSON has no NaN
@@ -250,11 +262,6 @@ class OwnTransformer(Preprocessing):
             'cannot be saved: use preprocess="standard", or transform the rows before '
             "with preprocess=None."
         )
-
-
-def from_dict(content: Mapping[str, Any]) -> TablePreprocessing:
-    """Make a preprocessing from the result of ``to_dict``, or raise FltnbError."""
-    return TablePreprocessing.from_dict(content)
 
 
 def fit(

@@ -9,8 +9,8 @@ import numpy as np
 from ..arrays import as_array
 from ..errors import FltnbError
 from ..metrics import predicted
-from . import preprocessing
 from .pixels import Layout, Scale, as_samples, to_inputs
+from .preprocessing import TablePreprocessing
 
 if TYPE_CHECKING:
     from .base import Federation
@@ -119,7 +119,7 @@ class Reader:
         fields = dict(content)
         kept = fields.pop("preprocessing", None)
         if kept is not None:
-            kept = preprocessing.from_dict(kept)
+            kept = TablePreprocessing.from_dict(kept)
         for name, value in fields.items():
             if isinstance(value, list):
                 fields[name] = tuple(value)

@@ -234,7 +234,9 @@ def spread(size: int, n: int) -> np.ndarray:
 def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any]:
     """Return images, labels and splits for a Federation of images made for it.
 
-    A part is a split, and images and labels of the next client in it.
+    A part is a split, and images and labels of the next client in it. With 3 training
+    images of client 0, 2 of client 1, and 1 test image of client 0, in this order, the
+    positions are [0, 1, 2] and [3, 4] in "train", and [5] in "test".
     """
     splits: dict[str, list[np.ndarray]] = {}
     images = []

@@ -305,21 +305,32 @@ class Lines(NamedTuple):
         unsure = set(options) - set(COUNTABLE)
         if unsure or len(separator) != 1 or not plain:
             return None
-        starts = []
-        lengths = []
         encoding = options.get("encoding") or "utf-8-sig"
         quote = options.get("quotechar", '"')
         with file.open(encoding=encoding, newline="") as text:
             reader = csv.reader(text, delimiter=separator, quotechar=quote)
-            before = 0  # lines before this row, which may have several
-            for values in reader:
-                if values:
-                    starts.append(before + 1)
-                    lengths.append(len(values))
-                before = reader.line_num
-        if len(starts) != n_rows + 1:
+            lines = cls.counted(reader)
+        if len(lines.starts) != n_rows + 1:
             return None
-        return cls(np.array(starts[1:]), np.array(lengths[1:]))
+        without_header = slice(1, None)
+        return cls(lines.starts[without_header], lines.lengths[without_header])
+
+    @classmethod
+    def counted(cls, reader: Any) -> "Lines":
+        """Count the lines that a ``csv.reader`` reads; blank ones are no rows.
+
+        A row with a line break inside quotes has several lines. In a file of the lines
+        ``a,b``, a blank one, ``1,"2``, ``3"`` and ``4,5`` rows start at 1, 3 and 5.
+        """
+        starts = []
+        lengths = []
+        before = 0  # lines before this row
+        for values in reader:
+            if values:
+                starts.append(before + 1)
+                lengths.append(len(values))
+            before = reader.line_num
+        return cls(np.array(starts), np.array(lengths))
 
 
 def read_parquet(file: Path) -> "pd.DataFrame":

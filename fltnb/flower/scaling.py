@@ -68,14 +68,14 @@ class Scaling:
         mean m_j and sum of squared distances s_j at node j, and m the mean of all n
         rows, the variance is the sum of s_j + n_j (m_j - m)^2, divided by n.
         """
-        count = np.array([one["count"] for one in sums])  # (nodes, D), as all four
-        mean = np.array([one["mean"] for one in sums])
-        rest = np.array([one["rest"] for one in sums])
-        squares = np.array([one["squares"] for one in sums])
+        columns = []
+        for part in PARTS:
+            columns.append(np.array([one[part] for one in sums]))
+        count, mean, rest, squares = columns  # (nodes, D) each
         n = count.sum(axis=0)
         if not n.all():
-            columns = np.flatnonzero(n == 0).tolist()
-            raise FltnbError(f"No node has a number in the columns {columns}.")
+            empty = np.flatnonzero(n == 0).tolist()
+            raise FltnbError(f"No node has a number in the columns {empty}.")
         # Distances from a central point, so that 1.7e9 + 3 keeps its 3.
         middle = (count * mean).sum(axis=0) / n
         gap = mean - middle + rest

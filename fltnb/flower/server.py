@@ -251,14 +251,8 @@ class ClusteredFedAvg:
         may_be = len(new) + len(self._here())
         if not self._clustered() and may_be < self.min_available_nodes:
             return
-
-        # FedAvg: a client for each node, all of cluster 0
         if self.clusterer is None:
-            for node in new:
-                client = Client(node, node, {}, label=0)
-                self.clients.append(self._noted(client))
-            if not self._clustered():
-                self.models = self.initial
+            self._take_all(new)
             return
 
         numbers = [str(client.number) for client in self.clients]
@@ -269,6 +263,14 @@ class ClusteredFedAvg:
         unplaced = any(client.label < 0 for client in self.clients)
         if unplaced and (enough or self._clustered()):
             self._cluster()
+
+    def _take_all(self, nodes: list[int]) -> None:
+        """Make each node a client of cluster 0, for FedAvg."""
+        for node in nodes:
+            client = Client(node, node, {}, label=0)
+            self.clients.append(self._noted(client))
+        if not self._clustered():
+            self.models = self.initial
 
     def _scaled(self, connected: list[int]) -> list[int]:
         """Return the nodes that may take part; with ``scaling``, those that have it."""
@@ -412,19 +414,13 @@ class ClusteredFedAvg:
             samples = np.nan_to_num(notes.get("num-examples", 0), posinf=0)
             client.samples = max(int(samples), 0)
             used.append(client)
-        samples = np.array([client.samples for client in used])
-        if len(used) < self.min_train_nodes or not samples.any():
+        any_samples = any(client.samples for client in used)
+        if len(used) < self.min_train_nodes or not any_samples:
             return False
 
         sent = [answers[client.node] for client in used]
-        theta = np.stack([letter.arrays["theta"] for letter in sent])
         losses = [letter.notes.get("loss", np.nan) for letter in sent]
-        labels = np.array([client.label for client in used])
-        clusters = np.arange(len(self.models))
-        share = samples * (labels == clusters[:, None])  # (C, n)
-        theta = theta.astype(self.initial.dtype)
-        self.models = mix_groups(share, theta, self.models)
-
+        self.models = self._averaged(used, [one.arrays["theta"] for one in sent])
         self.history.append(
             {
                 "round": round,
@@ -436,6 +432,15 @@ class ClusteredFedAvg:
         log.info("Round %d: models of %d nodes out of %d", round, len(used), len(here))
         self._save()
         return True
+
+    def _averaged(self, clients: list[Client], models: list[np.ndarray]) -> np.ndarray:
+        """Return the clusters' models (C, P): means of n clients' models (P,) each."""
+        theta = np.stack(models).astype(self.initial.dtype)
+        samples = np.array([client.samples for client in clients])
+        labels = np.array([client.label for client in clients])
+        clusters = np.arange(len(self.models))
+        share = samples * (labels == clusters[:, None])  # (C, n)
+        return mix_groups(share, theta, self.models)
 
     def _is_usable(self, client: Client, arrays: dict[str, np.ndarray]) -> bool:
         """Whether a client sent a model; a warning says that it did not.

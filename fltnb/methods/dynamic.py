@@ -210,15 +210,14 @@ class DynamicFLT(FLT):
         for round, clients in enumerate(drawn, start=1):
             if round in coming:
                 phase = coming[round]
-                changed = np.flatnonzero(phase.changed)
-                new = changed[changed >= n_clients]
-                drifted = changed[changed < n_clients]
+                new, drifted = _changes(phase, n_clients)
                 if self.newcomers == "recluster":
-                    flags.update(new.tolist())
+                    flags.update(new)
                 if self.drifted == "recluster":
-                    pending.update(drifted.tolist())
+                    pending.update(drifted)
                 n_clients = phase.fed.n_clients
 
+            # who has new data says so when it takes part
             raised = pending.intersection(clients.tolist())
             flags |= raised
             pending -= raised
@@ -492,6 +491,13 @@ def _remembering(context: Context) -> Context:
         return known[name]
 
     return replace(context, cache=cache)
+
+
+def _changes(phase: Phase, n_before: int) -> tuple[list[int], list[int]]:
+    """Return the new clients of a phase, and those of ``n_before`` with other data."""
+    changed = np.flatnonzero(phase.changed)
+    is_new = changed >= n_before
+    return changed[is_new].tolist(), changed[~is_new].tolist()
 
 
 def _unchanged(state: DynamicState) -> DynamicState:

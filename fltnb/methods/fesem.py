@@ -17,7 +17,7 @@ from ..randomness import integer, stream
 from ..settings import NonNegative
 from .base import PUBLISHED_RULE, Context, HardMethod, Rule
 from .matching import joined, matched_mean, split
-from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
+from .modelspace import best_start, cluster_means, lloyd, with_rows
 from .newcomers import common_model, counted, first_training, placed
 from .state import Unclustered, unclustered
 
@@ -150,8 +150,7 @@ class FeSEM(HardMethod):
         if self.rule == "last_aggregate":
             memory = state.models[state.row]
         memory[clients] = theta
-        heard = state.heard.copy()
-        heard[clients] = True
+        heard = with_rows(state.heard, clients, True)
         state = replace(state, memory=memory, heard=heard)
 
         models = state.models
@@ -159,25 +158,33 @@ class FeSEM(HardMethod):
             models = self._first_centers(state, round)
         row = state.row
         if self.grouping != "random":
-            n = int(state.trainable)
-            origin = state.initial[:n]
-            distance = scores(memory[:, :n], models[:, :n], origin)  # (M, K)
-            row = distance.argmin(axis=1)
+            row = state.nearest(memory, models)
 
-        own = row
-        trained = memory
-        sizes = state.weights
         if self.rule == "participants":
-            own = row[clients]
-            trained = theta
-            sizes = sizes[clients]
+            sizes = state.weights[clients]
+            models = self._m_step(state, row[clients], sizes, theta, models)
+        else:
+            models = self._m_step(state, row, state.weights, memory, models)
+        return replace(state, models=models, row=row, labels=row)
+
+    def _m_step(
+        self,
+        state: FeSEMState,
+        own: np.ndarray,
+        sizes: np.ndarray,
+        trained: np.ndarray,
+        models: np.ndarray,
+    ) -> np.ndarray:
+        """Return the centres (K, P) of members that count equally, or by samples.
+
+        ``own`` (n,): each member's centre; the rest is as for :meth:`averaged`.
+        """
         weights = np.ones_like(sizes)
         if self.weighting == "samples":
             weights = sizes
         clusters = np.arange(len(models))
         share = (own == clusters[:, None]) * weights  # (K, n)
-        models = self.averaged(state, share, sizes, trained, models)
-        return replace(state, models=models, row=row, labels=row)
+        return self.averaged(state, share, sizes, trained, models)
 
     def welcome(
         self, state: FeSEMState, new: np.ndarray, round: int, engine: "Engine"
@@ -185,13 +192,11 @@ class FeSEM(HardMethod):
         """Let newcomers train the mean of all centres, and place them by an E-step."""
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
-        n = int(state.trainable)
-        origin = state.initial[:n]
-        distance = scores(theta[:, :n], state.models[:, :n], origin)
+        nearest = state.nearest(theta, state.models)
         memory = with_rows(state.memory, new, theta)
         heard = with_rows(state.heard, new, True)
         state = replace(counted(state, len(new)), memory=memory, heard=heard)
-        return placed(state, new, distance.argmin(axis=1))
+        return placed(state, new, nearest)
 
     def _first_centers(self, state: FeSEMState, round: int) -> np.ndarray:
         """Return K centres (K, P) from k-means on the models known so far.
@@ -199,12 +204,11 @@ class FeSEM(HardMethod):
         If there are fewer distinct models, some centres stay at the old one.
         """
         K = self.n_clusters
-        n = int(state.trainable)
         known = state.memory[state.heard]
         once = np.ones(len(known), dtype=int)
         seed = integer(int(state.seed), "method", round)
-        origin = state.initial[:n]
-        labels = best_start(known[:, :n], once, origin, K, seed)
+        origin = state.compared(state.initial)
+        labels = best_start(state.compared(known), once, origin, K, seed)
         old = np.repeat(state.models, K, axis=0)
         return cluster_means(labels, once, known, old)
 
@@ -391,10 +395,12 @@ class FedSEM(HardMethod):
         labels = groups[which]
 
         # plain centres, but averages by samples
-        own, trained, weights = groups, points, np.bincount(which, state.weights)
         if self.rule == "participants":
-            own, trained, weights = labels[clients], theta, state.weights[clients]
-        models = cluster_means(own, weights, trained, state.models)
+            weights = state.weights[clients]
+            models = cluster_means(labels[clients], weights, theta, state.models)
+        else:
+            weights = np.bincount(which, state.weights)
+            models = cluster_means(groups, weights, points, state.models)
         return replace(
             state,
             row=labels,
@@ -409,12 +415,11 @@ class FedSEM(HardMethod):
         """Let newcomers train the mean of all models and join the nearest centre."""
         start = common_model(state, new)
         theta = first_training(start, new, round, engine)
-        n = int(state.trainable)
-        distance = scores(theta[:, :n], state.centers, state.initial[:n])
+        nearest = state.nearest(theta, state.centers)
         state = counted(state, len(new))
         if state.memory is not None:
             state = replace(state, memory=with_rows(state.memory, new, theta))
-        return placed(state, new, distance.argmin(axis=1))
+        return placed(state, new, nearest)
 
     def _known(
         self, state: FedSEMState, clients: np.ndarray, theta: np.ndarray
@@ -432,9 +437,8 @@ class FedSEM(HardMethod):
         self, state: FedSEMState, points: np.ndarray, count: np.ndarray, round: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Group models (D,) held by ``count`` clients each; also return the centres."""
-        n = int(state.trainable)  # without batch-norm statistics
-        compared = points[:, :n]
-        initial = state.initial[:n]
+        compared = state.compared(points)
+        initial = state.compared(state.initial)
         if state.labels is not None:
             return lloyd(compared, count, state.centers, initial)
         seed = integer(int(state.seed), "method", round)

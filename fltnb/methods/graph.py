@@ -214,6 +214,24 @@ def _normalised(share: np.ndarray) -> np.ndarray:
     return share / share.sum(axis=1, keepdims=True)
 
 
+def _summed(
+    shape: tuple[int, int], after: np.ndarray, before: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return the weight of the clients that each model before gives to each after.
+
+    Clients with models before 0, 0, 1 and after 0, 1, 1, of weights 5, 3 and 4, give
+    [[5, 0], [3, 4]].
+
+    Parameters
+    ----------
+    shape : models after, models before
+    after, before, weights : ndarrays, shape (M,)
+    """
+    summed = np.zeros(shape)
+    np.add.at(summed, (after, before), weights)
+    return summed
+
+
 def rewire(
     state: AGraphState,
     adjacency: np.ndarray,
@@ -239,12 +257,11 @@ def rewire(
         row = np.append(row, np.full(new, len(served) - 1))
 
     relation, place = distinct_rows(adjacency)
-    share = np.zeros((len(relation), len(served)))
-    np.add.at(share, (place, row), weights * trusted)
-    every = np.zeros_like(share)
-    np.add.at(every, (place, row), weights)
-    lost = share.sum(axis=1) == 0
-    share[lost] = every[lost]
+    shape = (len(relation), len(served))
+    share = _summed(shape, place, row, weights * trusted)
+    every = _summed(shape, place, row, weights)
+    nobody_trusted = share.sum(axis=1, keepdims=True) == 0
+    share = np.where(nobody_trusted, every, share)
 
     state = replace(
         state,

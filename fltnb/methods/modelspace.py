@@ -27,7 +27,7 @@ def blocks(n_parameters: int) -> Iterator[slice]:
 
 
 def with_rows(
-    matrix: np.ndarray, rows: np.ndarray | slice, values: ArrayLike
+    matrix: np.ndarray, rows: np.ndarray | slice | int, values: ArrayLike
 ) -> np.ndarray:
     """Copy of a matrix in which some rows have new values."""
     matrix = matrix.copy()
@@ -44,6 +44,28 @@ def cluster_means(
     """
     members = labels == np.arange(len(models))[:, None]
     return mix_groups(members * weights, theta, models)
+
+
+def group_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Plain mean of the points (n, d) of each group, (K, d).
+
+    ``labels`` (n,): groups 0 to K - 1, none of them empty.
+    """
+    groups = range(labels.max() + 1)
+    return np.stack([points[labels == group].mean(axis=0) for group in groups])
+
+
+def present_means(
+    labels: np.ndarray, points: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the clusters (C,) that points (n, d) are in, and their means (C, d).
+
+    ``labels`` (n,): any numbers, of which some may be missing.
+    """
+    present = np.unique(labels)
+    members = labels == present[:, None]  # (C, n)
+    share = members / members.sum(axis=1, keepdims=True)
+    return present, share @ points
 
 
 def gram(
@@ -65,7 +87,7 @@ def gram(
 
 
 def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Cosine similarity (m, m) of the updates of some clients (m,).
+    """Cosine similarity (m, m) of the updates (M, d) of some clients (m,).
 
     It is 0 if an update is zero, and 1 on the diagonal.
     """
@@ -79,9 +101,12 @@ def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 
 def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Return points (D, D) with the same distances as the models.
+    """Return points (D, D) with the same distances as the models (D, P).
 
-    k-means uses only these, so its further steps do not depend on P.
+    k-means uses only these, so its further steps do not depend on P. With the Gram
+    matrix ``G = V diag(l) V'`` of the models minus the origin, these are the rows of
+    ``V diag(sqrt(l))``: their inner products are G again, and distances follow from
+    inner products.
     """
     values, vectors = np.linalg.eigh(gram(points, origin))
     return vectors * np.sqrt(np.maximum(values, 0))
@@ -94,7 +119,10 @@ def best_start(
     n_clusters: int,
     seed: int,
 ) -> np.ndarray:
-    """Return labels (D,) of the best of 20 k-means starts (least inner distance)."""
+    """Return labels (D,) of the best of 20 k-means starts (least inner distance).
+
+    A point of weight 3, a model that three clients hold, is repeated three times.
+    """
     repeated = np.repeat(coordinates(points, origin), weights, axis=0)
     labels = kmeans(repeated, n_clusters, seed, n_init=20, max_iter=300)
     last = np.cumsum(weights) - 1  # equal points have equal labels
@@ -104,7 +132,8 @@ def best_start(
 def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
     """Coordinates (n, K) of n vectors along their K leading singular directions.
 
-    ``products``: their Gram matrix (n, n).
+    ``products``: their Gram matrix (n, n). For vectors ``X = U S W'`` it is
+    ``X X' = U S^2 U'``, and the coordinates ``X W`` are ``U S``.
     """
     values, vectors = np.linalg.eigh(products)
     order = np.argsort(-values, kind="stable")[:n_components]
@@ -137,6 +166,13 @@ def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.nd
         of_block = offset[:, block].T.astype(points.dtype)
         out -= 2 * (points[:, block] @ of_block)
     return out
+
+
+def nearest_center(
+    points: np.ndarray, centers: np.ndarray, origin: np.ndarray
+) -> np.ndarray:
+    """Return the nearest of the centres (K, d) for each point (n, d)."""
+    return scores(points, centers, origin).argmin(axis=1)
 
 
 def lloyd(

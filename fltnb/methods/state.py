@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ..federations import Federation
+from .modelspace import nearest_center
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -119,6 +120,20 @@ class Unclustered(State):
     trainable: np.ndarray
     heard: np.ndarray
     seed: np.ndarray
+
+    def compared(self, theta: np.ndarray) -> np.ndarray:
+        """Return the columns of models (..., P) that are compared, (..., d)."""
+        return theta[..., : int(self.trainable)]
+
+    def moved(self, theta: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Return what models (n, P) changed of ``start`` (P,), as compared: (n, d)."""
+        return self.compared(theta) - self.compared(start)
+
+    def nearest(self, theta: np.ndarray, centers: np.ndarray) -> np.ndarray:
+        """Return the nearest of K models (K, P) for each of n models (n, P)."""
+        points = self.compared(theta)
+        origin = self.compared(self.initial)
+        return nearest_center(points, self.compared(centers), origin)
 
 
 AnUnclustered = TypeVar("AnUnclustered", bound=Unclustered)

@@ -186,9 +186,12 @@ def _convolutions(name: str, shape: tuple[int, ...]) -> list[Layer]:
     if name == "lenet":
         return [*_pooled(c, 6, pad), *_pooled(6, 16, pad)]
     if name == "mnist_cnn":
+        # its poolings come before ReLU, and after dropout
         first: list[Layer] = [Conv(c, 10, pad), MaxPool(), ReLU()]
-        return [*first, Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()]
+        second: list[Layer] = [Conv(10, 20, pad), Dropout(channels=True)]
+        return [*first, *second, MaxPool(), ReLU()]
     if name == "emdcfl_cnn":
+        # one pooling, after both convolutions
         return [Conv(c, 64, 1, 3), ReLU(), *_pooled(64, 128, 1, 3)]
     if name == "cnn_small":
         return [*_pooled(c, 8, pad // 2, 3), *_pooled(8, 16, pad // 2, 3)]

@@ -15,7 +15,7 @@ from IPython import display
 from ..papers import label, numbers
 from ..papers.measured import COLUMNS
 from ..papers.names import SHORT
-from ..papers.settings import NETWORKS, SAME, STAND_INS
+from ..papers.settings import NETWORKS, SAME, STAND_INS, network_in_print
 from .html import html, pairs_of
 from .tables import rows_of, seeds_text, spread_text
 
@@ -155,11 +155,7 @@ def _beside(lines: pd.DataFrame, dataset: str, model: str, method: str) -> pd.Da
     dataset = (STAND_INS | SAME).get(dataset, dataset)
     own = lines[lines["dataset"] == dataset]
     if own["model"].nunique() > 1:
-        network = "mlp" if model.startswith("mlp") else "cnn"
-        for theirs, ours in NETWORKS.items():
-            if ours == model:
-                network = theirs
-        own = own[own["model"] == network]
+        own = own[own["model"] == network_in_print(model)]
     return own[own["method"] == method]
 
 
@@ -306,7 +302,11 @@ def _tint(line: dict[str, Any]) -> str:
 
 
 def _legend(lines: pd.DataFrame) -> str:
-    """Say what the numbers of a table are, and what their tints mean."""
+    """Say what the numbers of a table are, and what their tints mean.
+
+    Tints are not explained where no number has one: for measures that are not in
+    points, or where all runs are on stand-ins.
+    """
     seeds = lines["seeds"][lines["seeds"] > 0]
     said = [seeds_text(int(seeds.min()), int(seeds.max()))]
     measures = set(lines["measure"])

@@ -107,32 +107,31 @@ def for_people(
     shown = found[found["params"].map(above_diagonal)]
     levels = _levels(shown)
     records = shown.to_dict("records")
-    of_text = records[0::2]
-    of_code = records[1::2]
     rows = []
-    for text, code in zip(of_text, of_code, strict=True):
-        row = {}  # in the order of the columns
-        row["data"] = label(text["dataset"])
-        row["model"] = label(text["model"])
-        row["method"] = label(text["method"])
-        for title in levels:
-            row[title] = _level(text, title)
-        row["measure"] = _measure(text)
-        row["printed"] = _printed(text)
-        row["text"] = write(text)
-        row["code"] = write(code)
-        row["text − printed"] = _apart(text)
-        row["code − printed"] = _apart(code)
-        row["setting"] = _setting(text, code)
-        row["note"] = _note(text, everywhere)
+    for text, code in zip(records[0::2], records[1::2], strict=True):
+        about = {name: _level(text, name) for name in levels}
+        row = {
+            "data": label(text["dataset"]),
+            "model": label(text["model"]),
+            "method": label(text["method"]),
+            **about,
+            "measure": _measure(text),
+            "printed": _printed(text),
+            "text": write(text),
+            "code": write(code),
+            "text − printed": _apart(text),
+            "code − printed": _apart(code),
+            "setting": _setting(text, code),
+            "note": _note(text, everywhere),
+        }
         rows.append(row)
 
     out = pd.DataFrame(rows)
     paper = found["paper"].iloc[0]
     if paper in WITHOUT_CODE:
         out = out.drop(columns="code")
-    empty = [name for name in out if (out[name] == "").all()]
-    return out.drop(columns=empty)
+    is_empty = (out == "").all()
+    return out.loc[:, ~is_empty]
 
 
 # ---------------------------------------------------------------- printed lines
@@ -152,7 +151,9 @@ def above_diagonal(params: str) -> bool:
 def _levels(found: pd.DataFrame) -> list[str]:
     """Return columns that distinguish the settings of one method in a table.
 
-    Those are titles of columns: "version", "users", or names of parameters.
+    Those are titles of columns: "version" (Table 11 of EMD-CFL has three versions of a
+    data set), "users" (MT-HFL's matrices), or names of parameters (FLT's ablation). No
+    column: a method has one line for each data set, network and measure.
     """
     key = list(KEY)
     lines = found.drop_duplicates([*key, "setting", "params"])
@@ -262,7 +263,11 @@ def _apart(cell: Row) -> str:
 
 
 def _setting(*cells: Row) -> str:
-    """Return how the runs of a line depart, only once if all depart in the same way."""
+    """Return how the runs of a line depart, only once if all depart in the same way.
+
+    ``cells``: the line's numbers of the text and of the code. If they depart in
+    different ways, each phrase begins with "text" or "code".
+    """
     said = {}
     for cell in cells:
         if cell["status"] != "not run":
@@ -279,7 +284,10 @@ def _setting(*cells: Row) -> str:
 
 
 def _notes_everywhere(found: pd.DataFrame) -> list[str]:
-    """Return the notes that all printed lines of a table have."""
+    """Return the notes that all printed lines of a table have.
+
+    They stand once below the table, and not in each line.
+    """
     notes = found["note"][found["number"].notna()]
     each = [set(note.split("; ")) for note in notes]
     if not each:
@@ -307,21 +315,20 @@ def _note(line: Row, everywhere: Sequence[str]) -> str:
 
 @functools.cache
 def _repeated(paper: str) -> dict[tuple, str]:
-    """Table, key and value of a number -> its values in the paper's other tables.
+    """Return the notes on numbers that a paper prints with several values.
 
-    Table, key and value of a number -> the note.
+    Table, key and value of a number -> the note, which names the other tables.
     """
     found = {}
     for row in inconsistencies(paper).to_dict("records"):
         about = [row[name] for name in KEY]
         printed = row["printed"]  # table -> value
         for table, value in printed.items():
-            others = []
-            for name, other in printed.items():
-                if name != table:
-                    others.append(f"{other} in {name}")
-            key = (table, *about, value)
-            found[key] = f"the paper also prints {', '.join(others)}"
+            others = [
+                f"{other} in {name}" for name, other in printed.items() if name != table
+            ]
+            note = f"the paper also prints {', '.join(others)}"
+            found[table, *about, value] = note
     return found
 
 
@@ -352,14 +359,18 @@ def remarks(found: pd.DataFrame, results: Any) -> list[str]:
 
 
 def _origins(found: pd.DataFrame, results: Any) -> list[str]:
-    """Return the origins of data that are not the official ones."""
+    """Return the origins of data that are not the official ones.
+
+    Such as a mirror, or compressed copies. Stand-ins are left out: each number says so
+    itself.
+    """
     origins = []
     for key in found["keys"].explode().dropna().unique():
-        origin = results.record(key)["provenance"].get("data_origin", "")
-        official = origin.startswith("official")
-        if not origin or official or stand_in("", origin):
+        provenance = results.record(key)["provenance"]
+        origin = provenance.get("data_origin", "")
+        if not origin or origin.startswith("official") or origin in origins:
             continue
-        if origin not in origins:
+        if not stand_in("", origin):
             origins.append(origin)
 
     said = []

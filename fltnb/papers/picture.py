@@ -161,7 +161,17 @@ def _by_outcome(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
-    """Return the bar of a paper as parts of an SVG; ``numbers``: outcome -> claims."""
+    """Return the bar of a paper as parts of an SVG.
+
+    Parameters
+    ----------
+    name : str
+        Displayed name of the paper.
+    numbers : Series
+        Outcome -> number of claims; outcomes without a claim have no piece.
+    top : int
+        Upper end of its row in pixels.
+    """
     at = float(NAMES)  # where the next piece begins
     middle = top + 22
     drawn = [f'<text x="{NAMES - 10}" y="{middle}" text-anchor="end">{name}</text>']
@@ -246,7 +256,11 @@ def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
 
 
 def _points(ax: Axes, points: pd.DataFrame) -> None:
-    """Draw the scores of a paper: on the line, ours equal the printed ones."""
+    """Draw the scores of a paper: on the line, ours equal the printed ones.
+
+    Those that do not count, since their setting or data are others, are grey and lie
+    below.
+    """
     in_print = points["status"] == "printed setting"
     other = points[~in_print]
     ax.scatter(other["number"], other["mean"], marker="X", s=16, c=OTHER, lw=0)
@@ -258,7 +272,10 @@ def _points(ax: Axes, points: pd.DataFrame) -> None:
 
 
 def _bars(ax: Axes, claims: pd.DataFrame) -> None:
-    """Draw the shares of each paper's claims by outcome, with their numbers."""
+    """Draw the shares of each paper's claims by outcome, with their numbers.
+
+    Bars of shares, as the papers make different numbers of claims.
+    """
     table = _by_outcome(claims)
     papers = list(table.index)
     shares = table.div(table.sum(axis=1), axis=0)

@@ -6,7 +6,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from string import Template
 from typing import Any
@@ -156,16 +156,14 @@ def pipes(table: pd.DataFrame) -> str:
     table : DataFrame
         Numbers may be in italics or missing ("" or "–").
     """
+    # bars and line breaks would end a cell
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
     marks = []
     for name in text:
         numbers = text[name].str.match(r"[*–−+-]?[\d–]|^$").all()
         marks.append("---:" if numbers else "---")
     rows = [text.columns, marks, *text.to_numpy()]
-    lines = []
-    for row in rows:
-        cells = " | ".join(row)
-        lines.append(f"| {cells} |")
+    lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines)
 
 
@@ -175,7 +173,11 @@ def pipes(table: pd.DataFrame) -> str:
 def _summary(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per paper: numbers, how many are near, claims, costs."""
+    """Return a row per paper: numbers, how many are near, claims, costs.
+
+    How many are near is counted of those in the printed setting only: other numbers say
+    nothing about the paper.
+    """
     totals = counts(found)
     near = nearness(found)
     rows = []
@@ -187,8 +189,12 @@ def _summary(
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
-            "in the printed setting": _in_the_setting(own),
-            "accuracies within 3 points": _within_3(_of(near, paper)),
+            "in the printed setting": _by_variant(
+                own, "printed_setting", "{printed_setting}"
+            ),
+            "accuracies within 3 points": _by_variant(
+                _of(near, paper), "accuracies", "{points_3} of {accuracies}"
+            ),
             "claims": _signs(outcome),
             "hours": f"{hours:.0f}",
         }
@@ -196,29 +202,29 @@ def _summary(
     return pd.DataFrame(rows)
 
 
-def _in_the_setting(own: pd.DataFrame) -> str:
-    """Format how many numbers of a paper were run in the printed setting."""
-    run = own[own["printed_setting"] > 0]
-    return _by_variant(run["variant"], run["printed_setting"])
+def _by_variant(counted: pd.DataFrame, of: str, form: str) -> str:
+    """Format counts of a paper, each followed by its variant: "24 (text), 20 (code)".
 
+    Parameters
+    ----------
+    counted : DataFrame
+        A row per variant, of :func:`counts` or :func:`nearness`.
+    of : str
+        The column of what was run; a variant without any is left out.
+    form : str
+        Format of a row, with the names of its columns.
 
-def _within_3(own: pd.DataFrame) -> str:
-    """Format how many accuracies of a paper are within 3 points of the printed ones."""
-    run = own[own["accuracies"] > 0]
-    texts = []
-    for row in run.itertuples():
-        texts.append(f"{row.points_3} of {row.accuracies}")
-    return _by_variant(run["variant"], texts)
-
-
-def _by_variant(variants: Sequence, texts: Sequence) -> str:
-    """Format numbers, each followed by the short name of its variant; "–" for none."""
+    Returns
+    -------
+    str
+        "–" if no variant was run.
+    """
     said = []
-    for variant, text in zip(variants, texts, strict=True):
-        said.append(f"{text} ({SHORT[variant]})")
-    if not said:
-        return "–"
-    return ", ".join(said)
+    for row in counted.to_dict("records"):
+        if row[of]:
+            short = SHORT[row["variant"]]
+            said.append(f"{form.format(**row)} ({short})")
+    return ", ".join(said) or "–"
 
 
 def _signs(outcome: pd.Series) -> str:
@@ -232,7 +238,7 @@ def _signs(outcome: pd.Series) -> str:
 
 
 def _hours(held: Mapping[str, Any], paper: str) -> float:
-    """Return the hours of all runs for a paper's tables."""
+    """Return the hours of all runs for a paper's tables, on whatever machine."""
     minutes = 0.0
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
@@ -243,7 +249,10 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
 
 
 def _claims(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per claim: its outcome and on what it was tested."""
+    """Return a row per claim: its outcome and on what it was tested.
+
+    Below the sentence stands what prevents a test as the paper means it.
+    """
     rows = []
     for claim in judged.itertuples():
         sentence = f"{claim.claim} ({claim.source})"
@@ -349,19 +358,22 @@ def _table(found: pd.DataFrame, results: Any) -> str:
 
 
 def _usual(found: pd.DataFrame) -> str:
-    """Return the most frequent departure."""
-    departs: Counter[str] = Counter()
-    for said in found["departs"]:
-        if said:
-            departs["; ".join(said)] += 1
+    """Return the most frequent departure, "" if nothing departs.
+
+    It is told once above the footnotes, so that most cells need no letter.
+    """
+    departs = Counter("; ".join(said) for said in found["departs"] if said)
     if not departs:
         return ""
-    usual, _ = departs.most_common(1)[0]
+    [(usual, _)] = departs.most_common(1)
     return usual
 
 
 def _by_head(table: pd.DataFrame) -> list[str]:
-    """Return a table in parts by data set and network, each with a heading."""
+    """Return a table in parts by data set and network, each with a heading.
+
+    A table of a single data set and network has no column for these, and one part.
+    """
     heads = [head for head in ("data", "model") if head in table]
     if not heads:
         return [pipes(_wide(table))]
@@ -375,7 +387,10 @@ def _by_head(table: pd.DataFrame) -> list[str]:
 
 
 def _status(found: pd.DataFrame) -> str:
-    """Return a sentence: how many numbers of a table were run, and in which setting."""
+    """Return a sentence: how many numbers of a table were run, and in which setting.
+
+    Such as "24 numbers; following the text: 20 printed setting, 4 reduced setting."
+    """
     said = []
     for variant, own in found.groupby("variant", sort=False):
         number = own["status"].value_counts()
@@ -405,10 +420,9 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
         heads.remove("method")
         single = table["measure"].nunique() == 1
 
-    kinds = []
-    for kind in KINDS:
-        if kind in table and (table[kind] != "–").any():
-            kinds.append(kind)
+    was_run = (table != "–").any()
+    kinds = [kind for kind in KINDS if kind in table and was_run[kind]]
+    # not by a pivot: a table of data sets, such as FeSEM's first, has no heads
     lines: dict[tuple, dict[str, str]] = {}
     for row in table.to_dict("records"):
         about = {name: row[name] for name in heads}
@@ -428,16 +442,20 @@ def _first_table(results: Any) -> str:
     """
     found = measured(results, "flt", "T1", beside=("oracle",))
     accuracies = found[found["metric"] == "accuracy"]
+    ours = []
+    for cell in accuracies.to_dict("records"):
+        text = cell_text(cell, seeds=False)
+        ours.append(text.replace("not run", "–"))
+    shown = accuracies.assign(
+        ours=ours,
+        method=accuracies["method"].map(label),
+        printed=accuracies["value"].replace("", "–"),
+        variant=accuracies["variant"].map(SHORT),
+    )
     parts = []
-    for dataset, own in accuracies.groupby("dataset", sort=False):
-        rows: dict[str, dict[str, str]] = {}
-        for cell in own.to_dict("records"):
-            method = cell["method"]
-            text = cell_text(cell, seeds=False)
-            row = rows.setdefault(method, {"method": label(method)})
-            row["printed"] = cell["value"] or "–"
-            row[SHORT[cell["variant"]]] = text.replace("not run", "–")
-        table = pd.DataFrame(rows.values())
+    for dataset, own in shown.groupby("dataset", sort=False):
+        lines = ["method", "printed"]
+        table = own.pivot_table("ours", lines, "variant", "first", sort=False)
         parts.append(f"**{label(dataset)}**")
-        parts.append(pipes(table))
+        parts.append(pipes(table.reset_index()))
     return "\n\n".join(parts)

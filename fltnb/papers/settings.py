@@ -87,9 +87,6 @@ SAME = {"emnist_balanced": STRUCTURED}
 """Data set of a run -> the paper's name of it: this one *is* EMNIST Balanced."""
 TOY = re.compile("digits|renderings")
 """Names of the embedded toy data; no printed number is compared with them."""
-PRETRAINED = re.compile("(rotated_cifar10|pacs|backdoor_cifar10)")
-"""Data sets on which EMD-CFL's ResNet-18 starts from ImageNet's weights, which the
-numbers depend on: a run of any other network counts as a stand-in."""
 
 
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
@@ -119,6 +116,26 @@ NETWORKS = {
     "resnet18": "resnet18",
 }
 """Printed name of a network -> ours."""
+
+
+def network_in_print(model: str) -> str:
+    """Return the printed name of the network with which a run's network is compared.
+
+    That is its own name if a paper has it, else the one of its kind: an MLP is compared
+    with the MLP, any other network with the CNN.
+
+    Examples
+    --------
+    >>> network_in_print("leaf_cnn"), network_in_print("mlp32")
+    ('cnn', 'mlp')
+    """
+    for theirs, ours in NETWORKS.items():
+        if ours == model:
+            return theirs
+    if model.startswith("mlp"):
+        return "mlp"
+    return "cnn"
+
 
 _FLT = {"batch_size": 10, "lr": 0.01}  # Section 4.2
 # Section 4.1, Appendix D.2, Table 5; rounds, epochs, batches as in the public code

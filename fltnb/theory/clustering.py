@@ -290,13 +290,21 @@ def _draw_centroids(
         kmeans = KMeans(k, n_init=2, random_state=random_state)
         kmeans.fit(mixture.means[labels] + noise)
         centroids.append(kmeans.cluster_centers_)
-
         for label in mixture.held(client):
-            cells = kmeans.labels_[labels == label]
-            own = np.bincount(cells, minlength=k).argmax()
-            signs = kmeans.cluster_centers_[own] * mixture.means[label]
-            wrong = wrong or bool((signs < 0).any())
+            wrong = wrong or _is_wrong(kmeans, labels == label, mixture.means[label])
     return centroids, wrong
+
+
+def _is_wrong(kmeans: KMeans, samples: np.ndarray, mean: np.ndarray) -> bool:
+    """Whether the centroid of most of a label's samples is not on the label's side.
+
+    ``samples`` (n,): those of the label, as bools; ``mean`` (d,) of the label: some
+    coordinate of the centroid has the other sign.
+    """
+    cells = kmeans.labels_[samples]
+    of_most = np.bincount(cells).argmax()
+    signs = kmeans.cluster_centers_[of_most] * mean
+    return bool((signs < 0).any())
 
 
 def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> float:

@@ -318,11 +318,16 @@ def _generalisation(
 ) -> dict[str, Sides]:
     """Return both sides, and L, of Section 2.2's statements about two clients.
 
-    h and g are the clients' own hypotheses.
+    h and g are the clients' own hypotheses, eps_i the error on client i, W the distance
+    ``emd``. The target t is the even mixture of both clients; its distance to each is
+    W / 2. lambda_i, the least eps_i + eps_t of all hypotheses, is taken from the one
+    fitted to both clients. Then
 
-    The target is the even mixture of both; its distance to each is half of theirs.
-    lambda, the least joint error of all hypotheses, is taken from the one fitted to
-    both.
+    - Lemma 2.1: the disagreement on the other client is at most that on the first one,
+      plus 2 L W;
+    - Theorem 2.2: eps_t(h) is at most eps_1(h) + 2 L W / 2 + lambda_1;
+    - Corollary 2.3: eps_t of the mean of h and g is at most the mean of both clients'
+      right sides.
     """
     L = lipschitz(h, g)
     here = disagreement(h, g, one.z)
@@ -331,8 +336,7 @@ def _generalisation(
 
     z = np.concatenate([one.z, other.z])
     y = np.concatenate([one.y, other.y])
-    both = Sample(z, y)
-    joint = fitted(both)
+    joint = fitted(Sample(z, y))
     L = lipschitz(h, g, joint)
     on_target = _even(joint, one, other)
     lambda_one = error(joint, one) + on_target
@@ -361,7 +365,13 @@ def _error_of_ensemble(h: np.ndarray, g: np.ndarray, sample: Sample) -> float:
 def _parameters(
     one: Sample, other: Sample, start: np.ndarray, emd: float, lr: float, steps: int
 ) -> dict[str, Sides]:
-    """Return both sides, and M, of Section 2.3's statements about two clients."""
+    """Return both sides, and M, of Section 2.3's statements about two clients.
+
+    Theorem 2.4: the gradients of both clients' losses at one hypothesis, ``start``
+    (d + 1,), differ by at most M W. Corollary 2.5: so after one step of size ``lr`` the
+    parameters differ by at most lr M W. After several ``steps`` both clients are at
+    different hypotheses, and the statement says nothing.
+    """
     M = steepest(start, one, other)
     apart = _apart(mean_gradient(start, one), mean_gradient(start, other))
     found = {"Theorem 2.4": Sides(apart, M * emd, M)}

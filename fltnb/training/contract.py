@@ -373,27 +373,23 @@ class Engine(AbstractContextManager):
     ) -> list[np.ndarray | None]:
         """Return factors on the losses of each client's training samples, if any."""
         held = [self.fed.train[client] for client in clients]
-        weights: list[np.ndarray | None] = [None] * len(clients)
         if given is not None:
-            own = [np.asarray(one, dtype=self.spec.dtype) for one in given]
-            shapes = [one.shape for one in own]
+            given = [np.asarray(one, dtype=self.spec.dtype) for one in given]
+            shapes = [one.shape for one in given]
             one_each = [(len(index),) for index in held]
             if shapes != one_each:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
                     "sample."
                 )
-            weights = list(own)
         if self.spec.class_weights is None:
-            return weights
+            return [None] * len(clients) if given is None else list(given)
 
         of_class = np.array(self.spec.class_weights, dtype=self.spec.dtype)
-        for j, index in enumerate(held):
-            factors = of_class[self.fed.labels[index]]
-            if weights[j] is not None:
-                factors = factors * weights[j]
-            weights[j] = factors
-        return weights
+        of_samples = [of_class[self.fed.labels[index]] for index in held]
+        if given is None:
+            return list(of_samples)
+        return [a * b for a, b in zip(of_samples, given, strict=True)]
 
     def longest_first(self, clients: list[int]) -> list[int]:
         """Return the positions in ``clients``, those with most samples first."""
@@ -462,7 +458,11 @@ class Engine(AbstractContextManager):
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
     ) -> list[tuple[float, float]]:
-        """Return what :func:`fltnb.training.evaluation.score` does of each task."""
+        """Return what :func:`fltnb.training.evaluation.score` does of each task.
+
+        ``theta`` (K, P). The tasks of one model follow each other, so each model is
+        made ready once.
+        """
         parts = getattr(self.fed, split)
         scores = []
         with self._kernels(), torch.inference_mode():

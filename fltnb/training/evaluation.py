@@ -86,20 +86,19 @@ class Plan:
     ) -> None:
         self.values = values
         first = same_sets(parts)
-        pairs = np.zeros((len(rows), 2), dtype=np.int64)
-        pairs[:, 0] = rows
-        pairs[:, 1] = [first[client] for client in clients]
+        holders = [first[client] for client in clients]
+        pairs = np.column_stack([rows, holders]).astype(np.int64)
         distinct, positions = np.unique(pairs, axis=0, return_inverse=True)
 
         # Positions of pairs and slices among the distinct pairs. (NumPy 2.0 returned
         # positions with a second dimension.)
         self._position_of_pair = positions.reshape(-1)
         self._position_of_task: list[int] = []
-        self._total = np.zeros(len(distinct), dtype=np.int64)
+        self._total: list[int] = []
         self.tasks: list[Task] = []
         for position, (row, client) in enumerate(distinct.tolist()):
             n = len(parts[client])
-            self._total[position] = n
+            self._total.append(n)
             for start in range(0, n, SLICE):
                 stop = min(start + SLICE, n)
                 self.tasks.append(Task(row, client, start, stop))
@@ -115,7 +114,7 @@ class Plan:
             sums[position] += values
 
         pairs = self._position_of_pair
-        total = self._total[pairs]
+        total = np.array(self._total, dtype=np.int64)[pairs]
         found, loss = sums[pairs].T
         of_sample = loss / np.maximum(total, 1)
         mean = np.where(total > 0, of_sample, np.nan)

@@ -8,6 +8,11 @@ batch of an epoch.
 
 Some networks cannot be stacked: those with recurrent layers, random layers (dropout)
 or control flow by values. Their clients train one after the other.
+
+Of three clients with 25, 20 and 15 samples, one epoch in batches of 10, the first step
+has one group of three. The second step has a group of the first two clients with
+batches of 10, and the third client with its last batch of 5. The third step has only
+the first client, with a batch of 5.
 """
 
 from typing import Any, NamedTuple
@@ -147,6 +152,7 @@ class FunctionalEngine(SerialEngine):
             return
 
         spec = how.applied(self.spec)
+        epochs = spec.local_epochs
         longest = self.longest_first(clients)
         size = self._clients_at_a_time(spec)
         with self._kernels():
@@ -154,17 +160,11 @@ class FunctionalEngine(SerialEngine):
                 chosen = longest[begin : begin + size]
                 stack = _Stack(self, theta[[rows[j] for j in chosen]])
                 stack.vary(spec.proximal, how.of(chosen).anchors)
-
                 batches = []
                 for j in chosen:
-                    own = self._batches(
-                        clients[j], round, weights[j], spec.local_epochs
-                    )
+                    own = self._batches(clients[j], round, weights[j], epochs)
                     batches.append(own)
-                for step in range(len(batches[0])):
-                    # Clients with fewer batches have finished: the first ones train.
-                    now = [own[step] for own in batches if len(own) > step]
-                    stack.take(now)
+                stack.train(batches)
 
                 sizes = [len(self.fed.train[clients[j]]) for j in chosen]
                 done.theta[chosen] = stack.models()
@@ -242,28 +242,43 @@ class _Stack:
         rows = torch.cat([self.trained.value, self.statistics], dim=1)
         return rows.cpu().numpy()
 
+    def train(self, batches: list[list[_Batch]]) -> None:
+        """Take all steps; ``batches``: those of each client, the longest list first.
+
+        With 3, 2 and 2 batches the first two steps are of all three clients and the
+        last one of client 0. So those that still train are always the first ones.
+        """
+        for step in range(len(batches[0])):
+            now = [own[step] for own in batches if len(own) > step]
+            self.take(now)
+
     def take(self, batches: list[_Batch]) -> None:
-        """Take a step of the first clients, and add up the losses of last epochs.
+        """Take a step of the first clients, a batch each.
 
         Those whose batches have one size are computed together.
         """
-        device = self.engine.device
         a = len(batches)
         sizes = np.array([len(batch.index) for batch in batches])
-        last = np.array([batch.last for batch in batches])
         gradients = torch.empty_like(self.trained.value[:a])
         for size in np.unique(sizes):
             members = np.flatnonzero(sizes == size)
-            who = torch.from_numpy(members).to(device)
-            found = self._gradients([batches[j] for j in members], who)
-            gradient, summed, statistics, moving = found
-            gradients[who] = gradient
-            self.statistics[who] = statistics
-            for name, value in moving.items():
-                self.moving[name][who] = value
-            counts = torch.from_numpy(last[members]).to(device)
-            self.loss[who] += torch.where(counts, summed.double(), 0.0)
+            who = torch.from_numpy(members).to(self.engine.device)
+            gradients[who] = self._together([batches[j] for j in members], who)
         self.trained.descend(add(gradients), a)
+
+    def _together(self, batches: list[_Batch], who: torch.Tensor) -> torch.Tensor:
+        """Return gradients (m, n_trainable) of clients whose batches have one size.
+
+        Their statistics go on, and losses of last epochs are added up. ``who`` (m,):
+        the rows of these clients.
+        """
+        gradients, summed, statistics, moving = self._gradients(batches, who)
+        self.statistics[who] = statistics
+        for name, value in moving.items():
+            self.moving[name][who] = value
+        last = torch.tensor([batch.last for batch in batches], device=who.device)
+        self.loss[who] += torch.where(last, summed.double(), 0.0)
+        return gradients
 
     def _gradients(
         self, batches: list[_Batch], who: torch.Tensor

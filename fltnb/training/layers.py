@@ -94,6 +94,14 @@ class DenseRoom(NamedTuple):
 class Dense:
     """A dense layer with ReLU, if its stage has one.
 
+    Its weights lie as the kernels read them: a line for each input and one for the
+    bias, filled up with zeros to whole blocks of columns. Of 2 inputs and 3 outputs,
+    where w31 leads from input 1 to output 3::
+
+        w11 w21 w31 | 0 0 0 ...
+        w12 w22 w32 | 0 0 0 ...
+        b1  b2  b3  | 0 0 0 ...
+
     Attributes
     ----------
     parameter : Parameter
@@ -353,7 +361,11 @@ class NarrowConv(Conv):
     """
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weights as rows of a kernel, and as (outputs, inputs, k, k)."""
+        """Return the weights as rows of a kernel, and as (outputs, inputs, k, k).
+
+        A row of a kernel of 5 x 5 weights on 3 channels has 15 numbers: r g b of its
+        first pixel, of the second, and so on. It is filled up to whole vectors.
+        """
         conv = self.conv
         _, height, width = self.shape
         made = narrow.make(conv.inputs, conv.outputs, height, width, conv.kernel)

@@ -224,7 +224,11 @@ class ModuleTrainer:
     def _client(
         self, client: int, round: int, weights: np.ndarray | None, how: Variation
     ) -> float:
-        """Train the model that was loaded; return the mean loss of the last epoch."""
+        """Train the model that was loaded; return the mean loss of the last epoch.
+
+        ``weights``: factors (n,) on the losses of its samples, or None. Each loss is
+        that of a sample under the model at its step, before the step is taken.
+        """
         spec = how.applied(self.spec)
         pulled_to = [value.detach().clone() for value in self.parameters]
         if how.anchors is not None:
@@ -240,9 +244,7 @@ class ModuleTrainer:
             begin = 0
             for x, y, factors in self._batches(client, round, epoch, weights):
                 end = begin + len(x)
-                for dropout, mask in zip(self.dropouts, masks, strict=True):
-                    keep = torch.from_numpy(mask[begin:end])
-                    dropout.keep = keep.to(self.device)
+                self._keep([mask[begin:end] for mask in masks])
                 begin = end
                 found = self._losses(x, y, factors)
                 total += _summed(found, len(x))
@@ -252,12 +254,20 @@ class ModuleTrainer:
                 sgd.step()
         return total / n
 
+    def _keep(self, masks: list[np.ndarray]) -> None:
+        """Tell each dropout layer what it keeps of the next batch, bool (B, ...)."""
+        for dropout, mask in zip(self.dropouts, masks, strict=True):
+            dropout.keep = torch.from_numpy(mask).to(self.device)
+
     def _batches(
         self, client: int, round: int, epoch: int, weights: np.ndarray | None
     ) -> Iterator[_Batch]:
         """Give an epoch's batches.
 
         Several are read at a time: as many as have TOGETHER numbers, but at least one.
+        With images of 3 x 32 x 32 in batches of 10 these are 34 batches, as 340 images
+        have 1.04 million numbers. ``weights``: factors (n,) on the losses of the
+        client's samples, or None.
         """
         mine = self.samples.splits["train"][client]
         size = self.spec.batch_size

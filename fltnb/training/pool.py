@@ -5,6 +5,15 @@ and pipes carry only short messages. The parent hands out one client at a time, 
 first, and keeps one more waiting at each worker, so no worker is idle while the parent
 copies results. Shared memory has no name, so nothing remains when the process ends in
 any way. A single worker needs no process and works in this one.
+
+A training of client 7 by worker 0 goes like this::
+
+    parent                                       worker 0
+    writes its model into slot 3
+    sends (job 12, slot 3, output 1), ...   ->   reads the model in slot 3, trains,
+                                                 writes the result into output 1
+    copies output 1 of worker 0             <-   sends (job 12, ...), loss
+    slot 3 and output 1 are free again
 """
 
 import contextlib

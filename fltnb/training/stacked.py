@@ -94,7 +94,6 @@ class StackedEngine(Engine):
         """Return the scores of tasks; they stay on the device until all are there."""
         if not tasks:
             return []
-        pool = self.stacks.pool
         scores = []
         with self._kernels(), torch.inference_mode():
             models = tensor(theta).to(self.device)
@@ -103,13 +102,18 @@ class StackedEngine(Engine):
                 for task in same_row:
                     places = self._places(split, task.client)
                     index = places[task.start : task.stop]
-                    x = pool.take(index).to(self.dtype)
-                    y = pool.labels[index]
-                    logits = self.model.predict(params, x, self.spec.kernels)
-                    right = (predicted(logits) == y).sum().double()
-                    loss = losses(self.spec.loss, logits, y).double().sum()
-                    scores.append(torch.stack([right, loss]))
+                    scores.append(self._score(params, index))
             return torch.stack(scores).cpu().tolist()
+
+    def _score(self, params: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
+        """Test a model on some samples of the pool: right answers and summed loss."""
+        pool = self.stacks.pool
+        x = pool.take(index).to(self.dtype)
+        y = pool.labels[index]
+        logits = self.model.predict(params, x, self.spec.kernels)
+        right = (predicted(logits) == y).sum().double()
+        loss = losses(self.spec.loss, logits, y).double().sum()
+        return torch.stack([right, loss])
 
     def _places(self, split: str, client: int) -> torch.Tensor:
         """Return the positions of a client's samples, which stay on the device."""

@@ -295,35 +295,54 @@ class Training:
         return _batches(sizes, self.batch_size) * self.spec.local_epochs
 
     def _schedule(self, jobs: list[Job]) -> Schedule:
-        """Return all batches of clients, those with most samples first."""
-        epochs = self.spec.local_epochs
-        size = self.batch_size
-        sizes = np.array([len(job.samples) for job in jobs])
-        per_epoch = _batches(sizes, size)  # steps of each client
+        """Return all batches of clients, those with most samples first.
 
-        longest = int(per_epoch[0]) * epochs
-        shape = (longest, len(jobs), size)
-        index = np.zeros(shape, dtype=np.int64)
-        weight = np.zeros(shape, dtype=self.spec.dtype)
-        counted = np.zeros(shape, dtype=self.spec.dtype)
-        keep = []
-        for mask, _ in self.model.dropout:
-            keep.append(np.zeros((*shape, *mask), bool))
+        Of two clients with samples a, b, c and d, e, two epochs in batches of 2::
+
+            step        0     1     2     3
+            client 0    b c   a .   c a   b .
+            client 1    e d   d e
+
+        A point is the place of a sample that fills the batch up. What stands behind the
+        end of client 1 is never read, because the client has finished then.
+        """
+        steps = self._steps(len(jobs[0].samples))
+        schedule = self._empty(steps, len(jobs))
         for j, job in enumerate(jobs):
-            for epoch in range(epochs):
-                begin = epoch * per_epoch[j]
-                steps = slice(begin, begin + per_epoch[j])
-                samples, own, masks = self._epoch(job, epoch)
-                # Padding with a sample of the client keeps every number finite.
-                index[steps, j] = _filled(samples, size, samples[0])
-                weight[steps, j] = _filled(own, size, 0)
-                for array, mask in zip(keep, masks, strict=True):
-                    array[steps, j] = _filled(mask, size, False)
-                if epoch == epochs - 1:
-                    counted[steps, j] = weight[steps, j]
+            for epoch in range(self.spec.local_epochs):
+                self._fill(schedule, j, job, epoch)
+        factor = schedule.factor * self._scales(jobs, steps)[:, :, None]
+        return schedule._replace(factor=factor)
 
-        factor = weight * self._scales(jobs, longest)[:, :, None]
-        return Schedule(index, factor, counted, keep)
+    def _empty(self, steps: int, n: int) -> Schedule:
+        """Return room for so many steps of n clients, all zeros."""
+        shape = (steps, n, self.batch_size)
+        dtype = self.spec.dtype
+        masks = []
+        for of_sample, _ in self.model.dropout:
+            masks.append(np.zeros((*shape, *of_sample), dtype=bool))
+        return Schedule(
+            index=np.zeros(shape, dtype=np.int64),
+            factor=np.zeros(shape, dtype=dtype),
+            counted=np.zeros(shape, dtype=dtype),
+            masks=masks,
+        )
+
+    def _fill(self, schedule: Schedule, j: int, job: Job, epoch: int) -> None:
+        """Write the batches of one epoch of client j; its factors are the weights."""
+        size = self.batch_size
+        n_steps = _batches(len(job.samples), size)
+        begin = epoch * n_steps
+        steps = slice(begin, begin + n_steps)
+
+        samples, weights, masks = self._epoch(job, epoch)
+        # Padding with a sample of the client keeps every number finite.
+        schedule.index[steps, j] = _filled(samples, size, samples[0])
+        schedule.factor[steps, j] = _filled(weights, size, 0)
+        for array, mask in zip(schedule.masks, masks, strict=True):
+            array[steps, j] = _filled(mask, size, False)
+        if epoch == self.spec.local_epochs - 1:
+            schedule.counted[steps, j] = schedule.factor[steps, j]
 
     def _scales(self, jobs: list[Job], steps: int) -> np.ndarray:
         """Return each client's rate over the true size of its batches, (steps, n).

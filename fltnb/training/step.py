@@ -420,8 +420,18 @@ class Step:
 
         Gradients are those of the logits' ``d`` (a, B, K), which has the learning
         rates in it: the weights step by 1, and velocities are gradients times the
-        learning rate. (The rates are constant within a round, so momentum's rule comes
-        out as torch.optim.SGD has it.)
+        learning rate. With rate r, momentum m, gradient g, weight decay d, FedProx's mu
+        and the weights s before local training, torch.optim.SGD's rule
+
+            v <- m v + g + d w + mu (w - s),    w <- w - r v
+
+        is, for the stored velocity u = r v (r is constant within a round),
+
+            u <- m u + r g + r (d + mu) w - r mu s,    w <- w - u
+
+        and without momentum
+
+            w <- (1 - r (d + mu)) w - r g + r mu s
         """
         if self.spec.momentum:
             keep = self.spec.momentum

@@ -26,7 +26,10 @@ SLAB = 1000  # samples gathered at a time: limits the copy if a client holds man
 class LeanTrainer:
     """Trains one client after the other in private buffers; one per worker process.
 
-    The model has convolution stages (possibly none) followed by dense stages.
+    The model has convolution stages (possibly none) followed by dense stages. A client
+    with 2,300 samples and batches of 10 has three slabs in an epoch, of 1,000, 1,000
+    and 300 samples: each is gathered at once, and then a step is taken for each batch
+    of 10.
 
     Attributes
     ----------
@@ -46,13 +49,7 @@ class LeanTrainer:
         self.samples = samples
         self.dtype = getattr(torch, spec.dtype)
 
-        self.body: list[Any] = []
-        shape = model.input_shape
-        for layer, shape_after in zip(model.layers, model.activations, strict=True):
-            if isinstance(layer, Conv):
-                stage = model.stages[len(self.body)]  # convolutions come first
-                self.body.append(convolution(stage, spec, self.dtype, shape))
-            shape = shape_after
+        self.body = self._convolutions()
         dense_stages = model.stages[len(self.body) :]
         self.head = [Dense(stage, spec, self.dtype) for stage in dense_stages]
         self.layers: list[Any] = [*self.body, *self.head]
@@ -62,6 +59,22 @@ class LeanTrainer:
         self.rooms = Rooms(self._room)
         self.unweighted = torch.empty(0, dtype=self.dtype)
         self.features = padded(0, self.head[0].inputs + 1, self.dtype)
+
+    def _convolutions(self) -> list[Any]:
+        """Return the layers of the convolution stages, which come before all others.
+
+        A stage is several layers of the model (convolution, ReLU, pooling), so its
+        input shape is the output shape of the layer before its convolution.
+        """
+        model = self.model
+        body: list[Any] = []
+        shape = model.input_shape
+        for layer, shape_after in zip(model.layers, model.activations, strict=True):
+            if isinstance(layer, Conv):
+                stage = model.stages[len(body)]
+                body.append(convolution(stage, self.spec, self.dtype, shape))
+            shape = shape_after
+        return body
 
     @torch.inference_mode()
     def train(
@@ -133,7 +146,9 @@ class LeanTrainer:
     ) -> float:
         """Pass over a client's samples once; return what :meth:`_slab` does of all.
 
-        ``draws``: round, client and epoch, the keys of its random draws.
+        ``draws``: round, client and epoch, the keys of its random draws;
+        ``sample_weights`` (n,): factors on the losses, in the order in which the client
+        holds its samples, or None.
         """
         round, client, epoch = draws
         mine = self.samples.splits["train"][client]
@@ -215,6 +230,7 @@ class LeanTrainer:
         """Return the inputs of a slab.
 
         Dense layers get rows that end in a 1, convolutions images with channels last.
+        ``index`` (n,): positions of the samples in the pool.
         """
         n = len(index)
         c, h, w = self.model.input_shape

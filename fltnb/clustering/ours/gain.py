@@ -77,7 +77,6 @@ def clustering_gain(
     small one. Clusters that were found with the training labels look slightly too good.
     FltnbError: there is not one label per client, some are NaN, there are no classes,
     or an option is out of range.
-    per client, NaN among them, no classes, or an option out of range.
 
     Parameters
     ----------
@@ -181,22 +180,30 @@ def _clients(
     folds = np.arange(len(fed.images)) % FOLDS
     fold_of = rng.permutation(folds)  # of the pool's samples
 
-    # what all clients add up: mean (e,) and mean squared distance from it
-    n_samples = fed.sizes.sum()
-    mean = sum(one.sum(axis=0) for one in x) / n_samples
-    square = sum(((one - mean) ** 2).sum() for one in x) / n_samples
-    scale = np.sqrt(max(square, 1e-12))
-
-    matrix = rng.normal(size=(len(mean), width))
+    x = _standardised(x)
+    n_inputs = x[0].shape[1]
+    matrix = rng.normal(size=(n_inputs, width))
     shift = rng.normal(size=width)
     clients = []
     for index, one in zip(fed.train, x, strict=True):
-        phi = features((one - mean) / scale, matrix, shift)
+        phi = features(one, matrix, shift)
         target = np.eye(fed.n_classes)[fed.labels[index]]
         own = fold_of[index]
         positions = [np.flatnonzero(own == f) for f in range(FOLDS)]
         clients.append(_Client(phi, target, positions))
     return clients
+
+
+def _standardised(x: list[np.ndarray]) -> list[np.ndarray]:
+    """Return samples (n_i, e) minus their mean, divided by their mean distance from it.
+
+    Both are over all clients, which only add up sums for them.
+    """
+    n_samples = sum(len(one) for one in x)
+    mean = sum(one.sum(axis=0) for one in x) / n_samples
+    square = sum(((one - mean) ** 2).sum() for one in x) / n_samples
+    scale = np.sqrt(max(square, 1e-12))
+    return [(one - mean) / scale for one in x]
 
 
 def _sums(client: _Client) -> np.ndarray:

@@ -212,20 +212,7 @@ class MergeGain(ClientClusterer):
             target = target / np.maximum(lengths, 1)
             squares = [part.sum() for part in parts]  # a constant of every gain
 
-        # By draw, and within it by fold: Q = draws x folds of them.
-        moments = []
-        products = []
-        for phi in phis:
-            for part in parts:
-                # Two copies on purpose: NumPy multiplies an array by itself with
-                # another routine, whose last digits differ.
-                moments.append(phi[part].T @ phi[part])
-                products.append(phi[part].T @ target[part])
-        moments = np.array(moments)  # (Q, D, D), symmetric
-        products = np.array(products)  # (Q, D, K)
-        rows, columns = np.triu_indices(self.n_features + 1)
-        moments = moments[:, rows, columns]  # (Q, D (D + 1) / 2)
-
+        moments, products = _sums(phis, target, parts)
         noise = 0.0
         if self.epsilon is not None:
             moments, products, noise = self._noisy(moments, products, client)
@@ -296,10 +283,6 @@ class MergeGain(ClientClusterer):
         matrix = rng.normal(size=(p, self.n_features))
         scale = SCALE / np.sqrt(p)
         return features(x.astype(np.float64), matrix * scale)
-
-    def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """Do the same as :meth:`place_sketches`."""
-        return self.place_sketches(sketches)
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers, int64: in the cluster with the largest total gain.
@@ -487,7 +470,8 @@ class Search:
         """Return pairs to merge: mutual best ones, the largest gain first.
 
         It is one pair if all are evaluated (``every``) or none has a gain, otherwise
-        all with a gain. ``alive`` (m,): rows of the clusters that are left.
+        all with a gain. ``alive`` (m,): rows of the clusters that are left. If 0 to 4
+        gain most with 1, 0, 1, 4 and 3, the pairs are 0 with 1 and 3 with 4.
         """
         gain = self.gain[np.ix_(alive, alive)]  # (m, m)
         best = gain.argmax(axis=1)  # each one's partner
@@ -504,7 +488,11 @@ class Search:
         return [(alive[i], alive[best[i]]) for i in chosen]
 
     def _join(self, i: int, j: int) -> None:
-        """Merge cluster j into cluster i; gains of the result are unknown."""
+        """Merge cluster j into cluster i.
+
+        The gain is [L(S) + L(T) - L(S u T)] / (|S| + |T|), so the loss of the result
+        follows from it without another regression.
+        """
         gain = self.gain[i, j]
         size = self.size[i] + self.size[j]
         number = len(self.name) + len(self.merges)  # of the merge in the tree
@@ -517,11 +505,17 @@ class Search:
         self.sums.join(i, j)
         if self.many:
             self.seen.join(i, j)
-            joined = self._held_out([i])[0]
-            self.saved.append(self.held_out[i] + self.held_out[j] - joined)
-            self.held_out[i] = joined
+            self._save(i, j)
+        self._forget(i)
 
-        # the gains of merging with the larger cluster are unknown
+    def _save(self, i: int, j: int) -> None:
+        """Note how much loss in the last fold the merge of j into i has saved."""
+        joined = self._held_out([i])[0]
+        self.saved.append(self.held_out[i] + self.held_out[j] - joined)
+        self.held_out[i] = joined
+
+    def _forget(self, i: int) -> None:
+        """Forget the gains of merging cluster i, which has become another one."""
         self.gain[i] = -np.inf
         self.gain[:, i] = -np.inf
         self.known[i] = False
@@ -591,6 +585,39 @@ def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
             f"0 to {n_classes - 1}: correct them or n_classes."
         )
     return np.eye(n_classes)[y]
+
+
+def _sums(
+    phis: list[np.ndarray], target: np.ndarray, parts: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Add up phi phi' and phi y' over the samples of each fold.
+
+    Parameters
+    ----------
+    phis : list of ndarrays, shape (n, D)
+        Features by each draw.
+    target : ndarray, shape (n, K)
+    parts : list of ndarrays of bool, shape (n,)
+        The samples of each fold.
+
+    Returns
+    -------
+    moments : ndarray, shape (Q, D (D + 1) / 2)
+        The upper triangles of A, by draw and within it by fold.
+    products : ndarray, shape (Q, D, K)
+        B in the same order.
+    """
+    moments = []
+    products = []
+    for phi in phis:
+        for part in parts:
+            # Two copies on purpose: NumPy multiplies an array by itself with
+            # another routine, whose last digits differ.
+            moments.append(phi[part].T @ phi[part])
+            products.append(phi[part].T @ target[part])
+    width = phis[0].shape[1]
+    rows, columns = np.triu_indices(width)
+    return np.array(moments)[:, rows, columns], np.array(products)
 
 
 def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..base import Sketch
 from ..noise import NOISY_SKETCHES, roughened, typical_length
 from .merge_gain import MergeGain
 from .transport import TransportSignatures
@@ -29,15 +30,9 @@ def _transport(clusterer, level, seed, X, y=None, first=0):
 def _merge_gain(clusterer, level, seed, X, y=None, first=0):
     """Add noise to the sums of each client, in proportion to its number of samples."""
     sketches = MergeGain.sketches(clusterer, X, y, first)
-    # of each client its sums A and B side by side, (Q, numbers), and per sample
-    sums = []
-    means = []
-    per_fold = [len(x) / clusterer.folds for x in X]
-    for sketch, size in zip(sketches, per_fold, strict=True):
-        products = sketch["products"].reshape(len(sketch["products"]), -1)
-        both = np.hstack([sketch["moments"], products])
-        sums.append(both)
-        means.append(both / size)
+    sums = [_side_by_side(sketch) for sketch in sketches]
+    per_fold = [len(x) / clusterer.folds for x in X]  # samples
+    means = [own / size for own, size in zip(sums, per_fold, strict=True)]
     length = level * typical_length(np.concatenate(means))
 
     for i, sketch in enumerate(sketches):
@@ -48,6 +43,13 @@ def _merge_gain(clusterer, level, seed, X, y=None, first=0):
         sketch["products"] = rough[:, width:].reshape(sketch["products"].shape)
         sketch["about"][3] = of_sum / np.sqrt(rough.shape[1])
     return sketches
+
+
+def _side_by_side(sketch: Sketch) -> np.ndarray:
+    """Return the sums A and B of a client, (Q, numbers): those of A come first."""
+    moments = sketch["moments"]
+    products = sketch["products"]
+    return np.hstack([moments, products.reshape(len(products), -1)])
 
 
 NOISY_SKETCHES[MergeGain] = _merge_gain

@@ -244,7 +244,10 @@ def nearest(sums: Sums, k: int) -> np.ndarray:
     """Mark pairs of rows of which one is among the k nearest of the other.
 
     The distance is the cost of merging, to second order, if all rows had the same
-    curvature: that of the whitened gradients.
+    curvature H. With G_i the gradient per sample of row i's loss at the regression W
+    that is fitted to all rows, its own regression is W - H^-1 G_i. Two rows that share
+    the mean of theirs then lose in proportion to |H^(-1/2) (G_i - G_j)|^2, so nearness
+    is that of the whitened gradients.
 
     Returns
     -------

@@ -72,7 +72,7 @@ class TransportSignatures(ClientClusterer):
         Bounds the *family-wise* probability that clients with one distribution are
         separated anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal
         approximation; the tolerance compensates for the search for differences). In
-        ``adjacency_`` it holds for each pair, in :meth:`predict` and ``undecided_`` for
+        ``adjacency_`` it holds for each pair, in :meth:`place` and ``undecided_`` for
         each client and cluster.
     n_clusters : int or None
         For a cut of the dendrogram without tests. Clients then still move to their
@@ -229,33 +229,12 @@ class TransportSignatures(ClientClusterer):
         least = max(1e-6 * mean.max(), 1e-12)  # a client may hold copies of one sample
         self.self_distance_ = np.maximum(mean, least)
         self.spread_ = _spread(mean, variance, sizes)
-
-        count, _, k, width = points.shape  # (M, 2, k, e)
-        self.weights_ = shares.reshape(count, 2 * k) / 2
-        centroids = points.reshape(count, 2 * k, width)
-        missing = self.weights_ == 0
-        self.centroids_ = np.where(missing[:, :, None], np.nan, centroids)
+        self.centroids_, self.weights_ = _joined_halves(points, shares)
 
         z = self._scores(points, shares)
         check_finite(z)
         self._cluster(z)
         self.undecided_ |= sizes < FEWEST
-
-    def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
-        """Place newcomers without clustering again.
-
-        Parameters
-        ----------
-        X : sequence of n arrays, shapes (n_i, e)
-            Their embeddings.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            The cluster that fits. -1: the test rejects all clusters. -2: several fit
-            (:meth:`scores` shows the nearest), or there are fewer than 8 samples.
-        """
-        return self.place(X)
 
     def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
         """Return the mean Z of newcomers to the clients of each cluster.
@@ -273,11 +252,25 @@ class TransportSignatures(ClientClusterer):
         return self._scores_of(self._sent(X))
 
     def place(self, X: Sequence[np.ndarray], y: None = None) -> np.ndarray:
-        """Do the same as :meth:`predict`."""
+        """Place newcomers without clustering again.
+
+        Parameters
+        ----------
+        X : sequence of n arrays, shapes (n_i, e)
+            Their embeddings.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            The cluster that fits. -1: the test rejects all clusters. -2: several fit
+            (:meth:`scores` shows the nearest), or there are fewer than 8 samples.
+        """
         return self.place_sketches(self._sent(X))
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
-        """Place newcomers by their sketches; see :meth:`predict`."""
+        """Place newcomers by their sketches; see :meth:`place`."""
         z = self._scores_of(sketches)  # (n, C)
         sizes = _one_hot(self.labels_).sum(axis=0)
         limit = self._level(1) * _deviation(1, sizes)
@@ -505,24 +498,35 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
     return np.full(len(mean), max(scatter, 1e-6))
 
 
-def _halves(
-    centroids: np.ndarray, weights: np.ndarray
+def _joined_halves(
+    points: np.ndarray, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the arrays of ``fit``, divided into halves.
+    """Return the arrays that ``fit`` keeps, one half after the other.
 
     Parameters
     ----------
-    centroids : ndarray, shape (M, 2 k, e)
-        One half after the other, NaN where there is none.
-    weights : ndarray, shape (M, 2 k)
-        Their sum is 1 over both halves.
-
-    Returns
-    -------
     points : ndarray, shape (M, 2, k, e)
     shares : ndarray, shape (M, 2, k)
         Their sum is 1 over a half.
+
+    Returns
+    -------
+    centroids : ndarray, shape (M, 2 k, e)
+        NaN where there is none.
+    weights : ndarray, shape (M, 2 k)
+        Their sum is 1 over both halves.
     """
+    count, _, k, width = points.shape
+    weights = shares.reshape(count, 2 * k) / 2
+    centroids = points.reshape(count, 2 * k, width)
+    missing = weights == 0
+    return np.where(missing[:, :, None], np.nan, centroids), weights
+
+
+def _halves(
+    centroids: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Undo :func:`_joined_halves`: return points and shares by client and half."""
     count, both = weights.shape
     k = both // 2
     points = np.nan_to_num(centroids).reshape(count, 2, k, -1)
@@ -618,21 +622,18 @@ def _kmeans(
 def _private_kmeans(
     z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Do the same, but use samples only through noisy sums and counts.
+    """Do the same, but use samples (n, e) only through noisy sums and counts.
 
     The start does not depend on the data: random directions, half of ``clip`` long.
+    These are Lloyd's steps, in which a centre is its cell's noisy sum divided by its
+    noisy count, and no longer than ``clip``, as all samples are.
     """
     clip = noise.clip
     z = clipped(z, clip)
     centres = rng.normal(size=(k, z.shape[1]))
     centres *= clip / 2 / np.linalg.norm(centres, axis=1, keepdims=True)
     for _ in range(PRIVATE_STEPS):
-        nearest = cdist(z, centres).argmin(axis=1)
-        member = np.eye(k)[nearest]  # (n, k)
-        on_counts = noise.sigma / clip * rng.normal(size=k)
-        count = member.sum(axis=0) + on_counts
-        on_sums = noise.sigma * rng.normal(size=centres.shape)
-        sums = member.T @ z + on_sums
+        count, sums = _noisy_cells(z, centres, rng, noise)
         # a cell that seems empty keeps its centre
         seen = count >= 1
         means = sums[seen] / count[seen, None]
@@ -643,6 +644,21 @@ def _private_kmeans(
         share = np.where(seen, count, 0.0)
     used = share > 0
     return centres[used], share[used] / share.sum()
+
+
+def _noisy_cells(
+    z: np.ndarray, centres: np.ndarray, rng: np.random.Generator, noise: Noise
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many samples (n, e) are nearest to each centre (k, e), and their sum.
+
+    Both with noise: counts (k,) and sums (k, e).
+    """
+    k = len(centres)
+    nearest = cdist(z, centres).argmin(axis=1)
+    member = np.eye(k)[nearest]  # (n, k)
+    on_counts = noise.sigma / noise.clip * rng.normal(size=k)
+    on_sums = noise.sigma * rng.normal(size=centres.shape)
+    return member.sum(axis=0) + on_counts, member.T @ z + on_sums
 
 
 def gaussian_noise(

@@ -11,7 +11,7 @@ from sklearn.cluster import AgglomerativeClustering
 
 from ...settings import Count, Natural, NonNegative
 from ..base import Context, Welcoming
-from ..modelspace import cluster_means, cosines, with_rows
+from ..modelspace import cluster_means, cosines, group_means, with_rows
 from ..newcomers import counted, first_training, nearest_direction, placed
 from ..state import OwnState, Unclustered, unclustered
 
@@ -32,18 +32,35 @@ class CFLState(Unclustered):
     stems: np.ndarray | None = None
     leads: np.ndarray | None = None
 
-    def cut(self, cluster: int, stem: np.ndarray, halves: list[np.ndarray]) -> Self:
-        """Return the state with one more cut, of members ``halves`` of a cluster."""
-        means = [self.updates[half].mean(axis=0) for half in halves]
-        lead = np.stack(means)
-        n_cuts = 0 if self.cuts is None else len(self.cuts)
-        pair = np.array([[cluster, n_cuts + 1]])  # the cluster and the new one
-        new = {"cuts": pair, "stems": stem[None], "leads": lead[None]}
-        if self.cuts is not None:
-            for name, one in new.items():
-                before = getattr(self, name)
-                new[name] = np.concatenate([before, one])
-        return replace(self, **new)
+    def cut(self, cluster: int, second: np.ndarray) -> Self:
+        """Return the state after a cut; both halves go on from the cluster's model.
+
+        ``second`` (m,): which of the cluster's members, in order, leave it. They are
+        the new cluster, with the highest number. A half is only tested again with
+        updates from its own model, so none of its members is heard any more.
+        """
+        members = np.flatnonzero(self.row == cluster)
+        new = len(self.models)
+        row = with_rows(self.row, members[second], new)
+        stem = self.models[[cluster]]  # (1, P)
+        leads = group_means(self.updates[members], second.astype(int))
+        return replace(
+            self,
+            models=np.vstack([self.models, stem]),
+            row=row,
+            labels=row,
+            heard=with_rows(self.heard, members, False),
+            cuts=_appended(self.cuts, np.array([[cluster, new]])),
+            stems=_appended(self.stems, stem),
+            leads=_appended(self.leads, leads[None]),
+        )
+
+
+def _appended(rows: np.ndarray | None, row: np.ndarray) -> np.ndarray:
+    """Return rows (S, ...), if there are any, with one more, (1, ...)."""
+    if rows is None:
+        return row
+    return np.concatenate([rows, row])
 
 
 @dataclass(eq=False, repr=False)
@@ -52,12 +69,24 @@ class Recursive(Welcoming):
 
     A newcomer is placed along the tree of cuts: at each cut it trains the model that
     the cluster had before the cut, and goes to the half whose mean update has the
-    larger cosine with its own.
+    larger cosine with its own. If cluster 0 was cut into 0 and 1, and later 0 into 0
+    and 2, all newcomers train for the first cut, and those that stay in 0 for the
+    second one as well.
     """
 
     def compared(self, state: OwnState) -> slice:
         """Columns of the models whose updates are compared."""
         return slice(0, state.updates.shape[1])
+
+    def told(self, state: OwnState, clients: np.ndarray, theta: np.ndarray) -> OwnState:
+        """Return the state with the updates of participants, from models (n, P)."""
+        columns = self.compared(state)
+        moved = theta[:, columns] - state.models[state.row[clients], columns]
+        return replace(
+            state,
+            updates=with_rows(state.updates, clients, moved),
+            heard=with_rows(state.heard, clients, True),
+        )
 
     def welcome(self, state: CFLState, new: np.ndarray, round: int, engine) -> CFLState:
         """Place newcomers along the tree of cuts."""
@@ -133,38 +162,25 @@ class CFL(Recursive):
         self, state: CFLState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> CFLState:
         """Store the updates, cut the clusters that are due, then average inside."""
-        models = state.models
-        row = state.row.copy()
-        heard = with_rows(state.heard, clients, True)
         weights = state.weights
         if self.weighting == "plain":
             weights = np.ones_like(weights)
 
-        updates = state.updates.copy()
-        n = updates.shape[1]
-        for client, trained in zip(clients, theta, strict=True):
-            received = models[row[client]]
-            updates[client] = trained[:n] - received[:n]
-        state = replace(state, updates=updates)
-
-        for cluster in range(len(models)):
-            members = np.flatnonzero(row == cluster)
+        state = self.told(state, clients, theta)
+        for cluster in range(len(state.models)):
+            members = np.flatnonzero(state.row == cluster)
             due = round > self.warmup and len(members) > self.min_size
-            if not (due and heard[members].all()):
+            if not (due and state.heard[members].all()):
                 continue
-            if self._is_torn(updates, members, weights[members]):
-                second = bipartition(cosines(updates, members))
-                parts = [members[~second], members[second]]
-                state = state.cut(cluster, models[cluster], parts)
-                row[members[second]] = len(models)
-                models = np.vstack([models, models[cluster : cluster + 1]])
-                # a half is only tested with updates from its own model
-                heard[members] = False
+            if self._is_torn(state.updates, members, weights[members]):
+                second = bipartition(cosines(state.updates, members))
+                state = state.cut(cluster, second)
 
         # All members started from the cluster's model: its mean update added to it is
         # the mean of their models.
-        models = cluster_means(row[clients], weights[clients], theta, models)
-        return replace(state, models=models, row=row, labels=row, heard=heard)
+        row = state.row[clients]
+        models = cluster_means(row, weights[clients], theta, state.models)
+        return replace(state, models=models)
 
     def _is_torn(
         self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray

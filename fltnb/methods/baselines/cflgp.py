@@ -12,7 +12,14 @@ from scipy.optimize import linear_sum_assignment
 from ...randomness import integer
 from ...settings import Count, Natural
 from ..base import Context, HardMethod
-from ..modelspace import cluster_means, gram, kmeans, leading_features, with_rows
+from ..modelspace import (
+    cluster_means,
+    gram,
+    kmeans,
+    leading_features,
+    present_means,
+    with_rows,
+)
 from ..newcomers import counted, first_training, nearest_direction, placed
 from ..state import Unclustered, unclustered
 
@@ -116,27 +123,44 @@ class CFLGP(HardMethod):
         if not self.due(round):
             return replace(state, twice=np.array(0.0)), trained
 
-        models = state.models
         block = self.criterion(state, clients, round)
         other = block != state.row[clients]
         theta = trained.theta
         if other.any():
-            again = engine.train(models, block[other], clients[other], round)
-            theta = theta.copy()
-            theta[other] = again.theta
+            again = engine.train(state.models, block[other], clients[other], round)
+            theta = with_rows(theta, other, again.theta)
             trained.loss[other] += 0 * again.loss  # NaN stops the run
 
+        state = self._profiled(state, clients, block, theta, round)
+        return replace(state, twice=np.array(other.mean())), trained
+
+    def _profiled(
+        self,
+        state: CFLGPState,
+        clients: np.ndarray,
+        block: np.ndarray,
+        theta: np.ndarray,
+        round: int,
+    ) -> CFLGPState:
+        """Add an update to a block of each client's profile.
+
+        Parameters
+        ----------
+        clients, block : ndarrays of int, shape (n,)
+            Clients, and the model from which each of them trained.
+        theta : ndarray, shape (n, P)
+            The trained models.
+        round : int
+        """
         profile = state.profile.copy()
         times = state.times.copy()
         times[clients, block] += 1
+        d = profile.shape[2]
         for client, m, new in zip(clients, block, theta, strict=True):
             beta = self.momentum(round, times[client, m])
-            update = (new - models[m])[: profile.shape[2]]
-            before = profile[client, m]
-            profile[client, m] = (1 - beta) * before + beta * update
-
-        twice = np.array(other.mean())
-        return replace(state, profile=profile, times=times, twice=twice), trained
+            update = (new - state.models[m])[:d]
+            profile[client, m] = (1 - beta) * profile[client, m] + beta * update
+        return replace(state, profile=profile, times=times)
 
     def collect(
         self, state: CFLGPState, clients: np.ndarray, theta: np.ndarray, round: int
@@ -171,11 +195,9 @@ class CFLGP(HardMethod):
         for k, model in enumerate(state.models):
             theta = first_training(model[None], new, round, engine)
             profile[new, k] = (theta - model)[:, :d]
-        clusters = np.unique(state.row[known])
-        members = state.row[known] == clusters[:, None]
-        share = members / members.sum(axis=1, keepdims=True)
         flat = profile.reshape(len(profile), -1)
-        nearest = nearest_direction(flat[new], share @ flat[known])
+        clusters, means = present_means(state.row[known], flat[known])
+        nearest = nearest_direction(flat[new], means)
         state = replace(
             counted(state, len(new) * len(state.models)),
             profile=profile,

@@ -113,23 +113,18 @@ class CLoVE(HardMethod):
             state = replace(state, frozen=np.array(True))
             return super().observe(state, clients, round, engine)
 
-        K = len(state.models)
-        centers = state.centers.copy()
         if round == 1 and self.first == "random":
             rng = stream(engine.spec.seed, "method", round)
-            found = at_random(len(clients), K, rng)
+            found = at_random(len(clients), len(state.models), rng)
         else:
             loss = client_losses(state.models, clients, engine, self.split)
             seed = integer(engine.spec.seed, "method", round)
             found = assigned(loss, self.n_clusters, seed)
+            centers = state.centers.copy()
             for model in np.unique(found):
                 centers[model] = _bounded(loss[found == model]).mean(axis=0)
-
-        unchanged = (state.kept[clients] >= 0) & (state.row[clients] == found)
-        kept = np.where(unchanged, state.kept[clients] + 1, 0)
-        row = with_rows(state.row, clients, found)
-        kept = with_rows(state.kept, clients, kept)
-        state = replace(state, row=row, labels=row, kept=kept, centers=centers)
+            state = replace(state, centers=centers)
+        state = _moved(state, clients, found)
         return super().observe(state, clients, round, engine)
 
     def welcome(
@@ -202,10 +197,19 @@ def assigned(loss: np.ndarray, n_clusters: int | None, seed: int = 0) -> np.ndar
         n_clusters = best_number(loss, n_models)
     labels = kmeans(loss, min(n_clusters, n), seed)
 
-    members = labels == np.unique(labels)[:, None]
-    clusters, models = linear_sum_assignment(members @ loss)
-    model_of = with_rows(np.zeros(len(members), dtype=np.int64), clusters, models)
-    return members.T @ model_of
+    clusters, place = np.unique(labels, return_inverse=True)
+    members = labels == clusters[:, None]  # (clusters, n)
+    _, model_of = linear_sum_assignment(members @ loss)
+    return model_of[place]
+
+
+def _moved(state: CLoVEState, clients: np.ndarray, found: np.ndarray) -> CLoVEState:
+    """Return the state with participants (n,) at the models ``found`` (n,)."""
+    unchanged = (state.kept[clients] >= 0) & (state.row[clients] == found)
+    times = np.where(unchanged, state.kept[clients] + 1, 0)
+    row = with_rows(state.row, clients, found)
+    kept = with_rows(state.kept, clients, times)
+    return replace(state, row=row, labels=row, kept=kept)
 
 
 def _bounded(loss: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import FltnbError
 from ..base import Context, HardMethod
-from ..modelspace import cluster_means
+from ..modelspace import cluster_means, with_rows
 from ..newcomers import counted, first_training, placed
 from ..state import OwnState, Unclustered, unclustered
 
@@ -92,20 +92,22 @@ class ColdStart(HardMethod):
         self, state: ColdStartState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> ColdStartState:
         """Form the clusters, or average inside them and place new clients."""
-        row = state.row.copy()
         forming = len(state.models) == 1
         more = {}
         if forming:
             labels, models, more = self.form(state, clients, theta, round)
-            row[clients] = labels + 1
+            row = with_rows(state.row, clients, labels + 1)
         else:
+            row = state.row
             new = row[clients] == 0
             if new.any():
-                row[clients[new]] = self.place(state, theta[new]) + 1
+                place = self.place(state, theta[new])
+                row = with_rows(row, clients[new], place + 1)
             old = clients[~new]
             weights = state.weights[old]
             models = self.aggregate(state, row[old] - 1, weights, theta[~new])
 
+        # a client without a cluster has a label of its own, above those of clusters
         unplaced = row == 0
         alone = len(models) + np.cumsum(unplaced) - 1
         return replace(

@@ -90,49 +90,34 @@ class FedCluster(Recursive):
         self, state: FedClusterState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> FedClusterState:
         """Try the cuts that are due, and average inside the clusters without one."""
-        models = state.models
-        row = state.row.copy()
-        heard = with_rows(state.heard, clients, True)
-        since = state.since.copy()
-        settled = state.settled.copy()
-        kernel = self.compared(state)
-
-        moved = theta[:, kernel] - models[row[clients], kernel]
-        updates = with_rows(state.updates, clients, moved)
-        state = replace(state, updates=updates)
-        averaged = cluster_means(row[clients], state.weights[clients], theta, models)
-
-        for cluster in range(len(models)):
-            members = np.flatnonzero(row == cluster)
-            due = not settled[cluster] and round - since[cluster] > self.period
-            if not (due and heard[members].all()):
+        row = state.row[clients]
+        averaged = cluster_means(row, state.weights[clients], theta, state.models)
+        state = self.told(state, clients, theta)
+        for cluster in range(len(averaged)):
+            members = np.flatnonzero(state.row == cluster)
+            old = round - state.since[cluster] > self.period
+            due = old and not state.settled[cluster]
+            if not (due and state.heard[members].all()):
                 continue
-            second = None
+            second = None  # fewer than three members are not cut
             if len(members) > 2:
-                second = halves(cosines(updates, members), self.gamma)
+                second = halves(cosines(state.updates, members), self.gamma)
             if second is None:
-                settled[cluster] = True
+                settled = with_rows(state.settled, cluster, True)
+                state = replace(state, settled=settled)
                 continue
 
-            parts = [members[~second], members[second]]
-            state = state.cut(cluster, models[cluster], parts)
-            row[members[second]] = len(averaged)
-            heard[members] = False
-            averaged[cluster] = models[cluster]
-            averaged = np.vstack([averaged, models[cluster : cluster + 1]])
-            since[cluster] = round
-            since = np.append(since, round)
-            settled = np.append(settled, False)
-
-        return replace(
-            state,
-            models=averaged,
-            row=row,
-            labels=row,
-            since=since,
-            settled=settled,
-            heard=heard,
-        )
+            averaged[cluster] = state.models[cluster]  # as it was before this round
+            state = state.cut(cluster, second)
+            since = with_rows(state.since, cluster, round)
+            state = replace(
+                state,
+                since=np.append(since, round),
+                settled=np.append(state.settled, False),
+            )
+        old_clusters = slice(len(averaged))
+        models = with_rows(state.models, old_clusters, averaged)
+        return replace(state, models=models)
 
 
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:

@@ -150,59 +150,64 @@ class FedDrift(Method):
         return replace(state, last=last)
 
     def _new_phase(self, state: FedDriftState, engine) -> FedDriftState:
-        """Let clients choose or leave, and merge the models of the others."""
+        """Let clients choose or leave, and merge the models of the others.
+
+        The new models are in this order: merged ones, a copy for each client that
+        leaves, and unused ones that are kept. If clients 0 to 3 choose models 0, 2, 2
+        and 1 of four, client 1 leaves and models 0 and 1 are merged, these are the mean
+        of 0 and 1, model 2, a copy of model 2, and model 3.
+        """
         K = len(state.models)
         M = len(state.row)
-        everybody = np.arange(M)
         right, total = _told_right(state.models, M, engine)
         accuracy = right / total[:, None]  # (M, K)
         best = accuracy.argmax(axis=1)  # each client's best model
-
-        most = M if self.max_models is None else self.max_models
-        fell = accuracy.max(axis=1) < state.last - self.delta - ROUNDING
-        room = max(most - len(np.unique(best)), 0)
-        leaving = np.flatnonzero(fell)[:room]
-        stays = ~np.isin(everybody, leaving)
+        highest = accuracy.max(axis=1)
+        most = self.max_models or M
+        leaving = self._leaving(state, highest, most - len(np.unique(best)))
+        stays = np.ones(M, dtype=bool)
+        stays[leaving] = False
 
         used = np.unique(best[stays])
         lost = losses_of_merging(right[stays], total[stays], best[stays])
         group = self._merged(lost)  # of each model in `used`
         n_groups = len(np.unique(group))
-        n_leaving = len(leaving)
-        unused = np.setdiff1d(np.arange(K), used)
-        longest_last = np.argsort(state.idle[unused], kind="stable")
-        room = max(most - n_leaving - n_groups, 0)
-        unused = unused[longest_last][:room]
+        n_taken = n_groups + len(leaving)
+        unused = _latest_unused(state.idle, used, most - n_taken)
 
-        # The new models, rows of W, as means of the models before, its columns:
-        # merged ones, one for each client that leaves, and unused ones that are kept.
-        n_models = n_groups + n_leaving + len(unused)
-        W = np.zeros((n_models, K))
-        W[group, used] = state.pairs[used]
-        copied = np.append(best[leaving], unused)
-        W[n_groups + np.arange(len(copied)), copied] = state.pairs[copied]
-        row = np.zeros(M, dtype=np.int64)
+        row = np.empty(M, dtype=np.int64)
         row[stays] = group[np.searchsorted(used, best[stays])]
-        row[leaving] = n_groups + np.arange(n_leaving)
+        row[leaving] = np.arange(n_groups, n_taken)
 
-        pairs = W.sum(axis=1)
-        models = mix(W / pairs[:, None], state.models)
+        copied = np.append(best[leaving], unused)
+        parts = _parts(state.pairs, used, group, copied)
+        weight = parts.sum(axis=1)
+        pairs = weight + np.bincount(row, minlength=len(parts))
+        pairs[n_groups:n_taken] = 1  # of a copy only the client that leaves
+        idle = np.append(np.zeros(n_taken), state.idle[unused] + 1)
         asked = np.array([M * K, M * state.models.size])  # up: accuracies; down: models
-        pairs[n_groups : n_groups + n_leaving] = 0  # a copy has no clients yet
-        pairs = pairs + np.bincount(row, minlength=n_models)
-        nobody_waits = np.zeros(n_groups + n_leaving)
-        idle = np.append(nobody_waits, state.idle[unused] + 1)
         return replace(
             state,
-            models=models,
+            models=mix(parts / weight[:, None], state.models),
             row=row,
             labels=row,
-            last=accuracy[everybody, best],
+            last=highest,
             pairs=pairs.astype(np.int64),
             idle=idle.astype(np.int64),
             fresh=np.array(False),
             sent=state.sent + asked,
         )
+
+    def _leaving(
+        self, state: FedDriftState, highest: np.ndarray, room: int
+    ) -> np.ndarray:
+        """Return the clients whose best model is worse by ``delta`` than theirs was.
+
+        ``highest`` (M,): accuracy of each client's best model; ``room``: how many more
+        models there may be, so at most this number of clients leaves.
+        """
+        fell = highest < state.last - self.delta - ROUNDING  # false of NaN
+        return np.flatnonzero(fell)[: max(room, 0)]
 
     def _merged(self, lost: np.ndarray) -> np.ndarray:
         """Return the group of each model (n,), from what merging two loses, (n, n)."""
@@ -237,6 +242,42 @@ class FedDriftAsRun(FedDrift):
 
     variant = "as_run"
     every_round = False
+
+
+def _latest_unused(idle: np.ndarray, used: np.ndarray, room: int) -> np.ndarray:
+    """Return at most ``room`` models that no client chose, the last used ones first.
+
+    ``idle`` (K,): phases since a client used each model.
+    """
+    unused = np.setdiff1d(np.arange(len(idle)), used)
+    longest_last = np.argsort(idle[unused], kind="stable")
+    return unused[longest_last][: max(room, 0)]
+
+
+def _parts(
+    pairs: np.ndarray, used: np.ndarray, group: np.ndarray, copied: np.ndarray
+) -> np.ndarray:
+    """Return how much of each of K models is in each new one, (new models, K).
+
+    First come the groups that are merged, then a row for each copy. Models 0 and 1 in
+    one group, model 2 in another, and a copy of model 2 give, with weights 5, 3 and 4,
+    [[5, 3, 0], [0, 0, 4], [0, 0, 4]].
+
+    Parameters
+    ----------
+    pairs : ndarray of int, shape (K,)
+        Weights.
+    used, group : ndarrays of int, shape (n,)
+        Models, and the group of each.
+    copied : ndarray of int
+        Models that are copied.
+    """
+    n_groups = len(np.unique(group))
+    copies = np.arange(n_groups, n_groups + len(copied))
+    parts = np.zeros((n_groups + len(copied), len(pairs)))
+    parts[group, used] = pairs[used]
+    parts[copies, copied] = pairs[copied]
+    return parts
 
 
 def _told_right(

@@ -118,14 +118,24 @@ def subspace_similarity(directions: np.ndarray) -> np.ndarray:
     """
     out = np.eye(len(directions))
     for i, j in combinations(range(len(directions)), 2):
-        cosine = np.clip(directions[i] @ directions[j].T, -1, 1)
-        angles = []
-        for _ in range(len(cosine)):
-            a, b = np.unravel_index(cosine.argmax(), cosine.shape)
-            angles.append(np.arccos(cosine[a, b]))
-            cosine[a] = -np.inf
-            cosine[:, b] = -np.inf
+        cosine = np.clip(directions[i] @ directions[j].T, -1, 1)  # (3, 3)
+        angles = _matched_angles(cosine)
         out[i, j] = np.cos(np.mean(angles))
         out[j, i] = out[i, j]
-
     return out
+
+
+def _matched_angles(cosine: np.ndarray) -> list[float]:
+    """Return the angles of directions that are matched by their cosines (n, n).
+
+    The pair with the largest cosine comes first, then the best of those left. Of
+    [[0.9, 0.8], [0.7, 0.1]] the pairs with 0.9 and 0.1 are taken.
+    """
+    left = cosine.copy()
+    angles = []
+    for _ in range(len(left)):
+        a, b = np.unravel_index(left.argmax(), left.shape)
+        angles.append(np.arccos(left[a, b]))
+        left[a] = -np.inf
+        left[:, b] = -np.inf
+    return angles

@@ -65,20 +65,18 @@ class FlexCFL(ColdStart):
         """Run k-means on the decomposed cosines of the first updates."""
         K = self.n_clusters
         initial = state.models[0]
-        n = int(state.trainable)
-        products = gram(theta[:, :n], initial[:n])
+        products = gram(state.compared(theta), state.compared(initial))
         seed = integer(int(state.seed), "method", round)
         labels = relabel(kmeans(decomposed_cosines(products, K), K, seed))
 
         alike = np.ones(len(clients))
         models = np.repeat(initial[None], K, axis=0)
         models = cluster_means(labels, alike, theta, models)
-        return labels, models, {"directions": (models - initial)[:, :n]}
+        return labels, models, {"directions": state.moved(models, initial)}
 
     def place(self, state: FlexCFLState, theta: np.ndarray) -> np.ndarray:
         """Return the group of the largest cosine between first updates."""
-        n = int(state.trainable)
-        updates = (theta - state.models[0])[:, :n]
+        updates = state.moved(theta, state.models[0])
         return nearest_direction(updates, state.directions)
 
     def aggregate(self, state: FlexCFLState, labels, weights, theta) -> np.ndarray:

@@ -15,7 +15,7 @@ from ...clustering.pacfl import flat_clusters
 from ...errors import FltnbError
 from ...settings import Count, Natural, NonNegative
 from ..base import Context, HardMethod
-from ..modelspace import blocks, cosines
+from ..modelspace import blocks, cosines, group_means
 from ..newcomers import counted, first_training, placed
 from ..state import State, one_cluster
 
@@ -138,20 +138,16 @@ class FLHC(HardMethod):
         updates = theta[:, :n] - state.models[0, :n]
         tree = scipy_linkage(distances(updates, self.metric), self.linkage)
         labels = flat_clusters(tree, self.threshold, self.n_clusters)
-        models = np.repeat(state.models, labels.max() + 1, axis=0)
+        centers = group_means(updates, labels)
         moved = (len(theta) - n_present) * theta.shape[1]
-        sent = np.array([moved, moved])
-        centers = []
-        for cluster in range(len(models)):
-            centers.append(updates[labels == cluster].mean(axis=0))
         return replace(
             state,
-            models=models,
+            models=np.repeat(state.models, len(centers), axis=0),
             row=labels,
             labels=labels,
-            sent=state.sent + sent,
+            sent=state.sent + moved,
             joint=state.models[0],
-            centers=np.stack(centers),
+            centers=centers,
         )
 
     def welcome(

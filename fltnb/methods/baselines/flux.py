@@ -16,7 +16,7 @@ from ...errors import FltnbError
 from ...randomness import integer, stream
 from ...settings import Count, Natural, Share
 from ..base import Context, HardMethod
-from ..modelspace import kmeans
+from ..modelspace import group_means, kmeans
 from ..ownmodels import penultimate
 from ..samples import Split
 from ..state import State, one_cluster
@@ -181,14 +181,7 @@ class FLUX(HardMethod):
         ``n_present``: number of participants of this round, who have the model.
         """
         joint = state.models[0]
-        fed = engine.fed
-        own = []
-        for client in range(fed.n_clients):
-            inputs, classes = fed.client(client)
-            seen = self._seen(engine.model, state, joint, inputs, engine.device)
-            own.append(descriptor(seen, classes, fed.n_classes))
-        blocks = np.stack(own)  # (M, 2 (U + 1), l)
-
+        blocks = self._descriptors(state, engine)
         low = blocks.min(axis=(0, 2))
         high = blocks.max(axis=(0, 2))
         scaled = _scaled(blocks, low, high)
@@ -200,9 +193,7 @@ class FLUX(HardMethod):
 
         # of all samples, without classes: what a newcomer can be compared by
         whole = scaled[:, :2].reshape(len(scaled), -1)
-        centers = []
-        for cluster in np.unique(labels):
-            centers.append(whole[labels == cluster].mean(axis=0))
+        centers = group_means(whole, labels)
         absent = len(labels) - n_present
         up = blocks.size
         down = absent * len(joint) + len(labels)  # and a number each
@@ -214,9 +205,23 @@ class FLUX(HardMethod):
             joint=joint,
             low=low[:2],
             high=high[:2],
-            centers=np.stack(centers),
+            centers=centers,
             sent=np.array([up, down]),
         )
+
+    def _descriptors(self, state: FLUXState, engine) -> np.ndarray:
+        """Return the descriptors of all clients, (M, 2 (U + 1), l).
+
+        Those of training samples under the joint model, which all of them have now.
+        """
+        fed = engine.fed
+        joint = state.models[0]
+        own = []
+        for client in range(fed.n_clients):
+            inputs, classes = fed.client(client)
+            seen = self._seen(engine.model, state, joint, inputs, engine.device)
+            own.append(descriptor(seen, classes, fed.n_classes))
+        return np.stack(own)
 
     def _seen(
         self, model, state: FLUXState, joint: np.ndarray, inputs: np.ndarray, device

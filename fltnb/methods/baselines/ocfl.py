@@ -14,7 +14,7 @@ from ...errors import FltnbError
 from ...randomness import integer
 from ...settings import Count
 from ..base import Context, HardMethod
-from ..modelspace import cluster_means, cosines, kmeans, with_rows
+from ..modelspace import cluster_means, cosines, group_means, kmeans, with_rows
 from ..newcomers import counted, first_training, nearest_direction, placed
 from ..state import Unclustered, unclustered
 
@@ -121,8 +121,7 @@ class OCFL(HardMethod):
     ) -> OCFLState:
         """Check whether the updates diverge, then average inside the clusters."""
         if not state.formed:
-            n = int(state.trainable)
-            moved = theta[:, :n] - state.models[0, :n]
+            moved = state.moved(theta, state.models[0])
             updates = with_rows(state.updates, clients, moved)
             heard = with_rows(state.heard, clients, True)
             state = replace(state, updates=updates, heard=heard)
@@ -142,18 +141,17 @@ class OCFL(HardMethod):
             return replace(state, temperature=np.array(now))
 
         labels = self._groups(distance, integer(int(state.seed), "method", round))
-        clusters = range(labels.max() + 1)
-        centers = [state.updates[labels == k].mean(axis=0) for k in clusters]
+        centers = group_means(state.updates, labels)
         return replace(
             state,
-            models=np.repeat(state.models, labels.max() + 1, axis=0),
+            models=np.repeat(state.models, len(centers), axis=0),
             row=labels,
             labels=labels,
             updates=state.updates[:0],  # not needed any more
             temperature=np.array(now),
             formed=np.array(True),
             joint=state.models[0],
-            centers=np.stack(centers),
+            centers=centers,
         )
 
     def welcome(
@@ -167,8 +165,7 @@ class OCFL(HardMethod):
         if not state.formed:
             return placed(state, new, 0)
         theta = first_training(state.joint[None], new, round, engine)
-        n = int(state.trainable)
-        updates = theta[:, :n] - state.joint[:n]
+        updates = state.moved(theta, state.joint)
         cluster = nearest_direction(updates, state.centers)
         return placed(counted(state, len(new)), new, cluster)
 

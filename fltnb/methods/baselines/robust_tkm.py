@@ -15,7 +15,7 @@ from ...aggregate import mix_groups
 from ...randomness import stream
 from ...settings import Count, Within
 from ..base import Context, HardMethod
-from ..modelspace import coordinates, scores, with_rows
+from ..modelspace import coordinates, nearest_center, with_rows
 from ..newcomers import common_model, counted, first_training, placed
 from ..state import Unclustered, unclustered
 
@@ -101,40 +101,48 @@ class RobustTKM(HardMethod):
         self, state: RobustTKMState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> RobustTKMState:
         """Cluster if it is due, then take trimmed means inside the clusters."""
-        row = state.row.copy()
-        models = state.models.copy()
-        centers = state.centers
-        formed = bool(state.formed)
         points = with_rows(state.points, clients, theta[:, slice(*state.seen)])
         heard = with_rows(state.heard, clients, True)
+        new = np.flatnonzero(heard & ~state.heard)  # trained for the first time
+        state = replace(state, points=points, heard=heard)
+        state = self._grouped(state, new, round)
 
-        moving = np.flatnonzero(heard & ~state.heard)  # trained for the first time
-        if formed:
-            moving, centers = self.again(points, heard, moving, centers)
-        elif heard.sum() >= self.n_clusters:
-            formed = True
-            moving = np.arange(len(row))
+        models = state.models.copy()
+        row = state.row[clients]
+        for cluster in np.unique(row):
+            present = theta[row == cluster]
+            models[cluster] = trimmed_mean(present, self.trim)
+        return replace(state, models=models)
+
+    def _grouped(
+        self, state: RobustTKMState, new: np.ndarray, round: int
+    ) -> RobustTKMState:
+        """Place clients at the nearest centres, once K of them have trained.
+
+        ``new`` (n,): those that have just trained for the first time.
+        """
+        points = state.points
+        models = state.models
+        if state.formed:
+            moving, centers = self.again(points, state.heard, new, state.centers)
+        elif state.heard.sum() >= self.n_clusters:
+            moving = np.arange(len(points))
+            known = points[state.heard]
             seed = int(state.seed)
-            centers = self.first_centers(points[heard], state.initial, seed, round)
+            centers = self.first_centers(known, state.initial, seed, round)
             models = np.repeat(models, self.n_clusters, axis=0)
-        if formed:
-            distance = scores(points[moving], centers, state.initial)
-            row[moving] = distance.argmin(axis=1)
+        else:
+            return state
 
-        for cluster in range(len(models)):
-            present = row[clients] == cluster
-            if present.any():
-                models[cluster] = trimmed_mean(theta[present], self.trim)
-
+        nearest = nearest_center(points[moving], centers, state.initial)
+        row = with_rows(state.row, moving, nearest)
         return replace(
             state,
             models=models,
             row=row,
             labels=row,
             centers=centers.astype(points.dtype),
-            points=points,
-            heard=heard,
-            formed=np.array(formed),
+            formed=np.array(True),
         )
 
     def welcome(
@@ -143,7 +151,7 @@ class RobustTKM(HardMethod):
         """Let newcomers train the mean of all models, and join the nearest centre."""
         theta = first_training(common_model(state, new), new, round, engine)
         own = theta[:, slice(*state.seen)]
-        cluster = scores(own, state.centers, state.initial).argmin(axis=1)
+        cluster = nearest_center(own, state.centers, state.initial)
         points = with_rows(state.points, new, own)
         heard = with_rows(state.heard, new, True)
         state = replace(counted(state, len(new)), points=points, heard=heard)
@@ -174,17 +182,27 @@ class RobustTKM(HardMethod):
         for start in range(STARTS):
             drawn = self._drawn(len(points), seed, round, start)
             labels, centers = lloyd(inside, inside[drawn], near_mean, STEPS)
-            kept = np.zeros((K, len(points)))
-            for k in range(K):
-                members = np.flatnonzero(labels == k)
-                near = nearest(inside[members], centers[k], self.trim)
-                kept[k, members[near]] = 1
+            kept = self._kept(inside, labels, centers)
             cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share = kept
                 least = cost
 
         return mix_groups(share, points, np.repeat(initial[None], K, axis=0))
+
+    def _kept(
+        self, points: np.ndarray, labels: np.ndarray, centers: np.ndarray
+    ) -> np.ndarray:
+        """Return 1 for the points that a centre is the mean of, (K, n), else 0.
+
+        ``points`` (n, d), ``labels`` (n,): those of its cluster but the farthest.
+        """
+        kept = np.zeros((len(centers), len(points)))
+        for k, center in enumerate(centers):
+            members = np.flatnonzero(labels == k)
+            near = nearest(points[members], center, self.trim)
+            kept[k, members[near]] = 1
+        return kept
 
     def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
         """Draw K of n points to start from, ascending."""

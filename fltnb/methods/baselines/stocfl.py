@@ -13,7 +13,7 @@ from ...aggregate import mix
 from ...clustering.cuts import relabel
 from ...settings import Count, NonNegative, Within
 from ..base import Context, Welcoming
-from ..modelspace import cluster_means, cosines, with_rows
+from ..modelspace import cluster_means, cosines, present_means, with_rows
 from ..newcomers import first_training, nearest_direction, placed
 from ..state import Unclustered, unclustered
 
@@ -143,8 +143,7 @@ class StoCFL(Welcoming):
         if len(fresh):
             how = Variation(epochs=self.anchor_epochs)
             theta = first_training(state.initial[None], fresh, round, engine, how)
-            d = int(state.trainable)
-            change = theta[:, :d] - state.initial[:d]
+            change = state.moved(theta, state.initial)
             psi = with_rows(psi, fresh, change)
         heard = with_rows(state.heard, clients, True)
         return replace(state, psi=psi, heard=heard)
@@ -170,13 +169,12 @@ class StoCFL(Welcoming):
         """Merge newcomers with the most similar cluster, if the cosine reaches tau."""
         known = np.flatnonzero(state.heard)
         state = self._heard(state, new, round, engine)
-        clusters, means = _means(state.cluster[known], state.psi[known])
+        clusters, means = present_means(state.cluster[known], state.psi[known])
         nearest = nearest_direction(state.psi[new], means)
 
         cluster = state.cluster.copy()
         for client, place in zip(new, nearest, strict=True):
-            both = np.stack([state.psi[client], means[place]])
-            if cosines(both, np.arange(2))[0, 1] >= self.tau:
+            if _cosine(state.psi[client], means[place]) >= self.tau:
                 cluster[client] = clusters[place]
         rows = _served(cluster[new], state.owned)
         state = placed(replace(state, cluster=cluster), new, rows)
@@ -187,18 +185,11 @@ class StoCFL(Welcoming):
         cluster = state.cluster.copy()
         owned = state.owned.copy()
         models = state.models
-        present, means = _means(cluster[clients], state.psi[clients])
-        alike = cosines(means, np.arange(len(present)))  # of all pairs of these
-
-        left, right = np.triu_indices(len(present), 1)
-        of_pair = alike[left, right]
-        order = np.argsort(-of_pair, kind="stable")
+        present, means = present_means(cluster[clients], state.psi[clients])
         now = present.copy()  # what has become of each of these clusters
-        for pair in order:
-            if of_pair[pair] < self.tau:
-                break
-            stays = now[left[pair]]
-            goes = now[right[pair]]
+        for left, right in _alike_first(means, self.tau):
+            stays = now[left]
+            goes = now[right]
             if stays == goes:
                 continue
             if (cluster == goes).sum() > (cluster == stays).sum():
@@ -239,20 +230,24 @@ class StoCFL(Welcoming):
         return 4 * n_heard * d, 0
 
 
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the cosine of two vectors (d,), computed as those of many are."""
+    both = np.stack([one, other])
+    return cosines(both, np.arange(2))[0, 1]
+
+
+def _alike_first(means: np.ndarray, tau: float) -> list[tuple[int, int]]:
+    """Return pairs of rows (C, d) with a cosine of ``tau`` or more, largest first."""
+    left, right = np.triu_indices(len(means), 1)
+    cosine = cosines(means, np.arange(len(means)))[left, right]
+    order = np.argsort(-cosine, kind="stable")
+    similar = order[cosine[order] >= tau]
+    return list(zip(left[similar], right[similar], strict=True))
+
+
 def _served(cluster: np.ndarray, owned: np.ndarray) -> np.ndarray:
     """Return the rows of models (n,) that clients of some clusters (n,) get.
 
     That of their cluster, k + 1, or the global model in row 0 where it has none.
     """
     return np.where(owned[cluster], cluster + 1, 0)
-
-
-def _means(cluster: np.ndarray, psi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clusters (C,) of some clients, and their mean changes (C, d).
-
-    ``cluster`` (n,) and ``psi`` (n, d): of these clients.
-    """
-    there = np.unique(cluster)
-    members = cluster == there[:, None]  # (C, n)
-    share = members / members.sum(axis=1, keepdims=True)
-    return there, share @ psi

@@ -11,12 +11,12 @@ from ..names import label
 from ..numbers import numbers
 from ..settings import (
     BESIDE,
-    NETWORKS,
     NOTEBOOKS,
     SAME,
     STAND_INS,
     TOY,
     departures,
+    network_in_print,
     stand_in,
 )
 from .claim import Claim
@@ -74,12 +74,7 @@ def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str
     name = in_paper(dataset)
     if not table or printed_lines(paper, table, name)["model"].nunique() < 2:
         return name, ""
-    for theirs, ours in NETWORKS.items():
-        if ours == model:
-            return name, theirs
-    if model.startswith("mlp"):
-        return name, "mlp"
-    return name, "cnn"
+    return name, network_in_print(model)
 
 
 # ---------------------------------------------------------------- of jobs
@@ -127,13 +122,19 @@ def _each(
 
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
-    """Return how one job departs from the nearest setting printed in a table."""
+    """Return how one job departs from the nearest setting printed in a table.
+
+    Without a table, as for many figures, what the paper's text says of the data set
+    counts. A claim that is tested as a whole, such as a theorem, has no setting.
+    """
     if TOY.search(run.dataset) or run.dataset in BESIDE:
         return [f"stand-in: {label(run.dataset)}"]
     lines = _lines(claim, table, run)
-    if not lines:
+    if not lines and claim.whole:
         origin = record["provenance"].get("data_origin", "")
         return stand_in(run.dataset, origin)
+    if not lines:
+        lines = [_in_the_text(claim.paper, run.dataset)]
     each = []
     for line in lines:
         how = departures(
@@ -148,6 +149,16 @@ def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
     if run.stopped:
         return [*nearest, "a run stopped early"]
     return nearest
+
+
+def _in_the_text(paper: str, dataset: str) -> dict[str, Any]:
+    """Return a line with the settings of all of a paper's numbers on a data set.
+
+    It stands for a printed number, and has none.
+    """
+    line = dict.fromkeys(("model", "metric", "params"), "")
+    line.update(paper=paper, dataset=in_paper(dataset))
+    return line
 
 
 def _lines(claim: Claim, table: str, run: Any) -> list[dict[str, Any]]:
@@ -173,8 +184,10 @@ def _settings(
 ) -> list[dict[str, Any]]:
     """Return a line for each setting that :func:`_lines` chooses from.
 
-    With the paper's own names of data sets, which their settings go by; ``method``
-    counts where the table has it.
+    A table repeats its setting for every method and measure, and each comparison takes
+    time, so each setting occurs once. The paper's own names of data sets are kept, by
+    which :data:`fltnb.papers.settings.PRINTED` has them; ``method`` counts where the
+    table has it.
     """
     name, network = in_print(paper, table, dataset, model)
     chosen = printed_lines(paper, table, name)

@@ -65,6 +65,19 @@ def needed(found: pd.DataFrame, why: str) -> pd.DataFrame:
     return found
 
 
+def complete(numbers: pd.Series, why: str = "not all methods were run") -> pd.Series:
+    """Return numbers that a test needs; the claim is not tested if one is missing.
+
+    Parameters
+    ----------
+    numbers : Series, such as the means of methods
+    why : str, the message if one is NaN
+    """
+    if numbers.isna().any():
+        raise NotTestedError(why)
+    return numbers
+
+
 Words = tuple[str, ...] | Mapping[str, tuple[str, ...]]
 """Words for all tables, or table -> words."""
 

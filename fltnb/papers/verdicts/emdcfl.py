@@ -4,14 +4,14 @@ Many of its methods have their own form in the code. If a method has none, the r
 follow the text are used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ...rounds import participants
 from ..names import label
-from .claim import Finding, NotTestedError, claim, needed
+from .claim import Finding, NotTestedError, claim, complete, needed
 from .numbers import Numbers
 from .words import joined, listed
 
@@ -164,19 +164,27 @@ def behind_oracle(t: Numbers) -> dict[str, float]:
     return {"average": average, "worst": worst}
 
 
-def soft_are_below(t: Numbers, *measures: str) -> Finding:
+def soft_are_below(t: Numbers, least: Mapping[str, float]) -> Finding:
     """Compare EMD-CFL with soft clusters at the best of their learning rates.
 
     The number is its smallest lead over all measures.
+
+    Parameters
+    ----------
+    t : Numbers
+    least : dict
+        Measure -> the lead in points that EMD-CFL must exceed.
     """
     leads = {}
-    for measure in measures:
+    holds = []
+    for measure, margin in least.items():
         others = [_best_of_rates(t, name, measure) for name in SOFT]
-        leads[measure] = score(t, "emdcfl", measure) - np.max(others)
-    least = np.min(list(leads.values()))
-    holds = [lead > 0 for lead in leads.values()]
+        lead = score(t, "emdcfl", measure) - np.max(others)
+        leads[measure] = lead
+        holds.append(lead > margin)
+    smallest = np.min(list(leads.values()))
     return Finding(
-        number=least,
+        number=smallest,
         holds=holds,
         text=listed(leads, "{:+.2f}"),
     )
@@ -200,7 +208,10 @@ BOTH = ("rotated_mnist", "rotated_cifar10")
 
 @claim("emdcfl-t1-1", **ON_MNIST, **ARI)
 def five_find_the_rotations(t: Numbers) -> Finding:
-    """EMD-CFL, PACFL, FedClust, FlexCFL and CFLGP find the clusters (Rotated MNIST)."""
+    """EMD-CFL, PACFL, FedClust, FlexCFL and CFLGP find the clusters (Rotated MNIST).
+
+    Table 1 prints an ARI of 1.00 for all five.
+    """
     return find_clusters(t, ("emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp"))
 
 
@@ -210,10 +221,13 @@ def accurate_from_the_first_round(t: Numbers) -> Finding:
 
     At the end two of the late methods are at least 0.1 below the oracle. In round 1, if
     there are curves, only EMD-CFL and PACFL are within 0.1 of it.
+
+    Table 1 prints FedClust 1.93, FlexCFL 1.61 and CFLGP 0.03 below the oracle, hence
+    two of three. A tenth of a point is twice the spread that it prints for the oracle,
+    0.05.
     """
-    late = scores(t, ("fedclust", "flexcfl", "cflgp")) - score(t, "oracle")
-    if late.isna().any():
-        raise NotTestedError("not all methods were run")
+    late_methods = scores(t, ("fedclust", "flexcfl", "cflgp"))
+    late = complete(late_methods - score(t, "oracle"))
     below = late <= -0.1
     holds = [below.sum() >= 2]
     text = listed(late, "{:+.2f}")
@@ -241,6 +255,8 @@ def as_accurate_as_the_oracle(t: Numbers) -> Finding:
     """EMD-CFL is within 0.1 of the oracle, on average and at the worst client.
 
     It may be ahead; the number is the lower of the two gaps.
+
+    Table 1 prints gaps of 0.00 and 0.01: equal clusters give the same training.
     """
     gaps = behind_oracle(t)
     least = np.min(list(gaps.values()))
@@ -254,8 +270,13 @@ def as_accurate_as_the_oracle(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-4", **ON_MNIST, show="{:+.2f}")
 def soft_clusters_are_below(t: Numbers) -> Finding:
-    """Soft clusters are below EMD-CFL on average and at the worst client."""
-    return soft_are_below(t, "accuracy", "worst")
+    """Soft clusters are below EMD-CFL on average and at the worst client.
+
+    The paper says "clearly", which here means by more than twice the spread over runs
+    that Table 1 prints for EMD-CFL: 0.04 points on average, 0.26 at the worst client.
+    The leads that it prints are 0.13 and 0.76.
+    """
+    return soft_are_below(t, {"accuracy": 2 * 0.04, "worst": 2 * 0.26})
 
 
 @claim("emdcfl-t1-5", **ON_CIFAR, **ARI)
@@ -272,6 +293,9 @@ def pacfl_fails_its_worst_client(t: Numbers) -> Finding:
     """PACFL misses the clusters, its worst client is 5 below, its average within 1.
 
     Below EMD-CFL's; the number is that of the worst client.
+
+    Table 1 prints an ARI of 0.93, the worst client 12.5 and the average 0.5 points
+    below.
     """
     ari = score(t, "pacfl", "ari")
     worst = score(t, "pacfl", "worst") - score(t, "emdcfl", "worst")
@@ -288,6 +312,9 @@ def parameters_find_nothing(t: Numbers) -> Finding:
     """Methods that compare parameters or gradients find nothing (ARI below 0.1).
 
     The number is the highest ARI.
+
+    Table 1 prints ARIs from -0.01 to 0.01; 0.1 leaves room for chance agreement among
+    40 clients.
     """
     found = scores(t, ("cfl", "fedclust", "flexcfl", "cflgp", "fesem"), "ari")
     most = np.max(found.to_numpy())
@@ -303,6 +330,9 @@ def few_participants(t: Numbers) -> Finding:
     """With 10, 20, 30 of 40 clients EMD-CFL equals the oracle (0.5, clients drawn).
 
     The number is the largest gap in absolute value.
+
+    Table 6 prints gaps of 0.08, -0.02 and -0.01. Clients that were never drawn are left
+    out of our means, as EMD-CFL has not placed them.
     """
     gaps = [_gap_with_some(t, share) for share in (0.25, 0.5, 0.75)]
     gaps = [gap for gap in gaps if not np.isnan(gap)]
@@ -326,7 +356,10 @@ def _gap_with_some(t: Numbers, participation: float) -> float:
 
 
 def _of_drawn(t: Numbers, method: str, participation: float) -> float:
-    """Return the mean accuracy of clients that were ever drawn; NaN without runs."""
+    """Return the mean accuracy of clients that were ever drawn; NaN without runs.
+
+    Who was drawn is not stored, but follows from the seed.
+    """
     runs = t.trainings(method, participation=participation)
     clients = t.clients(method, participation=participation)
     means = []
@@ -352,13 +385,20 @@ ONE_ON_CIFAR = ("rotated_cifar10_min", "rotated_cifar10_base")
 
 @claim("emdcfl-t10-1", data=VERSIONS_OF_MNIST, tables=("T10",), **ARI)
 def versions_of_mnist(t: Numbers) -> Finding:
-    """EMD-CFL finds the clusters of Min, Two and Base on MNIST, in every seed."""
+    """EMD-CFL finds the clusters of Min, Two and Base on MNIST, in every seed.
+
+    In Min and Base all clients are one cluster, so that splitting it has an ARI of 0.
+    """
     return find_clusters(t, ("emdcfl",))
 
 
 @claim("emdcfl-t11-1", data=VERSIONS_OF_CIFAR, tables=("T11",), **ARI)
 def versions_of_cifar(t: Numbers) -> Finding:
-    """EMD-CFL finds the clusters of Min, Two and Base on CIFAR-10, in every seed."""
+    """EMD-CFL finds the clusters of Min, Two and Base on CIFAR-10, in every seed.
+
+    As on MNIST: where all clients are one cluster, splitting it has an ARI of 0. Table
+    11 prints 1.00 for all three.
+    """
     return find_clusters(t, ("emdcfl",))
 
 
@@ -390,13 +430,19 @@ def _split(t: Numbers, expected: bool) -> Finding:
 
 @claim("emdcfl-t10-2", data=ONE_ON_MNIST, tables=("T10",), **ARI)
 def told_two_they_split(t: Numbers) -> Finding:
-    """On MNIST IFCA and FeSEM, told K = 2, split the single cluster."""
+    """On MNIST IFCA and FeSEM, told K = 2, split the single cluster.
+
+    Table 10 prints an ARI of 0.00 for both, in both versions.
+    """
     return _split(t, expected=True)
 
 
 @claim("emdcfl-t11-3", data=ONE_ON_CIFAR, tables=("T11",), **ARI)
 def told_two_they_do_not_split(t: Numbers) -> Finding:
-    """On CIFAR-10 IFCA and FeSEM, told K = 2, do not split the single cluster."""
+    """On CIFAR-10 IFCA and FeSEM, told K = 2, do not split the single cluster.
+
+    Table 11 prints an ARI of 1.00 for both, in both versions.
+    """
     return _split(t, expected=False)
 
 
@@ -405,11 +451,12 @@ def splitting_costs_little(t: Numbers) -> Finding:
     """On MNIST splitting the single cluster costs less than 2 points.
 
     The number is from the method that loses most against EMD-CFL.
+
+    Table 10 prints losses of up to 1.4 points. Only methods that split the cluster are
+    compared.
     """
     others = ("flexcfl", "fesem", "cflgp", "ifca", "cfl")
-    accuracy = scores(t, others)
-    if accuracy.isna().any():
-        raise NotTestedError("not all methods were run")
+    accuracy = complete(scores(t, others))
     ari = scores(t, others, "ari")
     cost = accuracy[ari < 1] - score(t, "emdcfl")
     if cost.dropna().empty:
@@ -425,7 +472,10 @@ DISTANCES = {"data": ("pacs",), "tables": ("T7",), "unit": "distance"}
 
 @claim("emdcfl-t2-1", **PACS, **ARI)
 def four_find_the_domains(t: Numbers) -> Finding:
-    """EMD-CFL, FedClust, FlexCFL and CFLGP find the domains of PACS."""
+    """EMD-CFL, FedClust, FlexCFL and CFLGP find the domains of PACS.
+
+    Table 2 prints an ARI of 1.00 for all four.
+    """
     return find_clusters(t, ("emdcfl", "fedclust", "flexcfl", "cflgp"))
 
 
@@ -434,6 +484,9 @@ def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
     """EMD-CFL is within 1 point of the oracle, on average and at the worst client.
 
     The number is the larger gap in absolute value.
+
+    Table 2 prints gaps of 0.04 (average) and 0.55 (worst client). The worst of 18
+    clients varies more than the mean, hence a whole point.
     """
     gaps = behind_oracle(t)
     near = [abs(gap) <= 1 for gap in gaps.values()]
@@ -450,6 +503,8 @@ def pacfl_mixes_domains(t: Numbers) -> Finding:
     """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy.
 
     Worst clients are compared; both conditions must hold.
+
+    Table 2 prints 53 % ("half") and an ARI of 0.70.
     """
     ari = score(t, "pacfl", "ari")
     share = score(t, "pacfl", "worst") / score(t, "oracle", "worst")
@@ -478,36 +533,45 @@ def one_cluster_for_all(t: Numbers) -> Finding:
 
 @claim("emdcfl-t7-1", **PACS, show="{:+.2f}")
 def soft_clusters_are_below_on_pacs(t: Numbers) -> Finding:
-    """Soft clusters are below EMD-CFL on PACS."""
-    return soft_are_below(t, "accuracy")
+    """Soft clusters are below EMD-CFL on PACS.
+
+    Table 7 prints a lead of 0.45 points over the best of them.
+    """
+    return soft_are_below(t, {"accuracy": 0})
 
 
-def _domains(t: Numbers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances (M, M) between PACS' clients, and their domains (M,).
+def _by_seed(t: Numbers) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the distances (M, M) between PACS' clients, and their domains (M,).
 
-    A row has the distances by one client's network; the distance to itself is NaN.
+    For each seed. A row has the distances by one client's network; the distance to
+    itself is NaN.
     """
     found = needed(t.distances(), "no distances between clients")
-    kept = t.arrays(found["key"].iloc[0])
-    distance = kept["distance"].astype(float)
-    np.fill_diagonal(distance, np.nan)
-    return distance, kept["clusters"].astype(int)
+    for key in found["key"]:
+        kept = t.arrays(key)
+        distance = kept["distance"].astype(float)
+        np.fill_diagonal(distance, np.nan)
+        yield distance, kept["clusters"].astype(int)
 
 
 @claim("emdcfl-fig2-1", **DISTANCES, show="{:+.3f}")
 def blocks_by_domain(t: Numbers) -> Finding:
     """Two clients of one domain are always nearer than two of different ones.
 
-    The distance of a pair is the larger one of both directions.
+    The distance of a pair is the larger one of both directions. It must hold in every
+    seed; the number is from the seed in which it is least.
     """
-    distance, clusters = _domains(t)
-    far = np.fmax(distance, distance.T)
-    same = np.equal.outer(clusters, clusters)
-    inside = np.nanmax(far[same])
-    across = far[~same].min()
+    ends = []
+    for distance, clusters in _by_seed(t):
+        far = np.fmax(distance, distance.T)
+        same = np.equal.outer(clusters, clusters)
+        inside = np.nanmax(far[same])
+        across = far[~same].min()
+        ends.append((across - inside, inside, across))
+    gap, inside, across = min(ends)
     return Finding(
-        number=across - inside,
-        holds=bool(inside < across),
+        number=gap,
+        holds=bool(gap > 0),
         text=f"at most {inside:.3f} inside, at least {across:.3f} across",
     )
 
@@ -516,15 +580,22 @@ def blocks_by_domain(t: Numbers) -> Finding:
 def art_sees_others_near(t: Numbers) -> Finding:
     """Networks of art see other domains nearer than these see art, most of all.
 
-    The number is the difference of the two means; art is the first domain.
+    The number is the difference of the two means, over all seeds; art is the first
+    domain.
+
+    The figure has no numbers. The paper sees that the matrix is not symmetric, and that
+    models of art are the reason.
     """
-    distance, clusters = _domains(t)
-    gaps = []
-    for domain in np.unique(clusters):
-        own = clusters == domain
-        sees = distance[np.ix_(own, ~own)].mean()
-        is_seen = distance[np.ix_(~own, own)].mean()
-        gaps.append(sees - is_seen)
+    each = []
+    for distance, clusters in _by_seed(t):
+        of_domains = []
+        for domain in np.unique(clusters):
+            own = clusters == domain
+            sees = distance[np.ix_(own, ~own)].mean()
+            is_seen = distance[np.ix_(~own, own)].mean()
+            of_domains.append(sees - is_seen)
+        each.append(of_domains)
+    gaps = np.mean(each, axis=0)
     art = gaps[0]
     holds = False
     if art < 0:
@@ -572,7 +643,10 @@ def three_isolate_attackers(t: Numbers) -> Finding:
 
 @claim("emdcfl-t3-2", **ON_DIGITS, variants=("as_run",))
 def flexcfl_ends_low(t: Numbers) -> Finding:
-    """FlexCFL's targets end 10 points or more below the oracle's."""
+    """FlexCFL's targets end 10 points or more below the oracle's.
+
+    Table 3 prints 58.9 points; the text calls the accuracies unstable and low.
+    """
     gap = score(t, "flexcfl", CLEAN) - score(t, "oracle", CLEAN)
     return Finding(gap, gap <= -10)
 
@@ -599,13 +673,19 @@ def _keeps_targets_safe(t: Numbers) -> Finding:
 
 @claim("emdcfl-t3-4", **ON_DIGITS, show="{:+.2f}")
 def targets_of_mnist_are_safe(t: Numbers) -> Finding:
-    """EMD-CFL's targets lose 0.5 at most under the trigger, as the oracle's do."""
+    """EMD-CFL's targets lose 0.5 at most under the trigger, as the oracle's do.
+
+    Table 3 prints a loss of 0.10 points, and 0.03 points above the oracle's.
+    """
     return _keeps_targets_safe(t)
 
 
 @claim("emdcfl-t3-5", **ON_PICTURES, show="{:+.2f}")
 def targets_of_cifar_are_safe(t: Numbers) -> Finding:
-    """EMD-CFL's targets lose 0.5 at most under the trigger, as the oracle's do."""
+    """EMD-CFL's targets lose 0.5 at most under the trigger, as the oracle's do.
+
+    Table 3 prints a loss of 0.11 points, and 0.10 points above the oracle's.
+    """
     return _keeps_targets_safe(t)
 
 
@@ -614,6 +694,9 @@ def others_lose_under_the_trigger(t: Numbers) -> Finding:
     """Soft, unclustered methods lose 15 or more, FedProx half of FedAvg's or less.
 
     The number is the smallest loss; 14.5 counts as 15.
+
+    Table 8 prints losses from 14.7 points (the text: 15 to 65), 5.3 for FedProx and
+    57.1 for FedAvg.
     """
     loss = lost(t, UNPROTECTED)
     fedprox = loss["fedprox"]
@@ -632,6 +715,8 @@ def others_do_not_protect(t: Numbers) -> Finding:
 
     Within half a point they count as equally safe. The number is the lead over the best
     of them.
+
+    Table 8 prints 2.7 points between EMD-CFL and the best of them.
     """
     others = scores(t, UNPROTECTED, TRIGGER)
     lead = score(t, "emdcfl", TRIGGER) - np.max(others.to_numpy())

@@ -71,6 +71,9 @@ def wide_plateau(t: Numbers) -> Finding:
     """Over a wide plateau of epsilon (factor 2) the clusters are found.
 
     At least nine tenths of the dimensions are kept.
+
+    The figure shows the ARI over epsilon. A factor of 2 between the ends of the range
+    stands for "wide": epsilon need not be tuned finely.
     """
     found = matrices(t, transport="exact", kept=at_least_nine_tenths)
     return has_tolerance(found, factor=2)
@@ -78,28 +81,42 @@ def wide_plateau(t: Numbers) -> Finding:
 
 @claim("emdcfl-fig8-2", data=ROTATED, **SHARE)
 def a_tenth_of_the_dimensions(t: Numbers) -> Finding:
-    """Some epsilon finds the clusters with 90 % of the dimensions removed."""
+    """Some epsilon finds the clusters with 90 % of the dimensions removed.
+
+    A tolerance that works must exist, however narrow its range.
+    """
     found = matrices(t, transport="exact", kept=0.1)
     return has_tolerance(found)
 
 
 @claim("emdcfl-fig9", data=ROTATED, **SHARE)
 def plateau_with_sinkhorn(t: Numbers) -> Finding:
-    """The plateau (factor 2) remains with Sinkhorn distances."""
+    """The plateau (factor 2) remains with Sinkhorn distances.
+
+    As in Figure 8, with Sinkhorn's distances at the regularisation 0.1 in the place of
+    exact ones.
+    """
     found = matrices(t, transport="sinkhorn", kept=0.9)
     return has_tolerance(found, factor=2)
 
 
 @claim("emdcfl-fig12", data=("pacs",), **SHARE)
 def half_of_the_dimensions_on_pacs(t: Numbers) -> Finding:
-    """On PACS an epsilon finds the domains down to half of the dimensions."""
+    """On PACS an epsilon finds the domains down to half of the dimensions.
+
+    The figure shows ARIs over epsilon and the share of the dimensions kept.
+    """
     found = matrices(t, transport="exact", kept=at_least_half)
     return has_tolerance(found)
 
 
 @claim("emdcfl-fig13", data=BACKDOOR, **SHARE)
 def tolerance_on_backdoors(t: Numbers) -> Finding:
-    """On both backdoor sets an epsilon finds the groups, exact and with Sinkhorn."""
+    """On both backdoor sets an epsilon finds the groups, exact and with Sinkhorn.
+
+    Each matrix may have its own epsilon; those of both kinds of distances must be
+    there.
+    """
     found = matrices(t, transport=["exact", "sinkhorn"], kept=0.9)
     needed(found, NO_MATRIX)
     if found["transport"].nunique() < 2:
@@ -117,7 +134,11 @@ def networks(t: Numbers, **axes) -> pd.DataFrame:
 
 @claim("emdcfl-fig10-1", whole=True, **SHARE)
 def every_network_has_a_tolerance(t: Numbers) -> Finding:
-    """Every architecture has an epsilon at which the clusters are right."""
+    """Every architecture has an epsilon at which the clusters are right.
+
+    The paper's networks have ImageNet's weights and need a GPU. Ours are smaller ones,
+    so that the outcome does not count for or against it.
+    """
     return has_tolerance(networks(t), departs=NETWORKS)
 
 
@@ -228,25 +249,38 @@ def shows_clusters(t: Numbers, measure: str, expected: bool) -> Finding:
 
 @claim("emdcfl-fig14", **TIMES)
 def parameters_do_not_show(t: Numbers) -> Finding:
-    """Distances of parameters do not show the clusters, by a threshold or told K."""
+    """Distances of parameters do not show the clusters, by a threshold or told K.
+
+    The paper shows matrices of distances in which no blocks can be seen.
+    """
     return shows_clusters(t, "parameters", expected=False)
 
 
 @claim("emdcfl-fig15", **TIMES)
 def gradients_do_not_show(t: Numbers) -> Finding:
-    """Distances of gradients do not show the clusters, by a threshold or told K."""
+    """Distances of gradients do not show the clusters, by a threshold or told K.
+
+    As in Figure 14, with the change of the parameters in the first local round.
+    """
     return shows_clusters(t, "updates", expected=False)
 
 
 @claim("emdcfl-fig16", **TIMES)
 def angles_do_not_show(t: Numbers) -> Finding:
-    """Principal angles of inputs do not show the clusters, by a threshold or told K."""
+    """Principal angles of inputs do not show the clusters, by a threshold or told K.
+
+    As in Figure 14, with the angles between the subspaces of PACFL.
+    """
     return shows_clusters(t, "angles", expected=False)
 
 
 @claim("emdcfl-fig17", **TIMES)
 def movers_show(t: Numbers) -> Finding:
-    """EMDs show the clusters, by one threshold and told K."""
+    """EMDs show the clusters, by one threshold and told K.
+
+    The counterpart of Figures 14 to 16: one threshold must separate all pairs inside
+    from all pairs across.
+    """
     return shows_clusters(t, "emd", expected=True)
 
 
@@ -259,6 +293,9 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
 
     Whole runs of an MLP are timed. For CNNs the time of one matrix is compared with
     that of training, of which only a tenth was run.
+
+    The paper prints about a tenth, and names neither data nor network: 15 % leaves room
+    for the difference.
     """
     both = t.by_seed("emdcfl", "oracle", measure="seconds")
     ratio = (both["emdcfl"] / both["oracle"]).mean()
@@ -285,7 +322,10 @@ def clustering_adds_a_tenth(t: Numbers) -> Finding:
 
 @claim("emdcfl-t5", whole=True, unit="networks", show="{:.0f}")
 def embedding_dimensions(t: Numbers) -> Finding:
-    """The networks embed into as many dimensions as Table 5 lists."""
+    """The networks embed into as many dimensions as Table 5 lists.
+
+    Table 5 lists 128 to 2048 dimensions for six networks.
+    """
     found = needed(t.study("printed", table="T5"), "the networks were not built")
     printed = numbers("emdcfl", "T5", metric="embedding_dim")
     ours = _by_network(found, "value")
@@ -328,6 +368,8 @@ def parameters_are_nearer_inside(t: Numbers) -> Finding:
 
     This must hold in every study, for the last layer and for all layers; the number is
     the highest ratio.
+
+    Table 9 prints ratios from 0.11 to 0.99 in ten comparisons.
     """
     ratio = _nearer(t)["ratio"]
     return Finding(
@@ -339,7 +381,10 @@ def parameters_are_nearer_inside(t: Numbers) -> Finding:
 
 @claim("emdcfl-t9-2", data=("rotated_cifar10",), tables=("T9",), show="{:.2f}")
 def whole_resnet_is_hardly_nearer(t: Numbers) -> Finding:
-    """The whole network on Rotated CIFAR-10 is hardly nearer (ratio above 0.95)."""
+    """The whole network on Rotated CIFAR-10 is hardly nearer (ratio above 0.95).
+
+    Table 9 prints 0.99 for it, and 0.78 for its last layer.
+    """
     found = _nearer(t)
     whole = found["parameters"] == "full_model"
     ratio = found["ratio"][whole].mean()

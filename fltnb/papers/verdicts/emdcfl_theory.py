@@ -38,31 +38,51 @@ def on_all_pairs(t: Numbers, statement: str, error: bool = False) -> Finding:
 
 @claim("emdcfl-thm2-1", **PAIRS)
 def disagreement_is_bounded(t: Numbers) -> Finding:
-    """Lemma 2.1: disagreement carries over up to 2 L times the EMD."""
+    """Lemma 2.1: disagreement carries over up to 2 L times the EMD.
+
+    How far two hypotheses disagree on one client's data is at most how far they do on
+    another's, plus 2 L times the EMD between the clients' embeddings; L is the
+    Lipschitz constant of a hypothesis.
+    """
     return on_all_pairs(t, "Lemma 2.1", error=True)
 
 
 @claim("emdcfl-thm2-2", **PAIRS)
 def error_on_a_mixture_is_bounded(t: Numbers) -> Finding:
-    """Theorem 2.2: the error on a mixture of clients is bounded by the EMD."""
+    """Theorem 2.2: the error on a mixture of clients is bounded by the EMD.
+
+    By its own client's error, 2 L times the EMD to the mixture, and the least error
+    that any hypothesis has on both.
+    """
     return on_all_pairs(t, "Theorem 2.2", error=True)
 
 
 @claim("emdcfl-thm2-3", **PAIRS)
 def error_of_the_ensemble_is_bounded(t: Numbers) -> Finding:
-    """Corollary 2.3: the error of two clients' ensemble is bounded by their EMD."""
+    """Corollary 2.3: the error of two clients' ensemble is bounded by their EMD.
+
+    By the mean error of the two hypotheses, L times the EMD, and the mean of the least
+    joint errors.
+    """
     return on_all_pairs(t, "Corollary 2.3", error=True)
 
 
 @claim("emdcfl-thm2-4", **PAIRS)
 def gradients_are_near(t: Numbers) -> Finding:
-    """Theorem 2.4: expected gradients differ by M times the EMD at most."""
+    """Theorem 2.4: expected gradients differ by M times the EMD at most.
+
+    M bounds how fast the gradient of a loss changes with the embedding.
+    """
     return on_all_pairs(t, "Theorem 2.4")
 
 
 @claim("emdcfl-thm2-5", **PAIRS)
 def parameters_are_near(t: Numbers) -> Finding:
-    """Corollary 2.5: so do parameters, after one step and after a round of many."""
+    """Corollary 2.5: so do parameters, after one step and after a round of many.
+
+    By the step size times M times the EMD. The statement is on a round, in which each
+    client takes many steps from models that are no longer equal.
+    """
     one = on_all_pairs(t, "Corollary 2.5")
     many = on_all_pairs(t, "Corollary 2.5, several steps")
     text = f"one step {one.number:.0%}, "

@@ -127,7 +127,7 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
-    """Return the row of a claim for which there are no numbers."""
+    """Return the row of a claim that is not tested, which other values may replace."""
     sentences = claims().set_index("id")["claim"]
     row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     row.update(
@@ -151,16 +151,17 @@ def _judge(
     beside: Mapping[str, Any],
     selected: dict[tuple, Any],
 ) -> list[dict[str, Any]]:
-    """Return a row for each set of numbers on which a claim could be tested."""
+    """Return a row for each set of numbers on which a claim could be tested.
+
+    If it could be tested on none of ours, a row says why.
+    """
     if results is None or not len(results.runs):
         results = NOTHING
     rows = []
-    without = []
+    without = []  # cases for which there is no job
     seen = set()
     for dataset, model, given in _cases(claim, notebook, results, beside, selected):
-        row = _row(claim, notebook, given)
-        row["dataset"] = dataset
-        row["model"] = model
+        row = _row(claim, notebook, given) | {"dataset": dataset, "model": model}
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
@@ -201,7 +202,10 @@ def _without_toys(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
-    """Test a claim on one set of numbers."""
+    """Test a claim on one set of numbers.
+
+    A fault of the test itself is told with the id of the claim.
+    """
     try:
         finding = claim(given)
     except FltnbError as error:
@@ -212,26 +216,23 @@ def _row(claim: Claim, notebook: str, given: Numbers) -> dict[str, Any]:
     departs = finding.departs
     if not claim.any_data:
         departs += departs_of(claim, given.table, given.used)
-    row = {
-        "id": claim.id,
-        "claim": claim.short,
-        "notebook": notebook,
-        "table": given.table,
-        "variant": PRINTED if given.printed else given.variant,
-        "number": finding.number,
-        "text": "",
-        "holds": None,
-        "outcome": finding.outcome,
-        "why": "",
-        "seeds": count_seeds(given.used),
-        "tested_on": "",
-        "departs": departs,
-    }
+    row = _untested(claim.id, notebook, finding.why or "a number is missing")
+    row.update(
+        claim=claim.short,
+        table=given.table,
+        variant=PRINTED if given.printed else given.variant,
+        seeds=count_seeds(given.used),
+        departs=departs,
+    )
     if finding.outcome == "not tested":
-        row["why"] = finding.why or "a number is missing"
         return row
-    row["text"] = shown(finding, claim.show)
-    row["holds"] = finding.outcome == "agrees"
+    row.update(
+        number=finding.number,
+        text=shown(finding, claim.show),
+        holds=finding.outcome == "agrees",
+        outcome=finding.outcome,
+        why="",
+    )
     if not given.printed:
         row["tested_on"] = tested_on(departs)
     return row
@@ -265,7 +266,12 @@ def _cases(
     beside: Mapping[str, Any],
     selected: dict[tuple, Any],
 ) -> Iterator[tuple[str, str, Numbers]]:
-    """Yield data set, network and numbers, the printed ones first."""
+    """Yield data set, network and numbers, the printed ones first.
+
+    A claim is tested on each data set and network that was trained, once for each
+    variant. The printed numbers of a data set and network pass the same test, once:
+    some claims are not true of the paper's own tables.
+    """
     if claim.whole:
         table = table_of(claim, notebook)
         yield "", "", Numbers(results, table=table, beside=beside, selected=selected)
@@ -277,17 +283,16 @@ def _cases(
     for dataset, model in _pairs(runs):
         table = table_of(claim, notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
-        is_toy = TOY.search(dataset)  # toy data replace any data set
-        if not claim.speaks_of(table, "" if is_toy else name, network):
+        stands_for = name
+        if TOY.search(dataset):
+            stands_for = ""  # any data set
+        if not claim.speaks_of(table, stands_for, network):
             continue
 
         is_printed = table and len(printed_lines(claim.paper, table, name))
         if is_printed and (name, network) not in told:
             told.add((name, network))
-            printed = print_of(claim.paper, table)
-            given = Numbers(
-                printed, name, network, table=table, beside=prints, selected=selected
-            )
+            given = _printed(claim, table, name, network, prints, selected)
             yield dataset, model if network else "", given
 
         for variant in claim.variants or _variants(runs, dataset, model):
@@ -318,26 +323,53 @@ def _print_alone(
         lines = printed_lines(claim.paper, table)
         lines = lines[~lines["dataset"].isin(told)]
         for name, own in lines.groupby("dataset", sort=False):
-            networks = own["model"].unique()
-            for network in networks if len(networks) > 1 else [""]:
-                if not claim.speaks_of(table, name, network):
-                    continue
-                printed = print_of(claim.paper, table)
-                given = Numbers(
-                    printed,
-                    name,
-                    network,
-                    table=table,
-                    beside=prints,
-                    selected=selected,
-                )
-                found.append((name, network, given))
+            networks = list(own["model"].unique())
+            if len(networks) == 1:
+                networks = [""]  # a table with one network does not name it
+            for network in networks:
+                if claim.speaks_of(table, name, network):
+                    given = _printed(claim, table, name, network, prints, selected)
+                    found.append((name, network, given))
         told.update(lines["dataset"])
     return found
 
 
+def _printed(
+    claim: Claim,
+    table: str,
+    name: str,
+    network: str,
+    prints: Mapping[str, Print],
+    selected: dict[tuple, Any],
+) -> Numbers:
+    """Return the printed numbers of a table for a test.
+
+    Parameters
+    ----------
+    claim : Claim
+    table : str
+    name, network : str
+        In the paper's words; "" for all networks.
+    prints : dict
+        The printed tables that stand beside it, by notebook.
+    selected : dict
+        As for :class:`Numbers`.
+    """
+    return Numbers(
+        print_of(claim.paper, table),
+        name,
+        network,
+        table=table,
+        beside=prints,
+        selected=selected,
+    )
+
+
 def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
-    """Return the printed tables of a claim, by notebook."""
+    """Return the printed tables of a claim, by notebook.
+
+    They stand for the results beside (:meth:`Numbers.beside`) of a test of print.
+    """
     found = {}
     for notebook in beside:
         table = table_of(claim, notebook)
@@ -363,12 +395,10 @@ def _variants(runs: pd.DataFrame, dataset: str, model: str) -> list[str]:
 def _pairs(runs: pd.DataFrame) -> list[tuple[str, str]]:
     """Return data sets with the networks that were trained on them, "" for none."""
     trained = runs[runs["model"] != ""]
-    each_once = trained.drop_duplicates(["dataset", "model"])
-    pairs = list(zip(each_once["dataset"], each_once["model"], strict=True))
-    others = runs["dataset"][~runs["dataset"].isin(trained["dataset"])]
-    for dataset in others.unique():
-        pairs.append((dataset, ""))
-    return pairs
+    others = runs[~runs["dataset"].isin(trained["dataset"])]
+    pairs = pd.concat([trained, others.assign(model="")])
+    each_once = pairs[["dataset", "model"]].drop_duplicates()
+    return list(each_once.itertuples(index=False, name=None))
 
 
 # ---------------------------------------------------------------- what became of them
@@ -407,13 +437,20 @@ def outcomes(tested: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outcome(own: pd.DataFrame) -> dict[str, Any]:
-    """Return the outcome of one claim."""
+    """Return the outcome of one claim.
+
+    The tests in the best setting count, the others are left out: a claim that holds in
+    the printed setting is not refuted by runs of fewer rounds. If none is in the
+    printed setting, the claim is not tested, and the sign of what was found is in
+    brackets.
+
+    ``own``: the rows of :func:`judge` for this claim.
+    """
     in_print = own["variant"] == PRINTED
     was_tested = own["outcome"] != "not tested"
     ours = own[~in_print & was_tested]
     on = set(ours["tested_on"])
-    best_first = [how for how in TESTED_ON if how in on]
-    best = best_first[0] if best_first else ""
+    best = next((how for how in TESTED_ON if how in on), "")
     counted = ours[ours["tested_on"] == best]
     outcome = _together(counted["outcome"])
     row = {
@@ -441,7 +478,11 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
 
 
 def _alone(counted: pd.DataFrame, tested: pd.DataFrame) -> str:
-    """Return the names of the data sets that count, if others were tested as well."""
+    """Return the names of the data sets that count, if others were tested as well.
+
+    A stand-in has its paper's name here: MNIST alone is said of a claim on MNIST and
+    CIFAR-10 if runs on CIFAR-10 are reduced.
+    """
     own = counted["dataset"].map(in_paper).unique()
     every = tested["dataset"].map(in_paper).unique()
     if len(own) == len(every):
@@ -459,7 +500,11 @@ def _together(outcomes: pd.Series) -> str:
 
 
 def _texts(rows: pd.DataFrame) -> str:
-    """Format the numbers of a claim's rows, each after its description."""
+    """Format the numbers of a claim's rows, each after its description.
+
+    The description has only what tells the rows apart: the table and the network where
+    there are several, the data set and the variant where there is one.
+    """
     rows = rows[rows["text"] != ""]
     networks = rows.groupby("dataset")["model"].nunique()
     several_tables = rows["table"].nunique() > 1

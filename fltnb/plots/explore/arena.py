@@ -53,15 +53,16 @@ class ArenaExplorer(Explorer):
         methods = runs["method"].unique().tolist()
         best = [name for name in table.ranks().index if name not in FIRST]
         start = [name for name in (*best[:3], *FIRST) if name in methods]
+        against = start[-1]
+        if "FedAvg" in methods:
+            against = "FedAvg"
         measures = [name for name in SHOWN if runs[name].notna().any()]
         controls = {
             "federation": Control(federations[0], federations),
             "y": Control(measures[0], measures),
-            "against": Control(start[-1], methods),
+            "against": Control(against, methods),
             "methods": Control(tuple(start), methods),
         }
-        if "FedAvg" in methods:
-            controls["against"] = Control("FedAvg", methods)
         super().__init__(controls, (10.5, 4.2))
         room = {"left": 0.07, "right": 0.97, "bottom": 0.13, "top": 0.9, "wspace": 0.5}
         self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
@@ -73,10 +74,8 @@ class ArenaExplorer(Explorer):
         """
         y = self.at["y"]
         runs = self._runs[self._runs["federation"] == self.at["federation"]]
-        levels = runs["level"].unique()
-        means = runs.pivot_table(y, "method", "level", sort=False).reindex(
-            columns=levels
-        )
+        means = runs.pivot_table(y, "method", "level", sort=False)
+        means = means.reindex(columns=runs["level"].unique())
         shown = [name for name in self.at["methods"] if name in means.index]
         table = means.loc[shown].rename(index=lambda name: label(_id(name)))
         self.table = table.round(2).to_html(border=0, na_rep="")
@@ -91,7 +90,11 @@ class ArenaExplorer(Explorer):
         self._draw_leads(right, means, shown)
 
     def _draw_levels(self, ax: Any, runs: pd.DataFrame) -> None:
-        """Draw the measure against the level, a line for each method."""
+        """Draw the measure against the level, a line for each method.
+
+        Methods without clusters have no ARI, and failed runs no bytes: if nothing is
+        known, the title says so.
+        """
         y = self.at["y"]
         known = runs[runs[y].notna()]
         if known.empty:
@@ -105,6 +108,9 @@ class ArenaExplorer(Explorer):
     def _draw_leads(self, ax: Any, means: pd.DataFrame, shown: list[str]) -> None:
         """Draw how far each method is ahead of the one in the menu, at each level.
 
+        The colours are symmetric around 0, so that a method that is behind at one level
+        and ahead at another can be seen; a cell without a number stays empty.
+
         Parameters
         ----------
         ax : Axes
@@ -113,6 +119,8 @@ class ArenaExplorer(Explorer):
         shown : list of str
             Methods, from the top.
         """
+        import seaborn as sns
+
         other = self.at["against"]
         y = self.at["y"]
         rows = [name for name in shown if name != other]
@@ -121,22 +129,25 @@ class ArenaExplorer(Explorer):
             return
         leads = means.loc[rows] - means.loc[other]
         most = np.nanmax(np.abs(leads.to_numpy()), initial=1.0)
-        ax.imshow(leads, cmap="PuOr", vmin=-most, vmax=most, aspect="auto")
-        for row, values in enumerate(leads.to_numpy()):
-            for column, value in enumerate(values):
-                if np.isfinite(value):
-                    color = "white" if abs(value) > 0.7 * most else "black"
-                    text = f"{value:+.1f}" if y in PERCENT else f"{value:+.2g}"
-                    place = {"ha": "center", "va": "center", "fontsize": 9}
-                    ax.text(column, row, text, color=color, **place)
-        ax.set_xticks(range(leads.shape[1]), leads.columns)
-        ax.set_yticks(range(len(rows)), [label(_id(name)) for name in rows])
+        sns.heatmap(
+            leads,
+            ax=ax,
+            cmap="PuOr",
+            vmin=-most,
+            vmax=most,
+            cbar=False,
+            annot=True,
+            fmt="+.1f" if y in PERCENT else "+.2g",
+            annot_kws={"fontsize": 9},
+            yticklabels=[label(_id(name)) for name in rows],
+        )
+        ax.set(xlabel="", ylabel="")
+        ax.tick_params(axis="y", rotation=0)
         ax.set_title(f"{label(y)}: above {label(_id(other))}", fontsize=9)
 
 
 def _id(method: str) -> str:
     """Return the id of a class of the arena, which has a colour in all pictures."""
-    if method in CLUSTERERS:
-        return CLUSTERERS[method]
-    kinds = {name: kind.name for name, kind in METHODS.items()}
-    return kinds.get(method, method)
+    if method in METHODS:
+        return METHODS[method].name
+    return CLUSTERERS.get(method, method)

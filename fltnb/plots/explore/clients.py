@@ -61,14 +61,15 @@ class ClientsExplorer(Explorer):
     """
 
     def __init__(self, source, X, samples, truth, accuracy, threshold):
-        is_mapping = isinstance(source, Mapping)
-        if truth is None and is_mapping:
+        options = {}
+        if not isinstance(source, Mapping):
+            options = source.get_params(deep=False)
+        elif truth is None:
             truth = source.get("clusters")
-        options = {} if is_mapping else source.get_params(deep=False)
         fit = taken(source)
         _check(fit, X=X, samples=samples, truth=truth, accuracy=accuracy)
 
-        # what was given
+        # what was given, and is needed when a control moves
         self._source = source
         self._X = X
         self._samples = samples
@@ -82,11 +83,10 @@ class ClientsExplorer(Explorer):
         # the option that a slider changes with a new fit, and the fits by its value
         self._refitted: Any = None
         if X is not None:
-            refitted = [name for name in REFITTED if isinstance(options.get(name), int)]
-            self._refitted = next(iter(refitted), None)
+            self._refitted = _refitted(options)
         self._fits = {options.get(self._refitted): fit}
 
-        # controls and panels
+        # controls and panels; samples and accuracies have one if they were given
         controls = self._controls_of(fit, options, threshold)
         names = ["map", "links", "dendrogram", "client graph"]
         if accuracy is not None:
@@ -103,6 +103,10 @@ class ClientsExplorer(Explorer):
         self, fit: Fit, options: Mapping[str, Any], asked: float
     ) -> dict[str, Control]:
         """Return the controls of a fit.
+
+        The threshold is at first the clusterer's own. If it has none, it is where a cut
+        of the dendrogram gives the found clusters. A few clients may be very far from
+        all others: the slider ends where 99 % of the distances do.
 
         Parameters
         ----------
@@ -198,7 +202,9 @@ class ClientsExplorer(Explorer):
     def _draw_groups(self, fit: Fit) -> None:
         """Draw all panels except the samples, and record the clients' positions.
 
-        True clusters get the colours of the most similar found ones.
+        True clusters get the colours of the most similar found ones. The order of the
+        dendrogram's leaves is that of the rows of the links and of the client graph, so
+        that a client stands at the same place in all three.
         """
         axes = {name: panels.cleaned(ax) for name, ax in self._axes.items()}
         labels = self.labels
@@ -229,7 +235,10 @@ class ClientsExplorer(Explorer):
         panels.scale(self._scale, merges, threshold, highest)
 
     def _sentences(self) -> str:
-        """Return the sentences about all clients and about the clicked one."""
+        """Return the sentences about all clients and about the clicked one.
+
+        Such as "25 clients, 5 clusters. Client 3: cluster 1, linked to 4 clients."
+        """
         client = self.at["client"]
         clusters = _many(self.at["n_clusters"], "cluster")
         neighbours = int(self.links[client].sum()) - 1  # it is linked to itself
@@ -247,6 +256,17 @@ class ClientsExplorer(Explorer):
         return f"{', '.join(everybody)}. {', '.join(this_one)}."
 
 
+def _refitted(options: Mapping[str, Any]) -> str | None:
+    """Return the first of :data:`REFITTED` that a clusterer has; None if it has none.
+
+    A clusterer may have the option and leave the choice to the data, with None.
+    """
+    for name in REFITTED:
+        if isinstance(options.get(name), int):
+            return name
+    return None
+
+
 def _many(number: int, what: str) -> str:
     """Format a number and a noun, such as "1 client" or "2 clients"."""
     ending = "" if number == 1 else "s"
@@ -255,6 +275,8 @@ def _many(number: int, what: str) -> str:
 
 def _check(fit: Fit, **given: Any) -> None:
     """Refuse arguments that do not fit the clustered clients, and vectors as samples.
+
+    Drawing would otherwise fail later, with an error of matplotlib's.
 
     Parameters
     ----------

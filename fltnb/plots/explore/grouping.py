@@ -18,6 +18,7 @@ from ...clustering.centroids import CentroidClusterer
 from ...clustering.cuts import (
     best_cut,
     cut,
+    largest_gap,
     modularity_by_cut,
     relabel,
 )
@@ -140,29 +141,10 @@ def grouped(
         scores = silhouettes(fit.far, fit.tree, 10)
         labels = cut(fit.tree, best_cut(scores, REASONABLE))
     elif rule == GAP:
-        labels = cut(fit.tree, largest_gap(fit.tree[:, 2]))
+        labels = cut(fit.tree, largest_gap(fit.tree))
     elif rule == GIVEN:
         labels = cut(fit.tree, count)
     return relabel(labels)
-
-
-def largest_gap(heights: Array) -> int:
-    """Return the number of clusters from a cut in the largest gap between merges.
-
-    Parameters
-    ----------
-    heights : array (M - 1,)
-        Heights of the merges, ascending.
-
-    Examples
-    --------
-    >>> largest_gap(np.array([0.1, 0.2, 0.9]))
-    2
-    """
-    if len(heights) < 2:
-        return 1
-    gaps = np.diff(heights)
-    return len(heights) - int(gaps.argmax())
 
 
 def middle(tree: Array, n_clusters: int, above: float = 1.0) -> float:
@@ -218,6 +200,9 @@ def like_found(truth: Array, labels: Array) -> Array:
 
 def branches(tree: Array, rank: Array, labels: Array) -> tuple[Array, Array]:
     """Lay out a dendrogram.
+
+    Each merge is a line of four points, ``⊓``: from its left part up, across, and down
+    to its right part. Merges inside a cluster have its colour.
 
     Parameters
     ----------

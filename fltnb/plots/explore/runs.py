@@ -48,7 +48,7 @@ class RunsExplorer(Explorer):
         measured = runs.columns[runs.notna().any()]
         measures = [name for name in MEASURES if name in measured]
 
-        # The options of columns and methods depend on the selection.
+        # The options of columns and methods depend on the selection: :meth:`_chosen`.
         controls = {name: Control(None, []) for name in self._columns}
         controls["y"] = Control(measures[0], measures)
         controls["methods"] = Control((), [])

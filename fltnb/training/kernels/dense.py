@@ -80,7 +80,13 @@ def forward(x, w, out, relu):
 def backward(w, target, x, d, keep, scale, below):
     """Take the gradient back through a layer, and update ``target``.
 
-    Set are ``below = d @ w.T`` and ``target = keep * target + scale * x.T @ d``.
+    Set are ``below = d @ w.T`` and ``target = keep * target + scale * x.T @ d``. With
+    ``keep`` 1 and ``scale`` minus the learning rate over b, and the weights themselves
+    as the target, this is SGD's step without momentum.
+
+    A chunk of weights is read once for both products. In the update the block of the
+    first SAMPLES samples also multiplies what was there by ``keep``; later blocks only
+    add. Of 12 samples these are samples 0 to 4, then 5 to 9, then 10 and 11 alone.
 
     Parameters
     ----------

@@ -75,6 +75,17 @@ def _forward(channels, outputs, pixels, width, size, h, w, sweep) -> Callable:
     def forward(x, planes, sums, rows, bias, out, winners):
         """Fill ``out`` with activations, and ``winners`` with where they come from.
 
+        Output o before the pooling is at place p, which is line p // width and column
+        p % width of the image, the sum over channels c, rows y and columns t of the
+        kernel::
+
+            sums[p] = bias[o] + sum of rows[o, y, t * channels + c]
+                                       * planes[c, p + y * width + t]
+
+        A sweep adds the TAPS products of one channel and row to all places, also to
+        those at the end of a line, where a window would reach into the next one: the
+        pooling never reads them.
+
         Parameters
         ----------
         x : array, flat (b * height * width * channels,)
@@ -152,6 +163,10 @@ def _backward(channels, outputs, pixels, width, size, h, w, row) -> Callable:
     @numba.njit(**HOW)
     def backward(d, x, out, winners, rows, d_rows, d_bias, d_x):
         """Fill ``d_rows``, ``d_bias`` and ``d_x``, sums over all images of a batch.
+
+        The winner of a window has met ``size`` rows of pixels, one below the other.
+        With the gradient ``scale`` of its output, a row of weights gets ``scale`` times
+        its row of pixels, and these pixels get ``scale`` times the weights.
 
         Parameters
         ----------

@@ -194,7 +194,17 @@ def add_rows(typing, target, i, vectors, source, j, places, scales):
     """``target[i : i + n] += scales[k] * source[p : p + n]`` for all k.
 
     p is ``j + places[k]``. Arrays are flat; n numbers are as many ``vectors``, a
-    constant. The sums stay in registers while all rows of ``source`` pass.
+    constant. The sums stay in registers while all rows of ``source`` pass. With two
+    vectors a compiled call is::
+
+        sum_0 = target[i : i + LANES]
+        sum_1 = target[i + LANES : i + 2 * LANES]
+        for k in range(len(places)):
+            p = j + places[k]
+            sum_0 += scales[k] * source[p : p + LANES]
+            sum_1 += scales[k] * source[p + LANES : p + 2 * LANES]
+        target[i : i + LANES] = sum_0
+        target[i + LANES : i + 2 * LANES] = sum_1
     """
     if not isinstance(vectors, numba.types.IntegerLiteral):
         return None  # numba asks again, with the constant
@@ -226,7 +236,17 @@ def product(samples: int, vectors: int = VECTORS):
     The block has so many rows, from ``s`` on, and so many vectors of columns, from
     ``o`` on. Its sums stay in registers while all rows of ``other`` pass. With 5 rows
     and 2 vectors these are 10 registers; two more hold a row of ``other``, and one a
-    number of ``x``.
+    number of ``x``. With 2 rows and 1 vector a compiled call is::
+
+        columns = slice(o, o + LANES)
+        sum_0 = target[s, columns]
+        sum_1 = target[s + 1, columns]
+        for i in range(len(other)):
+            weight = other[i, columns]
+            sum_0 += x[s, i] * weight
+            sum_1 += x[s + 1, i] * weight
+        target[s, columns] = sum_0
+        target[s + 1, columns] = sum_1
     """
 
     @intrinsic
@@ -262,7 +282,17 @@ def update(samples: int, vectors: int = VECTORS):
 
     It is ``target = keep * target + scale * x.T @ other`` for the rows of ``x`` and
     ``other`` from ``s`` on and the columns of a block from ``o`` on. The block of
-    ``other`` stays in registers while all rows of ``target`` pass.
+    ``other`` stays in registers while all rows of ``target`` pass. With 2 rows and 1
+    vector a compiled call is::
+
+        columns = slice(o, o + LANES)
+        row_0 = scale * other[s, columns]
+        row_1 = scale * other[s + 1, columns]
+        for i in range(len(target)):
+            total = keep * target[i, columns]
+            total += x[s, i] * row_0
+            total += x[s + 1, i] * row_1
+            target[i, columns] = total
     """
 
     @intrinsic

@@ -169,6 +169,15 @@ def _weight_gradients(
     def weight_gradients(d, winners, x, d_weight, d_bias):
         """Fill the gradients of weights and bias, sums over all images of a batch.
 
+        A winner at pixel (y, z) before the pooling has met the ``size`` x ``size``
+        pixels of the padded image from (y, z) on. So the gradient of output o's weights
+        is the sum of these windows, each times its winner's gradient; that of the bias
+        is the sum of the gradients alone::
+
+            d_weight[o, k, l] = sum over winners of d[o] * image[y + k, z + l]
+
+        The winners of one line of windows are listed, then added up row by row.
+
         Parameters
         ----------
         d : array, shape (b, outputs, h, w)
@@ -239,6 +248,17 @@ def _input_gradients(
     def input_gradients(d, winners, taps, d_x):
         """Fill the gradient of the images.
 
+        A weight at (y, z) has led from pixel (r, c) of the image to pixel (r - y,
+        c - z) before the pooling, both counted from the first pixel inside the padding.
+        So this is the way back, for every channel::
+
+            d_x[r, c] = sum over (y, z), and over the outputs o that won
+                        pixel (r - y, c - z), of d[o] * taps[y, z, o]
+
+        The outputs that won a pixel are listed once, for all weights. With 3 outputs
+        and winners 1, CUT and 1 in the first window, pixel 1 has the list of outputs 0
+        and 2, and the window's other three pixels have empty lists.
+
         Parameters
         ----------
         d : array, shape (b, outputs, h, w)
@@ -249,9 +269,9 @@ def _input_gradients(
             Weights.
         d_x : array, flat (b * height * width * channels,)
         """
-        # For every pixel before the pooling, the outputs that it won: where their
-        # weights begin, and their gradients. A list has room for all outputs; `end`
-        # says where it ends.
+        # A list for every pixel before the pooling: where the weights of its outputs
+        # begin, and their gradients. That of pixel p begins at p * outputs, as it has
+        # room for all of them, and ends before end[p].
         places = np.empty(down * across * outputs + 1, np.int32)
         values = np.empty(down * across * outputs + 1, d.dtype)
         end = np.zeros(down * across, np.intp)
