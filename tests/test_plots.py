@@ -2,6 +2,7 @@
 checked by eye.
 """
 
+import io
 import itertools
 import subprocess
 import sys
@@ -12,9 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import colors as mcolors
+from PIL import Image
 from toys import refused
 
-from fltnb import papers, paths, plots
+from fltnb import notebook, papers, paths, plots
 from fltnb.errors import FltnbError
 
 mpl.use("Agg")
@@ -272,6 +274,15 @@ def test_names_that_do_not_fit_become_a_legend():
     # below the panel, not beside it
     fig.draw_without_rendering()
     assert ax.get_position().width > 0.8
+
+
+def test_a_picture_keeps_the_colour_of_a_small_mark():
+    fig, (ax,) = plots.panels(1, (6, 4))
+    ax.imshow(np.arange(40_000).reshape(200, 200), cmap="Blues", aspect="auto")
+    ax.text(5, 5, "ours", color="#D55E00", fontsize=8, fontweight="bold")
+    shown = notebook.png(fig, "ours in its own colour")
+    pixels = np.array(Image.open(io.BytesIO(shown.data)).convert("RGB")).astype(int)
+    assert (np.abs(pixels - [0xD5, 0x5E, 0x00]).max(axis=-1) < 20).sum() > 20
 
 
 def test_names_do_not_overlap():

@@ -71,7 +71,9 @@ def png(fig: Any, alt: str, dpi: int = 144) -> display.Image:
 
     small = io.BytesIO()
     picture = Image.open(drawn).convert("RGB")
-    picture.quantize(64).save(small, format="png", optimize=True)
+    # the default method would lose the colour of a single small word
+    few = picture.quantize(64, Image.Quantize.FASTOCTREE)
+    few.save(small, format="png", optimize=True)
     return display.Image(small.getvalue(), width=width, alt=alt)
 
 

@@ -56,8 +56,27 @@ def equal_curves(drawn: Mapping[Any, Line2D], ax: Axes) -> list[list[Any]]:
     return groups
 
 
-def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> bool:
-    """Write the name of each curve at its end, if there is room.
+def fits(drawn: Mapping[Any, Line2D]) -> bool:
+    """Whether a panel has room for the names of its curves at their ends."""
+    return len(drawn) * _step(drawn) <= 1.1 and _inches(drawn)[0] >= LEAST
+
+
+def _inches(drawn: Mapping[Any, Line2D]) -> tuple[float, float]:
+    """Return the width and the height of the curves' panel, about."""
+    ax: Any = next(iter(drawn.values())).axes
+    place = ax.get_position()
+    width, height = ax.figure.get_size_inches()
+    # titles and legends make the panel lower than it is now
+    return place.width * width, 0.72 * place.height * height
+
+
+def _step(drawn: Mapping[Any, Line2D]) -> float:
+    """Return the height of a name as a share of the panel's."""
+    return 1.2 * SIZE / 72 / _inches(drawn)[1]
+
+
+def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> None:
+    """Write the name of each curve at its end.
 
     Of curves that lie on each other the lower ones become wider, so that each can be
     seen. The first has a line to its name; the others' names follow, such as "= FLT".
@@ -68,21 +87,8 @@ def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> bool:
         Name -> its curve; all are in one panel, whose axes have their final limits.
     looks : mapping
         Name -> its label, colour and marker.
-
-    Returns
-    -------
-    bool
-        False if the names do not fit, and nothing was written.
     """
     ax: Any = next(iter(drawn.values())).axes
-    place = ax.get_position()
-    # titles and legends make the panel lower than it is now
-    inches = 0.72 * place.height * ax.figure.get_figheight()
-    step = 1.2 * SIZE / 72 / inches
-    narrow = place.width * ax.figure.get_figwidth() < LEAST
-    if narrow or step * len(drawn) > 1.1:
-        return False
-
     groups = equal_curves(drawn, ax)
     ends: dict[Any, tuple[float, float]] = {}
     for group in groups:
@@ -97,7 +103,8 @@ def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> bool:
     for group in groups:
         _, height = (ax.transScale + ax.transLimits).transform(ends[group[0]])
         wanted += [height] * len(group)
-    for name, height in zip(names, apart(np.array(wanted), step), strict=True):
+    heights = apart(np.array(wanted), _step(drawn))
+    for name, height in zip(names, heights, strict=True):
         look = looks[name]
         text = look.label if name in ends else f"= {look.label}"
         beside = {"transform": ax.transAxes, "clip_on": False}
@@ -113,7 +120,6 @@ def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> bool:
                 arrowprops=between,
                 annotation_clip=False,
             )
-    return True
 
 
 def _widen(lines: list[Line2D]) -> None:

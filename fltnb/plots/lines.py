@@ -8,7 +8,7 @@ from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError, choose
-from .ends import name_ends
+from .ends import fits, name_ends
 from .style import (
     DASHES,
     MEASURES,
@@ -149,8 +149,12 @@ def lines(
     # names at the ends once all panels have their limits; a list of numbers needs a
     # title, so it stays a legend
     named = hue == "method" or has_words(list(drawn.colors))
-    ends = [name_ends(own, drawn.colors) for own in in_panels if own and named]
-    colors = [] if ends and all(ends) else _handles(drawn)
+    filled = [own for own in in_panels if own]
+    colors = _handles(drawn)
+    if named and all(fits(own) for own in filled):
+        colors = []
+        for own in filled:
+            name_ends(own, drawn.colors)
     handles = colors + _dash_handles(drawn, how.names) + _seed_handle(frame, keys)
     title = label(hue, how.names) if colors and hue != "method" else ""
     legend(fig, how.ax, handles, title)
