@@ -6,6 +6,7 @@ import pytest
 
 import fltnb as fl
 from fltnb.analyses import fesem_models as study
+from fltnb.federations.writers import writer_styles
 from fltnb.notebook.grids import grids
 
 QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 3, "participation": 1.0}
@@ -121,3 +122,33 @@ def test_table_1_counts_what_is_at_hand():
     assert found["arrays"]["counts"].shape == (12, 10) and found["arrays"][
         "images"
     ].shape == (12, 2, 8, 8)
+
+
+def bar(lean, thick=4, height=40):
+    """A bar of strokes that moves right by ``lean`` pixels for each row upwards."""
+    image = np.zeros((height, 100))
+    for row in range(height):
+        left = 50 + round(lean * (height - 1 - row))
+        image[row, left : left + thick] = 1.0
+    return image
+
+
+def test_slant_and_stroke_of_bars_are_known():
+    found = study.handwriting(np.stack([bar(0), bar(1), bar(-1), bar(0, thick=8)]))
+    assert found["slant"] == pytest.approx([0, 45, -45, 0], abs=0.2)
+    assert found["stroke"][[0, 3]] == pytest.approx([4, 8])
+    assert found["width"][3] > found["width"][0]
+
+
+def test_hands_do_not_depend_on_the_characters_written():
+    found = study.hands(WRITERS, shown=2)
+    hands = found["tables"]["hands"]
+    assert hands["client"].tolist() == list(range(12))
+    assert found["arrays"]["images"].shape == (4, 2, 8, 8)
+
+    # of all images of a character the mean is taken away
+    fed = fl.federations.build(WRITERS)
+    total = hands["slant"].to_numpy() @ fed.sizes
+    assert total == pytest.approx(0, abs=1e-6)
+    given = writer_styles(12, 0, 1.0)[:, 0]
+    assert np.corrcoef(given, hands["slant"])[0, 1] > 0.7

@@ -141,6 +141,24 @@ def test_a_claim_holds_for_one_result_and_fails_for_another(name):
     assert CLAIMS[name](fails).outcome == "disagrees"
 
 
+@pytest.mark.parametrize(("by_stroke", "outcome"), [(1, "agrees"), (0, "disagrees")])
+def test_hands_of_people_are_those_measured(by_stroke, outcome):
+    stroke = np.arange(40.0)
+    cluster = stroke > 20 if by_stroke else np.arange(40) % 2
+    table = pd.DataFrame({"client": range(40), "slant": 0.0, "stroke": stroke})
+    study = {"study": "hands", "seed": 0, "tables": {"hands": table}}
+    of = {"table": "T2", "accuracy": {"fesem_2": 50}}
+    t = measured("mnist_writers", **of, studies=[study])
+    clients = {"key": "fesem_2-0", "client": range(40), "cluster": cluster.astype(int)}
+    t.results.clients = pd.DataFrame(clients)
+    assert CLAIMS["fesem-fig5-1"](t).outcome == outcome
+
+    nothing = measured("mnist_writers", **of)
+    nothing.results.clients = t.results.clients
+    why = CLAIMS["fesem-fig5-1"](nothing).why
+    assert why == "the hands of these writers were not measured"
+
+
 def test_groups_of_models_are_not_judged_without_random_ones():
     t = groups("9, 9, 9, 9", 0.8, 0.5)
     runs = t.results.runs

@@ -111,8 +111,9 @@ def handwriting(images: np.ndarray) -> dict[str, np.ndarray]:
     dict
         Arrays (n,). ``slant`` in degrees: the angle of the upright axis, from the
         second moments of the ink. ``stroke`` in pixels: four times the mean distance of
-        ink to the background, which is exact for a long straight stroke. ``width``: the
-        ink's standard deviation across the page, as a multiple of the one down it.
+        ink to the nearest empty pixel, less two, which is exact for a straight stroke
+        of an even number of pixels. ``width``: the ink's standard deviation across the
+        page, as a multiple of the one down it.
     """
     n, height, width = images.shape
     ink = images / images.sum(axis=(1, 2), keepdims=True)
@@ -127,7 +128,7 @@ def handwriting(images: np.ndarray) -> dict[str, np.ndarray]:
     stroke = np.empty(n)
     for i, image in enumerate(images):
         dark = image > 0.5 * image.max()
-        stroke[i] = 4 * distance_transform_edt(dark)[dark].mean()
+        stroke[i] = 4 * distance_transform_edt(dark)[dark].mean() - 2
     return {
         # y grows downwards, so a stroke that leans to the right has a negative slope
         "slant": np.degrees(np.arctan(-covariance / var_y)),
