@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -189,6 +189,33 @@ class Variation:
 USUAL = Variation()
 
 
+class Work(NamedTuple):
+    """What :meth:`Engine.train` was asked for, checked and in the engine's types.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (K, P)
+        Models; only read.
+    rows, clients : lists of n int
+        Client ``clients[j]`` starts from ``theta[rows[j]]``. One client may come
+        several times, from several models.
+    round : int
+        Key of the random draws.
+    weights : list of n ndarrays or None
+        Factors (n_i,) on the losses of each client's training samples, in the order
+        in which the federation lists them; None: all are 1.
+    how : Variation
+        Its anchors, if there are any, have a row for each of the n clients.
+    """
+
+    theta: np.ndarray
+    rows: list[int]
+    clients: list[int]
+    round: int
+    weights: list[np.ndarray | None]
+    how: Variation
+
+
 def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.ndarray:
     """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64."""
     return stream(spec.seed, "order", round, client, epoch).permutation(n)
@@ -211,6 +238,15 @@ def keep_masks(
         uniform = draws.random((n, *shape), dtype=np.float32)
         masks.append(uniform >= p)
     return masks
+
+
+def longest_first(sizes: Sequence[int]) -> list[int]:
+    """Return positions by size, the largest first; equal ones keep their order.
+
+    >>> longest_first([20, 35, 20])
+    [1, 0, 2]
+    """
+    return sorted(range(len(sizes)), key=lambda position: -sizes[position])
 
 
 def by_kernels(model: Model, spec: TrainSpec) -> bool:
@@ -326,10 +362,10 @@ class Engine(AbstractContextManager):
             An argument does not fit, or a client has no training samples.
         """
         work = self.checked(theta, rows, clients, round, sample_weights, how)
-        n = len(work[1])
+        n = len(work.rows)
         models = np.empty((n, self.model.n_parameters), dtype=self.spec.dtype)
         done = Trained(models, np.empty(n))
-        self._train(*work, done)
+        self._train(work, done)
         return done
 
     def checked(
@@ -340,7 +376,7 @@ class Engine(AbstractContextManager):
         round: int,
         sample_weights: Arrays | None = None,
         how: Variation = USUAL,
-    ) -> tuple[np.ndarray, list[int], list[int], int, list, Variation]:
+    ) -> Work:
         """Return what :meth:`train` was given, as :meth:`_train` takes it.
 
         FltnbError: an argument does not fit, or a client has no training samples.
@@ -353,7 +389,7 @@ class Engine(AbstractContextManager):
 
         weights = self._weights(clients, sample_weights)
         how = self._checked_anchors(how, len(rows))
-        return theta, rows, clients, int(round), weights, how
+        return Work(theta, rows, clients, int(round), weights, how)
 
     def _checked_anchors(self, how: Variation, n: int) -> Variation:
         """Return the variation with anchors (n, P) in the engine's type."""
@@ -393,8 +429,7 @@ class Engine(AbstractContextManager):
 
     def longest_first(self, clients: list[int]) -> list[int]:
         """Return the positions in ``clients``, those with most samples first."""
-        sizes = [len(self.fed.train[client]) for client in clients]
-        return sorted(range(len(clients)), key=lambda position: -sizes[position])
+        return longest_first([len(self.fed.train[client]) for client in clients])
 
     def evaluate(
         self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test"
@@ -447,13 +482,8 @@ class Engine(AbstractContextManager):
         return theta, rows, clients
 
     @abstractmethod
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
-        """Train as :meth:`train` says, its arguments checked, and fill ``done``.
-
-        ``weights`` holds an array (n_i,) or None for each client.
-        """
+    def _train(self, work: Work, done: Trained) -> None:
+        """Train as :meth:`train` says, and fill the rows of ``done``."""
 
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import torch
 
-from ..models import POOL, Conv
+from ..models import POOL, Conv, Stage
 from .contract import TrainSpec
 
 Accumulate = Callable[[torch.Tensor, float, float], object]
 
-relu_backward = torch.ops.aten.threshold_backward.default
+_relu_backward = torch.ops.aten.threshold_backward.default
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
 
@@ -97,21 +97,21 @@ def add(gradient: torch.Tensor) -> Accumulate:
     return accumulate
 
 
-def before_activation(layer, d: torch.Tensor) -> torch.Tensor:
-    """Take a gradient back through a layer's ReLU and mask."""
-    if layer.stage.relu:
-        d = relu_backward(d, layer.out, 0)
-    if layer.mask is not None:
-        d = d * layer.mask
-    return d
+def before_activation(
+    stage: Stage, d: torch.Tensor, out: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Take a gradient back through a stage's ReLU and dropout, in its own type.
 
-
-def before_pooling(layer, d: torch.Tensor) -> torch.Tensor:
-    """Take a gradient back to the outputs ``layer.raw`` of a convolution, if pooled."""
-    d = d.to(layer.raw.dtype)
-    if not layer.stage.pool:
+    ``d``, ``out`` and ``mask`` have one shape: the gradient of the activations, the
+    activations, and dropout's factors, 0 or 1 / (1 - p), or None. ReLU and factors that
+    are never negative may be undone in either order: where ``out`` is 0, so is the
+    gradient.
+    """
+    if stage.relu:
+        d = _relu_backward(d, out, 0)
+    if mask is None:
         return d
-    return pool_backward(d, layer.raw, layer.winners)
+    return (d * mask).to(d.dtype)  # a bfloat16 gradient meets a float32 mask
 
 
 def pool_backward(

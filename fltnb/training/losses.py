@@ -60,11 +60,14 @@ def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Te
     return loss(outputs, targets)
 
 
-def summed(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the summed loss of a batch."""
-    found = losses(loss, outputs, targets).detach().cpu().double()
+def summed(found: torch.Tensor, n: int) -> float:
+    """Return the summed loss of a batch of n samples, added up in float64.
+
+    ``found``: what :func:`losses` gave: the losses (n,), or their mean ().
+    """
+    found = found.detach().cpu().double()
     if found.ndim == 0:
-        return float(found * len(targets))
+        return float(found * n)
     return float(found.sum())
 
 

@@ -3,6 +3,11 @@
 Only the draws of orders and masks are shared with the fast steps. The rest is an
 ``nn.Module``, ``backward()`` and torch.optim.SGD's rule. The serial engine trains in
 this way, client after client, and so do the pool's workers for own networks.
+
+A model is a row of P numbers: the parameters one after the other, then the statistics.
+A batch normalisation of 2 channels after a layer from 3 inputs to 2 outputs without a
+bias has 14: six weights, two scales, two shifts, two means and two variances. SGD moves
+the first ten, the forward pass the last four.
 """
 
 import math
@@ -16,7 +21,7 @@ from ..errors import FltnbError
 from ..models import KeyedDropout, Model
 from ..randomness import integer
 from .contract import USUAL, TrainSpec, Variation, keep_masks, order
-from .losses import losses
+from .losses import losses, summed
 from .samples import Samples, tensor
 
 TOGETHER = 2**20  # numbers of the samples that are read together
@@ -34,7 +39,9 @@ class SGD:
     """``torch.optim.SGD`` to the bit, in plain steps.
 
     That class loads torch's compiler at its first use, which takes seconds in every
-    process.
+    process. The order of operations is that class's, because rounding depends on it:
+    weight decay goes into the gradient, the gradient into the velocity, and the
+    velocity, times the learning rate, into the parameter.
 
     Attributes
     ----------
@@ -200,6 +207,8 @@ class ModuleTrainer:
             Mean loss of the last local epoch.
         """
         self.load(theta)
+        # The package's own dropout takes masks that are drawn by key; other random
+        # layers draw from torch's generators, which are as before after the training.
         draws = not self.model.layers
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices, enabled=draws):
@@ -246,8 +255,9 @@ class ModuleTrainer:
                 end = begin + len(x)
                 self._keep([mask[begin:end] for mask in masks])
                 begin = end
+
                 found = self._losses(x, y, factors)
-                total += _summed(found, len(x))
+                total += summed(found, len(x))
 
                 self.module.zero_grad()
                 self._objective(found, pulled_to, spec.proximal).backward()
@@ -291,7 +301,8 @@ class ModuleTrainer:
         """Return the parameters that are not frozen.
 
         The head is a slice of a row's columns: a parameter belongs to it if its first
-        number does.
+        number does. With parameters of 6, 2, 8 and 4 numbers, which begin at columns 0,
+        6, 8 and 16, and the head 8 to 20, it has the last two.
         """
         if frozen is None:
             return self.parameters
@@ -309,7 +320,10 @@ class ModuleTrainer:
     def _losses(
         self, x: torch.Tensor, y: torch.Tensor, factors: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the (weighted) losses of a batch, or their mean."""
+        """Return the (weighted) losses (B,) of a batch, or an own loss's mean ().
+
+        FltnbError: there are weights, and only a mean to be weighted.
+        """
         found = losses(self.spec.loss, self.forward(x), y)
         if factors is None:
             return found
@@ -335,11 +349,3 @@ class ModuleTrainer:
         for now, before in zip(self.parameters, pulled_to, strict=False):
             distance = distance + ((now - before) ** 2).sum()
         return loss + proximal / 2 * distance
-
-
-def _summed(found: torch.Tensor, n: int) -> float:
-    """Return the sum of the losses (n,) of n samples, or of their mean, in float64."""
-    now = found.detach().cpu().double()
-    if now.ndim:
-        return float(now.sum())
-    return float(now * n)

@@ -43,6 +43,7 @@ from .contract import (
     TrainSpec,
     UnavailableError,
     Variation,
+    Work,
     by_kernels,
 )
 from .evaluation import score
@@ -469,21 +470,19 @@ class PoolEngine(Engine):
             self._crew.stop(kill)
             self._crew = None
 
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
-        longest = self.longest_first(clients)
+    def _train(self, work: Work, done: Trained) -> None:
+        longest = self.longest_first(work.clients)
         jobs = []
         for j in longest:
-            work = (clients[j], round, weights[j], how.of(j))
-            jobs.append(Job(rows[j], "train", work))
+            of_job = (work.clients[j], work.round, work.weights[j], work.how.of(j))
+            jobs.append(Job(work.rows[j], "train", of_job))
 
         def receive(job: int, loss: float, trained: np.ndarray) -> None:
             j = longest[job]
             done.theta[j] = trained
             done.loss[j] = loss
 
-        self._run(theta, jobs, receive)
+        self._run(work.theta, jobs, receive)
 
     def _scores(
         self, theta: np.ndarray, tasks: list, split: str
@@ -491,8 +490,8 @@ class PoolEngine(Engine):
         scores: list = [None] * len(tasks)
         jobs = []
         for task in tasks:
-            work = (split, task.client, task.start, task.stop)
-            jobs.append(Job(task.row, "score", work))
+            of_job = (split, task.client, task.start, task.stop)
+            jobs.append(Job(task.row, "score", of_job))
 
         def receive(job: int, result: tuple[float, float], _: np.ndarray) -> None:
             scores[job] = result

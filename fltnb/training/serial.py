@@ -12,7 +12,7 @@ import torch
 
 from ..models import Model
 from ..models.base import threads
-from .contract import Engine, Trained, TrainSpec, Variation
+from .contract import Engine, Trained, TrainSpec, Work
 from .module import ModuleTrainer
 from .samples import Samples
 
@@ -71,16 +71,14 @@ class SerialEngine(Engine):
     def _served(self, theta: np.ndarray):
         return self.trainer.served(theta)
 
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
+    def _train(self, work: Work, done: Trained) -> None:
         with self._kernels():
-            for j, client in enumerate(clients):
+            for j, client in enumerate(work.clients):
                 done.loss[j] = self.trainer.train(
-                    theta[rows[j]],
+                    work.theta[work.rows[j]],
                     client,
-                    round,
-                    weights[j],
+                    work.round,
+                    work.weights[j],
                     done.theta[j],
-                    how.of(j),
+                    work.how.of(j),
                 )

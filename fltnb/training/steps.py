@@ -4,6 +4,11 @@ At the sizes of the papers' models most of a step's time is overhead. Therefore 
 backward pass is programmed explicitly, and the SGD update is part of the matrix product
 that computes the gradient: ``W <- W - lr/B x^T d`` is one call, and no gradient is
 stored.
+
+A model is a row of P numbers, ``theta``: layer by layer the weight, as torch has it,
+and the bias. A layer from 3 inputs to 2 outputs takes 8 numbers: w11 w12 w13 (what
+leads to output 1), w21 w22 w23, b1, b2. Layers keep their own copy, laid out for their
+kernels, from the start of a client's training to its end.
 """
 
 import math
@@ -118,6 +123,7 @@ class LeanTrainer:
 
     def _load(self, theta: np.ndarray, how: Variation, proximal: float) -> None:
         """Begin local training from ``theta`` (P,), varied as this call wants it."""
+        # Varied first: that makes room for the start, which loading then fills.
         last = self.layers[-1]
         for layer in self.layers:
             part = "head" if layer is last else "body"
@@ -148,7 +154,8 @@ class LeanTrainer:
 
         ``draws``: round, client and epoch, the keys of its random draws;
         ``sample_weights`` (n,): factors on the losses, in the order in which the client
-        holds its samples, or None.
+        holds its samples, or None. They follow the samples into the order of the epoch;
+        masks are drawn in that order.
         """
         round, client, epoch = draws
         mine = self.samples.splits["train"][client]
@@ -205,6 +212,7 @@ class LeanTrainer:
         """
         size = self.spec.batch_size
         y = self.samples.targets(index)
+        # Of all steps: losses are computed from them together in the end.
         logits = padded(len(index), self.model.n_classes, self.dtype)
 
         # batch by batch
@@ -231,6 +239,10 @@ class LeanTrainer:
 
         Dense layers get rows that end in a 1, convolutions images with channels last.
         ``index`` (n,): positions of the samples in the pool.
+
+        Returns
+        -------
+        tensor, shape (n, inputs + 1) or (n, C, H, W)
         """
         n = len(index)
         c, h, w = self.model.input_shape
@@ -282,6 +294,9 @@ class LeanTrainer:
             self._dense_step(x, y, logits, masks, weights)
             return
 
+        # Forward through the convolutions, both ways through the dense layers, and
+        # back. Between them images become rows: the features of the dense layers are
+        # the pixels of a channel, line by line, then those of the next channel.
         b = x.shape[0]  # len() of a tensor takes 4 microseconds
         for layer in self.body:
             x = layer.forward(x, _mask(layer, masks))
@@ -295,6 +310,11 @@ class LeanTrainer:
 
     def _dense_step(self, x, y, logits, masks, weights) -> torch.Tensor:
         """Take a step of the dense layers.
+
+        Layer k maps ``inputs[k]`` to ``inputs[k + 1]``, and the last one to the logits.
+        On the way back ``d`` is the gradient of a layer's outputs. Its own backward
+        pass takes the step and writes the gradient of its inputs, which are the outputs
+        of the layer before.
 
         Parameters
         ----------

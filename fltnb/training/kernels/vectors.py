@@ -9,6 +9,14 @@ every combination of types. It returns the types of its arguments, and ``emit``,
 writes LLVM's instructions. So Python's loops in ``emit`` run once, when the code is
 made, and are unrolled in it; a loop of the code itself is ``with code.range(end)``. The
 docstrings here say what the code then does.
+
+So ``emit`` handles two kinds of values. Numbers of Python are known now: of how many
+rows and vectors a block is. Values of LLVM (``values``, and all that the methods of
+:class:`_Code` return) stand for numbers that the code will have when it runs. Only
+``builder`` can compute with these: ``builder.add(i, j)``, not ``i + j``.
+
+A product is added in one instruction, which rounds once, and a sum keeps the order in
+which it is written here.
 """
 
 import numba
@@ -16,7 +24,7 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# numbers in a vector
+# Numbers in a vector. For float64 LLVM takes two registers for each.
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 # Size of a block: with what they are multiplied by, its sums fit into the registers of
 # any processor.
@@ -65,7 +73,11 @@ class _Code:
         return shape[0]
 
     def number_at(self, argument: int, row, column):
-        """Point to ``[row, column]`` of a matrix; row None: to that of a flat array."""
+        """Point to ``[row, column]`` of a matrix; row None: to that of a flat array.
+
+        numba counts the distance between rows in bytes, LLVM's pointers in numbers:
+        with 224 float32 in a row, which are 896 bytes, row 2 begins at number 448.
+        """
         b = self.builder
         array = self.array(argument)
         if row is None:
@@ -116,7 +128,11 @@ class _Code:
         return self.builder.fadd(to, product, flags=("contract",))
 
     def sums(self, places: list) -> list:
-        """Return variables that hold the vectors at some places, in registers."""
+        """Return variables that hold the vectors at some places.
+
+        They are memory of the function, which LLVM replaces by registers. A value of
+        LLVM cannot change, and these change in each pass of a loop.
+        """
         variables = []
         for place in places:
             vector = self.load(place)
@@ -124,7 +140,7 @@ class _Code:
         return variables
 
     def keep(self, sums: list, places: list) -> None:
-        """Write variables where :meth:`sums` has them from."""
+        """Write variables to memory, where :meth:`sums` has them from."""
         for variable, place in zip(sums, places, strict=True):
             self.store(self.builder.load(variable), place)
 
