@@ -217,7 +217,12 @@ class Work(NamedTuple):
 
 
 def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.ndarray:
-    """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64."""
+    """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64.
+
+    The draw depends on these keys alone, not on what was drawn before. So a client
+    meets its samples in the same order in any back end, alone or among others, and
+    after a run was interrupted and taken up again.
+    """
     return stream(spec.seed, "order", round, client, epoch).permutation(n)
 
 
@@ -407,25 +412,34 @@ class Engine(AbstractContextManager):
     def _weights(
         self, clients: list[int], given: Arrays | None
     ) -> list[np.ndarray | None]:
-        """Return factors on the losses of each client's training samples, if any."""
+        """Return factors on the losses of each client's training samples, if any.
+
+        They are the weight of a sample's class times the sample's own. With class
+        weights (1, 3), labels 0, 1, 1 and sample weights 2, 1, 0 they are 2, 3, 0.
+        """
         held = [self.fed.train[client] for client in clients]
+        factors: list[np.ndarray | None] = [None] * len(clients)
         if given is not None:
-            given = [np.asarray(one, dtype=self.spec.dtype) for one in given]
-            shapes = [one.shape for one in given]
+            own = [np.asarray(one, dtype=self.spec.dtype) for one in given]
+            shapes = [one.shape for one in own]
             one_each = [(len(index),) for index in held]
             if shapes != one_each:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
                     "sample."
                 )
+            factors = list(own)
         if self.spec.class_weights is None:
-            return [None] * len(clients) if given is None else list(given)
+            return factors
 
         of_class = np.array(self.spec.class_weights, dtype=self.spec.dtype)
-        of_samples = [of_class[self.fed.labels[index]] for index in held]
-        if given is None:
-            return list(of_samples)
-        return [a * b for a, b in zip(of_samples, given, strict=True)]
+        for j, index in enumerate(held):
+            of_samples = of_class[self.fed.labels[index]]
+            own_factors = factors[j]
+            if own_factors is not None:
+                of_samples = of_samples * own_factors
+            factors[j] = of_samples
+        return factors
 
     def longest_first(self, clients: list[int]) -> list[int]:
         """Return the positions in ``clients``, those with most samples first."""
@@ -518,7 +532,10 @@ class Engine(AbstractContextManager):
 
 
 def _integers(values: Ints, limit: int, what: str) -> list[int]:
-    """Return indices as integers, or refuse one that is not below ``limit``."""
+    """Return indices as Python's integers, or refuse one outside 0 to limit - 1.
+
+    A negative index would count from the end without an error.
+    """
     integers = [int(value) for value in np.asarray(values)]
     for value in integers:
         if not 0 <= value < limit:

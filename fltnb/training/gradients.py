@@ -1,4 +1,8 @@
-"""SGD's rule and the ways back that the hand-written steps of two back ends share."""
+"""SGD's rule and the ways back that the hand-written steps share.
+
+The ways back are torch's own functions, those that autograd calls, without its records.
+They take all their arguments by position; here each has its name.
+"""
 
 from collections.abc import Callable
 
@@ -25,6 +29,7 @@ class Parameter:
         Momentum's buffer.
     start : tensor or None
         The target of ``proximal``: the value before local training, unless it is set.
+        It stays when a call has no proximal term, for a later one that has.
     frozen : bool
         Whether a step does not change the value.
     """
@@ -68,6 +73,9 @@ class Parameter:
             accumulate(value, 1.0, 0.0)  # some gradients need the call
             return
 
+        # With lr 0.1, decay 0, proximal 0.5, a gradient of 2, and a value of 4 that
+        # started as 3: 4 - 0.1 * (2 + 0.5 * (4 - 3)) = 3.75. Below it is sorted by
+        # what is multiplied: 0.95 * 4 - 0.1 * 2 + 0.05 * 3 = 3.75.
         # value <- value - lr (gradient + decay value + proximal (value - start))
         spec = self.spec
         pull = spec.weight_decay + self.proximal
@@ -87,7 +95,11 @@ class Parameter:
 
 
 def add(gradient: torch.Tensor) -> Accumulate:
-    """Return the ``accumulate`` of a gradient that exists as a tensor."""
+    """Return the ``accumulate`` of a gradient that exists as a tensor.
+
+    One that does not exist yet is computed and added in one call, as by
+    :func:`fltnb.training.kernels.dense.backward`.
+    """
 
     def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
         if beta != 1:

@@ -5,6 +5,9 @@ two classes, with ``binary`` (one output, positive for class 1); federations of 
 (``targets="values"``) with ``squared_error``. A function takes ``(outputs, targets)``:
 outputs (b, K) and classes int64 (b,), or outputs (b,) and numbers (b,). It returns the
 loss of each sample (b,), or their mean.
+
+Class weights are no part of a loss: they are factors on the losses of samples, which
+training alone applies. A test reports the plain loss.
 """
 
 from __future__ import annotations
@@ -79,7 +82,10 @@ def predicted(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the number of right classes; of numbers, the summed squared error."""
+    """Return the number of right classes; of numbers, the summed squared error.
+
+    ``outputs`` (b, K), ``targets`` (b,). Squares are added up in float64.
+    """
     if targets.is_floating_point():
         errors = (outputs[:, 0] - targets).cpu().double()
         return float((errors**2).sum())
@@ -88,7 +94,7 @@ def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def n_outputs(fed: Federation, loss: Loss) -> int:
-    """Return how many outputs a network needs."""
+    """Return how many outputs a network needs: one for each class, or one in all."""
     return 1 if loss == "binary" else fed.n_classes
 
 

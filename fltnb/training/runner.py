@@ -127,7 +127,6 @@ class Stack:
         theta: np.ndarray,
         rates: np.ndarray,
         schedule: Schedule,
-        anchors: np.ndarray | None = None,
     ) -> None:
         """Begin local training of the first n clients.
 
@@ -137,16 +136,10 @@ class Stack:
         rates : ndarray (n,), learning rates
         schedule : Schedule
             Of steps up to the most that one of these clients takes.
-        anchors : ndarray (n, P), optional
-            The target of FedProx's term, instead of ``theta``.
         """
         n = len(theta)
-        if anchors is None:
-            anchors = theta
         self._put(theta, self.state.values)
         self.state.rates[:n].copy_(torch.from_numpy(rates))
-        if self.state.starts:
-            self._put(anchors, self.state.starts)
         for velocity in self.state.velocities:
             velocity.zero_()
 
@@ -158,6 +151,10 @@ class Stack:
         _write(self.counted, schedule.counted)
         for mask, array in zip(self.masks, schedule.masks, strict=True):
             _write(mask, array)
+
+    def pull_to(self, theta: np.ndarray) -> None:
+        """Let FedProx's term pull the first n clients to models (n, P)."""
+        self._put(theta, self.state.starts)
 
     def _put(self, theta: np.ndarray, tensors: Sequence[torch.Tensor]) -> None:
         """Write the models (n, P) of the first clients into a tensor a parameter.

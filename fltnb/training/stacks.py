@@ -260,11 +260,10 @@ class Training:
         runner = self._runner(n)
         stack = runner.stack
         start = np.stack([job.start for job in jobs])
-        anchors = None
-        if self.spec.proximal:
-            anchors = np.stack([job.anchor for job in jobs])
         rates = np.array([job.spec.lr for job in jobs])
-        stack.load(start, rates, self._schedule(jobs), anchors)
+        stack.load(start, rates, self._schedule(jobs))
+        if self.spec.proximal:
+            stack.pull_to(np.stack([job.anchor for job in jobs]))
 
         # Three clients with 5, 5 and 2 steps: steps 0 and 1 for all three, then the
         # last one is taken out, then steps 2 to 4 for the first two. Here `end` is 2,
