@@ -266,7 +266,8 @@ class _Stack:
         self.trained.vary(proximal)
         if anchors is not None:
             n = self.trained.value.shape[1]
-            self.trained.start = torch.tensor(anchors[:, :n]).to(self.trained.value)
+            target = torch.tensor(anchors[:, :n])
+            self.trained.start = target.to(self.trained.value)
 
     def models(self) -> np.ndarray:
         """Return the rows (a, P) as they are now."""
@@ -302,7 +303,8 @@ class _Stack:
         """Return gradients (m, n_trainable) of clients whose batches have one size.
 
         Their statistics go on, and losses of last epochs are added up. ``who`` (m,):
-        the rows of these clients.
+        the rows of these clients. They may be 0 and 2 of three, where client 1 has a
+        batch of another size: so tensors are gathered by ``who`` and scattered back.
         """
         gradients, summed, statistics, moving = self._gradients(batches, who)
         self.statistics[who] = statistics

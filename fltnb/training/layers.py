@@ -84,8 +84,8 @@ class DenseRoom(NamedTuple):
     Attributes
     ----------
     whole : ndarray, shape (b, outputs + 1)
-        The outputs, and a column that is never written: the constant 1 of the next
-        layer.
+        The outputs, and a last column of ones, which are the constant inputs of the
+        next layer.
     out : tensor, shape (b, outputs)
         The outputs alone.
     d : tensor, shape (b, outputs)
@@ -172,8 +172,9 @@ class Dense:
     def room(self, b: int) -> DenseRoom:
         """Return memory for a batch of b samples."""
         whole = padded(b, self.outputs + 1, self.dtype)
+        out = whole[:, :-1]
         d = padded(b, self.outputs, self.dtype)
-        return DenseRoom(whole.numpy(), whole[:, :-1], d, d.numpy())
+        return DenseRoom(whole.numpy(), out, d, d.numpy())
 
     def forward(self, x: np.ndarray, out: np.ndarray) -> None:
         """Write the activations of inputs (b, inputs + 1) into ``out``."""

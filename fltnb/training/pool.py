@@ -59,8 +59,13 @@ PATIENCE = 120.0  # seconds to start: spawn imports torch, slow from a cold disk
 class Job(NamedTuple):
     """What a worker is to do with a model.
 
-    ``row``: the model, a row of theta; ``kind``: "train" or "score"; ``arguments``: all
-    others of :meth:`_Worker.train` or :meth:`_Worker.score`.
+    Attributes
+    ----------
+    row : int
+        The model, a row of theta.
+    kind : {"train", "score"}
+    arguments : tuple
+        All others of :meth:`_Worker.train` or :meth:`_Worker.score`, in their order.
     """
 
     row: int
@@ -589,7 +594,8 @@ class _Dispatch:
         """Give every worker a job, then everyone a next one."""
         n_workers = len(self.free)
         for depth in range(1, DEPTH + 1):
-            # The last few jobs wait here for the first free worker.
+            # The last few jobs wait here for the first free worker: as second jobs they
+            # might wait behind a long one while another worker is idle.
             kept = 0 if depth == 1 else n_workers
             for worker, free in enumerate(self.free):
                 if self._out([free]) < depth and len(self.queue) > kept:
@@ -605,7 +611,11 @@ class _Dispatch:
         self.crew.connections[worker].send((place, job.kind, job.arguments))
 
     def _slot(self, row: int) -> int:
-        """Return the slot that holds a model, after copying it there if needed."""
+        """Return the slot that holds a model, after copying it there if needed.
+
+        Clients that start from one model, as those of a cluster do, share its slot: it
+        is copied once.
+        """
         if row in self.slots:
             return self.slots[row]
         if len(self.slots) == len(self.users):

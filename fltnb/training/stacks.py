@@ -197,6 +197,8 @@ class Training:
         That of the settings, or the samples of the largest client if it has fewer.
     most : int
         Clients that train at a time.
+    runner : Runner or None
+        What ran the last chunk. The next one uses its memory and its graphs.
     """
 
     def __init__(self, stacks: Stacks, spec: TrainSpec, frozen: str | None) -> None:
@@ -328,7 +330,10 @@ class Training:
         return schedule._replace(factor=factor)
 
     def _empty(self, steps: int, n: int) -> Schedule:
-        """Return room for so many steps of n clients, all zeros."""
+        """Return room for so many steps of n clients, all zeros.
+
+        Clients with fewer steps leave zeros behind their end.
+        """
         shape = (steps, n, self.batch_size)
         dtype = self.spec.dtype
         masks = []

@@ -212,13 +212,14 @@ class LeanTrainer:
         """
         size = self.spec.batch_size
         y = self.samples.targets(index)
-        # Of all steps: losses are computed from them together in the end.
+        # The logits of all steps, of which losses are computed together in the end.
         logits = padded(len(index), self.model.n_classes, self.dtype)
 
-        # batch by batch
+        # Of each array (n, ...) the views of its batches: of 25 samples and batches of
+        # 10 they have 10, 10 and 5 rows. Steps fill `outs`, and so the logits.
         xs = self._inputs(index).split(size)
         ys = y.split(size)
-        outs = logits.split(size)  # filled step by step
+        outs = logits.split(size)
         masks_of_dropout = [mask.split(size) for mask in masks]
         factors = [self.unweighted] * len(xs)
         if weights is not None:
@@ -252,14 +253,19 @@ class LeanTrainer:
             self.samples.fill(index, without_one.view(n, c, h, w))
             return rows
 
+        # Memory as the kernels read it, with room behind the last image.
         pixels = n * h * w
         flat = torch.empty((pixels + SPARE) * c, dtype=self.dtype)
-        images = flat[: pixels * c].view(n, h, w, c).permute(0, 3, 1, 2)
+        memory = flat[: pixels * c].view(n, h, w, c)
+        images = memory.permute(0, 3, 1, 2)
         self.samples.fill(index, images)
         return images
 
     def _features(self, n: int) -> torch.Tensor:
-        """Return room for n inputs of the dense layers, with the constant 1."""
+        """Return room for n inputs of the dense layers, with the constant 1.
+
+        The next call may return the same rows.
+        """
         if len(self.features) < n:
             self.features = padded(n, self.features.shape[1], self.dtype)
             self.features[:, -1] = 1

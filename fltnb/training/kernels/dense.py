@@ -180,6 +180,7 @@ def errors(logits, y, weights, d):
             d[s, k] = np.exp(logits[s, k] - most)
             total += d[s, k]
         for k in range(logits.shape[1]):
-            d[s, k] = d[s, k] / total - (k == y[s])
+            probability = d[s, k] / total
+            d[s, k] = probability - (k == y[s])
             if len(weights):
                 d[s, k] *= weights[s]

@@ -298,8 +298,10 @@ def update(samples: int, vectors: int = VECTORS):
 
     It is ``target = keep * target + scale * x.T @ other`` for the rows of ``x`` and
     ``other`` from ``s`` on and the columns of a block from ``o`` on. The block of
-    ``other`` stays in registers while all rows of ``target`` pass. With 2 rows and 1
-    vector a compiled call is::
+    ``other`` stays in registers while all rows of ``target`` pass: the reverse of
+    :func:`product`, whose target stays. A gradient of weights has many rows and few
+    samples to sum over, so it is read and written once for each block of samples. With
+    2 rows and 1 vector a compiled call is::
 
         columns = slice(o, o + LANES)
         row_0 = scale * other[s, columns]

@@ -153,7 +153,9 @@ def _spread(outputs, down, across) -> Callable:
                     own = d[b, i, j]
                     won = winners[b, i, j]
                     for place in range(CUT):
-                        to = out[b, 2 * i + (place >> 1), 2 * j + (place & 1)]
+                        line = 2 * i + (place >> 1)
+                        column = 2 * j + (place & 1)
+                        to = out[b, line, column]
                         for o in range(outputs):
                             to[o] = own[o] if won[o] == place else 0
 
