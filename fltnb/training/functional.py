@@ -232,7 +232,7 @@ class FunctionalEngine(SerialEngine):
 
 
 class _Stack:
-    """Models of some clients in training, a row each.
+    """Models of some clients in training, a row each, the longest training first.
 
     Attributes
     ----------

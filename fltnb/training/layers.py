@@ -216,6 +216,9 @@ class Dense:
 class Conv:
     """A convolution by torch's kernels, with pooling, dropout and ReLU as the stage.
 
+    The two kinds below replace parts of it by kernels of the package. All have the same
+    methods: ``load``, then ``forward`` and ``backward`` by turns, then ``store``.
+
     Attributes
     ----------
     shape : tuple
@@ -258,7 +261,7 @@ class Conv:
         self.parameters = [Parameter(self.memory, spec), Parameter(self.bias, spec)]
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``memory`` and ``weight``."""
+        """Return ``memory`` and ``weight``, which share their numbers."""
         conv = self.conv
         weight = torch.empty(
             (conv.outputs, conv.inputs, conv.kernel, conv.kernel),

@@ -340,7 +340,8 @@ class ModuleTrainer:
         """Return the mean loss of a batch, with FedProx's term if there is one.
 
         This is ``proximal / 2`` times the squared distance of all parameters from
-        ``pulled_to``, which may have statistics after the parameters.
+        ``pulled_to``, which may have statistics after the parameters. Its gradient is
+        ``proximal * (now - before)``; the fast steps add that by hand.
         """
         loss = found.mean()
         if not proximal:

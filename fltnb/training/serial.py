@@ -19,7 +19,12 @@ from .samples import Samples
 
 @contextmanager
 def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
-    """Use full float32 and reproducible kernels on a GPU, and some threads on a CPU."""
+    """Use full float32 and reproducible kernels on a GPU, and some threads on a CPU.
+
+    TF32 would round the factors of float32 products to 10 bits, and cuDNN may choose
+    kernels that add in another order each time. ``n_threads``: all that torch has if
+    it is None.
+    """
     if device.type != "cuda":
         with threads(n_threads):
             yield

@@ -104,7 +104,7 @@ class Job(NamedTuple):
 
     Attributes
     ----------
-    start : ndarray (P,), its model before; only read
+    start : ndarray (P,), its model before; only read, as several jobs may share it
     samples : int64 (n,), positions in the pool
     spec : TrainSpec, of its run: seed and learning rate
     client, round : int, keys of its draws
@@ -369,6 +369,9 @@ class Training:
 
     def _scales(self, jobs: list[Job], steps: int) -> np.ndarray:
         """Return each client's rate over the true size of its batches, (steps, n).
+
+        A step adds gradients up over a batch, so this makes of their sum the mean,
+        times the learning rate.
 
         The last batch of an epoch is the short one. With 23 samples, 10 a batch, sizes
         are 10, 10, 3, 10, 10, 3 in two epochs. Division here and not in the step: the

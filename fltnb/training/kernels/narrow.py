@@ -57,7 +57,8 @@ class Kernels(NamedTuple):
 def make(channels: int, outputs: int, height: int, width: int, size: int) -> Kernels:
     """Return the kernels for ``size`` x ``size`` weights.
 
-    There is no padding; ``size`` is at most TAPS, the number of ``outputs`` even.
+    There is no padding; ``size`` is at most TAPS, the number of ``outputs`` even. Of
+    28 x 28 pixels 5 x 5 weights leave 24 x 24, and the pooling 12 x 12.
     """
     h = (height - size + 1) // 2
     w = (width - size + 1) // 2

@@ -272,7 +272,8 @@ def product(samples: int, vectors: int = VECTORS):
             _, _, _, s, o = values
             rows = code.steps(s, samples, length=1)
             columns = code.steps(o, vectors)
-            block = []  # row by row
+            # Places of the block's vectors row by row, and a variable for each sum.
+            block = []
             for row in rows:
                 for at in columns:
                     block.append(code.vector_at(0, row, at))
@@ -280,7 +281,7 @@ def product(samples: int, vectors: int = VECTORS):
             with code.range(code.length(2)) as (i, _):
                 # A vector of `other` is read once, and meets every sample's number.
                 weights = [code.load_at(2, i, at) for at in columns]
-                totals = iter(sums)
+                totals = iter(sums)  # row by row, as the two loops below
                 for row in rows:
                     value = code.spread(code.get(1, row, i))
                     for weight in weights:
@@ -293,7 +294,7 @@ def product(samples: int, vectors: int = VECTORS):
     return run
 
 
-def update(samples: int, vectors: int = VECTORS):
+def update(samples: int):
     """Return ``f(target, x, other, s, o, keep, scale)``.
 
     It is ``target = keep * target + scale * x.T @ other`` for the rows of ``x`` and
@@ -301,7 +302,7 @@ def update(samples: int, vectors: int = VECTORS):
     ``other`` stays in registers while all rows of ``target`` pass: the reverse of
     :func:`product`, whose target stays. A gradient of weights has many rows and few
     samples to sum over, so it is read and written once for each block of samples. With
-    2 rows and 1 vector a compiled call is::
+    2 rows, and for one of the block's VECTORS vectors, a compiled call is::
 
         columns = slice(o, o + LANES)
         row_0 = scale * other[s, columns]
@@ -321,7 +322,7 @@ def update(samples: int, vectors: int = VECTORS):
             keep = code.spread(keep)
             scale = code.spread(scale)
             rows = code.steps(s, samples, length=1)
-            columns = code.steps(o, vectors)
+            columns = code.steps(o, VECTORS)
             # the block of `other`, scaled: a line of vectors for each row
             block = []
             for row in rows:

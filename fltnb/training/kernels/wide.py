@@ -63,7 +63,11 @@ class Kernels(NamedTuple):
 def make(
     channels: int, outputs: int, height: int, width: int, size: int, padding: int
 ) -> Kernels:
-    """Return the kernels for ``size`` x ``size`` weights."""
+    """Return the kernels for ``size`` x ``size`` weights.
+
+    A padding of 2 pixels on each side and 5 x 5 weights keep 12 x 12 pixels, of which
+    the pooling leaves 6 x 6.
+    """
     down = height + 2 * padding - size + 1
     across = width + 2 * padding - size + 1
     sizes = (channels, outputs, height, width, size, padding, down, across)
