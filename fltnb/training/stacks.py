@@ -188,7 +188,7 @@ class Training:
     stacks : Stacks
     spec : TrainSpec
         Seed and learning rate do not matter.
-    frozen : {"head", "body"}, optional
+    frozen : {"head", "body"} or None
         Parameters that stay as they are.
 
     Attributes

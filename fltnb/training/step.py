@@ -233,7 +233,7 @@ class Step:
         Inputs in the type that the first layer computes in.
     apart : bool
         Whether every client's convolutions are a part of their own.
-    frozen : {"head", "body"}, optional
+    frozen : {"head", "body"} or None
         Parameters that stay as they are.
     """
 
@@ -243,7 +243,7 @@ class Step:
         spec: TrainSpec,
         pool: Pool,
         apart: bool,
-        frozen: str | None = None,
+        frozen: str | None,
     ) -> None:
         self.stages = model.stages
         self.n_convolutions = 0  # they come before all dense stages
