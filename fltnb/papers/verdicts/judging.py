@@ -1,4 +1,13 @@
-"""Tests of the claims of a notebook, on its results and on the printed numbers."""
+"""Tests of the claims of a notebook, on its results and on the printed numbers.
+
+:func:`judge` makes a row for each claim and *case*. A case is one set of numbers
+(:class:`Numbers`) that the claim can be tested on: a data set with a network and a
+variant, or the printed numbers of a data set and network. For FLT's Table 1, with MNIST
+and CIFAR-10 run by the text and by the code, a claim has six cases, two of them print.
+
+:func:`outcomes` then makes one row of all cases of a claim. Cases on print never enter
+it: they tell whether the paper's own table has what the paper says of it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
