@@ -1,4 +1,9 @@
-"""Federation: which client holds which samples, and the true clusters."""
+"""Federation: which client holds which samples, and the true clusters.
+
+All samples are in one array, the *pool*, and a client holds positions in it. So two
+clients that hold the same image share its pixels, clients may share a whole test set,
+and an engine moves the pool to a GPU once for all of them.
+"""
 
 import json
 import numbers
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from .preprocessing import Preprocessing
 
 SPLITS = ("train", "val", "test", "probe")
+"""The parts of every client's samples; arrays of "val" and "probe" may be empty."""
 Targets = Literal["classes", "values"]
 
 
@@ -108,6 +114,11 @@ class Federation(OwnSamples):
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        """Check all fields together, and replace them by their checked form.
+
+        Everything later, from the engines to the clusterers, relies on these checks and
+        does not repeat them. A federation that exists can be trained on.
+        """
         images = as_samples(self.images, self.layout)
         choose(self.targets, get_args(Targets), "kind of targets")
         size = len(images)
@@ -229,7 +240,14 @@ class Federation(OwnSamples):
     def _checked_splits(self, size: int) -> dict[str, tuple[np.ndarray, ...]]:
         """Return positions per split and client in a pool of ``size``, or refuse them.
 
-        Arrays shared by clients stay shared.
+        Arrays shared by clients stay shared: an array is checked once, and all clients
+        that were given it get the same checked array. Evaluation recognises a common
+        test set by that.
+
+        Returns
+        -------
+        dict
+            Split -> M arrays of int64.
         """
         nothing = [np.empty(0, dtype=np.int64)] * len(self.train)
         given = {}
@@ -434,7 +452,14 @@ class Federation(OwnSamples):
 
     @cached_property
     def _fingerprint(self) -> str:
-        """The value of :meth:`fingerprint`; the samples are read once."""
+        """The value of :meth:`fingerprint`; the samples are read once.
+
+        Samples that nobody holds do not count, nor where in the pool a sample lies: the
+        fingerprint of 1,000 images of MNIST is the same whether the pool has these or
+        all 70,000. With the used samples 5, 7 and 9 of a pool, a client that holds 9
+        and 5 holds 2 and 0 among them. The order of a client's samples counts, because
+        it determines the batches.
+        """
         splits = ["train", "val", "test"]
         if self.probed:
             splits.append("probe")

@@ -200,8 +200,10 @@ def _level(line: Row, title: str) -> str:
 def _users(params: Row) -> str:
     """Return the names of the two users of a similarity.
 
-    Table II names users by their labels, Table I by numbers, with the theme of their
-    task: "user 1 (vehicles) and user 4 (animals)". ``params``: of the printed line.
+    MT-HFL's Table II names users by their labels, Table I by numbers, with the theme of
+    their task: "user 1 (vehicles) and user 4 (animals)".
+
+    ``params``: what the printed line is about.
     """
     if "labels_i" in params:
         first = label(params["labels_i"])
