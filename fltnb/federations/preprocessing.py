@@ -629,7 +629,7 @@ def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
     """Refuse numbers that differ only in digits that float64 does not have.
 
     float64 has 53 bits, so that 9007199254740993 becomes 9007199254740992. Only
-    objects, such as Decimal, and longdouble need the count: numbers of NumPy have passed
+    objects, such as Decimal, and longdouble need the count: NumPy's integers passed
     :func:`~fltnb.arrays.as_float64`, which refuses large ones.
 
     ``before``: the values of a column as they were given; ``values``: as float64.

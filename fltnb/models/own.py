@@ -36,7 +36,7 @@ from ..owncode import code_of, is_own, is_plain
 from ..randomness import integer, stream
 from .base import SLICED, Layer, Model, Tensors
 
-# Seed of a function's first call. Its frozen parameters come from this call in all runs,
+# Seed of a function's first call. Its frozen parameters come from it in all runs,
 # as a row does not have them.
 MODULE_SEED = 0
 Shape = tuple[int, ...]
