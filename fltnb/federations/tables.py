@@ -528,13 +528,18 @@ def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
 
     If all names are whole numbers, they are in numerical order (9 before 10),
     otherwise in alphabetical order.
+
+    Examples
+    --------
+    >>> names, place = numbered(np.array(["10", "9", "10"]))
+    >>> names, place.tolist()
+    (['9', '10'], [1, 0, 1])
     """
     different, place = np.unique(names, return_inverse=True)
     if not all(WHOLE.fullmatch(name) for name in different):
         return different.tolist(), place
-    n = len(different)
-    # 07 and 7 are two names of one number, in alphabetical order
-    order = sorted(range(n), key=lambda i: (int(different[i]), i))
-    rank = np.argsort(order)  # of each name in `different`
-    in_order = [str(different[i]) for i in order]
-    return in_order, rank[place]
+    # 07 and 7 are two names of one number, which stay in alphabetical order
+    in_order = sorted(different.tolist(), key=int)
+    rank_of = {name: rank for rank, name in enumerate(in_order)}
+    ranks = [rank_of[name] for name in different.tolist()]
+    return in_order, np.array(ranks, dtype=np.int64)[place]

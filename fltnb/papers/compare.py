@@ -1,7 +1,6 @@
 """A printed table compared with ours, with names for people."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import pandas as pd
 
 from .measured import measured
 from .names import PAPERS, SHORT, label
-from .numbers import KEY, inconsistencies, read
+from .numbers import KEY, inconsistencies, params_of, read
 from .settings import TOY, WITHOUT_CODE, Row, stand_in
 
 _ERRORS = {
@@ -137,18 +136,13 @@ def for_people(
 # ---------------------------------------------------------------- printed lines
 
 
-def _params(line: Row) -> dict[str, Any]:
-    """Return the parameters that a number is printed with."""
-    return json.loads(line["params"] or "{}")
-
-
 def above_diagonal(params: str) -> bool:
     """Whether a number is not a repetition within a symmetric matrix.
 
     Of the similarities of users i and j, and of j and i, only the first is shown.
     ``params``: JSON, as a line has them; a number that is not of two users counts.
     """
-    pair = json.loads(params or "{}")
+    pair = params_of(params)
     return pair.get("user_i", 0) < pair.get("user_j", 1)
 
 
@@ -176,7 +170,7 @@ def _levels(found: pd.DataFrame) -> list[str]:
 
     varied = []  # parameters, in the order in which they are met
     for _, group in lines.groupby(key, sort=False):
-        settings = pd.DataFrame([_params(line) for line in group.to_dict("records")])
+        settings = pd.DataFrame([params_of(text) for text in group["params"]])
         several = settings.astype(str).nunique() > 1
         for name in settings.columns[several]:
             if name not in varied:
@@ -190,7 +184,7 @@ def _level(line: Row, title: str) -> str:
     """Return a line's value in a column of :func:`_levels`, as text for people."""
     if title == "version":
         return label(line["setting"])
-    params = _params(line)
+    params = params_of(line["params"])
     if title == "users":
         return _users(params)
     by_label = {label(name): str(value) for name, value in params.items()}

@@ -16,7 +16,6 @@ numbers stands beside a printed one.
 """
 
 import functools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -27,7 +26,7 @@ import pandas as pd
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .names import label
-from .numbers import KEY, numbers
+from .numbers import KEY, numbers, params_of
 from .settings import (
     NOTEBOOKS,
     SAME,
@@ -462,8 +461,7 @@ class _Found:
                 wanted[name] = [line[name]]
         if line["dataset"]:
             wanted["dataset"] = sets_beside(line)
-        params = json.loads(line["params"] or "{}")
-        for name, value in params.items():
+        for name, value in params_of(line["params"]).items():
             wanted[name] = [value]
 
         both_name = wanted.keys() & row.keys()

@@ -19,7 +19,6 @@ Three rules hold everywhere:
 """
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ from ..measured import (
     switches,
     without,
 )
-from ..numbers import numbers
+from ..numbers import numbers, params_of
 from ..settings import printed_setting
 
 
@@ -110,9 +109,8 @@ def _compared(line: Mapping[str, Any]) -> dict[str, Any]:
     They tell apart lines that agree in everything else: Table I of MT-HFL has the
     similarity of each pair of five users, all of one method, data set and setting.
     """
-    params = json.loads(line["params"] or "{}")
     compared = {}
-    for name, value in params.items():
+    for name, value in params_of(line["params"]).items():
         if name.startswith(("user", "task", "labels", "parameters", "scope")):
             compared[name] = value
     return compared
