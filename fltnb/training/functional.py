@@ -97,6 +97,7 @@ class FunctionalEngine(SerialEngine):
         self.trained = shapes[:n_parameters]
         self.statistics = shapes[n_parameters:]
 
+        # A stack gathers batches by position, so the samples must lie on the device.
         needed = fed.images.size * self.dtype.itemsize
         what = "The federation's samples take"
         check_room(needed, self.device, what, "device 'cpu', or backend 'serial'")
@@ -343,6 +344,7 @@ class _Stack:
         moving = {name: value[who] for name, value in self.moving.items()}
 
         # Of one client: the gradient by the first argument, then what _objective gave.
+        # (`has_aux`: the objective gives something beside the number to derive.)
         of_one = grad_and_value(self._objective, has_aux=True)
         # Of all: each argument has the clients along its first dimension.
         of_all = vmap(of_one, in_dims=(0, 0, 0, 0, 0, along_weights))
@@ -391,6 +393,7 @@ class _Stack:
         def module(x: torch.Tensor) -> torch.Tensor:
             return functional_call(engine.module, everything, (x,))
 
+        # In bfloat16 autocast decides what is reduced, dense layers included.
         reduced = self.spec.precision == "bfloat16"
         with torch.autocast(engine.device.type, torch.bfloat16, enabled=reduced):
             outputs = engine.model.applied(module, x).to(engine.dtype)

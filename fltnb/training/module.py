@@ -127,7 +127,11 @@ class ModuleTrainer:
                 self.constants.append((one, one.clone()))
 
     def load(self, theta: np.ndarray) -> None:
-        """Take a model (P,)."""
+        """Take a model (P,), and set all else that training changes to its start.
+
+        Counters of batches, for example, would otherwise go on from client to client,
+        and results depend on which client came before.
+        """
         values = self.model.unflatten(tensor(theta))
         with torch.no_grad():
             for target, value in zip(self.tensors, values, strict=True):
@@ -171,7 +175,11 @@ class ModuleTrainer:
         return x.to(self.device), y.to(self.device)
 
     def served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return one model (P,) as a function from inputs to outputs."""
+        """Return one model (P,) as a function from inputs to outputs.
+
+        It is valid until the next call of this method or of :meth:`train`, as all use
+        one module.
+        """
         self.load(theta)
         self.module.eval()
         return self.forward
@@ -239,6 +247,7 @@ class ModuleTrainer:
         that of a sample under the model at its step, before the step is taken.
         """
         spec = how.applied(self.spec)
+        # Copies, since the parameters move; a call may give other models to pull to.
         pulled_to = [value.detach().clone() for value in self.parameters]
         if how.anchors is not None:
             anchors = self.model.unflatten(tensor(how.anchors))

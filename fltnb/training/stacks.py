@@ -285,7 +285,11 @@ class Training:
         return trained.cpu().numpy(), losses
 
     def _runner(self, n: int) -> Runner:
-        """Return what runs the steps of n clients; its memory is kept for the next."""
+        """Return what runs the steps of n clients; its memory is kept for the next.
+
+        It has room for the most steps that any client takes, so it fits all clients
+        and only grows with their number.
+        """
         if self.runner is not None and self.runner.stack.n >= n:
             return self.runner
 

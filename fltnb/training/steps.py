@@ -138,7 +138,11 @@ class LeanTrainer:
     def _parts(
         self, theta: np.ndarray
     ) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
-        """Give each layer with its weight and bias in ``theta`` (P,), by turns."""
+        """Give each layer with its weight and bias in ``theta`` (P,), by turns.
+
+        They are views: what is written to them is written to ``theta``. A weight is
+        (outputs, inputs), or (outputs, inputs, k, k) of a convolution.
+        """
         parts = self.model.unflatten(tensor(theta))
         weights = parts[0::2]
         biases = parts[1::2]
@@ -176,7 +180,11 @@ class LeanTrainer:
         return total
 
     def _masks(self, round: int, client: int, epoch: int, n: int) -> list[torch.Tensor]:
-        """Return dropout's factors, 0 or 1 / (1 - p), (n, ...) of each dropout."""
+        """Return dropout's factors, 0 or 1 / (1 - p), (n, ...) of each dropout.
+
+        What is kept grows, so that a sum over activations stays as large on average.
+        With p of 0.2 four of five numbers are kept, 1.25 times as large.
+        """
         keep = keep_masks(self.spec, self.model, round, client, epoch, n)
         factors = []
         for mask, (_, p) in zip(keep, self.model.dropout, strict=True):
@@ -272,7 +280,7 @@ class LeanTrainer:
         return self.features[:n]
 
     def _room(self, b: int) -> tuple[torch.Tensor, list[DenseRoom]]:
-        """Return memory for a batch of b samples.
+        """Return memory for a batch of b samples, used again in every step.
 
         Returns
         -------

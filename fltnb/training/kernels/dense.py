@@ -136,7 +136,8 @@ def backward(w, target, x, d, keep, scale, below):
     for begin in range(0, n, rows):
         end = min(begin + rows, n)
 
-        # First the inputs' gradient: `target` may be these weights. The bias has none.
+        # First the inputs' gradient: `target` may be these weights, which the update
+        # changes. The bias is left out: its input is the constant 1.
         weights = w[begin : min(end, inputs)]
         part[:] = 0
         for o in range(0, len(below), LANES):

@@ -249,7 +249,8 @@ def _weight_gradients(
                     d_bias[o] += total
 
                     # A row of weights gets the sum of the windows' rows, each times
-                    # its gradient.
+                    # its gradient. Row k of a window begins k lines below it, so all
+                    # places of the list move by `source`.
                     listed = places[:n]
                     scales = values[:n]
                     for k in range(size):
@@ -339,7 +340,7 @@ def _input_gradients(
                 z = weight % size - padding
                 for r in range(max(0, y), min(height, y + 2 * h)):
                     for c in range(max(0, z), min(width, z + 2 * w)):
-                        pixel = (r - y) * across + c - z
+                        pixel = (r - y) * across + c - z  # before the pooling
                         listed = places[pixel * outputs : end[pixel]]
                         scales = values[pixel * outputs : end[pixel]]
                         target = ((b * height + r) * width + c) * channels
