@@ -90,7 +90,7 @@ def test_learning_rates_of_their_own_whatever_the_rule_of_the_step(flavour):
 def test_memory_for_two_clients_makes_no_difference(monkeypatch):
     runs = runs_of("mlp", (4, 4), "everything")
     whole = together(*runs)
-    monkeypatch.setattr(stacks.Training, "chunk", lambda training: 2)
+    monkeypatch.setattr(stacks.Training, "_most", lambda training: 2)
     assert gap(together(*runs), whole) < 1e-13
 
 

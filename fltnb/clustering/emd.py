@@ -162,7 +162,8 @@ class EMDClustering(ClientClusterer):
             self._held_out = [self._drawn(z) for z in validation]
             y = [validation] * len(X)
 
-        # the first row is checked before any work, the others when they are needed
+        # The first row is checked before any work, the others when they are needed: the
+        # embeddings of all M x M pairs may not fit into memory.
         rows = self._validation(X, y)
         first_row = next(rows)
         rows = chain([first_row], rows)
@@ -304,6 +305,10 @@ class EMDClustering(ClientClusterer):
     def _placed(self, x: np.ndarray, row: list[np.ndarray]) -> int:
         """Return a newcomer's cluster, or -1 if no client is below the tolerance.
 
+        A cluster needs one client that is near enough; of several such clusters the one
+        that is nearest as a whole is taken. The other direction, from the clients to
+        the newcomer, would need a new exchange with all of them.
+
         Parameters
         ----------
         x : ndarray, shape (n, d)
@@ -353,7 +358,11 @@ class EMDClustering(ClientClusterer):
             reference[i] = own
 
     def _work(self, tasks: Iterable) -> Iterator:
-        """Yield the tasks of :meth:`measure`, with at most ``max_samples`` each."""
+        """Yield the tasks of :meth:`measure`, with at most ``max_samples`` each.
+
+        Samples are drawn here and not in the process that measures, so that only those
+        that are compared are sent to it.
+        """
         row = delayed(clone(self)._row)
         for i, x, validation in tasks:
             drawn = {j: self._drawn(z) for j, z in validation.items()}
@@ -382,7 +391,7 @@ class EMDClustering(ClientClusterer):
         width = train.shape[1]
         own = validation[i]
         distance = {i: 0.0}
-        references = []
+        references = []  # one for each pair, or a single one
 
         # one thread, so that the last bit does not depend on the machine's cores
         with threadpool_limits(1):
@@ -441,6 +450,15 @@ class EMDClustering(ClientClusterer):
             Clients with the same neighbours have the same label.
         tolerance : float
             The used tolerance.
+
+        Examples
+        --------
+        Clients 0 and 1 are near in both directions, 2 is near to 1 in one only:
+
+        >>> D = np.array([[0, 0.01, 0.3], [0.02, 0, 0.3], [0.3, 0.01, 0]])
+        >>> _, labels, _ = EMDClustering(tolerance=0.025).connect(D, np.ones(3))
+        >>> labels.tolist()
+        [0, 0, 1]
         """
         far = farther(distance)
         if self.tolerance == "auto":
@@ -503,6 +521,11 @@ def farther(distance: np.ndarray) -> np.ndarray:
     -------
     ndarray, shape (M, M)
         Symmetric, with diagonal 0; infinite if a direction was not measured.
+
+    Examples
+    --------
+    >>> farther(np.array([[0, -0.1], [0.2, 0]])).tolist()
+    [[0.0, 0.2], [0.2, 0.0]]
     """
     far = np.maximum(np.maximum(distance, distance.T), 0.0)
     far[np.isnan(far)] = np.inf
@@ -522,6 +545,13 @@ def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray, shape (n, m)
+
+    Examples
+    --------
+    >>> cosine_cost(
+    ...     np.array([[2.0, 0.0]]), np.array([[1.0, 0.0], [-3.0, 0.0]])
+    ... ).tolist()
+    [[0.0, 2.0]]
     """
     unit_a, zero_a = _unit(a)
     unit_b, zero_b = _unit(b)

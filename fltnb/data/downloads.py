@@ -16,7 +16,10 @@ CANNOT_WRITE = (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT)
 
 
 class Source(NamedTuple):
-    """A class of torchvision with its arguments, and the rough download in MB."""
+    """A class of torchvision with its arguments, and the rough download in MB.
+
+    All variants of EMNIST come in one archive, hence 562 MB each.
+    """
 
     kind: str
     options: dict[str, Any]
@@ -89,8 +92,11 @@ def _image_set(name: str, train: Any, test: Any) -> ImageSet:
     )
 
 
-def _fetched(source: Source, folder: Path) -> list:
-    """Return training and test part as torchvision's data sets."""
+def _fetched(source: Source, folder: Path) -> tuple[Any, Any]:
+    """Return training and test part as torchvision's data sets, all in memory.
+
+    torchvision's files are removed again: the set is kept as one prepared file.
+    """
     import torchvision
 
     make = getattr(torchvision.datasets, source.kind)
@@ -101,9 +107,8 @@ def _fetched(source: Source, folder: Path) -> list:
     socket.setdefaulttimeout(TIME_LIMIT)
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as root:
-            return [
-                make(root, train=train, download=True, **source.options)
-                for train in (True, False)
-            ]
+            train = make(root, train=True, download=True, **source.options)
+            test = make(root, train=False, download=True, **source.options)
+            return train, test
     finally:
         socket.setdefaulttimeout(before)

@@ -40,7 +40,8 @@ def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
     """
 
     def coded(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        return 255 * torch.sqrt(see(made, x).clip(0, HIGHEST) / HIGHEST)
+        share = see(made, x).clip(0, HIGHEST) / HIGHEST
+        return 255 * share.sqrt()
 
     return _kept(pictures, name, FEATURES, coded)
 
@@ -65,7 +66,8 @@ def maps(pictures: np.ndarray, name: str) -> np.ndarray:
 def decoded(x: torch.Tensor) -> torch.Tensor:
     """Return maps (n, 192, h, h) from the result of :func:`maps`.
 
-    ``x`` has them as inputs (n, 1, h * h, 192) in [0, 1].
+    ``x`` has them as inputs (n, 1, h * h, 192) in [0, 1], as a federation scales 8-bit
+    pixels. z = 64 root |root| undoes root = sign(z) sqrt(|z| / 64).
     """
     root = (255 * x - 128) / 127
     n, _, cells, depth = x.shape
@@ -80,7 +82,22 @@ def _kept(
     shape: tuple[int, int],
     code: Callable[[nn.Module, torch.Tensor], torch.Tensor],
 ) -> np.ndarray:
-    """Return the result of ``code`` for pictures, in batches, rounded to 8 bits."""
+    """Return the result of ``code`` for pictures, in batches, rounded to 8 bits.
+
+    Parameters
+    ----------
+    pictures : ndarray of uint8, shape (N, H, W, 3)
+    name : str
+        Shown with the progress.
+    shape : (int, int)
+        Of the result for one picture.
+    code : callable
+        Maps the network and pictures (n, 3, H, W) in [0, 1] to numbers in [0, 255].
+
+    Returns
+    -------
+    ndarray of uint8, shape (N, *shape)
+    """
     made = network()
     kept = np.empty((len(pictures), *shape), dtype=np.uint8)
     starts = range(0, len(pictures), AT_ONCE)
@@ -133,7 +150,8 @@ def body(made: Any, x: torch.Tensor) -> torch.Tensor:
 def see(made: Any, x: torch.Tensor) -> torch.Tensor:
     """Return features (n, 1280) of colour images (n, 3, H, W) in [0, 1].
 
-    They are enlarged by up to four times for the network.
+    They are enlarged by up to four times for the network: CIFAR-10's 32 pixels become
+    128. The 224 on which the network was trained would take three times as long.
     """
     with torch.inference_mode():
         side = min(SIDE, ENLARGED * x.shape[2])

@@ -1,4 +1,9 @@
-"""ImageSet: images with labels and a division into training and test part."""
+"""ImageSet: images with labels and a division into training and test part.
+
+An image set is what a benchmark publishes, before it is divided among clients. It is
+checked when it is made, whatever file it comes from, so that a federation can rely on
+it.
+"""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -165,7 +170,8 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
     """Return 16 hexadecimal digits of the SHA-256 over types, shapes and contents.
 
     With ``rows`` (positions) only these rows of the first array count; it is read in
-    pieces, not copied.
+    pieces, not copied. Type and shape count as well: four zeros of one byte have the
+    same bytes as one zero of four.
 
     Examples
     --------
@@ -187,14 +193,22 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
 
         total.update(f"{array.dtype.str}{shape}".encode())
         for piece in pieces:
-            total.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+            flat = np.ascontiguousarray(piece).reshape(-1)
+            total.update(flat.view(np.uint8).data)
     return total.hexdigest()[:16]
 
 
 def fixed_split(groups: np.ndarray, parts: int, *keys: int) -> np.ndarray:
     """Return the ``split`` of an image set, the same at every call.
 
-    One of ``parts`` equal parts of each group (N,), such as a class, is 1.
+    One of ``parts`` equal parts of each group (N,), such as a class, is 1. For sets
+    that are published without a test part.
+
+    Examples
+    --------
+    >>> split = fixed_split(np.array([0] * 10 + [1] * 5), parts=5)
+    >>> int(split[:10].sum()), int(split[10:].sum())
+    (2, 1)
     """
     split = np.zeros(len(groups), dtype=np.uint8)
     for group in range(groups.max() + 1):

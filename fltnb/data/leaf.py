@@ -106,7 +106,8 @@ def read_celeba(folder: Path | str) -> ImageSet:
     _check_pictures(base / PICTURES, names)
 
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
-    for place, name in enumerate(bar(names, desc="celeba: pictures", unit="picture")):
+    shown = bar(names, desc="celeba: pictures", unit="picture")
+    for place, name in enumerate(shown):
         images[place] = read_picture(base / PICTURES / name, SIZE, "BILINEAR")
     n_persons = arrays["writers"][-1] + 1
     origin = (
@@ -187,7 +188,14 @@ def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], in
 def _key(name: str) -> list:
     """Return a sort key that puts file 2 before file 10.
 
-    Of "all_data_10" it is ["all_data_", 10, ""].
+    Digits are compared as numbers, all else as text.
+
+    Examples
+    --------
+    >>> _key("all_data_10")
+    ['all_data_', 10, '']
+    >>> sorted(["all_data_10", "all_data_2"], key=_key)
+    ['all_data_2', 'all_data_10']
     """
     key = []
     for piece in re.split(r"(\d+)", name):
@@ -196,7 +204,11 @@ def _key(name: str) -> list:
 
 
 def _read_both(file: Path, form: Form) -> tuple[dict[str, Part], dict[str, Part]]:
-    """Return the parts of every person in a training file and its test file."""
+    """Return the parts of every person in a training file and its test file.
+
+    Person -> samples and labels, for either file. Both files have the same persons, as
+    LEAF divides each person's samples (``-t sample``) and not the persons.
+    """
     # LEAF has names such as all_data_0_niid_0_keep_0_train_9.json
     head, word, tail = file.name.rpartition("train")
     name = file.name
@@ -222,7 +234,12 @@ def _read_both(file: Path, form: Form) -> tuple[dict[str, Part], dict[str, Part]
 
 
 def _read_part(file: Path, form: Form) -> dict[str, Part]:
-    """Return the samples of every person of one file."""
+    """Return the samples of every person of one file.
+
+    The file has ``users``, ``num_samples`` and, by user, ``user_data`` with lists x and
+    y. All floats of a file are in memory once; a person's are freed as soon as they are
+    parsed.
+    """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

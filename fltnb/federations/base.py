@@ -1,4 +1,9 @@
-"""Federation: which client holds which samples, and the true clusters."""
+"""Federation: which client holds which samples, and the true clusters.
+
+All samples are in one array, the *pool*, and a client holds positions in it. So two
+clients that hold the same image share its pixels, clients may share a whole test set,
+and an engine moves the pool to a GPU once for all of them.
+"""
 
 import json
 import numbers
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from .preprocessing import Preprocessing
 
 SPLITS = ("train", "val", "test", "probe")
+"""The parts of every client's samples; arrays of "val" and "probe" may be empty."""
 Targets = Literal["classes", "values"]
 
 
@@ -108,6 +114,11 @@ class Federation(OwnSamples):
     notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        """Check all fields together, and replace them by their checked form.
+
+        Everything later, from the engines to the clusterers, relies on these checks and
+        does not repeat them. A federation that exists can be trained on.
+        """
         images = as_samples(self.images, self.layout)
         choose(self.targets, get_args(Targets), "kind of targets")
         size = len(images)
@@ -140,7 +151,11 @@ class Federation(OwnSamples):
             object.__setattr__(self, name, value)
 
     def _checked_classes(self, size: int, n_classes: int) -> dict[str, Any]:
-        """Return labels of ``size`` samples and the classes' names, or refuse them."""
+        """Return labels of ``size`` samples and the classes' names, or refuse them.
+
+        A class may have no sample: clients of MNIST's digits 0 to 4 may still train a
+        network with ten outputs.
+        """
         labels = integers("Labels", self.labels, size, "sample")
         lowest = labels.min()
         highest = labels.max()
@@ -192,23 +207,23 @@ class Federation(OwnSamples):
                 f"There are {len(names)} names for {len(self.train)} clients: give one "
                 "per client."
             )
-        counts = Counter(names)
-        for name in names:
-            if counts[name] > 1:
-                raise FltnbError(
-                    f"Two clients are called {name!r}: give them different names."
-                )
+        if len(set(names)) < len(names):
+            [(twice, _)] = Counter(names).most_common(1)
+            raise FltnbError(
+                f"Two clients are called {twice!r}: give them different names."
+            )
         return names
 
     def _checked_scaling(self, images: np.ndarray) -> dict[str, Scale]:
         """Return mean and std, a number or one for each channel, or refuse them.
 
-        ``images`` (N, H, W, C) have C channels, all others have one.
+        A single number in a list is the number itself, so that equal scalings have
+        equal fingerprints. ``images`` (N, H, W, C) have C channels, all others one.
         """
-        scaling: dict[str, Any] = {}
-        for name in ("mean", "std"):
-            given = getattr(self, name)
-            scaling[name] = tuple(np.ravel(given).tolist())
+        scaling: dict[str, Any] = {
+            "mean": tuple(np.ravel(self.mean).tolist()),
+            "std": tuple(np.ravel(self.std).tolist()),
+        }
         if not min(scaling["std"]) > 0:  # nor NaN
             raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
 
@@ -229,7 +244,14 @@ class Federation(OwnSamples):
     def _checked_splits(self, size: int) -> dict[str, tuple[np.ndarray, ...]]:
         """Return positions per split and client in a pool of ``size``, or refuse them.
 
-        Arrays shared by clients stay shared.
+        Arrays shared by clients stay shared: an array is checked once, and all clients
+        that were given it get the same checked array. Evaluation recognises a common
+        test set by that.
+
+        Returns
+        -------
+        dict
+            Split -> M arrays of int64.
         """
         nothing = [np.empty(0, dtype=np.int64)] * len(self.train)
         given = {}
@@ -370,7 +392,8 @@ class Federation(OwnSamples):
     def label_counts(self, split: str = "train") -> np.ndarray:
         """Return how many samples of each class every client holds, int64 (M, K).
 
-        Repeated samples count each time. FltnbError: there are no classes.
+        Repeated samples count each time, as they do in training. FltnbError: there are
+        no classes.
         """
         choose(split, SPLITS, "split")
         if self.targets == "values":
@@ -387,11 +410,23 @@ class Federation(OwnSamples):
     def summary(self) -> "pd.DataFrame":
         """Return a table with one row per client.
 
-        Columns: client; name (if they have names); cluster (if known); train, val, test
-        (numbers of samples). Of the training samples also: repeated (copies after the
-        first), classes (their number), holds (the five most frequent) and largest_share
-        (of one class), or mean and deviation of the numbers to predict.
-        ``attrs["notes"]`` says what was left out.
+        Returns
+        -------
+        DataFrame
+            client; name (if they have names); cluster (if known); train, val, test
+            (numbers of samples). Of the training samples also: repeated (copies after
+            the first), classes (their number), holds (the five most frequent) and
+            largest_share (of one class), or mean and deviation of the numbers to
+            predict. ``attrs["notes"]`` says what was left out.
+
+        Examples
+        --------
+        >>> import fltnb as fl
+        >>> fed = fl.federations.from_arrays(
+        ...     np.eye(6), [0, 0, 1] * 2, np.repeat(["ann", "bob"], 3), 0.4
+        ... )
+        >>> fed.summary()[["name", "train", "test"]].to_dict("list")
+        {'name': ['ann', 'bob'], 'train': [2, 2], 'test': [1, 1]}
         """
         import pandas as pd
 
@@ -434,7 +469,14 @@ class Federation(OwnSamples):
 
     @cached_property
     def _fingerprint(self) -> str:
-        """The value of :meth:`fingerprint`; the samples are read once."""
+        """The value of :meth:`fingerprint`; the samples are read once.
+
+        Samples that nobody holds do not count, nor where in the pool a sample lies: the
+        fingerprint of 1,000 images of MNIST is the same whether the pool has these or
+        all 70,000. With the used samples 5, 7 and 9 of a pool, a client that holds 9
+        and 5 holds 2 and 0 among them. The order of a client's samples counts, because
+        it determines the batches.
+        """
         splits = ["train", "val", "test"]
         if self.probed:
             splits.append("probe")

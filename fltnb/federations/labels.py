@@ -131,10 +131,10 @@ def label_clusters(
     else:
         wanted = _wanted(by_class, lists, clusters, target, exact)
         (held,) = hand_out(seed, (by_class, wanted))
-        train = [
-            np.concatenate([own[c] for c in lists[cluster]])
-            for own, cluster in zip(held, clusters, strict=True)
-        ]
+        train = []
+        for pieces, cluster in zip(held, clusters, strict=True):
+            own = [pieces[c] for c in lists[cluster]]
+            train.append(np.concatenate(own))
     tests = [of_classes(images, images.test_index, classes) for classes in lists]
     test = [tests[cluster] for cluster in clusters]
     return Federation.of(images, train=train, test=test, clusters=clusters)
@@ -185,7 +185,21 @@ def _check_size(target: int, size: int, classes: list[np.ndarray]) -> None:
 def _drawn_apart(
     by_class: list[np.ndarray], lists: np.ndarray, size: int, seed: int
 ) -> list[np.ndarray]:
-    """Draw ``size`` images of each of a client's classes, independently of others."""
+    """Draw ``size`` images of each of a client's classes, independently of others.
+
+    Parameters
+    ----------
+    by_class : list of K arrays
+        Positions of the training images of each class.
+    lists : ndarray of int, shape (M, classes per client)
+        Classes of each client.
+    size, seed : int
+
+    Returns
+    -------
+    list of M arrays
+        No client has an image twice, but two clients may have the same one.
+    """
     train = []
     for client, classes in enumerate(lists):
         rng = stream(seed, "partition", client, 0)
@@ -203,7 +217,19 @@ def _blocks(
 ) -> list[np.ndarray]:
     """Give the j-th client of a cluster the j-th block of ``size`` images per class.
 
-    If a class is used up, ``filler`` replaces each missing image.
+    If a class is used up, ``filler`` replaces each missing image. With blocks of 2 and
+    a class that has the images 3, 5 and 8, client 0 of a cluster gets 3 and 5, client 1
+    gets 8 and the filler, client 2 the filler twice.
+
+    Parameters
+    ----------
+    by_class : list of K arrays
+        Positions of the training images of each class.
+    lists : ndarray of int, shape (C, classes per cluster)
+        Classes of each cluster.
+    clusters : ndarray of int, shape (M,)
+        Cluster of each client, ascending.
+    size, filler : int
     """
     train = []
     for cluster, j in zip(clusters, place_in_cluster(clusters), strict=True):
@@ -225,8 +251,24 @@ def _wanted(
 ) -> np.ndarray:
     """Return images per client and class, int64 (M, K), equal within a cluster.
 
-    FltnbError: a class has fewer images than clients, or, with ``exact``, a client
-    cannot get ``size`` images.
+    A class of 100 images that two clusters of 5 clients each share has 10 holders, so
+    that no client gets more than 10 of it. What a client lacks of this class it gets of
+    its others, if these have enough (:func:`~.shares.level`).
+
+    Parameters
+    ----------
+    by_class, lists, clusters
+        As for :func:`_blocks`.
+    size : int
+        Images that a client should have.
+    exact : bool
+        Whether fewer are an error.
+
+    Raises
+    ------
+    FltnbError
+        A class has fewer images than clients, or, with ``exact``, a client cannot get
+        ``size`` images.
     """
     available = np.array([len(held) for held in by_class])
     holders = np.zeros_like(available)
@@ -307,15 +349,18 @@ def structured(
     every = list(range(images.n_classes))
     lists = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
     if level:
-        sizes = [len(own) for own in by_class]
-        lists = _levelled(sizes, [len(classes) for classes in lists])
+        images_of = [len(own) for own in by_class]
+        classes_of = [len(classes) for classes in lists]
+        lists = _levelled(images_of, classes_of)
     if n_clients < len(lists):
         raise FltnbError(
             f"{len(lists)} clusters of classes need more than {n_clients} clients: "
             "give more clients, or more classes per cluster."
         )
 
-    most_tested = max_per_class and round(max_per_class / TRAIN_PER_TEST)
+    most_tested = None
+    if max_per_class is not None:
+        most_tested = round(max_per_class / TRAIN_PER_TEST)
     by_class = _cut(by_class, max_per_class, seed, 0)
     tested = _cut(members(images, images.test_index), most_tested, seed, 1)
     clusters = in_turn(n_clients, len(lists))
@@ -324,8 +369,10 @@ def structured(
     for cluster, classes in enumerate(lists):
         pool = np.concatenate([by_class[c] for c in classes])
         pool = stream(seed, "partition", 1 + cluster).permutation(pool)
-        sizes = power_law_sizes(len(pool), int(np.sum(clusters == cluster)), delta)
-        train += np.split(pool, np.cumsum(sizes)[:-1])
+        n_members = int(np.sum(clusters == cluster))
+        sizes = power_law_sizes(len(pool), n_members, delta)
+        ends = np.cumsum(sizes)
+        train += np.split(pool, ends[:-1])  # the last part ends with the pool
 
         if not any(len(tested[c]) for c in classes):
             raise FltnbError(
@@ -335,7 +382,8 @@ def structured(
         test_classes = set(classes)
         if test == "as_run" and len(classes) < len(lists[0]):
             test_classes.add(0)
-        tests.append(np.sort(np.concatenate([tested[c] for c in test_classes])))
+        shared = np.concatenate([tested[c] for c in test_classes])
+        tests.append(np.sort(shared))
     test = [tests[cluster] for cluster in clusters]
     return Federation.of(images, train=train, test=test, clusters=clusters)
 
@@ -408,7 +456,11 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
 def _cut(
     by_class: list[np.ndarray], most: int | None, seed: int, part: int
 ) -> list[np.ndarray]:
-    """Return the positions of each class, cut to ``most`` random ones."""
+    """Return the positions of each class, cut to ``most`` random ones.
+
+    They stay in data-set order. ``part`` keeps the draws of training and of test images
+    apart.
+    """
     if most is None:
         return by_class
     cut = []
@@ -489,7 +541,19 @@ def _train_counts(
 ) -> np.ndarray:
     """Return training images per client and class, int64 (M, K), ``least`` per client.
 
-    The largest clients give images to those that would have fewer.
+    The largest clients give images to those that would have fewer: with a small alpha
+    many clients are drawn with hardly any.
+
+    Parameters
+    ----------
+    by_class : list of K arrays
+        Positions of the training images of each class.
+    clusters : ndarray of int, shape (M,)
+        Whose clients share one mixture of classes; ``arange(M)`` if each has its own.
+    alpha, seed
+        As for :func:`dirichlet`.
+    least : int
+        Its ``min_samples``.
     """
     rng = stream(seed, "partition")
     clients = np.bincount(clusters)

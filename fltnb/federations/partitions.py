@@ -1,4 +1,15 @@
-"""Clients' data in other forms: pairs, torch data sets, Flower's partitions."""
+"""Clients' data in other forms: pairs, torch data sets, Flower's partitions.
+
+Each client's data may have one of three forms, which are told apart by what they can
+do, so that neither torch nor Flower need be installed:
+
+- a pair ``(x, y)`` of arrays: n samples and n labels;
+- a table with ``features``, as a partition of Flower Datasets is: columns by name;
+- anything with ``len`` that gives ``(sample, label)`` by number, such as a map-style
+  data set of torch or a ``Subset`` of one.
+
+All three become one array of samples and one of labels (:class:`Clients`).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,6 +34,13 @@ class Clients(NamedTuple):
     y : ndarray, shape (N,)
     class_names : list of str, or None
         If the data have them.
+
+    Examples
+    --------
+    >>> pairs = {"ann": ([[1.0], [2.0]], [0, 1]), "bob": ([[3.0]], [1])}
+    >>> clients = read(pairs, names=None, n_clients=None, x=None, y="label")
+    >>> clients.names, clients.sizes, clients.x.ravel().tolist()
+    (['ann', 'bob'], [2, 1], [1.0, 2.0, 3.0])
     """
 
     names: list[str]
@@ -112,7 +130,11 @@ def _as_list(clients: Any) -> list:
 
 
 def _n_partitions(clients: Any) -> int:
-    """Return the number of partitions that a federated data set gives."""
+    """Return the number of partitions that a federated data set gives.
+
+    Flower's ``FederatedDataset`` has a partitioner for each split, and each of these
+    knows its number. Other objects may have ``num_partitions`` of their own.
+    """
     number = getattr(clients, "num_partitions", None)
     partitioners = getattr(clients, "partitioners", None)
     if number is None and partitioners:
@@ -188,7 +210,11 @@ def _of_items(part: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sample(value: Any, i: int) -> np.ndarray:
-    """Return a sample of a data set; a tensor (C, H, W) as (H, W, C)."""
+    """Return a sample of a data set; a tensor (C, H, W) as (H, W, C).
+
+    torchvision's ``ToTensor`` puts channels first, and a federation has them last.
+    Arrays of three axes stay as they are: they are mostly pictures from files.
+    """
     sample = as_array(value, f"Samples of client {i}")
     is_tensor = hasattr(value, "detach")
     if is_tensor and sample.ndim == 3:
@@ -244,7 +270,10 @@ def _chosen(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a column; a picture as its pixels."""
+    """Return a value of a column; a picture as its pixels.
+
+    Flower Datasets returns pictures as objects of Pillow, which NumPy can read.
+    """
     if isinstance(value, (int, float, str, list)):
         return value
     return np.asarray(value)
@@ -263,6 +292,8 @@ def _check_alike(
     names: Sequence[str], samples: Sequence[np.ndarray], labels: Sequence[np.ndarray]
 ) -> None:
     """Refuse clients whose samples do not fit into one array.
+
+    Joining labels of numbers and of text would silently make text of all of them.
 
     ``samples``: of each client, (n_i, ...); ``labels``: (n_i,).
     """

@@ -195,9 +195,13 @@ def _joiners(
 
 def _settings(fed: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a federation that changes, from those of its base."""
-    named = ("dataset", "content") if "dataset" in fed else ()
-    settings = {key: fed[key] for key in fed if key in named}
-    base = {key: fed[key] for key in fed if key not in named}
+    base = dict(fed)
+    settings: dict[str, Any] = {}
+    if "dataset" in base:
+        # the image set is named once, for the whole federation
+        for name in ("dataset", "content"):
+            if name in base:
+                settings[name] = base.pop(name)
     return settings | {"kind": "changing", "base": base}
 
 
@@ -301,6 +305,15 @@ def _exchange(
     """Return drifting clients in a ring, and the client whose data each gets.
 
     Each gets the data of another cluster, if ``clusters`` (M,) are known.
+
+    Examples
+    --------
+    Clients 0 to 4 of clusters 0, 0, 1, 1, 2 drift. The largest cluster has two of them,
+    so that each gets the data of the next but one in the ring:
+
+    >>> ring, giver = _exchange(np.arange(5), np.array([0, 0, 1, 1, 2]))
+    >>> ring.tolist(), giver.tolist()
+    ([0, 1, 2, 3, 4], [2, 3, 4, 0, 1])
     """
     if clusters is None or not len(drifting):
         return drifting, np.roll(drifting, -1)
@@ -327,12 +340,12 @@ def _evenly(
         raise FltnbError(
             f"{n} clients are to {what} but only {allowed.sum()} can: ask for fewer."
         )
+    import pandas as pd
+
     shuffled = rng.permutation(np.flatnonzero(allowed))
-    own = true[shuffled]
+    own = pd.Series(true[shuffled])
     # Number of clients of the same cluster before each one: for clusters 0, 0, 1, 0
     # these are 0, 1, 0, 2. So the first of every cluster come first, then the second.
-    turn = []
-    for place, cluster in enumerate(own):
-        turn.append(np.sum(own[:place] == cluster))
+    turn = own.groupby(own).cumcount()
     in_turn = np.argsort(turn, kind="stable")
     return shuffled[in_turn][:n]

@@ -2,7 +2,13 @@
 
 Everything is fitted by scikit-learn on training rows only and then kept as plain
 numbers, so that it can be stored as JSON and applied to newcomers' rows, also on other
-machines.
+machines. A pickled scikit-learn object would tie a stored federation to one version of
+the library, and reading it would run code.
+
+A column is one of numbers or one of categories. Most errors here refuse a column that
+looks like one and is the other: identifiers, dates, numbers with a comma, numbers with
+a percent sign, text among numbers. As categories they would become hundreds of zeros
+and ones, and a network would learn from them without any complaint.
 """
 
 import unicodedata
@@ -28,7 +34,13 @@ FORMAT = 1  # of the result of to_dict
 
 
 def some(names: Sequence | np.ndarray) -> str:
-    """Return the first names, and how many more there are, for a sentence."""
+    """Return the first names, and how many more there are, for a sentence.
+
+    Examples
+    --------
+    >>> some(range(10))
+    '0, 1, 2, 3, 4, 5, 6, 7 and 2 more'
+    """
     text = ", ".join(str(name) for name in names[:SHOWN])
     more = len(names) - SHOWN
     if more > 0:
@@ -38,6 +50,9 @@ def some(names: Sequence | np.ndarray) -> str:
 
 class Preprocessing:
     """Turns rows of a table into samples.
+
+    A subclass says what it makes of a table (:meth:`_transformed`). That a table has
+    the right columns, and that the result is finite, is checked here for all of them.
 
     Attributes
     ----------
@@ -60,8 +75,10 @@ class Preprocessing:
         FltnbError: a column is missing or additional, or its content does not fit the
         fitted one.
         """
+        table = self.table(rows)
+        # numbers beyond float32 become inf, which a federation refuses
         with np.errstate(over="ignore"):
-            return self.values(self.table(rows)).astype(np.float32)
+            return self.values(table).astype(np.float32)
 
     def values(self, table: "pd.DataFrame") -> np.ndarray:
         """Return the finite numbers (n, D) of a :meth:`table`, in full precision."""
@@ -80,7 +97,11 @@ class Preprocessing:
         raise NotImplementedError
 
     def table(self, rows: "pd.DataFrame | np.ndarray") -> "pd.DataFrame":
-        """Return rows as a DataFrame with exactly the needed columns."""
+        """Return rows as a DataFrame with exactly the needed columns.
+
+        An array of objects gets a type for every column again, as if it had been a
+        DataFrame from the start.
+        """
         import pandas as pd
 
         if isinstance(rows, pd.DataFrame):
@@ -94,7 +115,12 @@ class Preprocessing:
         return pd.DataFrame(array, columns=list(self.columns)).infer_objects()
 
     def _by_name(self, rows: "pd.DataFrame") -> "pd.DataFrame":
-        """Return the needed columns, or refuse a table with others."""
+        """Return the needed columns, or refuse a table with others.
+
+        An additional column is refused and not left out: often it is a needed one under
+        another name, or the table is not the one that is meant. Only owner and label
+        may be there, since newcomers' files mostly have them.
+        """
         table = named(rows, "The table")
         missing = [name for name in self.columns if name not in table]
         if missing:
@@ -159,6 +185,7 @@ class TablePreprocessing(Preprocessing):
         return tuple(found)
 
     def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
+        """Return numbers, then a column of 0 and 1 for each category, (rows, D)."""
         parts = [self._numbers(table)]
         for column, categories in self.categories.items():
             texts = _texts(table[column])
@@ -167,7 +194,11 @@ class TablePreprocessing(Preprocessing):
         return np.hstack(parts).astype(np.float64)
 
     def _numbers(self, table: "pd.DataFrame") -> np.ndarray:
-        """Return the columns of numbers (rows, n), gaps filled, scaled."""
+        """Return the columns of numbers (rows, n), gaps filled, scaled.
+
+        A column with ``fill`` NaN had no gap that anybody asked to fill
+        (``preprocess=None``), so a gap in it is refused.
+        """
         values = np.empty((len(table), len(self.numbers)))
         for place, column in enumerate(self.numbers):
             values[:, place] = _as_numbers(table[column])
@@ -237,15 +268,21 @@ class TablePreprocessing(Preprocessing):
 
 @dataclass(frozen=True, eq=False)
 class OwnTransformer(Preprocessing):
-    """A user's own fitted scikit-learn transformer."""
+    """A user's own fitted scikit-learn transformer.
+
+    It may be any object with ``fit`` and ``transform``, such as a ``Pipeline`` or a
+    ``ColumnTransformer``, and it gets the table with its names. What it makes is not
+    known in advance, so the result is checked every time.
+    """
 
     columns: tuple[str, ...]
     transformer: Any
     beside: tuple[str, ...] = ()
 
     def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
+        """Return what the transformer makes of the table, (n, D), or refuse it."""
         samples = self.transformer.transform(table)
-        if hasattr(samples, "toarray"):  # sparse
+        if hasattr(samples, "toarray"):  # sparse, as OneHotEncoder's result is
             samples = samples.toarray()
         samples = np.asarray(samples)
         if samples.ndim != 2 or samples.dtype.kind not in "fiub":
@@ -269,8 +306,24 @@ def fit(
 ) -> Preprocessing:
     """Fit a preprocessing on some rows of a table of features.
 
-    ``how`` is "standard", None (numbers are not changed), a fitted preprocessing, which
-    is used without fitting, or a scikit-learn transformer.
+    Parameters
+    ----------
+    how : "standard", None, Preprocessing, or transformer
+        None: numbers are not changed. A fitted preprocessing is used without fitting,
+        for samples that must match those of another federation. A scikit-learn
+        transformer is cloned before it is fitted, so that the user's own object does
+        not change.
+    table : DataFrame
+        Features of all rows.
+    rows : ndarray of int
+        Positions of the training rows.
+    beside : sequence of str
+        Columns that may be in a table and are ignored.
+
+    Raises
+    ------
+    FltnbError
+        ``how`` is something else, or a column cannot be used as it is.
     """
     columns = tuple(table.columns)
     if isinstance(how, Preprocessing):
@@ -331,8 +384,10 @@ def _standard(
     from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+    # by all rows: text in a test row is found now, not when the test begins
     numbers, texts = _kinds(table)
     train = table.iloc[rows]
+    # without columns of numbers these stay empty
     fill = np.empty(0)
     mean = np.empty(0)
     std = np.empty(0)
@@ -343,9 +398,9 @@ def _standard(
         with np.errstate(over="ignore", invalid="ignore"):
             scaler = StandardScaler().fit(imputer.transform(values))
         _check_scales(numbers, values, scaler)
-        fill = imputer.statistics_
+        fill = imputer.statistics_  # medians
         mean = scaler.mean_
-        std = scaler.scale_
+        std = scaler.scale_  # 1 for a column whose numbers are all equal
 
     categories = {}
     for name in texts:
@@ -365,7 +420,11 @@ def _standard(
 
 
 def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
-    """Refuse columns that cannot be scaled: empty in training rows, or infinite."""
+    """Refuse columns that cannot be scaled: empty in training rows, or infinite.
+
+    ``values`` (n, columns): the training rows. Of an empty column SimpleImputer would
+    drop the whole column with only a warning, so that all later ones move.
+    """
     empty = np.isnan(values).all(axis=0)
     if empty.any():
         columns = [names[i] for i in np.flatnonzero(empty).tolist()]
@@ -383,7 +442,11 @@ def _check_numbers(names: Sequence[str], values: np.ndarray) -> None:
 
 
 def _check_scales(names: Sequence[str], values: np.ndarray, scaler: Any) -> None:
-    """Refuse numbers whose mean or deviation exceeds float64."""
+    """Refuse numbers whose mean or deviation exceeds float64.
+
+    Squares of numbers beyond 1e154 do. ``values`` (n, columns): the training rows;
+    ``scaler``: StandardScaler, fitted on them.
+    """
     finite = np.isfinite(scaler.mean_) & np.isfinite(scaler.scale_)
     for place in np.flatnonzero(~finite).tolist():
         largest = np.nanmax(np.abs(values[:, place]))
@@ -394,7 +457,19 @@ def _check_scales(names: Sequence[str], values: np.ndarray, scaler: Any) -> None
 
 
 def _check_texts(name: str, column: np.ndarray) -> None:
-    """Refuse a column of text that does not contain categories."""
+    """Refuse a column of text that does not contain categories.
+
+    Categories repeat. A column has too many different texts if there are more than 20
+    and they are over half of its training rows, as in a column of names or addresses,
+    or if there are more than 1,000. In a column of at most 20 all may be different, as
+    small tables for a first try have few rows.
+
+    Parameters
+    ----------
+    name : str
+    column : ndarray of text, shape (n,)
+        The training rows, as :func:`_texts` returns them.
+    """
     import pandas as pd
 
     different = np.unique(column)
@@ -418,7 +493,16 @@ def _check_texts(name: str, column: np.ndarray) -> None:
 
 
 def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
-    """Return the columns of numbers and those of text, or refuse others."""
+    """Return the columns of numbers and those of text, or refuse others.
+
+    Truth values count as numbers, 0 and 1.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> _kinds(pd.DataFrame({"age": [30], "ward": ["a"], "new": [True]}))
+    (['age', 'new'], ['ward'])
+    """
     from pandas.api import types
 
     numbers = []
@@ -459,7 +543,10 @@ def _is_several(value: Any) -> bool:
 
 
 def _are_numbers(column: "pd.Series") -> bool:
-    """Return whether a column of objects holds numbers, except for gaps."""
+    """Return whether a column of objects holds numbers, except for gaps.
+
+    pandas gives a column of integers and None the type "object".
+    """
     from pandas.api.types import infer_dtype
 
     kind = infer_dtype(column, skipna=True)
@@ -467,7 +554,19 @@ def _are_numbers(column: "pd.Series") -> bool:
 
 
 def _check_no_numbers(name: str, column: "pd.Series") -> None:
-    """Refuse text among numbers, or numbers with a comma."""
+    """Refuse text among numbers, or numbers with a comma.
+
+    Such a column is text for pandas, and would silently become one of categories. It is
+    refused if over half of its values look like numbers in one of these forms: "3,5" or
+    "1.234,5"; "12 %" or "−4" with a long minus; or plain ones with other text among
+    them, as in "7", "8", "unknown", "9".
+
+    Parameters
+    ----------
+    name : str
+    column : Series
+        All rows, gaps included.
+    """
     import pandas as pd
 
     values = column.dropna().astype(str)
@@ -497,7 +596,14 @@ def _check_no_numbers(name: str, column: "pd.Series") -> None:
 
 
 def _as_numbers(column: "pd.Series") -> np.ndarray:
-    """Return a column as float64, gaps as NaN, or refuse it."""
+    """Return a column as float64, gaps as NaN, or refuse it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> _as_numbers(pd.Series([3, None, True], dtype=object)).tolist()
+    [3.0, nan, 1.0]
+    """
     import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
@@ -522,6 +628,10 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
 def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
     """Refuse numbers that differ only in digits that float64 does not have.
 
+    float64 has 53 bits, so that 9007199254740993 becomes 9007199254740992. Only
+    objects, such as Decimal, and longdouble need the count: NumPy's integers passed
+    :func:`~fltnb.arrays.as_float64`, which refuses large ones.
+
     ``before``: the values of a column as they were given; ``values``: as float64.
     """
     if before.dtype.kind == "O":
@@ -539,13 +649,26 @@ def _check_different(name: str, before: np.ndarray, values: np.ndarray) -> None:
 
 
 def _texts(column: "pd.Series") -> np.ndarray:
-    """Return a column as text (n,), with gaps as a category."""
+    """Return a column as text (n,), with gaps as a category.
+
+    Blanks around a text do not make another category.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> _texts(pd.Series(["a", " a", None])).tolist()
+    ['a', 'a', '(missing)']
+    """
     filled = column.astype(object).where(column.notna(), MISSING)
     return np.array([str(value).strip() for value in filled], dtype=object)
 
 
 def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
     """Return a table whose column names are different text, without blanks.
+
+    An accented letter may be stored as one character or as two, depending on the
+    program that wrote the file. Names are brought to one form (NFC), so that a newcomer
+    with another program has the same columns.
 
     FltnbError, with the name ``what``: two columns have one name, or names have parts.
     """

@@ -1,6 +1,9 @@
 """Dividing samples over clients in whole numbers, and pools of images made for them.
 
-Positions are int64 indices into the arrays of an image set.
+Positions are int64 indices into the arrays of an image set. First numbers are decided
+(:func:`level`, :func:`apportion`: how many images of each class a client gets), then
+the images themselves (:func:`hand_out`, :func:`deal`: which ones). Shares are never
+rounded one by one, as they would then not sum to the images that there are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +25,7 @@ def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
 def of_classes(
     images: ImageSet, index: np.ndarray, classes: Sequence[int]
 ) -> np.ndarray:
-    """Return the positions in ``index`` of some classes, in their order."""
+    """Return the positions in ``index`` of some classes, in the order of ``index``."""
     return index[np.isin(images.labels[index], classes)]
 
 
@@ -30,6 +33,11 @@ def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
     """Return clusters (M,) of clients that are numbered by cluster.
 
     Sizes are as even as possible, the first clusters with one client more.
+
+    Examples
+    --------
+    >>> in_turn(5, 2).tolist()
+    [0, 0, 0, 1, 1]
     """
     if n_clients < n_clusters:
         raise FltnbError(
@@ -127,6 +135,15 @@ def hand_out(
     -------
     list
         ``pieces[client][class]`` of each part: arrays of positions.
+
+    Examples
+    --------
+    Two classes of 3 and 2 images; client 0 gets 2 and 0 of them, client 1 gets 1 and 2:
+
+    >>> by_class = [np.array([0, 1, 2]), np.array([3, 4])]
+    >>> (pieces,) = hand_out(0, (by_class, np.array([[2, 0], [1, 2]])))
+    >>> [[len(piece) for piece in client] for client in pieces]
+    [[2, 0], [1, 2]]
     """
     dealt: list[list[list]] = []
     for _, wanted in parts:
@@ -172,6 +189,12 @@ def deal(
     Returns
     -------
     list of ``n_clients`` disjoint arrays of positions, each sorted by class
+
+    Notes
+    -----
+    The shuffled images are sorted by class and dealt out like cards. With ``each`` less
+    than a client has, it keeps images at equal distances in its sorted ones, so that
+    its mixture of classes stays the same.
     """
     index = rng.permutation(index)
     index = index[np.argsort(labels[index], kind="stable")]

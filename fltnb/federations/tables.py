@@ -63,7 +63,8 @@ REFUSED = {
     "chunksize": "the whole table is needed at once",
     "iterator": "the whole table is needed at once",
 }
-MARK = "="  # prefix of names while they are read
+# Prefix of names while they are read: pandas takes "NA" for a gap, but not "=NA".
+MARK = "="
 # zero-width space, word joiner, byte order mark, soft hyphen
 WITHOUT_WIDTH = dict.fromkeys([0x200B, 0x2060, 0xFEFF, 0x00AD])
 # Errors of the disk and of damaged compressed files.
@@ -168,8 +169,20 @@ def read_csv(
 ) -> "pd.DataFrame":
     """Read a CSV file with pandas; the columns ``texts`` as written, without blanks.
 
-    ``options`` are those of ``pandas.read_csv``. FltnbError: this is not a CSV file, or
-    pandas would have repaired it.
+    Parameters
+    ----------
+    file : Path
+    texts : sequence of str
+        Columns of names. By a converter each value is kept as text, so that the class
+        "007" stays different from "7", and an owner may be called "NA".
+    options : dict
+        Those of ``pandas.read_csv``; a converter that the user gives for a column of
+        names replaces this one.
+
+    Raises
+    ------
+    FltnbError
+        This is not a CSV file, or pandas would have repaired it.
     """
     import pandas as pd
 
@@ -218,7 +231,11 @@ def pandas_options() -> set[str]:
 
 
 def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
-    """Return the names in the header as written; None if there is no header."""
+    """Return the names in the header as written; None if there is no header.
+
+    The header is read a second time, as if it were a row of values: as names pandas
+    would change them if one occurs twice.
+    """
     import pandas as pd
 
     line = options.get("header", "infer")
@@ -240,7 +257,9 @@ def _as_read(
 ) -> list[str | int]:
     """Return pandas' names of the columns ``texts``.
 
-    Blanks around a name stay; without a header columns are numbers.
+    Blanks around a name stay; without a header columns are numbers. With the header
+    ``id, label`` the column "label" is " label" for pandas, and a converter for "label"
+    would be ignored.
     """
     if header is not None:
         return [name for name in header if name.strip() in texts]
@@ -250,7 +269,12 @@ def _as_read(
 
 
 def _check_shape(table: "pd.DataFrame", file: Path, options: Mapping[str, Any]) -> None:
-    """Refuse a table of one column, columns without a name, and rows of two lengths."""
+    """Refuse a table of one column, columns without a name, and rows of two lengths.
+
+    One column means another separator. Rows with a value too many make pandas use the
+    first column as an index, and name the others wrongly. Rows that are too short have
+    gaps at their end, as rows with true gaps do: only the file's lines tell them apart.
+    """
     import pandas as pd
 
     if len(table.columns) == 1:
@@ -465,6 +489,11 @@ def text_of(value: Any) -> str:
     Surrounding blanks are removed, inner blanks become a single plain blank each,
     characters without width are removed, and accents have one form. If values are
     missing, pandas turns whole numbers into 7.0, which becomes 7.
+
+    Examples
+    --------
+    >>> text_of("  ward  B "), text_of(7.0), text_of("0" + chr(0x200B) + "7")
+    ('ward B', '7', '07')
     """
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -509,7 +538,11 @@ def classes_of(labels: np.ndarray) -> tuple[list[str], np.ndarray]:
 
 
 def _check_classes(labels: np.ndarray, name: str, what: str) -> None:
-    """Refuse decimal numbers as classes."""
+    """Refuse decimal numbers as classes.
+
+    They are most likely to be predicted themselves. ``labels``: text; ``name`` and
+    ``what`` name the column and the table in the message.
+    """
     different = np.unique(labels)
     try:
         numbers = different.astype(np.float64)
@@ -528,13 +561,18 @@ def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
 
     If all names are whole numbers, they are in numerical order (9 before 10),
     otherwise in alphabetical order.
+
+    Examples
+    --------
+    >>> names, place = numbered(np.array(["10", "9", "10"]))
+    >>> names, place.tolist()
+    (['9', '10'], [1, 0, 1])
     """
     different, place = np.unique(names, return_inverse=True)
     if not all(WHOLE.fullmatch(name) for name in different):
         return different.tolist(), place
-    n = len(different)
-    # 07 and 7 are two names of one number, in alphabetical order
-    order = sorted(range(n), key=lambda i: (int(different[i]), i))
-    rank = np.argsort(order)  # of each name in `different`
-    in_order = [str(different[i]) for i in order]
-    return in_order, rank[place]
+    # 07 and 7 are two names of one number, which stay in alphabetical order
+    in_order = sorted(different.tolist(), key=int)
+    rank_of = {name: rank for rank, name in enumerate(in_order)}
+    ranks = [rank_of[name] for name in different.tolist()]
+    return in_order, np.array(ranks, dtype=np.int64)[place]

@@ -42,6 +42,14 @@ class Scaling:
     >>> scaling = fl.flower.Scaling(mean=np.array([10.0]), scale=np.array([2.0]))
     >>> scaling.transform([[10], [14]]).tolist()
     [[0.0], [2.0]]
+
+    Two nodes, one with the rows 1 and 3, one with the row 8, get the scale of all three
+    rows, with the mean 4:
+
+    >>> sums = [fl.flower.scaling.sums_of([[1], [3]]), fl.flower.scaling.sums_of([[8]])]
+    >>> agreed = Scaling.merged(sums)
+    >>> agreed.mean.tolist(), agreed.scale.round(6).tolist()
+    ([4.0], [2.94392])
     """
 
     mean: np.ndarray
@@ -89,7 +97,10 @@ class Scaling:
 
 
 def columns_of(rows: Any) -> np.ndarray:
-    """Return a node's rows as float64 (n, D), or refuse them (FltnbError)."""
+    """Return a node's rows as float64 (n, D), or refuse them (FltnbError).
+
+    Missing values may be there, as NaN; infinite ones would make every sum infinite.
+    """
     rows = as_array(rows, "Rows to scale")
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or not len(rows):
         raise FltnbError(
@@ -111,6 +122,12 @@ def sums_of(rows: Any) -> Sums:
         For each column, (D,) float64: ``count`` of its numbers; ``mean``; ``rest``, the
         rounding error of that mean; ``squares``, the sum of squared distances from the
         mean. With plain sums, 1.7e9 + small numbers would cancel.
+
+    Examples
+    --------
+    >>> sums = sums_of([[1.0, np.nan], [3.0, np.nan]])
+    >>> [sums[part].tolist() for part in ("count", "mean", "squares")]
+    [[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]]
     """
     rows = columns_of(rows)
     known = ~np.isnan(rows)
@@ -204,6 +221,14 @@ def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
         Names that begin with ``_`` are not sent.
     held : int
         Rows times columns of the node.
+
+    Examples
+    --------
+    A node with a single row of three numbers sends their means, which are the row:
+
+    >>> sums = sums_of([[1, 2, 3]])
+    >>> print(reveals("set of sums", sums, held=3)[:32])
+    set of sums has 12 numbers, no f
     """
     numbers = 0
     for name, one in sent.items():
@@ -221,6 +246,10 @@ def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
 class Agreement:
     """The server's side: the sums received, the scale, and the nodes that know it.
 
+    It has two steps. Nodes send sums until ``needed`` clients have sent usable ones;
+    then the scale is fixed and sent to all, also to nodes that come later. It does not
+    change any more, since models that were trained on one scale are wrong on another.
+
     Parameters
     ----------
     query : str
@@ -229,6 +258,14 @@ class Agreement:
         Number of nodes whose sums give the scale; later nodes get the same scale.
     ask : callable
         ``ask(kind, letters)`` sends letters to nodes and returns their answers.
+
+    Attributes
+    ----------
+    scaling : Scaling, or None before the agreement
+    told : set of int
+        Nodes that have confirmed the scale.
+    sent : dict
+        Node -> its letter with sums, for all usable ones.
     """
 
     query: str
@@ -319,7 +356,10 @@ class Agreement:
 
 
 def _fault(sums: Sums, usual: int) -> str:
-    """Return the reason why sums cannot be used, or ""."""
+    """Return the reason why sums cannot be used, or "".
+
+    ``usual``: the number of columns that most nodes have.
+    """
     if not set(PARTS) <= set(sums):
         return "sent no sums of its columns"
     shapes = {np.shape(sums[part]) for part in PARTS}

@@ -2,6 +2,20 @@
 
 A *node* is Flower's term; it gets a new id when it connects again. A *client* keeps
 its own number and is served through the node with which it is connected at present.
+
+The server goes around one loop until all rounds are done:
+
+1. *Meet*: nodes that it has not asked yet send what the clustering needs. With
+   ``scaling`` they first agree on a common scale. Once enough clients are there,
+   clusters are formed; later clients are placed into them.
+2. *Round*: each connected client gets the model of its cluster, trains it and sends it
+   back, and the cluster's model becomes the mean of these.
+3. *Save*: models and clients go to the checkpoint, from which a run that was stopped
+   continues.
+
+Nodes fail, disappear, and send nonsense. None of this stops a run: a node that cannot
+be used is left out with a reason, and a round with too few models is repeated. Only if
+nothing has worked for ``patience`` seconds does the server give up.
 """
 
 import json
@@ -72,7 +86,10 @@ class Client:
     warning: str = ""
 
     def about(self) -> dict[str, Any]:
-        """Return all fields for JSON; of the sketch only the names of its arrays."""
+        """Return all fields for JSON; of the sketch only the names of its arrays.
+
+        A checkpoint has the arrays themselves in its own form (:meth:`_save`).
+        """
         return vars(self) | {"sketch": sorted(self.sketch)}
 
 
@@ -178,8 +195,10 @@ class ClusteredFedAvg:
         FltnbError
             There is no progress, or the checkpoint is damaged or has other settings.
         """
+        # tests give a post of their own, which needs no Flower
         self.post = grid if hasattr(grid, "ask") else Post(grid)
         self.initial = np.atleast_2d(initial)  # (1, P)
+        # a checkpoint with other settings belongs to another run and is refused
         self.settings = [repr(self.clusterer), array_digest(self.initial)]
         self.agreement = None
         if self.scaling:
@@ -273,7 +292,11 @@ class ClusteredFedAvg:
             self.models = self.initial
 
     def _scaled(self, connected: list[int]) -> list[int]:
-        """Return the nodes that may take part; with ``scaling``, those that have it."""
+        """Return the nodes that may take part; with ``scaling``, those that have it.
+
+        Before the scale is known, none is asked until enough nodes are connected: the
+        scale of the first few would be kept for all.
+        """
         if self.agreement is None:
             return connected
         asked = [node for node in connected if node not in self._out()]
@@ -286,7 +309,9 @@ class ClusteredFedAvg:
     def _out(self) -> set[int]:
         """Return the nodes that stay left out.
 
-        A second node of a client may take over when the first one is gone.
+        A second node of a client may take over when the first one is gone, so it is
+        asked again. All other reasons remain: a node with a damaged sketch would send
+        the same one every time.
         """
         left_out = self.left_out.items()
         return {node for node, why in left_out if not why.startswith("is client")}
@@ -326,7 +351,8 @@ class ClusteredFedAvg:
         sketches = [answer.arrays for answer in answers.values()]
         sketches += [client.sketch for client in self.clients]
         shapes = [widths(sketch) for sketch in sketches if sketch]
-        # the most common shape is right
+        # The most common shape is right: the server does not know the embedding, and
+        # one client with another encoder must not make all others wrong.
         usual = max(shapes, key=shapes.count, default=())
 
         by_number = {client.number: client for client in self.clients}
@@ -387,7 +413,11 @@ class ClusteredFedAvg:
         self._save()
 
     def _compare(self, clusterer: Any, clients: list[Client]) -> Answers:
-        """Let clients compare themselves with all sketches (the second exchange)."""
+        """Let clients compare themselves with all sketches (the second exchange).
+
+        For clusterers whose distance needs a client's own samples, such as
+        eigen-relevance: everybody gets all sketches, and its place among them.
+        """
         relayed = clusterer.relay([client.sketch for client in clients])
         asked = {}
         for place, client in enumerate(clients):
@@ -434,7 +464,12 @@ class ClusteredFedAvg:
         return True
 
     def _averaged(self, clients: list[Client], models: list[np.ndarray]) -> np.ndarray:
-        """Return the clusters' models (C, P): means of n clients' models (P,) each."""
+        """Return the clusters' models (C, P): means of n clients' models (P,) each.
+
+        For example, clients with 30 and 10 samples in cluster 0 and one with 20 in
+        cluster 1 have the shares [[30, 10, 0], [0, 0, 20]], which become weights 0.75,
+        0.25 and 1. A row of zeros keeps its model.
+        """
         theta = np.stack(models).astype(self.initial.dtype)
         samples = np.array([client.samples for client in clients])
         labels = np.array([client.label for client in clients])
@@ -465,7 +500,11 @@ class ClusteredFedAvg:
         return sorted(client for client in self.clients if client.node in nodes)
 
     def _here(self) -> list[Client]:
-        """Return the connected clients; after the clustering, those in a cluster."""
+        """Return the connected clients; after the clustering, those in a cluster.
+
+        Between its sketch and the next clustering a new client has no cluster, hence no
+        model.
+        """
         here = self._connected()
         if self._clustered():
             here = [client for client in here if client.label >= 0]
@@ -526,7 +565,10 @@ class ClusteredFedAvg:
     def _save(self) -> None:
         """Write models, history, clients and their sketches to the checkpoint.
 
-        Sketches are arrays ``<number of the client>/<name>``; everything else is JSON.
+        It is one NumPy file without pickles: arrays ``models`` (C, P), ``mean`` and
+        ``scale`` if nodes agreed on a scale, ``<number of the client>/<name>`` for each
+        array of a sketch, and ``about``, a JSON text with everything else. With the
+        sketches a continued run can cluster again when a new client comes.
         """
         if not self.checkpoint:
             return

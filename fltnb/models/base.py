@@ -244,7 +244,11 @@ class Model:
 
     @property
     def head(self) -> slice:
-        """Columns of ``theta`` that hold the last layer, weight and bias."""
+        """Columns of ``theta`` that hold the last layer, weight and bias.
+
+        "mlp32" on digits has 64 * 32 + 32 numbers in its first layer and 32 * 10 + 10
+        in its last, so that its head is columns 2080 to 2409.
+        """
         trained = len(self.sizes) - self.n_statistics
         return slice(sum(self.sizes[: trained - 2]), self.n_trainable)
 
@@ -260,7 +264,10 @@ class Model:
 
     @property
     def n_features(self) -> int:
-        """Inputs of the last layer: the width of embeddings."""
+        """Inputs of the last layer: the width of embeddings.
+
+        A head of e inputs and K outputs has e K + K numbers.
+        """
         return (self.head.stop - self.head.start) // self.n_classes - 1
 
     @cached_property
@@ -378,21 +385,20 @@ class Model:
         for name, child in list(module.named_modules()):
             if isinstance(child, KeyedDropout):
                 module.set_submodule(name, nn.Dropout(child.p))
-        module = module.to(torch.from_numpy(params[:0]).dtype)
+        values = self.unflatten(params)
+        module = module.to(values[0].dtype)
         with torch.no_grad():
-            for tensor, value in zip(
-                self.tensors(module), self.unflatten(params), strict=True
-            ):
+            for tensor, value in zip(self.tensors(module), values, strict=True):
                 tensor.copy_(value)
         return module.eval()
 
     def unflatten(self, theta: torch.Tensor | np.ndarray) -> list[torch.Tensor]:
         """Return the parameter tensors of one flat vector (P,) as views of it."""
         parts = torch.as_tensor(theta).split(self.sizes)
-        return [
-            part.view(shape)
-            for part, (_, shape) in zip(parts, self.shapes, strict=True)
-        ]
+        tensors = []
+        for part, (_, shape) in zip(parts, self.shapes, strict=True):
+            tensors.append(part.view(shape))
+        return tensors
 
     def predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None
@@ -419,9 +425,8 @@ class Model:
         widest = max(map(math.prod, self.activations))
         sample = widest * (kernels or x.dtype).itemsize
         size = max(1, min(SLICED, int(CACHED / sample)))
-        return torch.cat(
-            [self._predict(params, part, kernels) for part in x.split(size)]
-        )
+        outputs = [self._predict(params, part, kernels) for part in x.split(size)]
+        return torch.cat(outputs)
 
     def _predict(
         self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None

@@ -7,6 +7,12 @@ parameters (``requires_grad=False``), which are the same everywhere; integer buf
 such as the number of batches that a batch normalisation has processed; and buffers that
 are not in the state dict. At the start of every client's training they have the values
 of the given module.
+
+For ``nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))`` a row has 35
+numbers: 12 + 3 of the first layer's weight and bias, 3 + 3 of the normalisation's, 6 +
+2 of the last layer's, then 3 + 3 of the running mean and variance. The last layer is
+columns 21 to 28, in the middle of the row, which is why :attr:`OwnModel.head` has to be
+computed.
 """
 
 import copy
@@ -30,7 +36,9 @@ from ..owncode import code_of, is_own, is_plain
 from ..randomness import integer, stream
 from .base import SLICED, Layer, Model, Tensors
 
-MODULE_SEED = 0  # for a function's first call; all runs have its frozen parameters
+# Seed of a function's first call. Its frozen parameters come from it in all runs,
+# as a row does not have them.
+MODULE_SEED = 0
 Shape = tuple[int, ...]
 
 
@@ -90,7 +98,10 @@ class Own:
         return made.to("cpu", torch.float32)
 
     def _made(self, shape: Shape, n_outputs: int) -> nn.Module:
-        """Return a copy of the module, or the result of the function."""
+        """Return a copy of the module, or the result of the function.
+
+        A copy, because the user's own module must not change in training.
+        """
         if isinstance(self.given, nn.Module):
             return copy.deepcopy(self.given)
         made = self._called(shape, n_outputs)
@@ -102,7 +113,11 @@ class Own:
         return made
 
     def _called(self, shape: Shape, n_outputs: int) -> Any:
-        """Call the function with as many arguments as it needs."""
+        """Call the function with as many arguments as it needs.
+
+        Arguments with a default, ``*args`` and ``**kwargs`` are not needed: of
+        ``def network(width=64)`` the width stays 64.
+        """
         loose = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         needed = 0
         for one in inspect.signature(self.given).parameters.values():
@@ -259,7 +274,11 @@ class OwnModel(Model):
         )
 
     def _check_tensors(self, x: torch.Tensor) -> None:
-        """Refuse weights that get no gradient, and numbers that are not finite."""
+        """Refuse weights that get no gradient, and numbers that are not finite.
+
+        A layer that ``__init__`` makes and ``forward`` forgets would be averaged and
+        sent like all others without ever being trained. ``x``: two samples.
+        """
         if not self.n_trainable:
             raise FltnbError(
                 f"{self.name} has no weights to train: set requires_grad on some."
@@ -282,7 +301,11 @@ class OwnModel(Model):
                 )
 
     def _unused(self, module: nn.Module, x: torch.Tensor) -> set[str]:
-        """Return names of trained weights without a gradient for samples ``x``."""
+        """Return names of trained weights without a gradient for samples ``x``.
+
+        The random state is restored afterwards, as dropout would use some of it and
+        change the draws of the run.
+        """
         trained = {}
         for name, one in module.named_parameters():
             if one.requires_grad:
@@ -395,7 +418,12 @@ class OwnModel(Model):
                 )
 
     def _last(self) -> tuple[str, nn.Linear]:
-        """Return name and layer of the head, or say why there is none (FltnbError)."""
+        """Return name and layer of the head, or say why there is none (FltnbError).
+
+        By default it is the last ``nn.Linear`` in the module's order, which need not be
+        the last one that ``forward`` applies: its number of outputs is checked, and
+        ``head=`` names another one.
+        """
         named = dict(self.module.named_modules())
         name = self.own.head
         what = f"its {name!r} is none"
@@ -420,7 +448,11 @@ class OwnModel(Model):
 
     @property
     def head(self) -> slice:
-        """Columns of a row that hold the last layer."""
+        """Columns of a row that hold the last layer, weight and bias.
+
+        FltnbError: they are not side by side in a row, because one of them is frozen,
+        or is shared with another layer and stands there.
+        """
         name, layer = self._last()
         places = []  # of its parameters, among those of a row
         missing = False
@@ -456,7 +488,11 @@ class OwnModel(Model):
 
     @cached_property
     def _placed(self) -> dict[tuple[torch.device, torch.dtype], nn.Module]:
-        """Copies of the module in evaluation mode, by where they are."""
+        """Copies of the module in evaluation mode, by where they are.
+
+        ``functional_call`` replaces all tensors of a row, but the rest of the module,
+        such as a constant buffer, must be on the same device and of the same type.
+        """
         return {}
 
     def _still(self, like: torch.Tensor) -> nn.Module:
@@ -568,7 +604,11 @@ def _named(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _shapes(fed: Federation) -> list[Shape]:
-    """Return the shapes in which to try a sample, in order."""
+    """Return the shapes in which to try a sample, in order.
+
+    Samples of floats (N, A, B) may be grey images or sequences, and nobody has said
+    which: networks accept one of the two shapes.
+    """
     stored = fed.images.shape[1:]
     if len(stored) == 1 or fed.layout != "pictures":
         return [stored]
@@ -578,7 +618,12 @@ def _shapes(fed: Federation) -> list[Shape]:
 
 
 def _telling(fed: Federation) -> np.ndarray:
-    """Return two samples to try a network on, the smallest and largest of tokens."""
+    """Return two samples to try a network on, the smallest and largest of tokens.
+
+    Two, as batch normalisation needs more than one. Of tokens, the samples with the
+    smallest and the largest number show whether all are within a vocabulary; any
+    samples do in other cases.
+    """
     if fed.layout != "tokens":
         of_first = fed.train[0]
         return of_first[[0, -1]]
@@ -645,7 +690,9 @@ def _column(out: Any) -> Any:
 def _own_code(module: nn.Module) -> str:
     """Return a hash of the code of a module's own classes, and of what they hold.
 
-    Those are plain values, such as a scale, and functions, such as an activation.
+    Those are plain values, such as a scale, and functions, such as an activation. They
+    change results but appear neither in the printed structure nor in the weights.
+    Classes of torch are not hashed: their version is part of a result's provenance.
     """
     parts: list[Any] = []
     for name, one in module.named_modules():

@@ -1,7 +1,6 @@
 """A printed table compared with ours, with names for people."""
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import pandas as pd
 
 from .measured import measured
 from .names import PAPERS, SHORT, label
-from .numbers import KEY, inconsistencies, read
+from .numbers import KEY, inconsistencies, params_of, read
 from .settings import TOY, WITHOUT_CODE, Row, stand_in
 
 _ERRORS = {
@@ -137,14 +136,13 @@ def for_people(
 # ---------------------------------------------------------------- printed lines
 
 
-def _params(line: Row) -> dict[str, Any]:
-    """Return the parameters that a number is printed with."""
-    return json.loads(line["params"] or "{}")
-
-
 def above_diagonal(params: str) -> bool:
-    """Whether a number is not a repetition within a symmetric matrix."""
-    pair = json.loads(params or "{}")
+    """Whether a number is not a repetition within a symmetric matrix.
+
+    Of the similarities of users i and j, and of j and i, only the first is shown.
+    ``params``: JSON, as a line has them; a number that is not of two users counts.
+    """
+    pair = params_of(params)
     return pair.get("user_i", 0) < pair.get("user_j", 1)
 
 
@@ -154,6 +152,14 @@ def _levels(found: pd.DataFrame) -> list[str]:
     Those are titles of columns: "version" (Table 11 of EMD-CFL has three versions of a
     data set), "users" (MT-HFL's matrices), or names of parameters (FLT's ablation). No
     column: a method has one line for each data set, network and measure.
+
+    Examples
+    --------
+    >>> lines = measured(None, "flt", "T5")
+    >>> _levels(lines)
+    ['clients', 'participation', 'local epochs', 'rounds']
+    >>> _levels(measured(None, "mthfl", "TI")), _levels(measured(None, "flt", "T1"))
+    (['users'], [])
     """
     key = list(KEY)
     lines = found.drop_duplicates([*key, "setting", "params"])
@@ -164,7 +170,7 @@ def _levels(found: pd.DataFrame) -> list[str]:
 
     varied = []  # parameters, in the order in which they are met
     for _, group in lines.groupby(key, sort=False):
-        settings = pd.DataFrame([_params(line) for line in group.to_dict("records")])
+        settings = pd.DataFrame([params_of(text) for text in group["params"]])
         several = settings.astype(str).nunique() > 1
         for name in settings.columns[several]:
             if name not in varied:
@@ -175,10 +181,10 @@ def _levels(found: pd.DataFrame) -> list[str]:
 
 
 def _level(line: Row, title: str) -> str:
-    """Return a line's value in a column of :func:`_levels`."""
+    """Return a line's value in a column of :func:`_levels`, as text for people."""
     if title == "version":
         return label(line["setting"])
-    params = _params(line)
+    params = params_of(line["params"])
     if title == "users":
         return _users(params)
     by_label = {label(name): str(value) for name, value in params.items()}
@@ -186,7 +192,13 @@ def _level(line: Row, title: str) -> str:
 
 
 def _users(params: Row) -> str:
-    """Return the names of the two users of a similarity."""
+    """Return the names of the two users of a similarity.
+
+    MT-HFL's Table II names users by their labels, Table I by numbers, with the theme of
+    their task: "user 1 (vehicles) and user 4 (animals)".
+
+    ``params``: what the printed line is about.
+    """
     if "labels_i" in params:
         first = label(params["labels_i"])
         second = label(params["labels_j"])
@@ -205,7 +217,11 @@ def _measure(line: Row) -> str:
 
 
 def _printed(line: Row) -> str:
-    """Format a printed number, with its error if it has one."""
+    """Format a printed number, with its error if it has one.
+
+    The digits stay as they are printed: "98.00" says more than "98.0". Only whole
+    numbers, such as counts of parameters, get separators: "169,462".
+    """
     text = line["value"]
     if text.isdigit():
         text = f"{int(text):,}"
@@ -228,6 +244,12 @@ def cell_text(cell: Row, seeds: bool = True) -> str:
     cell : row of :func:`measured`
     seeds : bool
         Append the number of seeds.
+
+    Examples
+    --------
+    >>> cell = {"value": "97.5", "metric": "accuracy", "status": "printed setting"}
+    >>> cell_text({**cell, "mean": 97.314, "spread": 0.121, "seeds": 3})
+    '97.31 ± 0.12 (3 seeds)'
     """
     if cell["status"] == "not run":
         return "not run"
@@ -255,7 +277,11 @@ def count(number: int, word: str) -> str:
 
 
 def _apart(cell: Row) -> str:
-    """Format the difference from the printed number, "" if it has no meaning."""
+    """Format the difference from the printed number, "" if it has no meaning.
+
+    On other data than the paper's it has none. It keeps two decimals, whatever the
+    printed number has, as small differences are what a reader looks for here.
+    """
     off = cell["mean"] - cell["number"]
     if pd.isna(off) or cell["status"] == "stand-in data":
         return ""
@@ -267,6 +293,15 @@ def _setting(*cells: Row) -> str:
 
     ``cells``: the line's numbers of the text and of the code. If they depart in
     different ways, each phrase begins with "text" or "code".
+
+    Examples
+    --------
+    >>> text = {"variant": "as_written", "departs": ["9 clients"], "status": "run"}
+    >>> code = {"variant": "as_run", "departs": ["1 round"], "status": "run"}
+    >>> _setting(text, code)
+    'text: 9 clients; code: 1 round'
+    >>> _setting(text, {**code, "departs": ["9 clients"]})
+    '9 clients'
     """
     said = {}
     for cell in cells:
@@ -297,7 +332,15 @@ def _notes_everywhere(found: pd.DataFrame) -> list[str]:
 
 
 def _note(line: Row, everywhere: Sequence[str]) -> str:
-    """Return the notes of one line, and other printed values of the number."""
+    """Return the notes of one line, and other printed values of the number.
+
+    Parameters
+    ----------
+    line : printed line
+        Its notes are one text, separated by "; ".
+    everywhere : sequence of str
+        Notes that stand below the table and are not repeated.
+    """
     notes = []
     for note in line["note"].split("; "):
         # "printed a in T2 but b in T8" repeats the other printed values

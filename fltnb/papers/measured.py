@@ -1,7 +1,21 @@
-"""Our measurement for every number of a printed table."""
+"""Our measurement for every number of a printed table.
+
+A notebook's results hold many runs, also ones that no printed number is about. For each
+printed number :class:`_Found` decides which of them are our measurement of it:
+
+1. *Candidates* are the trainings with its data set, method and variant and without a
+   switch, and the rows of studies that are marked with its table. A run on a stand-in
+   for its data set is a candidate as well.
+2. Candidates are grouped by their *departures*, the phrases that say how they differ
+   from the printed setting. All runs of one group differ only in their seed.
+3. The *nearest* group is our measurement: its mean is over these seeds. So three runs
+   of 9 clients and one of the printed 30 are never averaged; the one run counts.
+
+The rules are the same for all tables, so that nobody chooses by hand which of our
+numbers stands beside a printed one.
+"""
 
 import functools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -12,7 +26,7 @@ import pandas as pd
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .names import label
-from .numbers import KEY, numbers
+from .numbers import KEY, numbers, params_of
 from .settings import (
     NOTEBOOKS,
     SAME,
@@ -42,6 +56,7 @@ TARGETS = {"clean_accuracy": "test", "backdoor_accuracy": "probe"}
 """Printed metric -> column of ``clients``: EMD-CFL's Tables 3 and 8 print means over
 the clients of true cluster 0."""
 VARIANTS = ("as_written", "as_run")
+"""Runs that follow a paper's text, and runs that follow its authors' code."""
 LEVELS = ("n_clients", "participation", "local_epochs", "rounds")
 """Settings of which a table may print several for one method (FLT's Table 5,
 EMD-CFL's Table 6). Rounds are read off the curve of one run."""
@@ -144,7 +159,17 @@ def _refuse_other_tables(runs: pd.DataFrame, paper: str, table: str) -> None:
 def _lines(
     printed: list[dict], datasets: Sequence[str] | None, beside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield printed lines by data set, and lines without numbers for other methods."""
+    """Yield printed lines by data set, and lines without numbers for other methods.
+
+    Parameters
+    ----------
+    printed : list of dict
+        The lines of a table, in its order.
+    datasets, beside
+        As for :func:`measured`. If the paper has T1 on MNIST with FLT and FedAvg, then
+        ``datasets=["digits"]`` and ``beside=["oracle"]`` give the lines of FLT and
+        FedAvg with "digits" for MNIST, and one of the oracle for each measure.
+    """
     by_dataset: dict[str, list[dict]] = {}
     for line in printed:
         own = by_dataset.setdefault(line["dataset"], [])
@@ -193,13 +218,23 @@ def _without_numbers(lines: list[dict], same: str, **about: str) -> list[dict]:
 
 
 def switches(rows: pd.DataFrame, axes: Iterable[str]) -> list[str]:
-    """Return the axes that vary among rows of ``runs``."""
+    """Return the axes that vary among rows of ``runs``.
+
+    An axis that some rows lack varies as well: "no value" is a value of its own.
+    """
     there = [name for name in axes if name in rows]
     return [name for name in there if rows[name].nunique(dropna=False) > 1]
 
 
 def without(rows: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
-    """Keep the rows of ``runs`` that have no value on any of the axes."""
+    """Keep the rows of ``runs`` that have no value on any of the axes.
+
+    Examples
+    --------
+    >>> runs = pd.DataFrame({"k": [None, 5.0, None], "loss": ["", "", "hinge"]})
+    >>> without(runs, ["k", "loss"]).index.tolist()
+    [0]
+    """
     plain = np.ones(len(rows), dtype=bool)
     for name in axes:
         plain &= unset(rows[name])
@@ -207,7 +242,7 @@ def without(rows: pd.DataFrame, axes: Iterable[str]) -> pd.DataFrame:
 
 
 def unset(values: pd.Series) -> np.ndarray:
-    """Return where an axis has no value."""
+    """Return where an axis has no value: NaN, or "" on an axis of texts."""
     missing = values.isna()
     if not pd.api.types.is_numeric_dtype(values):
         missing |= values.astype(str) == ""
@@ -215,7 +250,11 @@ def unset(values: pd.Series) -> np.ndarray:
 
 
 def name_in_print(line: Row) -> str:
-    """Return the data set of a printed line, with its suffix if any, such as "_two"."""
+    """Return the data set of a printed line, with its suffix if any, such as "_two".
+
+    EMD-CFL prints versions of rotated MNIST as settings, such as "rotated_two", of one
+    data set, "rotated_mnist". For runs each version is a data set: "rotated_mnist_two".
+    """
     if line["setting"].startswith("rotated_"):
         return line["dataset"] + line["setting"].removeprefix("rotated")
     return line["dataset"]
@@ -233,7 +272,11 @@ def sets_beside(line: Row) -> list[str]:
 
 
 def kinds_beside(variant: str) -> tuple[str, ...]:
-    """Return the names of a variant in runs: the text's may have no name."""
+    """Return the names of a variant in runs: the text's may have no name.
+
+    A method for which text and code agree has runs without a variant. They are listed
+    under the text, and not a second time under the code.
+    """
     if variant == "as_written":
         return (variant, "")
     return (variant,)
@@ -312,16 +355,16 @@ class _Found:
         if not groups:
             return NOTHING
 
-        def how_far(group: tuple) -> tuple:
+        def how_far(group: tuple) -> tuple[bool, int, int]:
             departs, _ = group
             stands_in = tested_on(departs) == "stand-in data"
             n_jobs = len(groups[group])
             return stands_in, len(departs), -n_jobs
 
+        # tuples are compared from the left: data, then departures, then jobs
         nearest = min(groups, key=how_far)
         departs, _ = nearest
-        rows = [row for row, _ in groups[nearest]]
-        values = [value for _, value in groups[nearest]]
+        rows, values = zip(*groups[nearest], strict=True)
         _refuse_twice(rows, line, variant)
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
@@ -338,6 +381,9 @@ class _Found:
         self, line: Row, variant: str
     ) -> dict[tuple, list[tuple[dict, float]]]:
         """Return the jobs that have a number, with it, by departures and kind.
+
+        The kind keeps a study's number and a training's apart, since their mean would
+        count one experiment twice.
 
         Returns
         -------
@@ -375,7 +421,20 @@ class _Found:
     def _candidates(
         self, line: Row, variant: str, at_round: int | None
     ) -> Iterator[tuple[dict, float]]:
-        """Yield the jobs that may count for a printed number, with their numbers."""
+        """Yield the jobs that may count for a printed number, with their numbers.
+
+        Parameters
+        ----------
+        line : printed line
+        variant : "as_written" or "as_run"
+        at_round : int or None
+            The round whose number is looked at, None for the last.
+
+        Yields
+        ------
+        (dict, float)
+            A row of ``trainings`` or ``studies``, and its number, NaN if it has none.
+        """
         for row in self.studies:
             if self._is_about(row, line, variant):
                 yield row, row["value"]
@@ -386,7 +445,13 @@ class _Found:
                     yield row, self._value(row, line, at_round)
 
     def _is_about(self, row: Row, line: Row, variant: str) -> bool:
-        """Whether a study's number is that of a line: all shared columns agree."""
+        """Whether a study's number is that of a line: all shared columns agree.
+
+        A study has the columns that tell its own numbers apart, and no others. For the
+        similarity of two users these are ``user_i`` and ``user_j``, which the line has
+        among its parameters; the learning rate that the line has as well is not
+        compared here, because the study says in ``otherwise`` how its setting departs.
+        """
         wanted = {  # name -> the values that fit
             "variant": kinds_beside(variant),
             "network": ["", line["model"]],
@@ -396,8 +461,7 @@ class _Found:
                 wanted[name] = [line[name]]
         if line["dataset"]:
             wanted["dataset"] = sets_beside(line)
-        params = json.loads(line["params"] or "{}")
-        for name, value in params.items():
+        for name, value in params_of(line["params"]).items():
             wanted[name] = [value]
 
         both_name = wanted.keys() & row.keys()
@@ -412,7 +476,12 @@ class _Found:
         return has_mlp == wants_mlp
 
     def _at_level(self, row: Row, line: Row) -> bool:
-        """Whether a run has the settings that distinguish the table's lines."""
+        """Whether a run has the settings that distinguish the table's lines.
+
+        FLT's Table 5 has a line for 100 clients and one for 200. A run of 200 is not a
+        departure from the first, but belongs to the second. Numbers of rounds are left
+        out: any run that is long enough has the number of an earlier round.
+        """
         levels = [name for name in self.levels if name != "rounds"]
         if not levels:
             return True
@@ -423,7 +492,18 @@ class _Found:
     def _value(self, row: Row, line: Row, at_round: int | None) -> float:
         """Return a run's number, if required at a round or over the targets.
 
-        NaN if the run has none.
+        Parameters
+        ----------
+        row : a row of ``runs``
+        line : printed line
+        at_round : int or None
+            Read the number off the run's curve after this round; by default it is the
+            one after the last round, which ``runs`` has.
+
+        Returns
+        -------
+        float
+            NaN if the run has none, for example if it ended before that round.
         """
         metric = line["metric"]
         if metric in TARGETS:
@@ -448,7 +528,15 @@ class _Found:
 
 
 def _levels(lines: pd.DataFrame) -> list[str]:
-    """Return the settings of which a table prints several for one method."""
+    """Return the settings of which a table prints several for one method.
+
+    Examples
+    --------
+    >>> _levels(numbers("flt", "T1"))
+    []
+    >>> _levels(numbers("flt", "T5"))
+    ['n_clients', 'participation', 'local_epochs', 'rounds']
+    """
     found = set()
     for _, group in lines.groupby([*KEY, "setting"]):
         settings = [printed_setting(line) for line in group.to_dict("records")]

@@ -7,6 +7,7 @@ columns are added.
 import json
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import pandas as pd
 
@@ -21,6 +22,17 @@ def read(name: str) -> pd.DataFrame:
     """Read a table from this module's folder, as text; do not change the frame."""
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
+
+
+def params_of(text: str) -> dict[str, Any]:
+    """Return what a printed line names in its column ``params``, JSON or empty.
+
+    Examples
+    --------
+    >>> params_of('{"M": 100, "rho": 0.2}'), params_of("")
+    ({'M': 100, 'rho': 0.2}, {})
+    """
+    return json.loads(text or "{}")
 
 
 @cache
@@ -140,6 +152,7 @@ def _telling(params: str, setting: str) -> str:
     left_out = ["J"]
     if setting != "scenario2":
         left_out.append("T")
-    own = json.loads(params or "{}")
-    kept = [(name, value) for name, value in own.items() if name not in left_out]
-    return str(sorted(kept))
+    kept = params_of(params)
+    for name in left_out:
+        kept.pop(name, None)
+    return str(sorted(kept.items()))

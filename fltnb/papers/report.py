@@ -25,8 +25,11 @@ from .settings import NOTEBOOKS, TESTED_ON, Row, in_order
 from .verdicts import OUTCOMES, judge_all, outcomes
 
 PICTURE = "figures/stored/99_agreement.png"
-KINDS = ("printed", "text", "code")
+"""The report's figure, as the front page names it."""
 BARS = "docs/pictures/claims.svg"
+"""README's picture of the claims, from the root of the repository."""
+KINDS = ("printed", "text", "code")
+"""Columns of numbers in a table: the paper's, and ours of the text and of the code."""
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
@@ -87,7 +90,16 @@ def _pages(
 ) -> dict[str, str]:
     """Return the pages of :func:`pages`.
 
-    ``found``, ``judged``: as :func:`evidence` returns them.
+    All pages are made from the same two tables, so that a number is the same wherever
+    it is told. README is not written anew: only what stands between its marks
+    (:func:`_replaced`) comes from results.
+
+    Parameters
+    ----------
+    held : dict
+        Notebook -> results.
+    found, judged : DataFrame
+        As :func:`evidence` returns them.
     """
     made = {}
     summary = _summary(held, found, judged)
@@ -135,9 +147,22 @@ def fill(template: str, **words: Any) -> str:
 
 
 def _replaced(text: str, name: str, block: str) -> str:
-    """Put a block between its two marks; a text without marks stays as it is.
+    r"""Put a block between its two marks; a text without marks stays as it is.
 
-    The first mark is a line ``<!-- name: ...``, the second one ``<!-- end -->``.
+    The first mark is a line ``<!-- name: ...``, the second one ``<!-- end -->``. Both
+    are comments in Markdown, so that readers of the page do not see them.
+
+    Examples
+    --------
+    >>> text = "Before\n<!-- cards: made -->\nold\n<!-- end -->\nafter"
+    >>> print(_replaced(text, "cards", "new"))
+    Before
+    <!-- cards: made -->
+    <BLANKLINE>
+    new
+    <BLANKLINE>
+    <!-- end -->
+    after
     """
     marks = re.compile(rf"(<!-- {name}: [^\n]*\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -155,6 +180,13 @@ def pipes(table: pd.DataFrame) -> str:
     ----------
     table : DataFrame
         Numbers may be in italics or missing ("" or "–").
+
+    Examples
+    --------
+    >>> print(pipes(pd.DataFrame({"method": ["FLT"], "accuracy": ["*97.3*"]})))
+    | method | accuracy |
+    | --- | ---: |
+    | FLT | *97.3* |
     """
     # bars and line breaks would end a cell
     text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
@@ -228,7 +260,11 @@ def _by_variant(counted: pd.DataFrame, of: str, form: str) -> str:
 
 
 def _signs(outcome: pd.Series) -> str:
-    """Format the number of claims with each outcome, after its sign."""
+    """Format the number of claims with each outcome, after its sign.
+
+    The space between a sign and its number does not break, so that they stay together
+    in a narrow cell.
+    """
     number = outcome.value_counts()
     said = []
     for word, sign in OUTCOMES.items():
@@ -238,7 +274,10 @@ def _signs(outcome: pd.Series) -> str:
 
 
 def _hours(held: Mapping[str, Any], paper: str) -> float:
-    """Return the hours of all runs for a paper's tables, on whatever machine."""
+    """Return the hours of all runs for a paper's tables, on whatever machine.
+
+    Hours of runs, not of a machine: two runs side by side for an hour are two hours.
+    """
     minutes = 0.0
     for book in NOTEBOOKS[paper]:
         results = held.get(book)
@@ -283,6 +322,14 @@ class _Footnotes:
     ----------
     usual : str
         The most frequent remark, which has no letter; "" for none.
+
+    Examples
+    --------
+    >>> notes = _Footnotes(usual="9 of 30 clients")
+    >>> notes.mark("9 of 30 clients"), notes.mark("one seed"), notes.mark("one seed")
+    ('', '<sup>a</sup>', '<sup>a</sup>')
+    >>> notes.told()[1]
+    '<sup>a</sup> one seed.'
     """
 
     def __init__(self, usual: str):
@@ -411,6 +458,22 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     table : DataFrame
         The result of :func:`for_people`: a line per method and measure, with
         ``printed, text, code``. A variant without any run is left out.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame(
+    ...     {
+    ...         "method": ["FLT", "FLT", "FedAvg", "FedAvg"],
+    ...         "measure": ["accuracy", "variance"] * 2,
+    ...         "printed": ["98.0", "4.6", "82.7", "44.7"],
+    ...         "text": ["99.1", "0.2", "85.6", "–"],
+    ...         "code": "–",
+    ...     }
+    ... )
+    >>> _wide(table).columns.tolist()[:3]
+    ['method', 'accuracy<br>printed', 'accuracy<br>text']
+    >>> _wide(table).shape  # two methods; printed and text of two measures
+    (2, 5)
     """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1

@@ -1,4 +1,12 @@
-"""Names at the ends of curves: a legend that stands where the reader looks."""
+"""Names at the ends of curves: a legend that stands where the reader looks.
+
+Three things make this more than writing each name at the height of its last point.
+Curves that lie on each other have one end, so they are grouped and named together
+(:func:`equal_curves`). Names of curves that end close to each other would overlap, so
+they are moved apart by as little as possible (:func:`apart`), and a thin line leads
+from a name to its curve. A panel may be too small for all names (:func:`fits`); the
+caller then draws a legend.
+"""
 
 from __future__ import annotations
 
@@ -105,21 +113,40 @@ def name_ends(drawn: Mapping[Any, Line2D], looks: Mapping[Any, Style]) -> None:
         wanted += [height] * len(group)
     heights = apart(np.array(wanted), _step(drawn))
     for name, height in zip(names, heights, strict=True):
-        look = looks[name]
-        text = look.label if name in ends else f"= {look.label}"
-        beside = {"transform": ax.transAxes, "clip_on": False}
-        ax.plot([1.06], [height], look.marker, color=look.color, ms=5, mew=0, **beside)
-        ax.text(1.09, height, text, va="center", fontsize=SIZE, **beside)
-        if name in ends:
-            between = {"arrowstyle": "-", "color": "0.6", "lw": 0.7, "shrinkA": 0}
-            ax.annotate(
-                "",
-                xy=ends[name],
-                xytext=(1.05, height),
-                textcoords="axes fraction",
-                arrowprops=between,
-                annotation_clip=False,
-            )
+        _write(ax, looks[name], height, ends.get(name))
+
+
+def _write(
+    ax: Any, look: Style, height: float, end: tuple[float, float] | None
+) -> None:
+    """Write a name and its marker to the right of a panel, and a line to its curve.
+
+    Parameters
+    ----------
+    ax : Axes
+    look : Style
+    height : float
+        Of the name, as a share of the panel's height.
+    end : (float, float) or None
+        Last point of the curve. None: it lies on the curve whose name is above, which
+        has the line.
+    """
+    text = look.label
+    if end is None:
+        text = f"= {text}"
+    beside = {"transform": ax.transAxes, "clip_on": False}
+    ax.plot([1.06], [height], look.marker, color=look.color, ms=5, mew=0, **beside)
+    ax.text(1.09, height, text, va="center", fontsize=SIZE, **beside)
+    if end is None:
+        return
+    ax.annotate(
+        "",
+        xy=end,
+        xytext=(1.05, height),
+        textcoords="axes fraction",
+        arrowprops={"arrowstyle": "-", "color": "0.6", "lw": 0.7, "shrinkA": 0},
+        annotation_clip=False,
+    )
 
 
 def _widen(lines: list[Line2D]) -> None:

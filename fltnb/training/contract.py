@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -189,8 +189,40 @@ class Variation:
 USUAL = Variation()
 
 
+class Work(NamedTuple):
+    """What :meth:`Engine.train` was asked for, checked and in the engine's types.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (K, P)
+        Models; only read.
+    rows, clients : lists of n int
+        Client ``clients[j]`` starts from ``theta[rows[j]]``. One client may come
+        several times, from several models.
+    round : int
+        Key of the random draws.
+    weights : list of n ndarrays or None
+        Factors (n_i,) on the losses of each client's training samples, in the order
+        in which the federation lists them; None: all are 1.
+    how : Variation
+        Its anchors, if there are any, have a row for each of the n clients.
+    """
+
+    theta: np.ndarray
+    rows: list[int]
+    clients: list[int]
+    round: int
+    weights: list[np.ndarray | None]
+    how: Variation
+
+
 def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.ndarray:
-    """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64."""
+    """Draw a client's sample order in a local epoch: positions 0 to n - 1, int64.
+
+    The draw depends on these keys alone, not on what was drawn before. So a client
+    meets its samples in the same order in any back end, alone or among others, and
+    after a run was interrupted and taken up again.
+    """
     return stream(spec.seed, "order", round, client, epoch).permutation(n)
 
 
@@ -211,6 +243,15 @@ def keep_masks(
         uniform = draws.random((n, *shape), dtype=np.float32)
         masks.append(uniform >= p)
     return masks
+
+
+def longest_first(sizes: Sequence[int]) -> list[int]:
+    """Return positions by size, the largest first; equal ones keep their order.
+
+    >>> longest_first([20, 35, 20])
+    [1, 0, 2]
+    """
+    return sorted(range(len(sizes)), key=lambda position: -sizes[position])
 
 
 def by_kernels(model: Model, spec: TrainSpec) -> bool:
@@ -326,10 +367,10 @@ class Engine(AbstractContextManager):
             An argument does not fit, or a client has no training samples.
         """
         work = self.checked(theta, rows, clients, round, sample_weights, how)
-        n = len(work[1])
+        n = len(work.rows)
         models = np.empty((n, self.model.n_parameters), dtype=self.spec.dtype)
         done = Trained(models, np.empty(n))
-        self._train(*work, done)
+        self._train(work, done)
         return done
 
     def checked(
@@ -340,7 +381,7 @@ class Engine(AbstractContextManager):
         round: int,
         sample_weights: Arrays | None = None,
         how: Variation = USUAL,
-    ) -> tuple[np.ndarray, list[int], list[int], int, list, Variation]:
+    ) -> Work:
         """Return what :meth:`train` was given, as :meth:`_train` takes it.
 
         FltnbError: an argument does not fit, or a client has no training samples.
@@ -353,7 +394,7 @@ class Engine(AbstractContextManager):
 
         weights = self._weights(clients, sample_weights)
         how = self._checked_anchors(how, len(rows))
-        return theta, rows, clients, int(round), weights, how
+        return Work(theta, rows, clients, int(round), weights, how)
 
     def _checked_anchors(self, how: Variation, n: int) -> Variation:
         """Return the variation with anchors (n, P) in the engine's type."""
@@ -371,30 +412,38 @@ class Engine(AbstractContextManager):
     def _weights(
         self, clients: list[int], given: Arrays | None
     ) -> list[np.ndarray | None]:
-        """Return factors on the losses of each client's training samples, if any."""
+        """Return factors on the losses of each client's training samples, if any.
+
+        They are the weight of a sample's class times the sample's own. With class
+        weights (1, 3), labels 0, 1, 1 and sample weights 2, 1, 0 they are 2, 3, 0.
+        """
         held = [self.fed.train[client] for client in clients]
+        factors: list[np.ndarray | None] = [None] * len(clients)
         if given is not None:
-            given = [np.asarray(one, dtype=self.spec.dtype) for one in given]
-            shapes = [one.shape for one in given]
+            own = [np.asarray(one, dtype=self.spec.dtype) for one in given]
+            shapes = [one.shape for one in own]
             one_each = [(len(index),) for index in held]
             if shapes != one_each:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
                     "sample."
                 )
+            factors = list(own)
         if self.spec.class_weights is None:
-            return [None] * len(clients) if given is None else list(given)
+            return factors
 
         of_class = np.array(self.spec.class_weights, dtype=self.spec.dtype)
-        of_samples = [of_class[self.fed.labels[index]] for index in held]
-        if given is None:
-            return list(of_samples)
-        return [a * b for a, b in zip(of_samples, given, strict=True)]
+        for j, index in enumerate(held):
+            of_samples = of_class[self.fed.labels[index]]
+            own_factors = factors[j]
+            if own_factors is not None:
+                of_samples = of_samples * own_factors
+            factors[j] = of_samples
+        return factors
 
     def longest_first(self, clients: list[int]) -> list[int]:
         """Return the positions in ``clients``, those with most samples first."""
-        sizes = [len(self.fed.train[client]) for client in clients]
-        return sorted(range(len(clients)), key=lambda position: -sizes[position])
+        return longest_first([len(self.fed.train[client]) for client in clients])
 
     def evaluate(
         self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test"
@@ -447,13 +496,8 @@ class Engine(AbstractContextManager):
         return theta, rows, clients
 
     @abstractmethod
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
-        """Train as :meth:`train` says, its arguments checked, and fill ``done``.
-
-        ``weights`` holds an array (n_i,) or None for each client.
-        """
+    def _train(self, work: Work, done: Trained) -> None:
+        """Train as :meth:`train` says, and fill the rows of ``done``."""
 
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
@@ -488,7 +532,10 @@ class Engine(AbstractContextManager):
 
 
 def _integers(values: Ints, limit: int, what: str) -> list[int]:
-    """Return indices as integers, or refuse one that is not below ``limit``."""
+    """Return indices as Python's integers, or refuse one outside 0 to limit - 1.
+
+    A negative index would count from the end without an error.
+    """
     integers = [int(value) for value in np.asarray(values)]
     for value in integers:
         if not 0 <= value < limit:

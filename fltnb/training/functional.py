@@ -13,8 +13,14 @@ Of three clients with 25, 20 and 15 samples, one epoch in batches of 10, the fir
 has one group of three. The second step has a group of the first two clients with
 batches of 10, and the third client with its last batch of 5. The third step has only
 the first client, with a batch of 5.
+
+In shapes, ``a`` is the number of clients in a stack, m of those in a group, and B of
+samples in a batch. A row of models has P numbers: first the ``n_trainable`` ones of
+all parameters, which SGD moves, then the statistics of batch normalisations, which
+the forward pass moves.
 """
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +30,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from ..errors import first_line
 from ..models import Model
-from .contract import Trained, TrainSpec, UnavailableError, Variation, order
+from .contract import Trained, TrainSpec, UnavailableError, Work, order
 from .devices import check_room
 from .gradients import Parameter, add
 from .losses import losses
@@ -41,8 +47,14 @@ class NotStackableError(UnavailableError):
 class _Batch(NamedTuple):
     """A batch of one client.
 
-    ``index``: positions (B,) in the pool of samples; ``weights``: factors (B,) on their
-    losses, or None; ``last``: whether it is of the last local epoch.
+    Attributes
+    ----------
+    index : ndarray of int64, shape (B,)
+        Positions in the pool of samples.
+    weights : ndarray, shape (B,), or None
+        Factors on their losses.
+    last : bool
+        Whether it is of the last local epoch, whose losses are reported.
     """
 
     index: np.ndarray  # type: ignore[assignment]  # hides the tuple's index()
@@ -60,10 +72,11 @@ class FunctionalEngine(SerialEngine):
         trained, then the statistics of batch normalisations.
     moving : dict of tensors by name
         Initial values that a step changes outside a row, such as counters.
+        Modules count batches in them, for example. Each client has its own.
     activations : int
         Numbers of all layers' outputs for a sample, to estimate the memory.
-    pool : tensor (n, ...), targets : tensor (n, ...)
-        All samples of the federation, on the device.
+    pool, targets : tensors (n, ...)
+        All samples of the federation, and what is to be predicted, on the device.
 
     Raises
     ------
@@ -84,6 +97,7 @@ class FunctionalEngine(SerialEngine):
         self.trained = shapes[:n_parameters]
         self.statistics = shapes[n_parameters:]
 
+        # A stack gathers batches by position, so the samples must lie on the device.
         needed = fed.images.size * self.dtype.itemsize
         what = "The federation's samples take"
         check_room(needed, self.device, what, "device 'cpu', or backend 'serial'")
@@ -105,18 +119,20 @@ class FunctionalEngine(SerialEngine):
         with torch.no_grad(), torch.random.fork_rng(devices):
             self.activations = _activations(self.module, self.trainer.forward, x)
 
-        at_start = {id(one): value for one, value in self.trainer.constants}
+        # The trainer has noted the initial value of every buffer outside a row.
+        names = _names(self.module)
         moving = {}
-        for name, one in self.module.named_buffers():
-            before = at_start.get(id(one))
-            if before is not None and not torch.equal(one, before):
-                moving[name] = before
+        for one, before in self.trainer.constants:
+            if not torch.equal(one, before):
+                moving[names[id(one)]] = before
         return moving
 
     def _probe(self) -> None:
         """Try a step of two clients, and compare the statistics with a single one's.
 
-        Both start from the same model with the same batch.
+        Both start from the same model with the same batch. It is not enough that the
+        step does not fail: ``vmap`` may run a module without an error and yet leave
+        other statistics than the module alone.
         """
         row = self.trainer.stored()
         index = np.arange(PROBED) % len(self.pool)
@@ -144,34 +160,45 @@ class FunctionalEngine(SerialEngine):
             f"torch.func cannot stack clients of {self.model.name} ({why})."
         )
 
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
-        if how.frozen:  # a stack's parameters are one matrix, which changes as a whole
-            super()._train(theta, rows, clients, round, weights, how, done)
+    def _train(self, work: Work, done: Trained) -> None:
+        if work.how.frozen:  # a stack's parameters are one matrix: all or none change
+            super()._train(work, done)
             return
 
-        spec = how.applied(self.spec)
-        epochs = spec.local_epochs
-        longest = self.longest_first(clients)
-        size = self._clients_at_a_time(spec)
+        spec = work.how.applied(self.spec)
+        longest = self.longest_first(work.clients)
+        at_a_time = self._clients_at_a_time(spec)
         with self._kernels():
-            for begin in range(0, len(rows), size):
-                chosen = longest[begin : begin + size]
-                stack = _Stack(self, theta[[rows[j] for j in chosen]])
-                stack.vary(spec.proximal, how.of(chosen).anchors)
-                batches = []
-                for j in chosen:
-                    own = self._batches(clients[j], round, weights[j], epochs)
-                    batches.append(own)
-                stack.train(batches)
+            for begin in range(0, len(longest), at_a_time):
+                chosen = longest[begin : begin + at_a_time]
+                self._train_stack(work, spec, chosen, done)
 
-                sizes = [len(self.fed.train[clients[j]]) for j in chosen]
-                done.theta[chosen] = stack.models()
-                done.loss[chosen] = stack.loss.cpu().numpy() / sizes
+    def _train_stack(
+        self, work: Work, spec: TrainSpec, chosen: list[int], done: Trained
+    ) -> None:
+        """Train the clients at some positions of ``work``, longest first."""
+        rows = [work.rows[j] for j in chosen]
+        stack = _Stack(self, work.theta[rows])
+        stack.vary(spec.proximal, work.how.of(chosen).anchors)
+
+        batches = []
+        sizes = []
+        for j in chosen:
+            client = work.clients[j]
+            sizes.append(len(self.fed.train[client]))
+            own = self._batches(client, work.round, work.weights[j], spec.local_epochs)
+            batches.append(own)
+        stack.train(batches)
+
+        done.theta[chosen] = stack.models()
+        done.loss[chosen] = stack.loss.cpu().numpy() / sizes
 
     def _clients_at_a_time(self, spec: TrainSpec) -> int:
-        """Return how many clients train together, by the memory that they take."""
+        """Return how many clients train together, by the memory that they take.
+
+        It is a rough count of numbers: of models in several copies, and three for
+        each activation of a batch.
+        """
         copies = 4  # weights and gradients, both also gathered by size of batch
         if spec.momentum:
             copies += 1
@@ -186,9 +213,11 @@ class FunctionalEngine(SerialEngine):
     ) -> list[_Batch]:
         """Return the batches of a client's local epochs, in order.
 
-        ``weights``: factors (n,) on the losses of its training samples, or None.
+        ``weights``: factors (n,) on the losses of its training samples, or None. With
+        samples 7, 4 and 9, the order 2, 0, 1 and batches of 2, an epoch has the
+        batches [9, 7] and [4].
         """
-        mine = self.fed.train[client]
+        mine = self.fed.train[client]  # (n,): positions in the pool
         size = self.spec.batch_size
         batches = []
         for epoch in range(epochs):
@@ -204,7 +233,7 @@ class FunctionalEngine(SerialEngine):
 
 
 class _Stack:
-    """Models of some clients in training, a row each.
+    """Models of some clients in training, a row each, the longest training first.
 
     Attributes
     ----------
@@ -231,11 +260,15 @@ class _Stack:
         self.loss = torch.zeros(a, dtype=torch.float64, device=engine.device)
 
     def vary(self, proximal: float, anchors: np.ndarray | None) -> None:
-        """Pull to other models (a, P) than the start, or with another weight."""
+        """Pull to other models (a, P) than the start, or with another weight.
+
+        Statistics are not pulled: they have no gradient.
+        """
         self.trained.vary(proximal)
         if anchors is not None:
             n = self.trained.value.shape[1]
-            self.trained.start = torch.tensor(anchors[:, :n]).to(self.trained.value)
+            target = torch.tensor(anchors[:, :n])
+            self.trained.start = target.to(self.trained.value)
 
     def models(self) -> np.ndarray:
         """Return the rows (a, P) as they are now."""
@@ -255,9 +288,10 @@ class _Stack:
     def take(self, batches: list[_Batch]) -> None:
         """Take a step of the first clients, a batch each.
 
-        Those whose batches have one size are computed together.
+        Those whose batches have one size are computed together. All gradients are
+        there before the one call that moves the weights.
         """
-        a = len(batches)
+        a = len(batches)  # those that still train
         sizes = np.array([len(batch.index) for batch in batches])
         gradients = torch.empty_like(self.trained.value[:a])
         for size in np.unique(sizes):
@@ -270,7 +304,8 @@ class _Stack:
         """Return gradients (m, n_trainable) of clients whose batches have one size.
 
         Their statistics go on, and losses of last epochs are added up. ``who`` (m,):
-        the rows of these clients.
+        the rows of these clients. They may be 0 and 2 of three, where client 1 has a
+        batch of another size: so tensors are gathered by ``who`` and scattered back.
         """
         gradients, summed, statistics, moving = self._gradients(batches, who)
         self.statistics[who] = statistics
@@ -300,17 +335,18 @@ class _Stack:
         moving : dict of tensors (m, ...) by name
         """
         engine = self.engine
-        index = torch.from_numpy(np.stack([batch.index for batch in batches]))
-        index = index.to(engine.device)  # (m, B)
+        index = self._stacked([batch.index for batch in batches])  # (m, B)
         weights = None
         along_weights = None  # vmap's word for an argument that all clients share
-        if batches[0].weights is not None:
-            own = np.stack([batch.weights for batch in batches])
-            weights = torch.from_numpy(own).to(engine.device)
+        if batches[0].weights is not None:  # then all clients have some
+            weights = self._stacked([batch.weights for batch in batches])
             along_weights = 0
         moving = {name: value[who] for name, value in self.moving.items()}
 
+        # Of one client: the gradient by the first argument, then what _objective gave.
+        # (`has_aux`: the objective gives something beside the number to derive.)
         of_one = grad_and_value(self._objective, has_aux=True)
+        # Of all: each argument has the clients along its first dimension.
         of_all = vmap(of_one, in_dims=(0, 0, 0, 0, 0, along_weights))
         gradients, (_, after) = of_all(
             self.trained.value[who],
@@ -323,8 +359,15 @@ class _Stack:
         summed, statistics, moving = after
         return gradients, summed, statistics, moving
 
+    def _stacked(self, arrays: list[np.ndarray]) -> torch.Tensor:
+        """Return arrays (B,) of m clients as a tensor (m, B) on the device."""
+        return torch.from_numpy(np.stack(arrays)).to(self.engine.device)
+
     def _objective(self, trained, statistics, moving, x, y, weights):
         """Apply the network of one client, as a function that torch.func derives.
+
+        It must not change what it is given, nor the module: a client's statistics and
+        counters go in as arguments and come out as results.
 
         Parameters
         ----------
@@ -342,18 +385,15 @@ class _Stack:
             Summed losses, statistics and what moves, after the step.
         """
         engine = self.engine
-        everything = _parts(trained, engine.trained)
         # Modules change these in place, which works where each has memory of its own.
-        buffers = {}
-        for name, value in _parts(statistics, engine.statistics).items():
-            buffers[name] = value.clone()
-        counters = {name: value.clone() for name, value in moving.items()}
-        everything.update(buffers)
-        everything.update(counters)
+        buffers = _copies(_parts(statistics, engine.statistics))
+        counters = _copies(moving)
+        everything = {**_parts(trained, engine.trained), **buffers, **counters}
 
         def module(x: torch.Tensor) -> torch.Tensor:
             return functional_call(engine.module, everything, (x,))
 
+        # In bfloat16 autocast decides what is reduced, dense layers included.
         reduced = self.spec.precision == "bfloat16"
         with torch.autocast(engine.device.type, torch.bfloat16, enabled=reduced):
             outputs = engine.model.applied(module, x).to(engine.dtype)
@@ -370,12 +410,13 @@ class _Stack:
 
 def _names(module: nn.Module) -> dict[int, str]:
     """Return the names of a module's parameters and buffers, by their ``id``."""
-    names = {}
-    for name, one in module.named_parameters():
-        names[id(one)] = name
-    for name, one in module.named_buffers():
-        names[id(one)] = name
-    return names
+    tensors = chain(module.named_parameters(), module.named_buffers())
+    return {id(one): name for name, one in tensors}
+
+
+def _copies(named: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return copies of tensors by name."""
+    return {name: value.clone() for name, value in named.items()}
 
 
 def _parts(
@@ -383,7 +424,9 @@ def _parts(
 ) -> dict[str, torch.Tensor]:
     """Return a part of a row (n,) as tensors by name, views of it.
 
-    ``shapes``: their names and shapes in the row's order; sizes add up to n.
+    ``shapes``: their names and shapes in the row's order; sizes add up to n. With
+    ("weight", (2, 3)) and ("bias", (2,)) the numbers 0 to 7 become the weight
+    [[0, 1, 2], [3, 4, 5]] and the bias [6, 7].
     """
     sizes = [shape.numel() for _, shape in shapes]
     named = {}
@@ -393,7 +436,11 @@ def _parts(
 
 
 def _activations(module: nn.Module, forward, x: torch.Tensor) -> int:
-    """Return how many numbers the layers give for each sample of ``x``, in all."""
+    """Return how many numbers the layers give for each sample of ``x``, in all.
+
+    A module that has others inside is counted too, so its last layer counts twice: the
+    estimate is rather too large.
+    """
     seen = []
 
     def count(_, given, out) -> None:

@@ -1,15 +1,19 @@
-"""SGD's rule and the ways back that the hand-written steps of two back ends share."""
+"""SGD's rule and the ways back that the hand-written steps share.
+
+The ways back are torch's own functions, those that autograd calls, without its records.
+They take all their arguments by position; here each has its name.
+"""
 
 from collections.abc import Callable
 
 import torch
 
-from ..models import POOL, Conv
+from ..models import POOL, Conv, Stage
 from .contract import TrainSpec
 
 Accumulate = Callable[[torch.Tensor, float, float], object]
 
-relu_backward = torch.ops.aten.threshold_backward.default
+_relu_backward = torch.ops.aten.threshold_backward.default
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
 
@@ -25,6 +29,7 @@ class Parameter:
         Momentum's buffer.
     start : tensor or None
         The target of ``proximal``: the value before local training, unless it is set.
+        It stays when a call has no proximal term, for a later one that has.
     frozen : bool
         Whether a step does not change the value.
     """
@@ -68,6 +73,9 @@ class Parameter:
             accumulate(value, 1.0, 0.0)  # some gradients need the call
             return
 
+        # With lr 0.1, decay 0, proximal 0.5, a gradient of 2, and a value of 4 that
+        # started as 3: 4 - 0.1 * (2 + 0.5 * (4 - 3)) = 3.75. Below it is sorted by
+        # what is multiplied: 0.95 * 4 - 0.1 * 2 + 0.05 * 3 = 3.75.
         # value <- value - lr (gradient + decay value + proximal (value - start))
         spec = self.spec
         pull = spec.weight_decay + self.proximal
@@ -87,7 +95,11 @@ class Parameter:
 
 
 def add(gradient: torch.Tensor) -> Accumulate:
-    """Return the ``accumulate`` of a gradient that exists as a tensor."""
+    """Return the ``accumulate`` of a gradient that exists as a tensor.
+
+    One that does not exist yet is computed and added in one call, as by
+    :func:`fltnb.training.kernels.dense.backward`.
+    """
 
     def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
         if beta != 1:
@@ -97,21 +109,21 @@ def add(gradient: torch.Tensor) -> Accumulate:
     return accumulate
 
 
-def before_activation(layer, d: torch.Tensor) -> torch.Tensor:
-    """Take a gradient back through a layer's ReLU and mask."""
-    if layer.stage.relu:
-        d = relu_backward(d, layer.out, 0)
-    if layer.mask is not None:
-        d = d * layer.mask
-    return d
+def before_activation(
+    stage: Stage, d: torch.Tensor, out: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Take a gradient back through a stage's ReLU and dropout, in its own type.
 
-
-def before_pooling(layer, d: torch.Tensor) -> torch.Tensor:
-    """Take a gradient back to the outputs ``layer.raw`` of a convolution, if pooled."""
-    d = d.to(layer.raw.dtype)
-    if not layer.stage.pool:
+    ``d``, ``out`` and ``mask`` have one shape: the gradient of the activations, the
+    activations, and dropout's factors, 0 or 1 / (1 - p), or None. ReLU and factors that
+    are never negative may be undone in either order: where ``out`` is 0, so is the
+    gradient.
+    """
+    if stage.relu:
+        d = _relu_backward(d, out, 0)
+    if mask is None:
         return d
-    return pool_backward(d, layer.raw, layer.winners)
+    return (d * mask).to(d.dtype)  # a bfloat16 gradient meets a float32 mask
 
 
 def pool_backward(

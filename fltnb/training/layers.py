@@ -3,6 +3,12 @@
 Weights and bias of a dense layer are one matrix; the inputs have a constant 1 for the
 bias. Dense layers and the papers' convolutions have their own kernels, other
 convolutions use torch's.
+
+Shapes are written as torch sees them: (b, C, H, W) is a batch of b images. In memory
+their channels are last, (b, H, W, C), which is what the kernels read. Here (C, H, W) is
+the input of a convolution, (outputs, H', W') what it gives, and (outputs, h, w) that
+after the pooling. Gradients are sums over a batch until :class:`Parameter` takes the
+step, which divides by b.
 """
 
 from collections.abc import Callable
@@ -18,13 +24,14 @@ from .gradients import (
     Parameter,
     add,
     before_activation,
-    before_pooling,
     convolution_gradients,
+    pool_backward,
 )
 from .kernels import dense, narrow, vectors, wide
 
 NARROW = 16  # up to this number of output channels the narrow kernels are faster
-SPARE = 16  # pixels that these kernels may read beyond the last image
+# Pixels that these kernels may read beyond the last image, as they read whole vectors.
+SPARE = 16
 # Rows of a dense layer that are transposed at a time. More rows, a power of two apart,
 # would displace each other in the cache.
 TURNED = 32
@@ -35,7 +42,8 @@ _relu_backward_to = torch.ops.aten.threshold_backward.grad_input
 def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
     """Return a matrix of zeros with rows that the kernels may use to their block's end.
 
-    The kernels use whole blocks of columns; the visible part is (rows, columns).
+    The kernels use whole blocks of columns; the visible part is (rows, columns). With
+    blocks of 32, a matrix (10, 200) is a view of memory (10, 224).
     """
     whole_blocks = vectors.padded(columns)
     memory = torch.zeros(rows, whole_blocks, dtype=dtype)
@@ -46,7 +54,8 @@ class Rooms:
     """Working memory by batch size, made when it is first asked for.
 
     At most two sizes are kept at a time, the usual one and that of a short last batch,
-    but not those of all clients.
+    but not those of all clients. With batches of 10, a client of 25 samples leaves room
+    for 10 and 5; one of 23 puts 3 in the place of 5.
 
     Parameters
     ----------
@@ -75,8 +84,8 @@ class DenseRoom(NamedTuple):
     Attributes
     ----------
     whole : ndarray, shape (b, outputs + 1)
-        The outputs, and a column that is never written: the constant 1 of the next
-        layer.
+        The outputs, and a last column of ones, which are the constant inputs of the
+        next layer.
     out : tensor, shape (b, outputs)
         The outputs alone.
     d : tensor, shape (b, outputs)
@@ -163,8 +172,9 @@ class Dense:
     def room(self, b: int) -> DenseRoom:
         """Return memory for a batch of b samples."""
         whole = padded(b, self.outputs + 1, self.dtype)
+        out = whole[:, :-1]
         d = padded(b, self.outputs, self.dtype)
-        return DenseRoom(whole.numpy(), whole[:, :-1], d, d.numpy())
+        return DenseRoom(whole.numpy(), out, d, d.numpy())
 
     def forward(self, x: np.ndarray, out: np.ndarray) -> None:
         """Write the activations of inputs (b, inputs + 1) into ``out``."""
@@ -183,7 +193,8 @@ class Dense:
             Filled with the inputs' gradient, if it has rows.
         """
 
-        # One call computes the gradient and adds it as SGD's rule requires.
+        # One call computes the gradient and adds it as SGD's rule requires. Where it
+        # changes weights, it has read them for `below` before.
         def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
             target = target.numpy()[:, : self.outputs]
             mean = alpha / len(x)
@@ -192,7 +203,10 @@ class Dense:
         self.parameter.descend(accumulate)
 
     def before(self, room: DenseRoom, mask: torch.Tensor | None) -> None:
-        """Take the gradient in ``room`` back through ReLU and dropout, in place."""
+        """Take the gradient in ``room`` back through ReLU and dropout, in place.
+
+        ``room.out`` is 0 where ReLU cut off, and where dropout did.
+        """
         if self.stage.relu:
             _relu_backward_to(room.d, room.out, 0, grad_input=room.d)
         if mask is not None:
@@ -201,6 +215,9 @@ class Dense:
 
 class Conv:
     """A convolution by torch's kernels, with pooling, dropout and ReLU as the stage.
+
+    The two kinds below replace parts of it by kernels of the package. All have the same
+    methods: ``load``, then ``forward`` and ``backward`` by turns, then ``store``.
 
     Attributes
     ----------
@@ -244,7 +261,7 @@ class Conv:
         self.parameters = [Parameter(self.memory, spec), Parameter(self.bias, spec)]
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``memory`` and ``weight``."""
+        """Return ``memory`` and ``weight``, which share their numbers."""
         conv = self.conv
         weight = torch.empty(
             (conv.outputs, conv.inputs, conv.kernel, conv.kernel),
@@ -289,14 +306,18 @@ class Conv:
 
         Inputs and weights are kept as they were used.
         """
-        kernels = self.spec.kernels
+        kernels = self.spec.kernels  # the type: float32, say, or bfloat16
         self.x = x.to(kernels, memory_format=torch.channels_last)
         self.kernel = self.weight.to(kernels)
         bias = self.bias.to(kernels)
         return functional.conv2d(self.x, self.kernel, bias, padding=self.conv.padding)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Map (b, C, H, W) to activations, pooled first: that leaves less to do."""
+        """Map (b, C, H, W) to activations, pooled first: that leaves less to do.
+
+        The maximum of a window is the same before and after ReLU, which keeps the order
+        of numbers.
+        """
         self.mask = mask
         self.raw = self.convolved(x)
         out = self.raw
@@ -314,13 +335,15 @@ class Conv:
 
         ``d`` is the gradient of the activations of b images, not yet divided by b.
         """
+        # Back in reverse order: ReLU and dropout, the pooling, the convolution.
         d = d.to(self.out.dtype, memory_format=torch.channels_last)
-        d = before_activation(self, d)
-        d = before_pooling(self, d)
+        d = before_activation(self.stage, d, self.out, self.mask)
+        if self.stage.pool:
+            d = pool_backward(d, self.raw, self.winners)
         return self.step(d, b, first)
 
     def step(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        """Do the same from the gradient ``d`` of the outputs before pooling."""
+        """Do the same from the gradient ``d`` before pooling, (b, outputs, H', W')."""
         below, d_weight, d_bias = convolution_gradients(
             self.conv, d, self.x, self.kernel, inputs=not first
         )
@@ -335,13 +358,27 @@ class Conv:
 
 
 class NarrowRoom(NamedTuple):
-    """Memory for a batch, as tensors (b, C, H, W) and as arrays that share it."""
+    """Memory for a batch, as tensors and as arrays that share it.
+
+    Attributes
+    ----------
+    out : tensor, shape (b, outputs, h, w)
+        Activations.
+    out_array : ndarray, shape (b, h, w, outputs)
+        The same memory.
+    winners : ndarray of int32, shape (b, h, w, outputs)
+        Which window gave each activation, as the kernels number them.
+    below : tensor, shape (b, C, H, W)
+        Gradient of the inputs.
+    below_flat : ndarray, flat
+        The same memory, channels last, with room behind the last image.
+    """
 
     out: torch.Tensor
-    out_array: np.ndarray  # (b, h, w, C)
-    winners: np.ndarray  # (b, h, w, C)
-    below: torch.Tensor  # gradient of the inputs
-    below_flat: np.ndarray  # with room behind the last image
+    out_array: np.ndarray
+    winners: np.ndarray
+    below: torch.Tensor
+    below_flat: np.ndarray
 
 
 class NarrowConv(Conv):
@@ -371,6 +408,7 @@ class NarrowConv(Conv):
         made = narrow.make(conv.inputs, conv.outputs, height, width, conv.kernel)
         self.kernels = made
 
+        # The last rows of a window begin up to TAPS - 1 lines below the last place.
         plane = made.sweep + narrow.TAPS * width
         self.planes = torch.zeros(conv.inputs, plane, dtype=self.dtype).numpy()
         self.sums = torch.empty(2, made.sweep, dtype=self.dtype).numpy()
@@ -389,7 +427,7 @@ class NarrowConv(Conv):
         conv = self.conv
         used = memory[..., : conv.kernel * conv.inputs]
         pixels = used.unflatten(2, (conv.kernel, conv.inputs))
-        return pixels.permute(0, 3, 1, 2)
+        return pixels.permute(0, 3, 1, 2)  # from (outputs, line, column, input)
 
     def room(self, b: int) -> NarrowRoom:
         """Return memory for a batch of b images."""
@@ -496,7 +534,7 @@ class WideConv(Conv):
         return weight, weight
 
     def room(self, b: int) -> WideRoom:
-        """Return memory for a batch of b images."""
+        """Return memory for a batch of b images, after they were convolved."""
         h = self.kernels.height
         w = self.kernels.width
         outputs = self.conv.outputs
@@ -506,12 +544,12 @@ class WideConv(Conv):
             channels, height, width = self.shape
             back = torch.empty(b, height, width, channels, dtype=self.dtype)
         else:
-            back = torch.zeros_like(self.raw)
+            back = torch.zeros_like(self.raw)  # `spread` may leave out a last line
         return WideRoom(out, winners, back)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (b, C, H, W) to pooled activations (b, outputs, h, w)."""
-        self.raw = self.convolved(x)
+        self.raw = self.convolved(x)  # first: a new room needs its type
         room = self.rooms[x.shape[0]]
         self.kernels.pool(_flat(self.raw), room.out.numpy(), room.winners)
         return room.out
@@ -565,7 +603,9 @@ def convolution(
 ) -> Conv:
     """Return the fastest kind of layer for a convolution.
 
-    ``dtype``: that of the weights; ``shape``: (C, H, W) of the inputs.
+    ``dtype``: that of the weights; ``shape``: (C, H, W) of the inputs. The first
+    convolution of LeNet (6 outputs) is narrow, a later one with 32 inputs and 64
+    outputs is wide, and one without pooling is torch's.
     """
     conv = stage.linear
     pooled = stage.pool and stage.relu and stage.dropout is None

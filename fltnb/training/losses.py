@@ -5,6 +5,9 @@ two classes, with ``binary`` (one output, positive for class 1); federations of 
 (``targets="values"``) with ``squared_error``. A function takes ``(outputs, targets)``:
 outputs (b, K) and classes int64 (b,), or outputs (b,) and numbers (b,). It returns the
 loss of each sample (b,), or their mean.
+
+Class weights are no part of a loss: they are factors on the losses of samples, which
+training alone applies. A test reports the plain loss.
 """
 
 from __future__ import annotations
@@ -60,11 +63,14 @@ def losses(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Te
     return loss(outputs, targets)
 
 
-def summed(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the summed loss of a batch."""
-    found = losses(loss, outputs, targets).detach().cpu().double()
+def summed(found: torch.Tensor, n: int) -> float:
+    """Return the summed loss of a batch of n samples, added up in float64.
+
+    ``found``: what :func:`losses` gave: the losses (n,), or their mean ().
+    """
+    found = found.detach().cpu().double()
     if found.ndim == 0:
-        return float(found * len(targets))
+        return float(found * n)
     return float(found.sum())
 
 
@@ -76,7 +82,10 @@ def predicted(outputs: torch.Tensor) -> torch.Tensor:
 
 
 def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the number of right classes; of numbers, the summed squared error."""
+    """Return the number of right classes; of numbers, the summed squared error.
+
+    ``outputs`` (b, K), ``targets`` (b,). Squares are added up in float64.
+    """
     if targets.is_floating_point():
         errors = (outputs[:, 0] - targets).cpu().double()
         return float((errors**2).sum())
@@ -85,7 +94,7 @@ def answered(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 def n_outputs(fed: Federation, loss: Loss) -> int:
-    """Return how many outputs a network needs."""
+    """Return how many outputs a network needs: one for each class, or one in all."""
     return 1 if loss == "binary" else fed.n_classes
 
 

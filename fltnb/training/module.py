@@ -3,6 +3,11 @@
 Only the draws of orders and masks are shared with the fast steps. The rest is an
 ``nn.Module``, ``backward()`` and torch.optim.SGD's rule. The serial engine trains in
 this way, client after client, and so do the pool's workers for own networks.
+
+A model is a row of P numbers: the parameters one after the other, then the statistics.
+A batch normalisation of 2 channels after a layer from 3 inputs to 2 outputs without a
+bias has 14: six weights, two scales, two shifts, two means and two variances. SGD moves
+the first ten, the forward pass the last four.
 """
 
 import math
@@ -16,7 +21,7 @@ from ..errors import FltnbError
 from ..models import KeyedDropout, Model
 from ..randomness import integer
 from .contract import USUAL, TrainSpec, Variation, keep_masks, order
-from .losses import losses
+from .losses import losses, summed
 from .samples import Samples, tensor
 
 TOGETHER = 2**20  # numbers of the samples that are read together
@@ -34,7 +39,9 @@ class SGD:
     """``torch.optim.SGD`` to the bit, in plain steps.
 
     That class loads torch's compiler at its first use, which takes seconds in every
-    process.
+    process. The order of operations is that class's, because rounding depends on it:
+    weight decay goes into the gradient, the gradient into the velocity, and the
+    velocity, times the learning rate, into the parameter.
 
     Attributes
     ----------
@@ -120,7 +127,11 @@ class ModuleTrainer:
                 self.constants.append((one, one.clone()))
 
     def load(self, theta: np.ndarray) -> None:
-        """Take a model (P,)."""
+        """Take a model (P,), and set all else that training changes to its start.
+
+        Counters of batches, for example, would otherwise go on from client to client,
+        and results depend on which client came before.
+        """
         values = self.model.unflatten(tensor(theta))
         with torch.no_grad():
             for target, value in zip(self.tensors, values, strict=True):
@@ -164,7 +175,11 @@ class ModuleTrainer:
         return x.to(self.device), y.to(self.device)
 
     def served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return one model (P,) as a function from inputs to outputs."""
+        """Return one model (P,) as a function from inputs to outputs.
+
+        It is valid until the next call of this method or of :meth:`train`, as all use
+        one module.
+        """
         self.load(theta)
         self.module.eval()
         return self.forward
@@ -200,6 +215,8 @@ class ModuleTrainer:
             Mean loss of the last local epoch.
         """
         self.load(theta)
+        # The package's own dropout takes masks that are drawn by key; other random
+        # layers draw from torch's generators, which are as before after the training.
         draws = not self.model.layers
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices, enabled=draws):
@@ -230,6 +247,7 @@ class ModuleTrainer:
         that of a sample under the model at its step, before the step is taken.
         """
         spec = how.applied(self.spec)
+        # Copies, since the parameters move; a call may give other models to pull to.
         pulled_to = [value.detach().clone() for value in self.parameters]
         if how.anchors is not None:
             anchors = self.model.unflatten(tensor(how.anchors))
@@ -246,8 +264,9 @@ class ModuleTrainer:
                 end = begin + len(x)
                 self._keep([mask[begin:end] for mask in masks])
                 begin = end
+
                 found = self._losses(x, y, factors)
-                total += _summed(found, len(x))
+                total += summed(found, len(x))
 
                 self.module.zero_grad()
                 self._objective(found, pulled_to, spec.proximal).backward()
@@ -291,7 +310,8 @@ class ModuleTrainer:
         """Return the parameters that are not frozen.
 
         The head is a slice of a row's columns: a parameter belongs to it if its first
-        number does.
+        number does. With parameters of 6, 2, 8 and 4 numbers, which begin at columns 0,
+        6, 8 and 16, and the head 8 to 20, it has the last two.
         """
         if frozen is None:
             return self.parameters
@@ -309,7 +329,10 @@ class ModuleTrainer:
     def _losses(
         self, x: torch.Tensor, y: torch.Tensor, factors: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the (weighted) losses of a batch, or their mean."""
+        """Return the (weighted) losses (B,) of a batch, or an own loss's mean ().
+
+        FltnbError: there are weights, and only a mean to be weighted.
+        """
         found = losses(self.spec.loss, self.forward(x), y)
         if factors is None:
             return found
@@ -326,7 +349,8 @@ class ModuleTrainer:
         """Return the mean loss of a batch, with FedProx's term if there is one.
 
         This is ``proximal / 2`` times the squared distance of all parameters from
-        ``pulled_to``, which may have statistics after the parameters.
+        ``pulled_to``, which may have statistics after the parameters. Its gradient is
+        ``proximal * (now - before)``; the fast steps add that by hand.
         """
         loss = found.mean()
         if not proximal:
@@ -335,11 +359,3 @@ class ModuleTrainer:
         for now, before in zip(self.parameters, pulled_to, strict=False):
             distance = distance + ((now - before) ** 2).sum()
         return loss + proximal / 2 * distance
-
-
-def _summed(found: torch.Tensor, n: int) -> float:
-    """Return the sum of the losses (n,) of n samples, or of their mean, in float64."""
-    now = found.detach().cpu().double()
-    if now.ndim:
-        return float(now.sum())
-    return float(now * n)

@@ -43,6 +43,7 @@ from .contract import (
     TrainSpec,
     UnavailableError,
     Variation,
+    Work,
     by_kernels,
 )
 from .evaluation import score
@@ -58,8 +59,13 @@ PATIENCE = 120.0  # seconds to start: spawn imports torch, slow from a cold disk
 class Job(NamedTuple):
     """What a worker is to do with a model.
 
-    ``row``: the model, a row of theta; ``kind``: "train" or "score"; ``arguments``: all
-    others of :meth:`_Worker.train` or :meth:`_Worker.score`.
+    Attributes
+    ----------
+    row : int
+        The model, a row of theta.
+    kind : {"train", "score"}
+    arguments : tuple
+        All others of :meth:`_Worker.train` or :meth:`_Worker.score`, in their order.
     """
 
     row: int
@@ -469,21 +475,19 @@ class PoolEngine(Engine):
             self._crew.stop(kill)
             self._crew = None
 
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
-        longest = self.longest_first(clients)
+    def _train(self, work: Work, done: Trained) -> None:
+        longest = self.longest_first(work.clients)
         jobs = []
         for j in longest:
-            work = (clients[j], round, weights[j], how.of(j))
-            jobs.append(Job(rows[j], "train", work))
+            of_job = (work.clients[j], work.round, work.weights[j], work.how.of(j))
+            jobs.append(Job(work.rows[j], "train", of_job))
 
         def receive(job: int, loss: float, trained: np.ndarray) -> None:
             j = longest[job]
             done.theta[j] = trained
             done.loss[j] = loss
 
-        self._run(theta, jobs, receive)
+        self._run(work.theta, jobs, receive)
 
     def _scores(
         self, theta: np.ndarray, tasks: list, split: str
@@ -491,8 +495,8 @@ class PoolEngine(Engine):
         scores: list = [None] * len(tasks)
         jobs = []
         for task in tasks:
-            work = (split, task.client, task.start, task.stop)
-            jobs.append(Job(task.row, "score", work))
+            of_job = (split, task.client, task.start, task.stop)
+            jobs.append(Job(task.row, "score", of_job))
 
         def receive(job: int, result: tuple[float, float], _: np.ndarray) -> None:
             scores[job] = result
@@ -590,7 +594,8 @@ class _Dispatch:
         """Give every worker a job, then everyone a next one."""
         n_workers = len(self.free)
         for depth in range(1, DEPTH + 1):
-            # The last few jobs wait here for the first free worker.
+            # The last few jobs wait here for the first free worker: as second jobs they
+            # might wait behind a long one while another worker is idle.
             kept = 0 if depth == 1 else n_workers
             for worker, free in enumerate(self.free):
                 if self._out([free]) < depth and len(self.queue) > kept:
@@ -606,7 +611,11 @@ class _Dispatch:
         self.crew.connections[worker].send((place, job.kind, job.arguments))
 
     def _slot(self, row: int) -> int:
-        """Return the slot that holds a model, after copying it there if needed."""
+        """Return the slot that holds a model, after copying it there if needed.
+
+        Clients that start from one model, as those of a cluster do, share its slot: it
+        is copied once.
+        """
         if row in self.slots:
             return self.slots[row]
         if len(self.slots) == len(self.users):

@@ -17,12 +17,33 @@ from ..federations.pixels import Scale, channels, to_inputs
 
 @dataclass(eq=False)
 class Samples:
-    """Pool of samples and who holds which."""
+    """Pool of samples and who holds which.
 
-    images: np.ndarray  # (N, d), (N, H, W) or (N, H, W, C)
-    labels: np.ndarray  # (N,) int64
-    splits: dict[str, tuple[np.ndarray, ...]]  # M index arrays each
-    input_shape: tuple[int, ...]  # (C, H, W)
+    Attributes
+    ----------
+    images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
+        As the federation stores them: bytes, other numbers or tokens.
+    labels : ndarray, shape (N,)
+        Classes int64, or the numbers to predict.
+    splits : dict of tuples of M int64 arrays
+        For "train", "val", "test" and "probe" the positions of each client's samples.
+    input_shape : tuple
+        (C, H, W).
+    mean, std : number, or one for each channel
+        What inputs are scaled with.
+    flat : tensor, shape (N, H * W * C)
+        The memory of ``images``. Channels are last: an image of 2 x 2 pixels in colour
+        is r g b of its first pixel, of the one to the right, and of the lower two.
+    classes : tensor, shape (N,)
+        The memory of ``labels``.
+    shift, spread : tensors, shape (C, 1, 1) or (1, 1, 1)
+        ``mean`` and ``std`` along the channels.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    splits: dict[str, tuple[np.ndarray, ...]]
+    input_shape: tuple[int, ...]
     mean: Scale
     std: Scale
 
@@ -34,7 +55,6 @@ class Samples:
         return cls(fed.images, fed.labels, splits, shape, fed.mean, fed.std)
 
     def __post_init__(self) -> None:
-        # features in the order H, W, C
         self.flat = tensor(self.images).view(len(self.images), -1)
         self.classes = tensor(self.labels)
         self.shift = tensor(channels(self.mean))
@@ -56,7 +76,9 @@ class Samples:
             out.copy_(raw)
             return
 
-        # Pixels are scaled in float32 and converted afterwards, as to_inputs does.
+        # Pixels are scaled in float32 and converted afterwards, as to_inputs does. The
+        # same operations in the same order: (x / 255 - mean) / std in one product and
+        # one sum would be faster and differ in the last bit.
         target = out
         if out.dtype != torch.float32:
             target = torch.empty(out.shape)

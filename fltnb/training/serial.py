@@ -12,14 +12,19 @@ import torch
 
 from ..models import Model
 from ..models.base import threads
-from .contract import Engine, Trained, TrainSpec, Variation
+from .contract import Engine, Trained, TrainSpec, Work
 from .module import ModuleTrainer
 from .samples import Samples
 
 
 @contextmanager
 def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
-    """Use full float32 and reproducible kernels on a GPU, and some threads on a CPU."""
+    """Use full float32 and reproducible kernels on a GPU, and some threads on a CPU.
+
+    TF32 would round the factors of float32 products to 10 bits, and cuDNN may choose
+    kernels that add in another order each time. ``n_threads``: all that torch has if
+    it is None.
+    """
     if device.type != "cuda":
         with threads(n_threads):
             yield
@@ -71,16 +76,14 @@ class SerialEngine(Engine):
     def _served(self, theta: np.ndarray):
         return self.trainer.served(theta)
 
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
+    def _train(self, work: Work, done: Trained) -> None:
         with self._kernels():
-            for j, client in enumerate(clients):
+            for j, client in enumerate(work.clients):
                 done.loss[j] = self.trainer.train(
-                    theta[rows[j]],
+                    work.theta[work.rows[j]],
                     client,
-                    round,
-                    weights[j],
+                    work.round,
+                    work.weights[j],
                     done.theta[j],
-                    how.of(j),
+                    work.how.of(j),
                 )

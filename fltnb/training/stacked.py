@@ -1,7 +1,9 @@
 """Many clients as one batch: the default on a GPU.
 
-:mod:`fltnb.training.stacks` trains clients in stacks. Engines of several
-runs may share their stacks: :func:`train_together`.
+:mod:`fltnb.training.stacks` trains clients in stacks. Here are the engines that ask
+for it, and what goes to the stack of several runs. Their samples are in one pool, so an
+engine adds the place where its federation begins to each position: if federation B
+comes after 1,000 samples of A, sample 3 of B is at 1,003.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ import torch
 
 from ..federations import Federation
 from ..models import Model
-from .contract import Engine, Trained, TrainSpec, Variation
+from .contract import Engine, Trained, TrainSpec, Work
 from .losses import losses, predicted
 from .runner import Way
 from .samples import tensor
@@ -38,8 +40,10 @@ class StackedEngine(Engine):
 
     Attributes
     ----------
+    first : int
+        Where the samples of ``fed`` begin in the stacks' pool.
     places : dict
-        Positions of the samples of a client's split, on the device.
+        Positions in the pool of the samples of a (split, client), on the device.
     """
 
     backend = "stacked"
@@ -61,28 +65,23 @@ class StackedEngine(Engine):
             self.stacks, self.first = place
         self.places: dict[tuple[str, int], torch.Tensor] = {}
 
-    def _train(
-        self, theta, rows, clients, round, weights, how: Variation, done: Trained
-    ) -> None:
-        jobs = self.jobs(theta, rows, clients, round, weights, how)
-        self.stacks.training(how).train(jobs, done)
+    def _train(self, work: Work, done: Trained) -> None:
+        self.stacks.training(work.how).train(self.jobs(work), done)
 
-    def jobs(self, theta, rows, clients, round, weights, how: Variation) -> list[Job]:
+    def jobs(self, work: Work) -> list[Job]:
         """Return what is to be trained, client by client."""
+        anchors = work.how.anchors
         found = []
-        for j, client in enumerate(clients):
-            start = theta[rows[j]]
-            anchor = start
-            if how.anchors is not None:
-                anchor = how.anchors[j]
+        for j, client in enumerate(work.clients):
+            start = work.theta[work.rows[j]]
             job = Job(
                 start=start,
                 samples=self.first + self.fed.train[client],
                 spec=self.spec,
                 client=client,
-                round=round,
-                weights=weights[j],
-                anchor=anchor,
+                round=work.round,
+                weights=work.weights[j],
+                anchor=start if anchors is None else anchors[j],
             )
             found.append(job)
         return found
@@ -91,7 +90,11 @@ class StackedEngine(Engine):
         return exact(self.device, 1)
 
     def _scores(self, theta, tasks, split) -> list[tuple[float, float]]:
-        """Return the scores of tasks; they stay on the device until all are there."""
+        """Return the scores of tasks.
+
+        They stay on the device until all are there: reading a number from a GPU waits
+        until all that was asked of it is done.
+        """
         if not tasks:
             return []
         scores = []
@@ -106,7 +109,20 @@ class StackedEngine(Engine):
             return torch.stack(scores).cpu().tolist()
 
     def _score(self, params: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
-        """Test a model on some samples of the pool: right answers and summed loss."""
+        """Test a model on some samples of the pool.
+
+        Parameters
+        ----------
+        params : list of tensors
+            Its weights and biases.
+        index : int64 tensor (n,)
+            Positions in the pool.
+
+        Returns
+        -------
+        float64 tensor (2,)
+            The number of right answers and the summed loss.
+        """
         pool = self.stacks.pool
         x = pool.take(index).to(self.dtype)
         y = pool.labels[index]
@@ -131,7 +147,7 @@ def sharing(
 
     Of runs that are :func:`fltnb.training.stacks.alike`.
     """
-    _, model, spec = runs[0]
+    _, model, spec = runs[0]  # all others train as this one, but for seed and rate
     feds = [fed for fed, _, _ in runs]
     stacks = Stacks(feds, model, spec, device, "auto")
     engines: list[Engine] = []
@@ -145,7 +161,8 @@ def sharing(
 def train_together(asked: Sequence[Asked]) -> list[Trained]:
     """Answer what several runs ask for: in one stack where engines share theirs.
 
-    Others train one after the other.
+    Others train one after the other. Runs whose calls vary in epochs, proximal term or
+    frozen parameters have stacks of their own for each variation.
 
     Examples
     --------
@@ -175,11 +192,9 @@ def train_together(asked: Sequence[Asked]) -> list[Trained]:
             answers[k] = engine.train(*given)
             continue
         work = engine.checked(*given)
-        how = work[-1]
-        training = engine.stacks.training(how)
-        if training not in shared:
-            shared[training] = {}
-        shared[training][k] = engine.jobs(*work)
+        training = engine.stacks.training(work.how)
+        jobs_of_runs = shared.setdefault(training, {})
+        jobs_of_runs[k] = engine.jobs(work)
 
     for training, jobs in shared.items():
         answers.update(_trained(training, jobs))
@@ -187,7 +202,11 @@ def train_together(asked: Sequence[Asked]) -> list[Trained]:
 
 
 def _trained(training: Training, jobs: dict[int, list[Job]]) -> dict[int, Trained]:
-    """Train the jobs of several runs in one stack; return what is each run's own."""
+    """Train the jobs of several runs in one stack; return what is each run's own.
+
+    ``jobs``: those of each run, by its number. With 3 jobs of run 0 and 2 of run 4,
+    rows 0 to 2 of the result are run 0's, and rows 3 and 4 are run 4's.
+    """
     every = []
     for own in jobs.values():
         every.extend(own)

@@ -8,12 +8,16 @@ fit into memory.
 
 Clients of several runs may train in one stack (:func:`alike` says which runs): each
 has its samples, its learning rate and the seed of its draws.
+
+From the outside in, there are :class:`Stacks` (one pool of samples), :class:`Training`
+(one way to train on it), a chunk of clients in a :class:`~fltnb.training.runner.Stack`
+(their weights and batches on the device) and its steps. In shapes, n is the number of
+clients in a chunk, P that of a model's parameters and B that of samples in a batch.
 """
 
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +25,7 @@ import torch
 
 from ..federations import Federation
 from ..models import Conv, Model
-from .contract import Trained, TrainSpec, Variation, keep_masks, order
+from .contract import Trained, TrainSpec, Variation, keep_masks, longest_first, order
 from .devices import check_room, free_memory
 from .runner import Runner, Schedule, Stack, Way, chosen
 from .samples import Samples
@@ -57,7 +61,8 @@ def alike(fed: Federation, model: Model, spec: TrainSpec) -> Hashable:
     """Return what must be equal of runs whose clients train in one stack.
 
     These are the network, local training except for seed and learning rate, and how
-    samples are stored and scaled.
+    samples are stored and scaled. (Seed and learning rate are arrays of a stack, with a
+    value for each client; all else is part of its program.)
 
     Examples
     --------
@@ -86,11 +91,11 @@ def fitting(feds: Sequence[Federation], device: torch.device) -> int:
     room: float = CPU_BYTES
     if device.type == "cuda":
         room = POOL_SHARE * free_memory(device)
-    held = {}  # bytes of each array of images
-    for n, fed in enumerate(feds):
-        held[id(fed.images)] = fed.images.nbytes
-        if sum(held.values()) > room:
-            return max(1, n)
+    bytes_of = {}  # of each array of images
+    for n_before, fed in enumerate(feds):
+        bytes_of[id(fed.images)] = fed.images.nbytes
+        if sum(bytes_of.values()) > room:
+            return max(1, n_before)
     return len(feds)
 
 
@@ -99,7 +104,7 @@ class Job(NamedTuple):
 
     Attributes
     ----------
-    start : ndarray (P,), its model before; only read
+    start : ndarray (P,), its model before; only read, as several jobs may share it
     samples : int64 (n,), positions in the pool
     spec : TrainSpec, of its run: seed and learning rate
     client, round : int, keys of its draws
@@ -167,6 +172,7 @@ class Stacks:
 
     def training(self, how: Variation) -> "Training":
         """Return the training of calls that do something otherwise; it is kept."""
+        # Anchors are no part of the key: they are data of each client.
         spec = how.applied(self.spec)
         key = (spec.local_epochs, spec.proximal, how.frozen)
         if key not in self.trainings:
@@ -182,8 +188,17 @@ class Training:
     stacks : Stacks
     spec : TrainSpec
         Seed and learning rate do not matter.
-    frozen : {"head", "body"}, optional
+    frozen : {"head", "body"} or None
         Parameters that stay as they are.
+
+    Attributes
+    ----------
+    batch_size : int
+        That of the settings, or the samples of the largest client if it has fewer.
+    most : int
+        Clients that train at a time.
+    runner : Runner or None
+        What ran the last chunk. The next one uses its memory and its graphs.
     """
 
     def __init__(self, stacks: Stacks, spec: TrainSpec, frozen: str | None) -> None:
@@ -194,12 +209,14 @@ class Training:
         self.way = stacks.way
         self.largest = stacks.largest
         self.batch_size = min(spec.batch_size, stacks.largest)
-        apart = spec.batch_size * _products(stacks.model) >= APART
+        products = spec.batch_size * _products(stacks.model)
+        apart = products >= APART
         self.step = Step(stacks.model, spec, stacks.pool, apart, frozen)
+        self.most = self._most()  # while the stack's own memory is still free
         self.runner: Runner | None = None
 
-    def chunk(self) -> int:
-        """Clients trained at a time, by a model of the memory they take."""
+    def _most(self) -> int:
+        """Return how many clients train at a time, by a model of their memory."""
         spec = self.spec
         copies = 2  # weights and gradients
         if spec.momentum:
@@ -208,26 +225,23 @@ class Training:
             copies += 1
         if self.way != "eager":
             copies += 4  # of the first step's comparison
-        activations = sum(math.prod(shape) for shape in self.model.activations)
-        masks = sum(math.prod(shape) for shape, _ in self.model.dropout)
-        # Of every sample that is met: position, factor, weight and loss, for which 8
-        # numbers are plenty, and masks of a byte each.
-        of_sample = 8 + masks // 4
-        met = self._steps(self.largest) * self.batch_size
-
         numbers = copies * self.model.n_parameters
-        numbers += 4 * spec.batch_size * activations
-        numbers += met * of_sample
-        return clients_at_a_time(numbers, spec, self.device)
 
-    @cached_property
-    def most(self) -> int:
-        """Clients trained at a time, as it was before any memory was taken."""
-        return self.chunk()
+        # Of one step only: what it keeps for the way back, and the gradients there.
+        activations = sum(math.prod(shape) for shape in self.model.activations)
+        numbers += 4 * spec.batch_size * activations
+
+        # Of all steps, as the whole schedule lies on the device: of every sample that
+        # is met position, factor, weight and loss, for which 8 numbers are plenty, and
+        # masks of a byte each.
+        masks = sum(math.prod(shape) for shape, _ in self.model.dropout)
+        met = self._steps(self.largest) * self.batch_size
+        numbers += met * (8 + masks // 4)
+        return clients_at_a_time(numbers, spec, self.device)
 
     def train(self, jobs: Sequence[Job], done: Trained) -> None:
         """Train clients and fill ``done``, in the order of the jobs."""
-        longest = sorted(range(len(jobs)), key=lambda j: -len(jobs[j].samples))
+        longest = longest_first([len(job.samples) for job in jobs])
         with torch.inference_mode(), exact(self.device, 1):
             for begin in range(0, len(jobs), self.most):
                 chosen = longest[begin : begin + self.most]
@@ -236,7 +250,7 @@ class Training:
                 done.loss[chosen] = losses
 
     def _chunk(self, jobs: list[Job]) -> tuple[np.ndarray, np.ndarray]:
-        """Train n clients, longest first.
+        """Train n clients, longest first, in a stack.
 
         Returns
         -------
@@ -248,14 +262,14 @@ class Training:
         runner = self._runner(n)
         stack = runner.stack
         start = np.stack([job.start for job in jobs])
-        anchors = None
-        if self.spec.proximal:
-            anchors = np.stack([job.anchor for job in jobs])
         rates = np.array([job.spec.lr for job in jobs])
-        stack.load(start, rates, self._schedule(jobs), anchors)
+        stack.load(start, rates, self._schedule(jobs))
+        if self.spec.proximal:
+            stack.pull_to(np.stack([job.anchor for job in jobs]))
 
         # Three clients with 5, 5 and 2 steps: steps 0 and 1 for all three, then the
-        # last one is taken out, then steps 2 to 4 for the first two.
+        # last one is taken out, then steps 2 to 4 for the first two. Here `end` is 2,
+        # then 5; of the 3 at work until 2, 2 go on; of these 2, none goes on after 5.
         trained = torch.empty(start.shape, dtype=self.dtype, device=self.device)
         sizes = np.array([len(job.samples) for job in jobs])
         steps = self._steps(sizes)
@@ -271,7 +285,11 @@ class Training:
         return trained.cpu().numpy(), losses
 
     def _runner(self, n: int) -> Runner:
-        """Return what runs the steps of n clients; its memory is kept for the next."""
+        """Return what runs the steps of n clients; its memory is kept for the next.
+
+        It has room for the most steps that any client takes, so it fits all clients
+        and only grows with their number.
+        """
         if self.runner is not None and self.runner.stack.n >= n:
             return self.runner
 
@@ -311,11 +329,15 @@ class Training:
         for j, job in enumerate(jobs):
             for epoch in range(self.spec.local_epochs):
                 self._fill(schedule, j, job, epoch)
-        factor = schedule.factor * self._scales(jobs, steps)[:, :, None]
+        scales = self._scales(jobs, steps)
+        factor = schedule.factor * scales[:, :, None]  # (steps, n, B)
         return schedule._replace(factor=factor)
 
     def _empty(self, steps: int, n: int) -> Schedule:
-        """Return room for so many steps of n clients, all zeros."""
+        """Return room for so many steps of n clients, all zeros.
+
+        Clients with fewer steps leave zeros behind their end.
+        """
         shape = (steps, n, self.batch_size)
         dtype = self.spec.dtype
         masks = []
@@ -329,14 +351,19 @@ class Training:
         )
 
     def _fill(self, schedule: Schedule, j: int, job: Job, epoch: int) -> None:
-        """Write the batches of one epoch of client j; its factors are the weights."""
+        """Write the batches of one epoch of client j.
+
+        The factors written are the samples' weights: 0 where a batch is filled up, so
+        those samples have no gradient. With 5 steps an epoch, epoch 1 has steps 5 to 9.
+        """
         size = self.batch_size
         n_steps = _batches(len(job.samples), size)
         begin = epoch * n_steps
         steps = slice(begin, begin + n_steps)
 
         samples, weights, masks = self._epoch(job, epoch)
-        # Padding with a sample of the client keeps every number finite.
+        # Padding with a sample of the client keeps every number finite: a factor of 0
+        # would not cancel an infinite one, as 0 times infinity is NaN.
         schedule.index[steps, j] = _filled(samples, size, samples[0])
         schedule.factor[steps, j] = _filled(weights, size, 0)
         for array, mask in zip(schedule.masks, masks, strict=True):
@@ -347,8 +374,12 @@ class Training:
     def _scales(self, jobs: list[Job], steps: int) -> np.ndarray:
         """Return each client's rate over the true size of its batches, (steps, n).
 
+        A step adds gradients up over a batch, so this makes of their sum the mean,
+        times the learning rate.
+
         The last batch of an epoch is the short one. With 23 samples, 10 a batch, sizes
-        are 10, 10, 3, 10, 10, 3 in two epochs.
+        are 10, 10, 3, 10, 10, 3 in two epochs. Division here and not in the step: the
+        quotient is taken in float64 and rounded once.
         """
         size = self.batch_size
         sizes = np.array([len(job.samples) for job in jobs])
@@ -363,9 +394,16 @@ class Training:
     def _epoch(
         self, job: Job, epoch: int
     ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Return samples, weights and masks of a client's epoch, in its order.
+        """Draw the order of a client's epoch, and return what it meets in that order.
 
-        Positions (n,) in the pool, factors (n,) on losses, and (n, ...) per dropout.
+        Returns
+        -------
+        samples : ndarray of int64, shape (n,)
+            Positions in the pool.
+        weights : ndarray, shape (n,)
+            Factors on the losses.
+        masks : list of bool ndarrays, shapes (n, ...)
+            What each dropout keeps.
         """
         n = len(job.samples)
         sequence = order(job.spec, job.round, job.client, epoch, n)
@@ -377,24 +415,34 @@ class Training:
 
 
 def _products(model: Model) -> int:
-    """Return how many products the largest convolution takes for a sample."""
+    """Return how many products the largest convolution takes for a sample.
+
+    5 x 5 weights on 1 channel that give 6 x 24 x 24 outputs take 25 products for each
+    output, 86,400 in all.
+    """
     largest = 0
     for layer, shape in zip(model.layers, model.activations, strict=True):
         if isinstance(layer, Conv):
             of_output = layer.inputs * layer.kernel**2
-            largest = max(largest, of_output * math.prod(shape))
+            n_outputs = math.prod(shape)
+            largest = max(largest, of_output * n_outputs)
     return largest
 
 
 def _batches(sizes, batch_size: int):
-    """Return how many batches so many samples make, a short last one included."""
+    """Return how many batches so many samples make, a short last one included.
+
+    ``sizes``: a number, or an array of them. 23 samples make 3 batches of 10.
+    """
     return -(-sizes // batch_size)  # rounded up
 
 
 def joined(feds: Sequence[Federation]) -> tuple[Samples, list[int]]:
     """Return the samples of federations in one pool, and where each one's begin.
 
-    Samples that federations share, such as those of one image set, are there once.
+    Samples that federations share, such as those of one image set, are there once. Of
+    three federations with 100 samples, 50 others, and the first 100 again, the pool has
+    150, and they begin at 0, 100 and 0.
     """
     first: list[int] = []
     begins: dict[tuple[int, int], int] = {}  # of each pair of images and labels
@@ -411,6 +459,7 @@ def joined(feds: Sequence[Federation]) -> tuple[Samples, list[int]]:
         return parts[0], first
     images = np.concatenate([part.images for part in parts])
     labels = np.concatenate([part.labels for part in parts])
+    # Splits index one federation's own samples, so the pool has none.
     return replace(parts[0], images=images, labels=labels, splits={}), first
 
 

@@ -15,7 +15,10 @@ Parameters are in the order of the network's stages, weight before bias: those o
 k stand at the positions 2 k and 2 k + 1.
 
 In shapes, ``a`` is the number of clients, B of samples of each, and a part has
-``clients`` of the a clients.
+``clients`` of the a clients. Features, C, H and W are those of one client's sample.
+
+All arithmetic that depends on a client's learning rate takes it from a tensor (a,), so
+clients with different rates share a step.
 """
 
 from collections.abc import Sequence
@@ -28,7 +31,7 @@ from torch.nn import functional
 from ..models import POOL, Conv, Model, Stage
 from .contract import TrainSpec
 from .devices import check_room, free_memory
-from .gradients import convolution_gradients, pool_backward, relu_backward
+from .gradients import before_activation, convolution_gradients, pool_backward
 from .samples import Samples
 
 # Bytes of inputs that are kept as floats; more are kept as the images' bytes.
@@ -142,7 +145,7 @@ class Pool:
         raw = raw.movedim(-1, -3)  # channels before lines
         if raw.dtype != torch.uint8:
             return raw.to(self.dtype)
-        place = raw.int() * c + self.channel
+        place = raw.int() * c + self.channel  # as bytes, 255 * 3 would overflow
         return self.meaning[place]
 
 
@@ -198,8 +201,16 @@ class _SeenParts(NamedTuple):
 class _Descent(NamedTuple):
     """Where gradients go: ``target <- keep * target + step * gradient``.
 
-    Without momentum the targets are the weights, else the velocities. Those in
-    ``waiting`` have their ``gradients`` there and are changed together in the end.
+    Without momentum the targets are the weights, else the velocities.
+
+    Attributes
+    ----------
+    targets : sequence of tensors (a, ...)
+        One for each parameter of the network.
+    keep, step : float
+    waiting, gradients : lists of tensors, of equal length and shapes
+        Targets that are changed together in the end, and the gradient of each. A GPU
+        takes longer to start an operation on a small tensor than to compute it.
     """
 
     targets: Sequence[torch.Tensor]
@@ -222,7 +233,7 @@ class Step:
         Inputs in the type that the first layer computes in.
     apart : bool
         Whether every client's convolutions are a part of their own.
-    frozen : {"head", "body"}, optional
+    frozen : {"head", "body"} or None
         Parameters that stay as they are.
     """
 
@@ -232,7 +243,7 @@ class Step:
         spec: TrainSpec,
         pool: Pool,
         apart: bool,
-        frozen: str | None = None,
+        frozen: str | None,
     ) -> None:
         self.stages = model.stages
         self.n_convolutions = 0  # they come before all dense stages
@@ -300,6 +311,7 @@ class Step:
         biases = values[1::2]
         tape: list[Any] = []
 
+        # Convolutions, in parts.
         parts = self._parts(batch.index)
         for k in range(self.n_convolutions):
             stage = self.stages[k]
@@ -310,6 +322,7 @@ class Step:
             tape.append(seen)
             parts = seen.out
 
+        # Dense stages, where x is (a, B, features): a matrix product per client.
         x = self._joined(parts, len(batch.index))
         for k in range(self.n_convolutions, len(self.stages)):
             stage = self.stages[k]
@@ -333,8 +346,8 @@ class Step:
             return [self.pool.take(index)]
 
         if not self.apart:
-            # Gathered in the order (B, a, C, H, W), clients and channels are one
-            # dimension without a copy.
+            # Gathered in the order (B, a, C, H, W), where clients and channels are
+            # neighbours: making them one dimension needs no copy.
             index = index.t().contiguous()
             return [self.pool.take(index).flatten(1, 2)]
 
@@ -344,7 +357,11 @@ class Step:
         return list(x.split(batch_size))
 
     def _split(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return (a, B, C, ...) in parts, (B, clients * C, ...) each."""
+        """Return (a, B, C, ...) in parts, (B, clients * C, ...) each.
+
+        Of 3 clients with 6 channels of 12 x 12 and B of 10, one part is
+        (10, 18, 12, 12), and three parts are (10, 6, 12, 12) each.
+        """
         if self.apart:
             return list(x.unbind(0))
         return [x.transpose(0, 1).flatten(1, 2)]
@@ -472,8 +489,8 @@ class Step:
             seen = tape[k]
             of_weight = descent.targets[2 * k]  # (a, outputs, inputs)
             of_bias = descent.targets[2 * k + 1]  # (a, outputs)
-            d = _before_activation(self.stages[k], d, seen.out, seen.mask)
-            # before the weights change
+            d = before_activation(self.stages[k], d, seen.out, seen.mask)
+            # Now, as `seen.weight` is what the next lines change: no copy was kept.
             below: Any = torch.bmm(d, seen.weight) if k else None
             self._decay(state, [of_weight])
             of_weight.baddbmm_(
@@ -573,8 +590,9 @@ class Step:
         biases = []
         for p, d in enumerate(parts):
             mask = None if seen.mask is None else seen.mask[p]
-            d = _before_activation(stage, d, seen.out[p], mask)
-            # The bias was added after the pooling: its gradient is that from there.
+            d = before_activation(stage, d, seen.out[p], mask)
+            # The bias was added after the pooling: its gradient is that from there. In
+            # bfloat16 the sum over B, h and w is taken in float32.
             bias = d.sum((0, 2, 3), dtype=self.dtype)
             biases.append(bias)
             if stage.pool:
@@ -594,7 +612,10 @@ class Step:
 
 
 def _frozen(n_stages: int, which: str | None) -> range:
-    """Return the positions of parameters that stay: the last stage's, or all others."""
+    """Return the positions of parameters that stay: the last stage's, or all others.
+
+    Of three stages there are positions 0 to 5; the head has 4 and 5.
+    """
     n = 2 * n_stages
     head = n - 2
     if which == "head":
@@ -622,20 +643,6 @@ def _add(
     """Add ``factor * rate * other`` to each target (a, ...), by each client's rate."""
     for target, other in zip(targets, others, strict=True):
         target.addcmul_(other, _along(rates, other), value=factor)
-
-
-def _before_activation(
-    stage: Stage,
-    d: torch.Tensor,
-    out: torch.Tensor,
-    mask: torch.Tensor | None,
-) -> torch.Tensor:
-    """Take a gradient back through a stage's ReLU and dropout, both of its shape."""
-    if stage.relu:
-        d = relu_backward(d, out, 0)
-    if mask is None:
-        return d
-    return (d * mask).to(d.dtype)
 
 
 def _cat(parts: list[torch.Tensor]) -> torch.Tensor:

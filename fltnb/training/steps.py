@@ -4,6 +4,11 @@ At the sizes of the papers' models most of a step's time is overhead. Therefore 
 backward pass is programmed explicitly, and the SGD update is part of the matrix product
 that computes the gradient: ``W <- W - lr/B x^T d`` is one call, and no gradient is
 stored.
+
+A model is a row of P numbers, ``theta``: layer by layer the weight, as torch has it,
+and the bias. A layer from 3 inputs to 2 outputs takes 8 numbers: w11 w12 w13 (what
+leads to output 1), w21 w22 w23, b1, b2. Layers keep their own copy, laid out for their
+kernels, from the start of a client's training to its end.
 """
 
 import math
@@ -118,6 +123,7 @@ class LeanTrainer:
 
     def _load(self, theta: np.ndarray, how: Variation, proximal: float) -> None:
         """Begin local training from ``theta`` (P,), varied as this call wants it."""
+        # Varied first: that makes room for the start, which loading then fills.
         last = self.layers[-1]
         for layer in self.layers:
             part = "head" if layer is last else "body"
@@ -132,7 +138,11 @@ class LeanTrainer:
     def _parts(
         self, theta: np.ndarray
     ) -> Iterator[tuple[Any, torch.Tensor, torch.Tensor]]:
-        """Give each layer with its weight and bias in ``theta`` (P,), by turns."""
+        """Give each layer with its weight and bias in ``theta`` (P,), by turns.
+
+        They are views: what is written to them is written to ``theta``. A weight is
+        (outputs, inputs), or (outputs, inputs, k, k) of a convolution.
+        """
         parts = self.model.unflatten(tensor(theta))
         weights = parts[0::2]
         biases = parts[1::2]
@@ -148,7 +158,8 @@ class LeanTrainer:
 
         ``draws``: round, client and epoch, the keys of its random draws;
         ``sample_weights`` (n,): factors on the losses, in the order in which the client
-        holds its samples, or None.
+        holds its samples, or None. They follow the samples into the order of the epoch;
+        masks are drawn in that order.
         """
         round, client, epoch = draws
         mine = self.samples.splits["train"][client]
@@ -169,7 +180,11 @@ class LeanTrainer:
         return total
 
     def _masks(self, round: int, client: int, epoch: int, n: int) -> list[torch.Tensor]:
-        """Return dropout's factors, 0 or 1 / (1 - p), (n, ...) of each dropout."""
+        """Return dropout's factors, 0 or 1 / (1 - p), (n, ...) of each dropout.
+
+        What is kept grows, so that a sum over activations stays as large on average.
+        With p of 0.2 four of five numbers are kept, 1.25 times as large.
+        """
         keep = keep_masks(self.spec, self.model, round, client, epoch, n)
         factors = []
         for mask, (_, p) in zip(keep, self.model.dropout, strict=True):
@@ -205,12 +220,14 @@ class LeanTrainer:
         """
         size = self.spec.batch_size
         y = self.samples.targets(index)
+        # The logits of all steps, of which losses are computed together in the end.
         logits = padded(len(index), self.model.n_classes, self.dtype)
 
-        # batch by batch
+        # Of each array (n, ...) the views of its batches: of 25 samples and batches of
+        # 10 they have 10, 10 and 5 rows. Steps fill `outs`, and so the logits.
         xs = self._inputs(index).split(size)
         ys = y.split(size)
-        outs = logits.split(size)  # filled step by step
+        outs = logits.split(size)
         masks_of_dropout = [mask.split(size) for mask in masks]
         factors = [self.unweighted] * len(xs)
         if weights is not None:
@@ -231,6 +248,10 @@ class LeanTrainer:
 
         Dense layers get rows that end in a 1, convolutions images with channels last.
         ``index`` (n,): positions of the samples in the pool.
+
+        Returns
+        -------
+        tensor, shape (n, inputs + 1) or (n, C, H, W)
         """
         n = len(index)
         c, h, w = self.model.input_shape
@@ -240,21 +261,26 @@ class LeanTrainer:
             self.samples.fill(index, without_one.view(n, c, h, w))
             return rows
 
+        # Memory as the kernels read it, with room behind the last image.
         pixels = n * h * w
         flat = torch.empty((pixels + SPARE) * c, dtype=self.dtype)
-        images = flat[: pixels * c].view(n, h, w, c).permute(0, 3, 1, 2)
+        memory = flat[: pixels * c].view(n, h, w, c)
+        images = memory.permute(0, 3, 1, 2)
         self.samples.fill(index, images)
         return images
 
     def _features(self, n: int) -> torch.Tensor:
-        """Return room for n inputs of the dense layers, with the constant 1."""
+        """Return room for n inputs of the dense layers, with the constant 1.
+
+        The next call may return the same rows.
+        """
         if len(self.features) < n:
             self.features = padded(n, self.features.shape[1], self.dtype)
             self.features[:, -1] = 1
         return self.features[:n]
 
     def _room(self, b: int) -> tuple[torch.Tensor, list[DenseRoom]]:
-        """Return memory for a batch of b samples.
+        """Return memory for a batch of b samples, used again in every step.
 
         Returns
         -------
@@ -282,6 +308,9 @@ class LeanTrainer:
             self._dense_step(x, y, logits, masks, weights)
             return
 
+        # Forward through the convolutions, both ways through the dense layers, and
+        # back. Between them images become rows: the features of the dense layers are
+        # the pixels of a channel, line by line, then those of the next channel.
         b = x.shape[0]  # len() of a tensor takes 4 microseconds
         for layer in self.body:
             x = layer.forward(x, _mask(layer, masks))
@@ -295,6 +324,11 @@ class LeanTrainer:
 
     def _dense_step(self, x, y, logits, masks, weights) -> torch.Tensor:
         """Take a step of the dense layers.
+
+        Layer k maps ``inputs[k]`` to ``inputs[k + 1]``, and the last one to the logits.
+        On the way back ``d`` is the gradient of a layer's outputs. Its own backward
+        pass takes the step and writes the gradient of its inputs, which are the outputs
+        of the layer before.
 
         Parameters
         ----------

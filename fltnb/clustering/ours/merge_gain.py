@@ -2,6 +2,16 @@
 
 Other clusterers use the distance of data instead. This is this project's own method.
 Its constants were fixed before the test (docs/merge_gain.md).
+
+A worked example of a gain: two clients have losses of 0.30 and 0.20 under a regression
+of their own. One regression for both has a loss of 0.40 in all. Then merging has the
+gain (0.30 + 0.20 - 0.40) / 2 = 0.05 for each of them. The common model has twice the
+samples, which here helps more than the clients' difference harms. With a joint loss of
+0.60 the gain is -0.05, and the two stay apart.
+
+:class:`MergeGain` is the clusterer: what a client sends, and what becomes of the result
+of the search. :class:`Search` is the search of the server. The regressions behind a
+loss are in :mod:`~fltnb.clustering.ours.ridge`.
 """
 
 import warnings
@@ -258,7 +268,8 @@ class MergeGain(ClientClusterer):
     def _n_classes(self) -> int | None:
         """Return the number of classes, as given or as found by ``fit``.
 
-        None if it is not known.
+        None if it is not known: numbers to predict have no classes, and a single client
+        that makes a sketch by itself does not see the others' classes.
         """
         if self.n_classes:
             return self.n_classes
@@ -266,6 +277,9 @@ class MergeGain(ClientClusterer):
 
     def _parts(self, target: np.ndarray, client: int) -> list[np.ndarray]:
         """Return the samples of each fold, as bool arrays (n,).
+
+        They do not depend on the draw of the features, so that losses of several draws
+        differ by the features alone.
 
         ``target`` (n, K): one-hot classes; ``client``: a key of the draws.
         """
@@ -277,7 +291,12 @@ class MergeGain(ClientClusterer):
         return [fold_of == fold for fold in range(self.folds)]
 
     def random_features(self, x: np.ndarray, draw: int = 0) -> np.ndarray:
-        """Return phi (n, d + 1) of samples (n, p), by one draw of R."""
+        """Return phi (n, d + 1) of samples (n, p), by one draw of R.
+
+        R has an entry for each pair of input and feature, drawn from the seed that all
+        clients share; nobody sends it. The scale makes the inputs of ReLU equally large
+        for any number p of inputs.
+        """
         p = x.shape[1]
         rng = stream(self.random_state, "method", FEATURES, draw)
         matrix = rng.normal(size=(p, self.n_features))
@@ -306,6 +325,9 @@ class MergeGain(ClientClusterer):
 
     def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
         """Unpack sketches, all of one shape and one seed.
+
+        Sums of other features, or of more classes, would add up without an error, and
+        mean nothing.
 
         ``like``: that shape; by default the first one's, which is kept.
 
@@ -364,7 +386,21 @@ class MergeGain(ClientClusterer):
 class Search:
     """Greedy merging of M clients to one cluster, adding up their sums in place.
 
-    A cluster is known by the row of its first client.
+    A cluster is known by the row of its first client. When cluster j is merged into i,
+    row i of all arrays is that of the new cluster, and row j is not used any more. In
+    the tree the new cluster has a number of its own, as in SciPy's linkage: of 4
+    clients, 0 to 3, the first merge makes cluster 4, the second 5, the last 6.
+
+    Merging goes on to one cluster even when no merge has a gain, so that the tree is
+    complete; :meth:`n_merges` says how many of the merges count.
+
+    Parameters
+    ----------
+    sums : Sums
+        One row per client; changed in place.
+    folds : int
+    n_jobs : int or None
+        Threads that compute gains.
 
     Attributes
     ----------
@@ -372,6 +408,10 @@ class Search:
         Rows of the tree: the two clusters' numbers in it, the gain, the size.
     distance : ndarray, shape (M, M)
         Of single clients, as :class:`MergeGain` has it.
+    loss, size : ndarrays, shape (M,)
+        Of each cluster; a size of 0 marks a row that is not used any more.
+    gain : ndarray, shape (M, M)
+        Of merging two clusters, -inf if it was not evaluated.
     """
 
     def __init__(self, sums: Sums, folds: int, n_jobs: int | None) -> None:
@@ -401,7 +441,13 @@ class Search:
         self.distance = np.where(self.known, 0.0, np.nan)
 
     def merge_all(self) -> None:
-        """Merge up to one cluster."""
+        """Merge up to one cluster.
+
+        Each turn evaluates the pairs whose gain is not known, merges the best, and
+        forgets the gains of the clusters that changed. With M clients and all pairs,
+        the first turn evaluates M (M - 1) / 2 gains, and each later one only those of
+        the new cluster with the others.
+        """
         alive = np.flatnonzero(self.size)
         all_pairs_from = LEFT if self.many else EXACT
         shown = bar(total=len(alive) - 1, desc="Merges", unit="merge")
@@ -456,7 +502,11 @@ class Search:
         return alive[a], alive[b]
 
     def _evaluate(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return and keep the gains of merging clusters a[k] and b[k]."""
+        """Return and keep the gains of merging clusters a[k] and b[k].
+
+        Positive if one model for both has the lower loss; per client, so that gains of
+        small and of large clusters are comparable.
+        """
         apart = self.loss[a] + self.loss[b]
         together = self._losses(a, b)
         gain = (apart - together) / (self.size[a] + self.size[b])
@@ -509,7 +559,11 @@ class Search:
         self._forget(i)
 
     def _save(self, i: int, j: int) -> None:
-        """Note how much loss in the last fold the merge of j into i has saved."""
+        """Note how much loss in the last fold the merge of j into i has saved.
+
+        The sum of these up to a merge is what all merges so far have saved, in samples
+        that the search has never seen. :meth:`n_merges` stops where it is largest.
+        """
         joined = self._held_out([i])[0]
         self.saved.append(self.held_out[i] + self.held_out[j] - joined)
         self.held_out[i] = joined
@@ -540,6 +594,8 @@ class Search:
         Returns
         -------
         ndarray, shape (r,)
+            Computed in batches of 16: a batch of sums fits into the processor's cache,
+            and threads take one batch after the other.
         """
 
         def part(begin: int) -> np.ndarray:
@@ -560,6 +616,11 @@ def _count_classes(y: list[np.ndarray]) -> int:
     """Return one more than the largest class of all clients, at least 2.
 
     Arrays of numbers to predict have none.
+
+    Examples
+    --------
+    >>> _count_classes([np.array([0, 3]), np.array([1])])
+    4
     """
     largest = 1
     for one in y:
@@ -569,7 +630,13 @@ def _count_classes(y: list[np.ndarray]) -> int:
 
 
 def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
-    """Return classes as (n, K) of zeros and ones; numbers to predict as they are."""
+    """Return classes as (n, K) of zeros and ones; numbers to predict as they are.
+
+    Examples
+    --------
+    >>> _targets(np.array([1, 0]), n_classes=3, client=0).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
     if y.ndim == 2 and y.dtype.kind == "f" and np.isfinite(y).all():
         return y
     if y.ndim != 1 or y.dtype.kind not in "iu":
@@ -636,7 +703,15 @@ def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     Returns
     -------
     ndarray of int, shape (n,)
-        The fold of every sample.
+        The fold of every sample. Samples are put in order of their class, at random
+        within a class, and then dealt out like cards: to fold 0, 1, 2, 0, 1, 2, ....
+
+    Examples
+    --------
+    >>> y = np.eye(2)[[0, 0, 0, 1, 1, 1]]
+    >>> fold_of = _folds(y, 3, np.random.default_rng(0))
+    >>> np.bincount(fold_of).tolist(), sorted(fold_of[:3].tolist())
+    ([2, 2, 2], [0, 1, 2])
     """
     order = rng.permutation(len(y))
     classes = y[order].argmax(axis=1)

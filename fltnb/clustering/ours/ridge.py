@@ -1,4 +1,17 @@
-"""Ridge regressions on random features, from sums over samples."""
+r"""Ridge regressions on random features, from sums over samples.
+
+The loss of a linear model W on samples x with features :math:`\phi` and targets y is a
+function of three sums only:
+
+.. math:: \sum |\phi' W - y|^2 = \mathrm{tr}\, W' A W - 2\, \mathrm{tr}\, W' B
+    + \sum |y|^2, \qquad A = \sum \phi \phi', \quad B = \sum \phi y'.
+
+So a server that has A, B and :math:`\sum |y|^2` of each client and fold can fit a
+regression for any group of clients, by adding up their sums, and knows its exact error
+on any fold of any client, without a single sample. Everything below is about many
+groups at the same time: arrays begin with the axes (m, Q), m groups and Q sums of each,
+one per draw of the features and fold of the samples.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
@@ -6,7 +19,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from sklearn.neighbors import kneighbors_graph
 
-# Ridges, in samples of mean energy; the loss chooses one.
+# Ridges, in samples of mean energy: 10 weighs as much as ten more samples that say
+# "no effect". The loss chooses one.
 RIDGE = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 # Ridge of the candidates' common curvature, in units of its mean eigenvalue.
 FLOOR = 0.01
@@ -27,6 +41,11 @@ def features(
     Returns
     -------
     ndarray, shape (n, d + 1)
+
+    Examples
+    --------
+    >>> features(np.array([[2.0]]), R=np.array([[1.0, -1.0]])).tolist()
+    [[2.0, 0.0, 1.0]]
     """
     activations = np.maximum(x @ R + shift, 0)
     return np.hstack([activations, np.ones((len(x), 1))])
@@ -64,7 +83,11 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Self:
-        """Unpack the clients' sketches (:meth:`MergeGain.sketch`), one row each."""
+        """Unpack the clients' sketches (:meth:`MergeGain.sketch`), one row each.
+
+        A client sends the upper triangle of its symmetric A, which is half of the
+        numbers. For D = 2 the packed [a, b, c] is A = [[a, b], [b, c]].
+        """
 
         def column(name: str) -> np.ndarray:
             return np.array([sketch[name] for sketch in sketches], dtype=np.float64)
@@ -93,7 +116,7 @@ class Sums(NamedTuple):
         )
 
     def copy(self) -> Self:
-        """Return a copy of the same numbers."""
+        """Return a copy of the same numbers, as :meth:`join` changes them in place."""
         return type(self)._make(part.copy() for part in self)
 
     def take(self, rows) -> Self:
@@ -101,13 +124,24 @@ class Sums(NamedTuple):
         return type(self)._make(part[rows] for part in self)
 
     def of_groups(self, labels: np.ndarray) -> Self:
-        """Add up the rows of every group; ``labels`` (m,) are 0, 1, ...."""
+        """Add up the rows of every group.
+
+        For labels [0, 1, 0] the result has two rows: row 0 plus row 2, and row 1.
+
+        Parameters
+        ----------
+        labels : ndarray of int, shape (m,)
+            The group of each row, 0 to the number of groups - 1.
+        """
         n_groups = labels.max() + 1
         member = np.eye(n_groups)[labels].T  # (n_groups, m), 0 or 1
         return type(self)._make(np.tensordot(member, part, axes=1) for part in self)
 
     def but_last(self, folds: int) -> Self:
-        """Return the sums without each draw's last fold."""
+        """Return the sums without each draw's last fold.
+
+        ``size`` becomes the number of samples in the folds that are left.
+        """
         fold = np.arange(self.moments.shape[1]) % folds  # (Q,): 0, 1, 2, 0, 1, 2, ...
         kept = fold < folds - 1
         return type(self)(
@@ -121,14 +155,18 @@ class Sums(NamedTuple):
         )
 
     def plus(self, other: Self) -> Self:
-        """Add up row by row; one of the two may have a single row."""
+        """Add up row by row; one of the two may have a single row.
+
+        A single row is added to all rows of the other one, so that one newcomer is
+        tried in every cluster at once.
+        """
         added = []
         for part, more in zip(self, other, strict=True):
             added.append(part + more)
         return type(self)._make(added)
 
     def join(self, i: int, j: int) -> None:
-        """Add row j to row i, in place."""
+        """Add row j to row i, in place: row i is then the merged cluster."""
         for part in self:
             part[i] += part[j]
 
@@ -174,6 +212,7 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
     outer = (target * slope).sum(axis=3)
 
     unit = _energy(moments, sums, folds)
+    # the best ridge of each row, one for all of its folds
     best = np.full(len(sums.size), np.inf)
     shrinkage = np.zeros_like(outer)
     for ridge in RIDGE:
@@ -231,8 +270,21 @@ def _other_folds(part: np.ndarray, folds: int) -> np.ndarray:
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
     """Return the losses (m,) of clients under the weights that serve them.
 
-    ``weights`` (m, Q, D, K), as :func:`losses` returns them.
+    Parameters
+    ----------
+    sums : Sums
+        Of m single clients.
+    weights : ndarray, shape (m, Q, D, K)
+        Of each client's cluster, as :func:`losses` returns them for all folds.
+    folds : int
+
+    Returns
+    -------
+    ndarray, shape (m,)
+        The mean over a client's samples, summed over folds and averaged over draws. For
+        clusters of one client these are the losses that :func:`losses` returns.
     """
+    # tr W'AW - 2 tr W'B is the sum of the entries of W * (AW - 2B)
     slopes = sums.mean_moments @ weights - 2 * sums.mean_products
     inner = (weights * slopes).sum(axis=(1, 2, 3))
     squares = sums.mean_squares.sum(axis=1)
@@ -249,10 +301,16 @@ def nearest(sums: Sums, k: int) -> np.ndarray:
     the mean of theirs then lose in proportion to |H^(-1/2) (G_i - G_j)|^2, so nearness
     is that of the whitened gradients.
 
+    Parameters
+    ----------
+    sums : Sums
+        m rows.
+    k : int
+
     Returns
     -------
     ndarray of bool, shape (m, m)
-        Above the diagonal.
+        Above the diagonal, so that each pair is marked once.
     """
     # one regression for all rows together
     n_samples = sums.size.sum()
@@ -265,6 +323,7 @@ def nearest(sums: Sums, k: int) -> np.ndarray:
     # the change by each row, (m, D, K)
     gradient = sums.products.sum(axis=1) - sums.moments.sum(axis=1) @ weights
     gradient = gradient / sums.size[:, None, None]
+    # H^(-1/2) up to a rotation, which does not change distances
     whitened = (axes / np.sqrt(values)).T @ gradient
 
     points = whitened.reshape(len(whitened), -1)

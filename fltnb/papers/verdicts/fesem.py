@@ -397,21 +397,25 @@ def _hands(t: Numbers, key: str, seed: int) -> dict[str, np.ndarray]:
     return {"stroke": measured.sort_values("client")["stroke"].to_numpy()}
 
 
-def _by_chance(
-    hands: Mapping[str, np.ndarray], cluster: np.ndarray, least: int = 5
-) -> float | None:
+FEWEST_WRITERS = 5
+"""Writers in the smaller cluster below which a permutation test has no power."""
+
+
+def _by_chance(hands: Mapping[str, np.ndarray], cluster: np.ndarray) -> float | None:
     """Return the lowest p-value of the attributes; None for a small cluster.
+
+    A permutation test: how often are the means of two random groups of these sizes at
+    least as far apart as those of the clusters?
 
     Parameters
     ----------
     hands : attribute -> values (M,), of the writers
     cluster : int array (M,), of the writers
-    least : int, writers that each of the two clusters must have
     """
     if not len(cluster):
         return None
     first = cluster == cluster[0]
-    if min(first.sum(), (~first).sum()) < least:
+    if min(first.sum(), (~first).sum()) < FEWEST_WRITERS:
         return None
 
     p_values = []

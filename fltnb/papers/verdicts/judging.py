@@ -1,7 +1,17 @@
-"""Tests of the claims of a notebook, on its results and on the printed numbers."""
+"""Tests of the claims of a notebook, on its results and on the printed numbers.
+
+:func:`judge` makes a row for each claim and *case*. A case is one set of numbers
+(:class:`Numbers`) that the claim can be tested on: a data set with a network and a
+variant, or the printed numbers of a data set and network. For FLT's Table 1, with MNIST
+and CIFAR-10 run by the text and by the code, a claim has six cases, two of them print.
+
+:func:`outcomes` then makes one row of all cases of a claim. Cases on print never enter
+it: they tell whether the paper's own table has what the paper says of it.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +31,7 @@ from .beside import (
     tables_of,
 )
 from .claim import CLAIMS, OUTCOMES, Claim, Finding
-from .numbers import NOTHING, Numbers, Print, print_of
+from .numbers import NOTHING, Numbers, print_of
 
 COLUMNS = (
     "id",
@@ -93,15 +103,71 @@ def judge(
     """
     if ids is None:
         ids = claims_of(notebook)
+    if results is None or not len(results.runs):
+        results = NOTHING
+    held = _Held(notebook, results, beside or {})
     rows = []
-    selected: dict[tuple, Any] = {}  # what several claims select from the results
     for name in ids:
         if name in CLAIMS:
-            tested = _judge(CLAIMS[name], notebook, results, beside or {}, selected)
-            rows.extend(tested)
+            rows.extend(_judge(CLAIMS[name], held))
         else:
             rows.append(_untested(name, notebook, "no test is written for it"))
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The results on which the claims of a notebook are tested.
+
+    Attributes
+    ----------
+    notebook : str
+        Such as "01".
+    results : Results, or :data:`NOTHING`
+        Of this notebook.
+    beside : dict
+        Notebook -> results, of all others.
+    selected : dict
+        What claims have selected from the results, as for :class:`Numbers`.
+    """
+
+    notebook: str
+    results: Any
+    beside: Mapping[str, Any]
+    selected: dict[tuple, Any] = field(default_factory=dict)
+
+    def numbers(
+        self, table: str, dataset: str = "", model: str = "", variant: str = ""
+    ) -> Numbers:
+        """Return our numbers, to be compared with a printed table."""
+        return Numbers(
+            self.results, dataset, model, variant, table, self.beside, self.selected
+        )
+
+    def printed(
+        self, claim: Claim, table: str, dataset: str, network: str = ""
+    ) -> Numbers:
+        """Return the printed numbers of a table.
+
+        The claim's printed tables of other notebooks stand for their results
+        (:meth:`Numbers.beside`).
+
+        Parameters
+        ----------
+        claim : Claim
+        table : str
+        dataset, network : str
+            In the paper's words; "" for all networks.
+        """
+        prints = {}
+        for notebook in self.beside:
+            other = table_of(claim, notebook)
+            if other:
+                prints[notebook[:2]] = print_of(claim.paper, other)
+        source = print_of(claim.paper, table)
+        return Numbers(
+            source, dataset, network, "", table, beside=prints, selected=self.selected
+        )
 
 
 def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
@@ -144,24 +210,16 @@ def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
     return row
 
 
-def _judge(
-    claim: Claim,
-    notebook: str,
-    results: Any,
-    beside: Mapping[str, Any],
-    selected: dict[tuple, Any],
-) -> list[dict[str, Any]]:
+def _judge(claim: Claim, held: _Held) -> list[dict[str, Any]]:
     """Return a row for each set of numbers on which a claim could be tested.
 
     If it could be tested on none of ours, a row says why.
     """
-    if results is None or not len(results.runs):
-        results = NOTHING
     rows = []
     without = []  # cases for which there is no job
     seen = set()
-    for dataset, model, given in _cases(claim, notebook, results, beside, selected):
-        row = _row(claim, notebook, given) | {"dataset": dataset, "model": model}
+    for dataset, model, given in _cases(claim, held):
+        row = _row(claim, held.notebook, given) | {"dataset": dataset, "model": model}
         if row["outcome"] == "not tested" and not given.used:
             without.append(row)
             continue
@@ -172,10 +230,8 @@ def _judge(
             rows.append(row)
         seen.add(same)
 
-    for dataset, model, given in _print_alone(
-        claim, notebook, results, rows, beside, selected
-    ):
-        row = _row(claim, notebook, given)
+    for dataset, model, given in _print_alone(claim, held, rows):
+        row = _row(claim, held.notebook, given)
         if row["outcome"] != "not tested":
             rows.append(row | {"dataset": dataset, "model": model})
     rows = _without_toys(rows)
@@ -184,7 +240,7 @@ def _judge(
     if without:
         rows.append(without[-1])
     else:
-        rows.append(_untested(claim.id, notebook, "it was not run"))
+        rows.append(_untested(claim.id, held.notebook, "it was not run"))
     return rows
 
 
@@ -259,13 +315,7 @@ def shown(finding: Finding, show: str) -> str:
 # ---------------------------------------------------------------- sets of numbers
 
 
-def _cases(
-    claim: Claim,
-    notebook: str,
-    results: Any,
-    beside: Mapping[str, Any],
-    selected: dict[tuple, Any],
-) -> Iterator[tuple[str, str, Numbers]]:
+def _cases(claim: Claim, held: _Held) -> Iterator[tuple[str, str, Numbers]]:
     """Yield data set, network and numbers, the printed ones first.
 
     A claim is tested on each data set and network that was trained, once for each
@@ -273,15 +323,14 @@ def _cases(
     some claims are not true of the paper's own tables.
     """
     if claim.whole:
-        table = table_of(claim, notebook)
-        yield "", "", Numbers(results, table=table, beside=beside, selected=selected)
+        yield "", "", held.numbers(table_of(claim, held.notebook))
         return
 
-    prints = _prints(claim, beside)
-    runs = results.runs[results.runs["dataset"] != ""]
+    runs = held.results.runs
+    runs = runs[runs["dataset"] != ""]
     told = set()  # printed numbers that have been used
     for dataset, model in _pairs(runs):
-        table = table_of(claim, notebook, dataset)
+        table = table_of(claim, held.notebook, dataset)
         name, network = in_print(claim.paper, table, dataset, model)
         stands_for = name
         if TOY.search(dataset):
@@ -292,34 +341,27 @@ def _cases(
         is_printed = table and len(printed_lines(claim.paper, table, name))
         if is_printed and (name, network) not in told:
             told.add((name, network))
-            given = _printed(claim, table, name, network, prints, selected)
-            yield dataset, model if network else "", given
+            own = model if network else ""  # one network in print is not named there
+            yield dataset, own, held.printed(claim, table, name, network)
 
         for variant in claim.variants or _variants(runs, dataset, model):
-            given = Numbers(results, dataset, model, variant, table, beside, selected)
-            yield dataset, model, given
+            yield dataset, model, held.numbers(table, dataset, model, variant)
 
 
 def _print_alone(
-    claim: Claim,
-    notebook: str,
-    results: Any,
-    rows: Iterable[Mapping[str, Any]],
-    beside: Mapping[str, Any],
-    selected: dict[tuple, Any],
+    claim: Claim, held: _Held, rows: Iterable[Mapping[str, Any]]
 ) -> list[tuple[str, str, Numbers]]:
     """Return printed data sets that were not run, with network and numbers.
 
     Data sets with which ``rows`` are compared are left out, because their printed
     numbers have been used. None if only toy data were run.
     """
-    only_toys = results.runs["dataset"].str.contains(TOY).all()
+    only_toys = held.results.runs["dataset"].str.contains(TOY).all()
     if claim.whole or only_toys:
         return []
     told = {in_paper(row["dataset"]) for row in rows}
-    prints = _prints(claim, beside)
     found = []
-    for table in tables_of(claim, notebook):
+    for table in tables_of(claim, held.notebook):
         lines = printed_lines(claim.paper, table)
         lines = lines[~lines["dataset"].isin(told)]
         for name, own in lines.groupby("dataset", sort=False):
@@ -328,53 +370,9 @@ def _print_alone(
                 networks = [""]  # a table with one network does not name it
             for network in networks:
                 if claim.speaks_of(table, name, network):
-                    given = _printed(claim, table, name, network, prints, selected)
+                    given = held.printed(claim, table, name, network)
                     found.append((name, network, given))
         told.update(lines["dataset"])
-    return found
-
-
-def _printed(
-    claim: Claim,
-    table: str,
-    name: str,
-    network: str,
-    prints: Mapping[str, Print],
-    selected: dict[tuple, Any],
-) -> Numbers:
-    """Return the printed numbers of a table for a test.
-
-    Parameters
-    ----------
-    claim : Claim
-    table : str
-    name, network : str
-        In the paper's words; "" for all networks.
-    prints : dict
-        The printed tables that stand beside it, by notebook.
-    selected : dict
-        As for :class:`Numbers`.
-    """
-    return Numbers(
-        print_of(claim.paper, table),
-        name,
-        network,
-        table=table,
-        beside=prints,
-        selected=selected,
-    )
-
-
-def _prints(claim: Claim, beside: Mapping[str, Any]) -> dict[str, Print]:
-    """Return the printed tables of a claim, by notebook.
-
-    They stand for the results beside (:meth:`Numbers.beside`) of a test of print.
-    """
-    found = {}
-    for notebook in beside:
-        table = table_of(claim, notebook)
-        if table:
-            found[notebook[:2]] = print_of(claim.paper, table)
     return found
 
 

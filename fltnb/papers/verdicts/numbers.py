@@ -1,12 +1,24 @@
 """The numbers for a test of a claim: of one data set, network and variant.
 
-A printed table has the same form as results (:class:`Print`), so that a test treats
-both alike. Missing numbers are NaN, missing tables are empty. Compare numbers with
-numpy's ``min`` and ``max``: Python's may skip a NaN.
+A test of a claim gets one :class:`Numbers` and asks it for what the claim is about,
+such as ``t.lead("flt_enc1", "fedavg")``. It does not see from which data set, network
+or variant the numbers are. It is called once with the numbers of each, and once with
+those that the paper prints: a printed table has the same form as results
+(:class:`Print`), so that a test treats both alike.
+
+Three rules hold everywhere:
+
+- Methods are compared at the seeds that all of them have. A method with a lucky third
+  seed gains nothing from it if the others have two.
+- A run with a *switch* counts only for a claim that names the switch. A switch is a
+  value on an axis on which other runs have none, such as another momentum
+  or number of neighbours: the notebook varied it, the printed table did not.
+- Missing numbers are NaN, missing tables are empty, and the claim is then not tested.
+  Compare numbers with numpy's ``min`` and ``max``: Python's may skip a NaN, since
+  ``max(1.0, nan)`` is 1.0.
 """
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,12 +34,16 @@ from ..measured import (
     switches,
     without,
 )
-from ..numbers import numbers
+from ..numbers import numbers, params_of
 from ..settings import printed_setting
 
 
 class Nothing:
-    """Results without a job."""
+    """Results without a job, for a notebook that was not computed.
+
+    It has the attributes of results that :class:`Numbers` reads, and no rows, so that
+    every claim finds an empty table and no test asks whether there are results.
+    """
 
     axes = ()
     curves = pd.DataFrame()
@@ -40,12 +56,26 @@ class Nothing:
 NOTHING = Nothing()
 
 
-class Print:
-    """A printed table in the form of results: a row per method and printed setting."""
+class Print(Nothing):
+    """A printed table in the form of results: a row per method and printed setting.
 
-    axes = ()
-    curves = pd.DataFrame()
-    clients = pd.DataFrame()
+    A paper prints accuracy, variance and so on in lines of their own. Here they are
+    columns of one row, with the names that they have in ``runs`` of our results. All
+    rows have seed 0: a printed mean over seeds counts as a single run. There are no
+    curves, no clients and no axes.
+
+    Parameters
+    ----------
+    paper, table : str
+        As for :func:`fltnb.papers.numbers`.
+
+    Examples
+    --------
+    >>> runs = Print("flt", "T1").runs
+    >>> fedavg = runs[(runs["method"] == "fedavg") & (runs["dataset"] == "mnist")]
+    >>> fedavg[["seed", "accuracy", "variance"]].to_dict("records")
+    [{'seed': 0, 'accuracy': 82.73, 'variance': 44.65}]
+    """
 
     def __init__(self, paper: str, table: str):
         rows: dict[str, dict[str, Any]] = {}
@@ -74,17 +104,23 @@ print_of = functools.cache(Print)
 
 
 def _compared(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the users (MT-HFL) or parameters (EMD-CFL) that a number compares."""
-    params = json.loads(line["params"] or "{}")
+    """Return the users (MT-HFL) or parameters (EMD-CFL) that a number compares.
+
+    They tell apart lines that agree in everything else: Table I of MT-HFL has the
+    similarity of each pair of five users, all of one method, data set and setting.
+    """
     compared = {}
-    for name, value in params.items():
+    for name, value in params_of(line["params"]).items():
         if name.startswith(("user", "task", "labels", "parameters", "scope")):
             compared[name] = value
     return compared
 
 
 def _of_rounds(curves: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Return the curves of a split from round 1."""
+    """Return the curves of a split from round 1.
+
+    Round 0 is the initial model, which no method has trained.
+    """
     of_split = curves["split"] == split
     later = curves["round"] > 0
     return curves[of_split & later]
@@ -94,13 +130,36 @@ def ahead(numbers: pd.Series) -> float:
     """Return how far the first of some numbers is above the highest of the others.
 
     NaN if one is missing.
+
+    Examples
+    --------
+    >>> ahead(pd.Series([97.0, 82.0, 96.5]))
+    0.5
     """
     first, *others = numbers
     return float(first - np.max(others))
 
 
 def _wanted(values: pd.Series, want: Any) -> pd.Series:
-    """Return where a column has a value, one value of a list, or passes a function."""
+    """Return where a column has a value, one value of a list, or passes a function.
+
+    Parameters
+    ----------
+    values : Series
+        An axis of runs; rows without a value on it have NaN.
+    want : value, list of values, or function of the column
+        Decimal numbers are equal up to 1e-9, as they come from CSV files.
+
+    Returns
+    -------
+    Series of bool
+
+    Examples
+    --------
+    >>> tasks = pd.Series([1.0, 3.0, None])
+    >>> _wanted(tasks, 3.0).tolist(), _wanted(tasks, pd.notna).tolist()
+    ([False, True, False], [True, True, False])
+    """
     if callable(want):
         return want(values).fillna(False).astype(bool)
     if isinstance(want, (list, tuple, set)):
@@ -125,14 +184,32 @@ class Numbers:
     beside : dict, optional
         Notebook, such as "01" -> results, for claims about several notebooks.
     selected : dict, optional
-        Rows that were selected before, for numbers of results that do not change.
+        Rows that were selected before, for numbers of results that do not change. The
+        claims of a notebook share one, because most of them ask for the same few rows
+        and a selection takes longer than the test.
 
     Attributes
     ----------
     used : dict
-        Keys of all jobs that were used -> the results that contain them.
+        Keys of all jobs that were used -> the results that contain them. From these the
+        report knows on how many seeds a claim was tested, and how the runs depart from
+        the printed setting; so every method here notes what it gives out.
     printed : bool
         Whether these are the printed numbers.
+
+    Examples
+    --------
+    FLT's Table 1 on MNIST, as the authors' code computes it, and as it is printed:
+
+    >>> import fltnb as fl
+    >>> t = Numbers(fl.results("01"), "mnist", variant="as_run", table="T1")
+    >>> t.by_seed("flt_enc1", "fedavg").shape  # three seeds, two methods
+    (3, 2)
+    >>> len(t.used)
+    6
+    >>> printed = Numbers(print_of("flt", "T1"), "mnist", table="T1")
+    >>> printed.means("flt_enc1", "fedavg").tolist()
+    [97.98, 82.73]
     """
 
     def __init__(
@@ -156,11 +233,16 @@ class Numbers:
         self._selected = {} if selected is None else selected
 
     def _once(self, make: Callable, *given: Any) -> Any:
-        """Return ``make(*given)``, made once for one selection from the results."""
+        """Return ``make(*given)``, made once for one selection from the results.
+
+        The arguments are compared as text, since axes may have lists and functions as
+        values, which cannot be keys. Callers must not change the result.
+        """
         what = (self.results, self.dataset, self.model, self.variant)
         what += (make.__name__, str(given))
         if what not in self._selected:
-            # a function among the axes is kept, or another may get its address
+            # The text of a function is its address. It is kept with the result: were it
+            # freed, another function could get the address and the wrong rows.
             self._selected[what] = (make(*given), given)
         found, _ = self._selected[what]
         return found
@@ -174,12 +256,21 @@ class Numbers:
         return other
 
     def beside(self, notebook: str) -> "Numbers":
-        """Return the numbers of the same data, network and variant of a notebook."""
+        """Return the numbers of the same data, network and variant of a notebook.
+
+        For a claim that compares two experiments: FLT says that a baseline loses more
+        in scenario 2 than in scenario 1. ``notebook``: its number, such as "01"; if it
+        was not computed, the numbers are empty.
+        """
         results = self._beside.get(notebook[:2], NOTHING)
         return self._of(results, self.variant)
 
     def text(self) -> "Numbers":
-        """Return the same numbers of runs that follow the text."""
+        """Return the same numbers of runs that follow the text.
+
+        For parts of a claim on which text and code agree, so that only the text was
+        run.
+        """
         return self._of(self.results, "as_written", self.table)
 
     # ---------------------------------------------------------------- trainings
@@ -214,26 +305,32 @@ class Numbers:
         if measure not in found:
             found = found.assign(**{measure: self._of_targets(found, measure)})
         wide = found.pivot(index="seed", columns="method", values=measure)
-        wide = wide.reindex(columns=methods).astype(float).dropna()
-        return wide, found["key"].tolist()
+        wide = wide.reindex(columns=methods).astype(float)
+        # a method without any run is a column of NaN, which leaves no seed
+        return wide.dropna(), found["key"].tolist()
 
     def means(self, *methods: str, measure="accuracy", **axes: Any) -> pd.Series:
-        """Return method -> mean over the common seeds; NaN if one is missing."""
+        """Return method -> mean over the common seeds; NaN if one is missing.
+
+        Without a single common seed all are NaN: :func:`~.claim.complete` then leaves
+        the claim untested. Parameters as for :meth:`by_seed`.
+        """
         return self.by_seed(*methods, measure=measure, **axes).mean()
 
     def mean(self, method: str, measure="accuracy", **axes: Any) -> float:
-        """Return the mean over a method's seeds."""
+        """Return the mean over a method's seeds; NaN if it was not run."""
         return float(self.means(method, measure=measure, **axes)[method])
 
     def lead(self, first: str, *others: str, measure="accuracy", **axes: Any) -> float:
         """Return how far the first method's mean is above the highest of the others.
 
-        Means are over the common seeds; NaN if one method is missing.
+        Means are over the common seeds; NaN if one method is missing. In points for
+        accuracies, which are in percent.
         """
         return ahead(self.means(first, *others, measure=measure, **axes))
 
     def seeds(self, method: str, measure="accuracy", **axes: Any) -> pd.Series:
-        """Return seed -> number of a method."""
+        """Return seed -> number of a method, for claims about every single run."""
         return self.by_seed(method, measure=measure, **axes)[method]
 
     def curves_by_seed(
@@ -252,6 +349,13 @@ class Numbers:
             A column of ``curves``.
         **axes
             As for :meth:`by_seed`.
+
+        Returns
+        -------
+        DataFrame
+            Seeds for which a method has no curve at all are left out. If a method had
+            fewer rounds than others, or was evaluated in fewer of them, its numbers of
+            the other rounds are NaN. Empty for printed numbers.
         """
         found = self._trainings(methods, axes)
         curves = self.results.curves
@@ -272,24 +376,40 @@ class Numbers:
     def curves(
         self, *methods: str, split="test", measure="accuracy", **axes: Any
     ) -> pd.DataFrame:
-        """Return the means of :meth:`curves_by_seed` by round: round x method."""
+        """Return the means of :meth:`curves_by_seed` by round: round x method.
+
+        A figure of a paper shows such means, mostly without numbers.
+        """
         found = self.curves_by_seed(*methods, split=split, measure=measure, **axes)
         if found.empty:
             return found
         return found.groupby(level="round").mean()
 
-    def curve(
-        self, method: str, split="test", measure="accuracy", **axes: Any
-    ) -> pd.Series:
-        """Return round -> mean over the seeds of a method."""
-        return self.curves(method, split=split, measure=measure, **axes)[method]
+    def curve(self, method: str) -> pd.Series:
+        """Return round -> test accuracy of a method, mean over its seeds."""
+        return self.curves(method)[method]
 
     def at_last_round_of(
         self, method: str, *others: str, split="test", measure="accuracy", **axes: Any
     ) -> pd.Series:
         """Return the numbers of methods after as many rounds as the first one has.
 
-        For printed numbers these are the table's own: methods may have had more rounds.
+        Baselines may have been given more rounds than the paper's method, so the last
+        point of every curve would not be a fair comparison. For printed numbers these
+        are the table's own, whatever the rounds: the paper prints no others.
+
+        Parameters
+        ----------
+        method : str
+            The method that determines the round.
+        *others : str
+        split, measure, **axes
+            As for :meth:`curves_by_seed`.
+
+        Returns
+        -------
+        Series
+            Method -> mean over the common seeds; NaN if it was not evaluated then.
         """
         if self.printed:
             column = measure
@@ -303,23 +423,44 @@ class Numbers:
         return found.loc[last]
 
     def trainings(self, *methods: str, **axes: Any) -> pd.DataFrame:
-        """Return a row of ``runs`` for each training; seeds may occur several times."""
+        """Return a row of ``runs`` for each training; seeds may occur several times.
+
+        For claims that vary an axis. :meth:`by_seed` would refuse them, as it does not
+        know which of several runs of one seed is meant. ``axes`` as there.
+        """
         found = self._rows("training", axes)
         found = found[found["method"].isin(methods)]
         self._use(found["key"])
         return found
 
-    def points(self, trainings: pd.DataFrame, split: str = "test") -> pd.DataFrame:
-        """Return trainings by round, from round 1: rows with ``accuracy`` there."""
+    def points(self, trainings: pd.DataFrame) -> pd.DataFrame:
+        """Return trainings by round, from round 1.
+
+        Parameters
+        ----------
+        trainings : DataFrame
+            The result of :meth:`trainings`.
+
+        Returns
+        -------
+        DataFrame
+            A row per training and round in which it was evaluated, with ``round`` and
+            the test ``accuracy`` after it; all other columns are the training's.
+        """
         curves = self.results.curves
         if curves.empty:
             return curves
-        curves = _of_rounds(curves, split)[["key", "round", "accuracy"]]
+        curves = _of_rounds(curves, "test")[["key", "round", "accuracy"]]
         curves = curves.drop_duplicates(["key", "round"])
         return trainings.drop(columns="accuracy").merge(curves, on="key")
 
     def clients(self, method: str, **axes: Any) -> pd.DataFrame:
-        """Return one row per seed and client of a method's runs."""
+        """Return one row per seed and client of a method's runs.
+
+        Columns are those of ``clients`` in results, such as ``client``, ``cluster``,
+        ``true_cluster`` and the accuracy on each split after the last round. Empty for
+        printed numbers, as no paper prints its clients.
+        """
         found = self._trainings([method], axes)
         clients = self.results.clients
         if clients.empty:
@@ -329,7 +470,10 @@ class Numbers:
     # ---------------------------------------------------------------- other jobs
 
     def clusterings(self, **axes: Any) -> pd.DataFrame:
-        """Return a row of ``runs`` for each clustering (``ari, n_clusters, key``)."""
+        """Return a row of ``runs`` for each clustering (``ari, n_clusters, key``).
+
+        As for trainings, an axis that is not named must be unset.
+        """
         found = self._rows("clustering", axes)
         self._use(found["key"])
         return found
@@ -338,6 +482,20 @@ class Numbers:
         """Return the table ``name`` of all studies that have it, with their axes.
 
         Axes that are not named may have any value. An empty DataFrame: no study has it.
+
+        Parameters
+        ----------
+        name : str
+            A study may have several tables, with names chosen by its notebook.
+        **axes
+            As for :meth:`by_seed`.
+
+        Returns
+        -------
+        DataFrame
+            The rows of all these tables, one after the other. Of the study's own row
+            ``key, dataset, model, method, variant, seed, ari`` and the axes are added,
+            except those that the table has itself.
         """
         found, keys = self._once(self._study, name, axes)
         self._use(keys)
@@ -380,14 +538,21 @@ class Numbers:
         return self.results.record(key)
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """Return the stored arrays of a job."""
+        """Return the stored arrays of a job, by name; it counts as used.
+
+        Empty for printed numbers.
+        """
         if self.printed:
             return {}
         self.used[key] = self.results
         return self.results.arrays(key)
 
     def labels_by_round(self, key: str) -> dict[int, np.ndarray]:
-        """Return round -> clusters (M,) that a run stored after it, in order."""
+        """Return round -> clusters (M,) that a run stored after it, in order.
+
+        They are stored as arrays ``labels_at/10``, ``labels_at/20`` and so on, whose
+        names are sorted as numbers here: as texts 100 would come before 20.
+        """
         found = {}
         for name, labels in self.arrays(key).items():
             if name.startswith("labels_at/"):
@@ -405,7 +570,12 @@ class Numbers:
         return self._once(self._select, kind, axes)
 
     def _select(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
-        """Select the rows of :meth:`_rows`."""
+        """Select the rows of :meth:`_rows`.
+
+        Whether an axis is a switch is decided among all jobs of the kind, before the
+        selection of data set and network. Otherwise an axis that was varied on another
+        data set only would not be noticed here.
+        """
         runs = self.results.runs
         of_kind = runs[runs["kind"] == kind]
         found = of_kind
@@ -426,14 +596,29 @@ class Numbers:
         return without(found, switches(of_kind, others))
 
     def _use(self, keys: Iterable[str]) -> None:
-        """Record that jobs were used."""
+        """Record that jobs were used; printed numbers have no keys."""
         if not self.printed:
             self.used.update(dict.fromkeys(keys, self.results))
 
     def _trainings(
         self, methods, axes: Mapping[str, Any], measure: str = "key"
     ) -> pd.DataFrame:
-        """Return method, seed, key and, if runs have it, a measure of trainings."""
+        """Return method, seed, key and, if runs have it, a measure of trainings.
+
+        Parameters
+        ----------
+        methods : sequence of str
+        axes : dict
+            As for :meth:`by_seed`.
+        measure : str
+            A column of ``runs``; by default none, as the key is returned anyway.
+
+        Raises
+        ------
+        FltnbError
+            A method has two runs of one seed: an axis varies that was not named. Their
+            mean would mix two settings.
+        """
         found = self._rows("training", axes)
         wanted = {"method", "seed", "key", measure}
         found = found[[name for name in found if name in wanted]]

@@ -3,6 +3,17 @@
 Libraries are tuned for large matrices and take two to three times as long for ten rows.
 Weights are (inputs + 1, outputs), with the bias in the row of the constant input 1.
 Rows of every matrix are padded to whole blocks.
+
+With 2 inputs and 2 outputs, a sample x = (3, 4) and this matrix w the layer computes::
+
+    w = [[1, 0],    of input 0         (3, 4, 1) @ w = (3 + 8 + 10, 0 + 4 + 20)
+         [2, 1],    of input 1                       = (21, 24)
+         [10, 20]]  the bias
+
+Blocks and chunks decide which numbers are in registers and caches, not the order of a
+sum: an output is summed over the inputs from first to last, a weight's gradient over
+the samples and an input's over the outputs in the same way. So a result has the same
+bits for any CHUNK, and for a sample alone or among others.
 """
 
 import numba
@@ -11,12 +22,15 @@ import numpy as np
 from . import vectors
 from .vectors import HOW, LANES, SAMPLES, VECTORS
 
-# Weights processed together: they stay in the caches for all samples.
+# Weights processed together: they stay in the caches for all samples. As float32 they
+# take 64 KiB.
 CHUNK = 2**14
 WIDTH = VECTORS * LANES  # outputs in a block
 ROWS = SAMPLES * VECTORS  # of weights, in a block that gives the inputs' gradient
 
-# Blocks of SAMPLES samples, and of one: what is left of a batch.
+# Blocks of SAMPLES samples, and of one: what is left of a batch. `_add_products` is for
+# outputs, `_add_rows` for the inputs' gradient (its rows are weights, its columns
+# samples), `_updates` for the weights'.
 _add_products = vectors.product(SAMPLES)
 _add_product = vectors.product(1)
 _add_rows = vectors.product(ROWS, 1)
@@ -55,7 +69,7 @@ def forward(x, w, out, relu):
     n, outputs = w.shape
     b = len(x)
     out[:, :outputs] = 0
-    rows = max(1, CHUNK // outputs)
+    rows = max(1, CHUNK // outputs)  # of weights in a chunk
     # All samples meet a chunk of weights before the next chunk is read: of 785 x 200
     # weights 81 rows at a time. Of 12 samples two blocks of 5 come first, then 10, 11.
     for begin in range(0, n, rows):
@@ -69,6 +83,7 @@ def forward(x, w, out, relu):
             for s in range(b // SAMPLES * SAMPLES, b):
                 _add_product(out, part, weights, s, o)
 
+    # A NaN is not below 0 and passes, so a training that diverged shows it.
     if relu:
         for s in range(b):
             for o in range(outputs):
@@ -82,7 +97,8 @@ def backward(w, target, x, d, keep, scale, below):
 
     Set are ``below = d @ w.T`` and ``target = keep * target + scale * x.T @ d``. With
     ``keep`` 1 and ``scale`` minus the learning rate over b, and the weights themselves
-    as the target, this is SGD's step without momentum.
+    as the target, this is SGD's step without momentum. The gradient of the weights is
+    never stored.
 
     A chunk of weights is read once for both products. In the update the block of the
     first SAMPLES samples also multiplies what was there by ``keep``; later blocks only
@@ -109,17 +125,19 @@ def backward(w, target, x, d, keep, scale, below):
     inputs = below.shape[1] if len(below) else 0
 
     # The gradient of the inputs is computed with samples as columns, filled up to whole
-    # vectors, so that weights are read row by row: below.T = w @ d.T.
+    # vectors, so that weights are read row by row: below.T = w @ d.T. Ten samples take
+    # 16 columns. Where no gradient is wanted there are no columns, and nothing is done.
     samples = -(-len(below) // LANES) * LANES
     turned = np.zeros((outputs, samples), w.dtype)
     turned[:, : len(below)] = d[: len(below)].T
-    rows = -(-CHUNK // (outputs * ROWS)) * ROWS
-    part = np.empty((rows, samples), w.dtype)
+    rows = -(-CHUNK // (outputs * ROWS)) * ROWS  # of weights in a chunk: whole blocks
+    part = np.empty((rows, samples), w.dtype)  # of below.T, the chunk's rows
 
     for begin in range(0, n, rows):
         end = min(begin + rows, n)
 
-        # First the inputs' gradient: `target` may be these weights. The bias has none.
+        # First the inputs' gradient: `target` may be these weights, which the update
+        # changes. The bias is left out: its input is the constant 1.
         weights = w[begin : min(end, inputs)]
         part[:] = 0
         for o in range(0, len(below), LANES):
@@ -143,6 +161,9 @@ def backward(w, target, x, d, keep, scale, below):
 def errors(logits, y, weights, d):
     """Write the gradient of the cross-entropy, softmax minus the true class's 1.
 
+    With logits of probabilities 0.2, 0.5 and 0.3 and the true class 1 it is 0.2, -0.5
+    and 0.3.
+
     Parameters
     ----------
     logits : array, shape (b, K)
@@ -160,6 +181,7 @@ def errors(logits, y, weights, d):
             d[s, k] = np.exp(logits[s, k] - most)
             total += d[s, k]
         for k in range(logits.shape[1]):
-            d[s, k] = d[s, k] / total - (k == y[s])
+            probability = d[s, k] / total
+            d[s, k] = probability - (k == y[s])
             if len(weights):
                 d[s, k] *= weights[s]

@@ -9,6 +9,15 @@ Images have channels last. An image (height, width, channels) is convolved with
 ``outputs`` kernels (size, size, channels); h and w are the height and width of the
 result of the pooling. Sizes are constants of a compiled kernel, so that LLVM can
 unroll its loops and make vectors of them.
+
+In flat memory channel c of the pixel in line y and column x of image b is at::
+
+    ((b * height + y) * width + x) * channels + c
+
+A row of weights, line y of the kernel of output o, lies as the pixels do that it meets:
+``rows[o, y, t * channels + c]`` is the weight of channel c of the pixel in column t. So
+a row of weights meets a row of pixels number by number. Of 3 colours and 5 columns
+these are 15 numbers, r g b r g b and so on, filled up with zeros to 16.
 """
 
 from collections.abc import Callable
@@ -31,9 +40,9 @@ class Kernels(NamedTuple):
     height, width : int
         Of the pooled images.
     row : int
-        Numbers in a row of weights, filled up.
+        Numbers in a row of weights, filled up to whole vectors.
     sweep : int
-        Numbers in an image before the pooling, filled up.
+        Numbers in an output of an image before the pooling, filled up likewise.
     """
 
     forward: Callable
@@ -48,7 +57,8 @@ class Kernels(NamedTuple):
 def make(channels: int, outputs: int, height: int, width: int, size: int) -> Kernels:
     """Return the kernels for ``size`` x ``size`` weights.
 
-    There is no padding; ``size`` is at most TAPS, the number of ``outputs`` even.
+    There is no padding; ``size`` is at most TAPS, the number of ``outputs`` even. Of
+    28 x 28 pixels 5 x 5 weights leave 24 x 24, and the pooling 12 x 12.
     """
     h = (height - size + 1) // 2
     w = (width - size + 1) // 2
@@ -101,8 +111,8 @@ def _forward(channels, outputs, pixels, width, size, h, w, sweep) -> Callable:
         winners : array of int32, shape (b, h, w, outputs)
             Pixel of the image where the winning output's window begins.
         """
-        first = sums[0]
-        second = sums[1]
+        first = sums[0]  # before the pooling, of output o
+        second = sums[1]  # and of output o + 1
         zero = bias.dtype.type(0)
         for b in range(len(out)):
             # One plane a channel: a sweep then reads neighbouring pixels as a vector.
@@ -118,7 +128,9 @@ def _forward(channels, outputs, pixels, width, size, h, w, sweep) -> Callable:
                 for c in range(channels):
                     for y in range(size):
                         # One row of TAPS weights sweeps over all pixels. Where the
-                        # kernel is narrower the last weights are zeros.
+                        # kernel is narrower the last weights are zeros. They are
+                        # written out, since one sweep for each weight would read and
+                        # write the sums five times.
                         plane = planes[c, y * width :]
                         u = rows[o, y, c:]
                         v = rows[o + 1, y, c:]
@@ -146,7 +158,7 @@ def _forward(channels, outputs, pixels, width, size, h, w, sweep) -> Callable:
                     raw = sums[k]
                     for i in range(h):
                         for j in range(w):
-                            corner = 2 * (i * width + j)
+                            corner = 2 * (i * width + j)  # place of the first one
                             winner = corner
                             best = raw[winner]
                             for step in (1, width, width + 1):
@@ -166,7 +178,10 @@ def _backward(channels, outputs, pixels, width, size, h, w, row) -> Callable:
 
         The winner of a window has met ``size`` rows of pixels, one below the other.
         With the gradient ``scale`` of its output, a row of weights gets ``scale`` times
-        its row of pixels, and these pixels get ``scale`` times the weights.
+        its row of pixels, and these pixels get ``scale`` times the weights. Both are
+        added in whole vectors, of which the last may reach past the window: there the
+        weights are zeros, so these pixels get nothing. The gradients of these weights
+        do get something, and are set to zero in the end.
 
         Parameters
         ----------
@@ -193,6 +208,7 @@ def _backward(channels, outputs, pixels, width, size, h, w, row) -> Callable:
                             continue
                         scale = d[b, i, j, o]
                         d_bias[o] += scale
+                        # `window`, `line`: places in the flat images; `taps` in rows.
                         # Only the winner's window of pixels has met these weights.
                         window = (b * pixels + winners[b, i, j, o]) * channels
                         for y in range(size):

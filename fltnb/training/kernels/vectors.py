@@ -9,6 +9,14 @@ every combination of types. It returns the types of its arguments, and ``emit``,
 writes LLVM's instructions. So Python's loops in ``emit`` run once, when the code is
 made, and are unrolled in it; a loop of the code itself is ``with code.range(end)``. The
 docstrings here say what the code then does.
+
+So ``emit`` handles two kinds of values. Numbers of Python are known now: of how many
+rows and vectors a block is. Values of LLVM (``values``, and all that the methods of
+:class:`_Code` return) stand for numbers that the code will have when it runs. Only
+``builder`` can compute with these: ``builder.add(i, j)``, not ``i + j``.
+
+A product is added in one instruction, which rounds once, and a sum keeps the order in
+which it is written here.
 """
 
 import numba
@@ -16,7 +24,7 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# numbers in a vector
+# Numbers in a vector. For float64 LLVM takes two registers for each.
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
 # Size of a block: with what they are multiplied by, its sums fit into the registers of
 # any processor.
@@ -65,7 +73,11 @@ class _Code:
         return shape[0]
 
     def number_at(self, argument: int, row, column):
-        """Point to ``[row, column]`` of a matrix; row None: to that of a flat array."""
+        """Point to ``[row, column]`` of a matrix; row None: to that of a flat array.
+
+        numba counts the distance between rows in bytes, LLVM's pointers in numbers:
+        with 224 float32 in a row, which are 896 bytes, row 2 begins at number 448.
+        """
         b = self.builder
         array = self.array(argument)
         if row is None:
@@ -116,7 +128,11 @@ class _Code:
         return self.builder.fadd(to, product, flags=("contract",))
 
     def sums(self, places: list) -> list:
-        """Return variables that hold the vectors at some places, in registers."""
+        """Return variables that hold the vectors at some places.
+
+        They are memory of the function, which LLVM replaces by registers. A value of
+        LLVM cannot change, and these change in each pass of a loop.
+        """
         variables = []
         for place in places:
             vector = self.load(place)
@@ -124,7 +140,7 @@ class _Code:
         return variables
 
     def keep(self, sums: list, places: list) -> None:
-        """Write variables where :meth:`sums` has them from."""
+        """Write variables to memory, where :meth:`sums` has them from."""
         for variable, place in zip(sums, places, strict=True):
             self.store(self.builder.load(variable), place)
 
@@ -256,7 +272,8 @@ def product(samples: int, vectors: int = VECTORS):
             _, _, _, s, o = values
             rows = code.steps(s, samples, length=1)
             columns = code.steps(o, vectors)
-            block = []  # row by row
+            # Places of the block's vectors row by row, and a variable for each sum.
+            block = []
             for row in rows:
                 for at in columns:
                     block.append(code.vector_at(0, row, at))
@@ -264,7 +281,7 @@ def product(samples: int, vectors: int = VECTORS):
             with code.range(code.length(2)) as (i, _):
                 # A vector of `other` is read once, and meets every sample's number.
                 weights = [code.load_at(2, i, at) for at in columns]
-                totals = iter(sums)
+                totals = iter(sums)  # row by row, as the two loops below
                 for row in rows:
                     value = code.spread(code.get(1, row, i))
                     for weight in weights:
@@ -277,13 +294,15 @@ def product(samples: int, vectors: int = VECTORS):
     return run
 
 
-def update(samples: int, vectors: int = VECTORS):
+def update(samples: int):
     """Return ``f(target, x, other, s, o, keep, scale)``.
 
     It is ``target = keep * target + scale * x.T @ other`` for the rows of ``x`` and
     ``other`` from ``s`` on and the columns of a block from ``o`` on. The block of
-    ``other`` stays in registers while all rows of ``target`` pass. With 2 rows and 1
-    vector a compiled call is::
+    ``other`` stays in registers while all rows of ``target`` pass: the reverse of
+    :func:`product`, whose target stays. A gradient of weights has many rows and few
+    samples to sum over, so it is read and written once for each block of samples. With
+    2 rows, and for one of the block's VECTORS vectors, a compiled call is::
 
         columns = slice(o, o + LANES)
         row_0 = scale * other[s, columns]
@@ -303,7 +322,7 @@ def update(samples: int, vectors: int = VECTORS):
             keep = code.spread(keep)
             scale = code.spread(scale)
             rows = code.steps(s, samples, length=1)
-            columns = code.steps(o, vectors)
+            columns = code.steps(o, VECTORS)
             # the block of `other`, scaled: a line of vectors for each row
             block = []
             for row in rows:

@@ -8,6 +8,21 @@ bfloat16 torch is still faster (``spread``). Measurements: docs/engine.md.
 An image (height, width, channels) is convolved with ``outputs`` kernels (size, size,
 channels). This gives (down, across) pixels, and (h, w) after the pooling. LANES divides
 the number of channels. Sizes are known when a kernel is compiled, as in :mod:`.narrow`.
+
+Where images, weights and their gradients are flat, numbers lie in this order, the last
+one side by side::
+
+    images, d_x        image, line, column, channel
+    raw                image, line, column, output
+    d_weight           output, line of the kernel, column of the kernel, channel
+    taps               line of the kernel, column of the kernel, output, channel
+
+So with 2 outputs and 16 channels, the weights of output 1 at line 0 and column 1 of a
+5 x 5 kernel begin at (1 * 5 + 0) * 80 + 1 * 16 in ``d_weight``, as a line has 80
+numbers, and at ((0 * 5 + 1) * 2 + 1) * 16 in ``taps``.
+
+The lists are in the order of the loops that fill them, and sums follow the lists: this
+order decides the last digits.
 """
 
 from collections.abc import Callable
@@ -48,7 +63,11 @@ class Kernels(NamedTuple):
 def make(
     channels: int, outputs: int, height: int, width: int, size: int, padding: int
 ) -> Kernels:
-    """Return the kernels for ``size`` x ``size`` weights."""
+    """Return the kernels for ``size`` x ``size`` weights.
+
+    A padding of 2 pixels on each side and 5 x 5 weights keep 12 x 12 pixels, of which
+    the pooling leaves 6 x 6.
+    """
     down = height + 2 * padding - size + 1
     across = width + 2 * padding - size + 1
     sizes = (channels, outputs, height, width, size, padding, down, across)
@@ -79,14 +98,14 @@ def _pool(outputs, down, across) -> Callable:
         winners : array of uint8, shape (b, h, w, outputs)
             Which of its window's pixels an activation is, or CUT; filled.
         """
-        best = np.empty((w, outputs), out.dtype)
+        best = np.empty((w, outputs), out.dtype)  # a line of the pooled image
         zero = out.dtype.type(0)
         for b in range(len(out)):
             for i in range(h):
                 for j in range(w):
                     at = ((b * down + 2 * i) * across + 2 * j) * outputs
-                    upper = raw[at:]
-                    lower = raw[at + across * outputs :]
+                    upper = raw[at:]  # begins at the window's first pixel
+                    lower = raw[at + across * outputs :]  # and at the one below it
                     winner = winners[b, i, j]
                     most = best[j]
                     # The window's four pixels of each output, side by side in memory:
@@ -138,7 +157,9 @@ def _spread(outputs, down, across) -> Callable:
                     own = d[b, i, j]
                     won = winners[b, i, j]
                     for place in range(CUT):
-                        to = out[b, 2 * i + (place >> 1), 2 * j + (place & 1)]
+                        line = 2 * i + (place >> 1)
+                        column = 2 * j + (place & 1)
+                        to = out[b, line, column]
                         for o in range(outputs):
                             to[o] = own[o] if won[o] == place else 0
 
@@ -148,17 +169,20 @@ def _spread(outputs, down, across) -> Callable:
 def _vectors(numbers: int) -> int:
     """Return the number of vectors of a row of sums: a divisor, at most MOST.
 
-    320 numbers are 20 vectors of 16 lanes, which are summed 10 at a time.
+    320 numbers are 20 vectors of 16 lanes, which are summed 10 at a time. A divisor,
+    because no vector may be left over at the row's end.
     """
     whole = numbers // LANES
-    divisors = [n for n in range(1, MOST + 1) if whole % n == 0]
-    return divisors[-1]
+    for count in range(MOST, 1, -1):
+        if whole % count == 0:
+            return count
+    return 1
 
 
 def _weight_gradients(
     channels, outputs, height, width, size, padding, down, across
 ) -> Callable:
-    line = width + 2 * padding
+    line = width + 2 * padding  # pixels in a line of a padded image
     lines = height + 2 * padding
     h = down // 2
     w = across // 2
@@ -199,6 +223,7 @@ def _weight_gradients(
         d_weight[:] = 0
         d_bias[:] = 0
         for b in range(len(d)):
+            # Copy the image inside its padding, which stays zero.
             for r in range(height):
                 begin = ((r + padding) * line + padding) * channels
                 inner = image[begin : begin + width * channels]
@@ -215,7 +240,8 @@ def _weight_gradients(
                         winner = np.intp(winners[b, i, j, o])
                         y = 2 * i + (winner >> 1)
                         z = 2 * j + (winner & 1)
-                        # Written in any case; the list only grows by a winner.
+                        # Written in any case; the list only grows by a winner. So
+                        # there is no branch that is taken or not as if by chance.
                         places[n] = (y * line + z) * channels
                         values[n] = own[j]
                         total += own[j] if winner < CUT else zero
@@ -223,7 +249,8 @@ def _weight_gradients(
                     d_bias[o] += total
 
                     # A row of weights gets the sum of the windows' rows, each times
-                    # its gradient.
+                    # its gradient. Row k of a window begins k lines below it, so all
+                    # places of the list move by `source`.
                     listed = places[:n]
                     scales = values[:n]
                     for k in range(size):
@@ -284,6 +311,7 @@ def _input_gradients(
                     won = winners[b, i, j]
                     pixel = 2 * (i * across + j)
                     below = pixel + across
+                    # Unsigned: of a signed place numba tests whether it is negative.
                     at_0 = np.uintp(pixel * outputs)
                     at_1 = at_0 + np.uintp(outputs)
                     at_2 = np.uintp(below * outputs)
@@ -312,7 +340,7 @@ def _input_gradients(
                 z = weight % size - padding
                 for r in range(max(0, y), min(height, y + 2 * h)):
                     for c in range(max(0, z), min(width, z + 2 * w)):
-                        pixel = (r - y) * across + c - z
+                        pixel = (r - y) * across + c - z  # before the pooling
                         listed = places[pixel * outputs : end[pixel]]
                         scales = values[pixel * outputs : end[pixel]]
                         target = ((b * height + r) * width + c) * channels
