@@ -184,23 +184,14 @@ def read_csv(
     FltnbError
         This is not a CSV file, or pandas would have repaired it.
     """
-    import pandas as pd
-
     for name, why in REFUSED.items():
         if name in options:
             raise FltnbError(f"{name} cannot be given to from_csv: {why}.")
     options = dict(options)
     if "engine" not in options:
         options.setdefault("low_memory", False)  # one type per column
-    converters = dict(options.pop("converters", None) or {})
     try:
-        header = _header(file, options)
-        if header is not None:
-            check_once([name.strip() for name in header], file.name)
-        as_they_stand = set(_as_read(texts, header, options))
-        kept = sorted(as_they_stand - set(converters), key=str)
-        converters.update(dict.fromkeys(kept, _marked))
-        table = pd.read_csv(file, converters=converters, **options)
+        table = _as_written(file, texts, options)
     except FltnbError:
         raise
     except (*UNREADABLE, ValueError, TypeError, csv.Error, LookupError) as error:
@@ -209,10 +200,31 @@ def read_csv(
             f"{file} cannot be read as CSV ({reason}): save it as UTF-8 with commas, "
             "or give pandas' options, such as sep=';' or encoding='latin-1'."
         ) from error
+    _check_shape(table, file, options)
+    return table
+
+
+def _as_written(
+    file: Path, texts: Sequence[str], options: Mapping[str, Any]
+) -> "pd.DataFrame":
+    """Read a CSV file, the columns ``texts`` as text; arguments as :func:`read_csv`.
+
+    Errors are those of pandas, except for names that occur twice (FltnbError).
+    """
+    import pandas as pd
+
+    options = dict(options)
+    converters = dict(options.pop("converters", None) or {})
+    header = _header(file, options)
+    if header is not None:
+        check_once([name.strip() for name in header], file.name)
+    as_they_stand = set(_as_read(texts, header, options))
+    kept = sorted(as_they_stand - set(converters), key=str)
+    converters.update(dict.fromkeys(kept, _marked))
+    table = pd.read_csv(file, converters=converters, **options)
     for name in kept:
         if name in table:
             table[name] = table[name].str.removeprefix(MARK)
-    _check_shape(table, file, options)
     return table
 
 

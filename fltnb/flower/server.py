@@ -224,7 +224,14 @@ class ClusteredFedAvg:
 
         # clients that came back under another id since the last round or checkpoint
         self._meet()
+        return self._evaluated(rounds)
 
+    def _evaluated(self, rounds: int) -> list[dict]:
+        """Let connected clients test their models, and return every client's record.
+
+        Clients that do not answer have a record as well, without a test. After 0
+        rounds there is nothing to test: the clusters are the result.
+        """
         answers: Answers = {}
         if rounds:
             answers = self._serve("evaluate", self._here(), rounds)

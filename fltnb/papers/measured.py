@@ -311,12 +311,12 @@ class _Found:
         axes = [name for name in results.axes if name not in free]
         plain = without(trainings, switches(trainings, axes))
 
-        place = ("dataset", "method", "variant")
+        place = ["dataset", "method", "variant"]
         used = {*place, "model", "seed", "kind", "stopped", "key", *COLUMNS.values()}
+        rows = plain[[name for name in plain if name in used]]
         self.trainings: dict[tuple, list[dict]] = {}
-        for row in plain[[name for name in plain if name in used]].to_dict("records"):
-            own = self.trainings.setdefault(tuple(row[name] for name in place), [])
-            own.append(row)
+        for where, own in rows.groupby(place, sort=False):
+            self.trainings[where] = own.to_dict("records")
         self.studies = list(self._studied(runs, table))
 
     def _studied(self, runs: pd.DataFrame, table: str) -> Iterator[dict[str, Any]]:
