@@ -24,6 +24,15 @@ def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]] | np.ndarray) -> 
     """Return the layers of a flat model (P,) as views.
 
     ``shapes`` has each layer's (outputs, inputs per output).
+
+    Examples
+    --------
+    Two hidden neurons with three inputs each, then one output:
+
+    >>> theta = np.arange(11)
+    >>> (weight, bias), (last, _) = split(theta, [(2, 3), (1, 2)])
+    >>> weight.tolist(), bias.tolist(), last.tolist()
+    ([[0, 1, 2], [3, 4, 5]], [6, 7], [[8, 9]])
     """
     layers = []
     begin = 0
@@ -49,6 +58,14 @@ def assignment(cost: np.ndarray) -> np.ndarray:
     """Return the columns (n,) of the one-to-one assignment of least cost (n, n).
 
     Solved by the Hungarian method, unless all rows prefer different columns.
+
+    Examples
+    --------
+    Both rows prefer column 0. The second gives way, which costs 1 more; if the first
+    did, it would cost 8 more:
+
+    >>> assignment(np.array([[1.0, 9.0], [2.0, 3.0]])).tolist()
+    [0, 1]
     """
     preferred = cost.argmin(axis=1)
     if len(np.unique(preferred)) == len(cost):
@@ -60,6 +77,17 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
     """Reorder the neurons of all layers but the last.
 
     New neuron g of layer l is the old ``orders[l][g]``.
+
+    Examples
+    --------
+    Two hidden neurons change places, and with them the inputs of the output layer, so
+    that the network computes the same:
+
+    >>> hidden = np.array([[1.0], [2.0]]), np.array([0.1, 0.2])
+    >>> output = np.array([[5.0, 6.0]]), np.array([0.0])
+    >>> (weight, bias), (last, _) = permuted([hidden, output], [np.array([1, 0])])
+    >>> weight.tolist(), bias.tolist(), last.tolist()
+    ([[2.0], [1.0]], [0.2, 0.1], [[6.0, 5.0]])
     """
     out = []
     inputs = None
@@ -95,6 +123,18 @@ def matched_mean(
 
     The n weights are at least 0 and normalised to sum 1. All models are reordered to
     match the one at ``reference``, by default the one with the largest weight.
+
+    Examples
+    --------
+    The second model is the first with its hidden neurons in the other order. A plain
+    mean would make two equal neurons of them; the matched one is the model itself:
+
+    >>> hidden = np.array([[1.0], [3.0]]), np.zeros(2)
+    >>> model = [hidden, (np.array([[5.0, 7.0]]), np.zeros(1))]
+    >>> other = permuted(model, [np.array([1, 0])])
+    >>> (weight, _), (last, _) = matched_mean([model, other], [1, 1])
+    >>> weight.tolist(), last.tolist()
+    ([[1.0], [3.0]], [[5.0, 7.0]])
     """
     weights = np.asarray(weights, dtype=np.float64)
     if reference is None:

@@ -41,6 +41,15 @@ def cluster_means(
     """Weighted mean of the members' models ``theta`` (n, P) for each of K clusters.
 
     An empty cluster keeps its model of ``models`` (K, P).
+
+    Examples
+    --------
+    The first cluster has a client with weight 1 and one with weight 3, the second none:
+
+    >>> theta = np.array([[0.0, 0.0], [4.0, 8.0]])
+    >>> models = np.full((2, 2), 9.0)
+    >>> cluster_means(np.array([0, 0]), np.array([1, 3]), theta, models).tolist()
+    [[3.0, 6.0], [9.0, 9.0]]
     """
     members = labels == np.arange(len(models))[:, None]
     return mix_groups(members * weights, theta, models)
@@ -50,6 +59,12 @@ def group_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Plain mean of the points (n, d) of each group, (K, d).
 
     ``labels`` (n,): groups 0 to K - 1, none of them empty.
+
+    Examples
+    --------
+    >>> points = np.array([[1.0, 0.0], [3.0, 4.0], [7.0, 7.0]])
+    >>> group_means(points, np.array([0, 0, 1])).tolist()
+    [[2.0, 2.0], [7.0, 7.0]]
     """
     groups = range(labels.max() + 1)
     return np.stack([points[labels == group].mean(axis=0) for group in groups])
@@ -61,6 +76,13 @@ def present_means(
     """Return the clusters (C,) that points (n, d) are in, and their means (C, d).
 
     ``labels`` (n,): any numbers, of which some may be missing.
+
+    Examples
+    --------
+    >>> points = np.array([[1.0], [2.0], [4.0]])
+    >>> clusters, means = present_means(np.array([5, 2, 2]), points)
+    >>> clusters.tolist(), means.tolist()
+    ([2, 5], [[3.0], [1.0]])
     """
     present = np.unique(labels)
     members = labels == present[:, None]  # (C, n)
@@ -76,6 +98,12 @@ def gram(
     """Inner products (m, m), in float64, of some models; by default of all.
 
     ``origin``, if given, is subtracted first.
+
+    Examples
+    --------
+    >>> points = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> gram(points).tolist(), gram(points, origin=points[0]).tolist()
+    ([[5.0, 11.0], [11.0, 25.0]], [[0.0, 0.0], [0.0, 8.0]])
     """
     out = np.zeros(())
     for block in blocks(points.shape[1]):
@@ -90,6 +118,15 @@ def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
     """Cosine similarity (m, m) of the updates (M, d) of some clients (m,).
 
     It is 0 if an update is zero, and 1 on the diagonal.
+
+    Examples
+    --------
+    Client 1 moved at a right angle to client 0, client 2 against it, client 3 not at
+    all:
+
+    >>> updates = np.array([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0], [0.0, 0.0]])
+    >>> cosines(updates, np.arange(4))[0].tolist()
+    [1.0, 0.0, -1.0, 0.0]
     """
     inner = gram(updates, own=members)
     norm = np.sqrt(np.diag(inner))
@@ -122,6 +159,14 @@ def best_start(
     """Return labels (D,) of the best of 20 k-means starts (least inner distance).
 
     A point of weight 3, a model that three clients hold, is repeated three times.
+
+    Examples
+    --------
+    >>> models = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0]])
+    >>> held = np.array([3, 1, 2])  # by so many clients
+    >>> labels = best_start(models, held, models[0], n_clusters=2, seed=0)
+    >>> labels.tolist() in ([0, 0, 1], [1, 1, 0])
+    True
     """
     repeated = np.repeat(coordinates(points, origin), weights, axis=0)
     labels = kmeans(repeated, n_clusters, seed, n_init=20, max_iter=300)
@@ -134,6 +179,15 @@ def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
 
     ``products``: their Gram matrix (n, n). For vectors ``X = U S W'`` it is
     ``X X' = U S^2 U'``, and the coordinates ``X W`` are ``U S``.
+
+    Examples
+    --------
+    Of points on a line through 0 the first coordinate is the place on it, up to sign:
+
+    >>> points = np.outer([1.0, 2.0, -3.0], [0.6, 0.8])
+    >>> along = leading_features(points @ points.T, 1)
+    >>> np.abs(along).round(6).ravel().tolist()
+    [1.0, 2.0, 3.0]
     """
     values, vectors = np.linalg.eigh(products)
     order = np.argsort(-values, kind="stable")[:n_components]
@@ -171,7 +225,17 @@ def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.nd
 def nearest_center(
     points: np.ndarray, centers: np.ndarray, origin: np.ndarray
 ) -> np.ndarray:
-    """Return the nearest of the centres (K, d) for each point (n, d)."""
+    """Return the nearest of the centres (K, d) for each point (n, d).
+
+    The origin (d,) should be near all of them; it only keeps rounding small.
+
+    Examples
+    --------
+    >>> centers = np.array([[0.0, 0.0], [10.0, 0.0]])
+    >>> points = np.array([[1.0, 1.0], [8.0, 3.0]])
+    >>> nearest_center(points, centers, origin=np.zeros(2)).tolist()
+    [0, 1]
+    """
     return scores(points, centers, origin).argmin(axis=1)
 
 
@@ -187,6 +251,17 @@ def lloyd(
     Returns
     -------
     (labels (D,), centres (K, P))
+
+    Examples
+    --------
+    All points are nearer to the first centre, so the second is moved to the point that
+    is farthest from it, 9; then the centres are the means of {0, 1} and {9}:
+
+    >>> points = np.array([[0.0], [1.0], [9.0]])
+    >>> centers = np.array([[0.0], [50.0]])
+    >>> labels, means = lloyd(points, np.ones(3), centers, origin=np.zeros(1))
+    >>> labels.tolist(), means.ravel().tolist()
+    ([0, 0, 1], [0.5, 9.0])
     """
     given = centers.astype(np.float64)
     labels = None

@@ -37,6 +37,17 @@ class ArenaExplorer(Explorer):
     ------
     FltnbError
         No method was played at two levels of a family.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> from fltnb import arena
+    >>> table = arena.everybody(["FedAvg", "Local"], ["told-K"], seeds=[0])
+    >>> seen = fl.explore(table, against="Local", live=False)
+    >>> seen.text
+    'told-K, labels: 2 methods, one seed.'
+    >>> seen.move(y="worst").at["y"]
+    'worst'
     """
 
     def __init__(self, table: Any):

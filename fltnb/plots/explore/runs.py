@@ -28,6 +28,14 @@ class RunsExplorer(Explorer):
     ------
     FltnbError
         There is no training among them.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.results("01").where(dataset="mnist", method=["local", "fedavg"])
+    >>> seen = fl.explore(found, variant="as_run", live=False)
+    >>> sorted(seen.at["methods"])
+    ['fedavg', 'local']
     """
 
     def __init__(self, results: Any):
