@@ -21,7 +21,13 @@ BLOCK = 16384  # parameters per step
 
 
 def blocks(n_parameters: int) -> Iterator[slice]:
-    """Slices over all parameters."""
+    """Slices of :data:`BLOCK` parameters; the last one may reach beyond the end.
+
+    Examples
+    --------
+    >>> [(block.start, block.stop) for block in blocks(20_000)]
+    [(0, 16384), (16384, 32768)]
+    """
     for begin in range(0, n_parameters, BLOCK):
         yield slice(begin, begin + BLOCK)
 
