@@ -32,6 +32,8 @@ TOLD = ("FedClust", "FLHC")
 """Methods of this package that are told K, as they would need a threshold."""
 OURS = {"TransportSignatures": TransportSignatures, "MergeGain": MergeGain}
 """Our own clusterers, which run as FLT's."""
+IDS_OF_OURS = {"TransportSignatures": "transport", "MergeGain": "merge_gain"}
+"""Their ids in pictures and tables."""
 ENCODED = ("FLT", "SoftFLT", "DynamicFLT", *OURS)
 """Methods of this package that cluster embeddings. Their encoder has seen none of the
 clients' images (:func:`fltnb.encoders.unseen`)."""

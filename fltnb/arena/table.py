@@ -19,9 +19,10 @@ from .. import paths
 from ..encoders import pretrain, unseen
 from ..errors import FltnbError, choose
 from ..experiments.key import digest, versions
+from ..methods import METHODS
 from ..provenance import environment
 from . import statistics, tracks
-from .entry import BESIDE, ENCODED, PLAYERS, Entry, entry
+from .entry import BESIDE, ENCODED, IDS_OF_OURS, PLAYERS, Entry, entry
 from .play import PLAYED, Task, play
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -60,6 +61,12 @@ class Table:
     runs: pd.DataFrame
     asked: dict[int, int]
     machines: list[dict[str, Any]]
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Class of a method -> its id, which has a name and a colour in pictures."""
+        of_methods = {name: kind.name for name, kind in METHODS.items()}
+        return of_methods | IDS_OF_OURS
 
     def __str__(self) -> str:
         """Say how much of what was asked for is there."""

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from ...errors import FltnbError
-from ...methods import METHODS
 from ..lines import lines
 from ..style import MEASURES, label
 from .explorer import Control, Explorer
@@ -19,8 +18,6 @@ from .explorer import Control, Explorer
 SHOWN = ("accuracy", "worst", "ari", "n_clusters", "bytes", "seconds")
 """Measures that the menu offers."""
 PERCENT = ("accuracy", "worst")
-CLUSTERERS = {"TransportSignatures": "transport", "MergeGain": "merge_gain"}
-"""Clusterers that play as FLT's -> their ids."""
 FIRST = ("FedAvg", "Local", "Oracle")
 """Shown at the start, with the three methods of the best mean ranks."""
 
@@ -54,6 +51,7 @@ class ArenaExplorer(Explorer):
         runs = table.runs
         family = runs["track"] + ", " + runs["family"]
         self._runs = runs.assign(federation=family)
+        self._ids = table.ids
         levels = self._runs.groupby("federation")["level"].nunique()
         federations = [name for name in family.unique() if levels[name] > 1]
         if not federations:
@@ -88,7 +86,7 @@ class ArenaExplorer(Explorer):
         means = runs.pivot_table(y, "method", "level", sort=False)
         means = means.reindex(columns=runs["level"].unique())
         shown = [name for name in self.at["methods"] if name in means.index]
-        table = means.loc[shown].rename(index=lambda name: label(_id(name)))
+        table = means.loc[shown].rename(index=self._label)
         self.table = table.round(2).to_html(border=0, na_rep="")
 
         n_seeds = runs["seed"].nunique()
@@ -111,7 +109,7 @@ class ArenaExplorer(Explorer):
         if known.empty:
             ax.set_title(f"{label(y)} is not known for these methods", fontsize=9)
             return
-        points = known.assign(method=known["method"].map(_id))
+        points = known.assign(method=known["method"].map(self._ids))
         lines(points, "level", y, ax=ax)
         ax.set_title(f"{MEASURES.get(y) or label(y)}, by level", fontsize=9)
         ax.set_ylabel("")
@@ -150,15 +148,12 @@ class ArenaExplorer(Explorer):
             annot=True,
             fmt="+.1f" if y in PERCENT else "+.2g",
             annot_kws={"fontsize": 9},
-            yticklabels=[label(_id(name)) for name in rows],
+            yticklabels=[self._label(name) for name in rows],
         )
         ax.set(xlabel="", ylabel="")
         ax.tick_params(axis="y", rotation=0)
-        ax.set_title(f"{label(y)}: above {label(_id(other))}", fontsize=9)
+        ax.set_title(f"{label(y)}: above {self._label(other)}", fontsize=9)
 
-
-def _id(method: str) -> str:
-    """Return the id of a class of the arena, which has a colour in all pictures."""
-    if method in METHODS:
-        return METHODS[method].name
-    return CLUSTERERS.get(method, method)
+    def _label(self, method: str) -> str:
+        """Return the displayed name of a class of the arena."""
+        return label(self._ids[method])
