@@ -56,7 +56,8 @@ def trained(similar, random, dataset="fashion_mnist"):
             runs.append(row | {"ari": ari, "accuracy": np.mean(tasks)})
             for task, accuracy in enumerate(tasks):
                 client = {"key": key, "method": method, "seed": seed}
-                clients.append(client | {"true_cluster": task, "test": accuracy})
+                client |= {"client": task, "true_cluster": task}
+                clients.append(client | {"test": accuracy})
     t = measured(dataset, accuracy={"x": 1})
     t.results.runs = pd.DataFrame(runs).assign(dataset=dataset, model="", variant="")
     t.results.clients = pd.DataFrame(clients)
@@ -127,3 +128,13 @@ def test_figure_4_is_of_the_fashion_mnist_experiment():
     figure_3.results.record = t.results.record
     for name in ("mthfl-fig3-1", "mthfl-fig3-2", "mthfl-fig3-3"):
         assert CLAIMS[name](figure_3).departs == departs
+
+
+@pytest.mark.parametrize("encoder, said", [("pixels", True), ("resnet", False)])
+def test_users_that_are_grouped_by_pixels_are_not_the_papers(encoder, said):
+    t = trained([(80, 70)], [(70, 60)], "cifar10")
+    settings = {"method": {"encoder": {"kind": encoder}}}
+    t.results.record = lambda key: {"settings": settings, "provenance": {}}
+    for name in ("mthfl-fig2-1", "mthfl-fig2-2"):
+        departs = CLAIMS[name](t).departs
+        assert departs == ("users are grouped by raw pixels",) * said

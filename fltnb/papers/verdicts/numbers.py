@@ -465,7 +465,9 @@ class Numbers:
         clients = self.results.clients
         if clients.empty:
             return clients
-        return clients[clients["key"].isin(found["key"])]
+        clients = clients[clients["key"].isin(found["key"])]
+        # a run occurs once for every set of axes for which it was requested
+        return clients.drop_duplicates(["key", "client"])
 
     # ---------------------------------------------------------------- other jobs
 
