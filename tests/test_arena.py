@@ -287,8 +287,8 @@ def test_tuning_goes_on_where_its_budget_ended(own_table, monkeypatch):
     monkeypatch.setattr(play, "USUAL", 5.0)
     told = []
     with pytest.raises(FltnbError, match="No cell has all its runs"):
-        arena.everybody_tuned(**given, compute=True, budget=4.0, tell=told.append)
-    assert told[0].startswith("5 of 5 runs are left")
+        arena.everybody_tuned(**given, compute=True, budget=5.0, tell=told.append)
+    assert told == ["5 of 5 runs are left: the same command goes on."]
     assert len(arena.everybody_tuned(**given, compute=True).runs) == 2
 
 
@@ -385,6 +385,10 @@ def test_a_budget_too_small_for_a_cell_is_refused(toy):
     refused("budget of 1 s is too small for one cell", play.check_budget, 1.0)
     asked = ["arena", "FedAvg", "--demo", "--budget"]
     assert main([*asked, "1s"]) == main([*asked, "soon"]) == 2
+    assert main(["arena", "all", "--demo", "--budget", "1s"]) == 2
+    tuned = ["arena", "all", "--tuned", "--demo", "--budget", "1s"]
+    assert main(tuned) == 2
+    assert main(["arena", "all", "--demo", "--jobs", "0"]) == 2
 
 
 # ---- who takes part
@@ -421,6 +425,7 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
     refused("Unknown track 'x'", arena.cells, 0, "x")
     refused("declares no space", arena.compete, toy("NoSpace"), arena.Rules(tuned=True))
     assert main(["arena"]) == 2
+    refused("Unknown track 'x'", arena.Rules, "x")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ..federations import Federation
 from ..progress import bar
 from ..record import Run
 from ..rounds import run
-from ..settings import plain
+from ..settings import Count, check, plain
 from . import tracks, tuning
 from .entry import Entry, entry, said
 from .guard import UndeclaredError, guarded
@@ -294,6 +294,7 @@ def play(
     UndeclaredError
         As for :func:`played`.
     """
+    jobs = check("jobs", jobs, Count)
     kept = [stored(task) for task in tasks]
     missing = [place for place, numbers in enumerate(kept) if numbers is None]
     begun = time.monotonic()

@@ -21,7 +21,7 @@ from ..experiments.key import digest, versions
 from ..methods import METHODS
 from . import files, statistics, tracks
 from .entry import BESIDE, ENCODED, IDS_OF_OURS, PLAYERS, Entry, entry
-from .play import Task, play
+from .play import Task, check_budget, play
 
 SEEDS = (0, 1, 2, 3, 4)
 """Fixed before the first run of the table. Nobody submits these methods, so that a
@@ -140,7 +140,8 @@ def everybody(
     Raises
     ------
     FltnbError
-        There is no such method or track; or no run is there.
+        There is no such method or track; the budget is too small for a run; or no run
+        is there.
 
     Examples
     --------
@@ -154,6 +155,7 @@ def everybody(
     today = {name: version(one) for name, one in who.items()}
     lines = files.read(folder(demo), today)
     if compute:
+        check_budget(budget)
         missing = [task for name, task in asked.items() if name not in lines.runs]
         missing = playable(missing, demo, tell)
         lines.add(play(missing, budget, jobs, tell), today)

@@ -9,7 +9,7 @@ trials, and their accuracy is that of validation samples.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..settings import plain
 from . import files, statistics, table, tracks, tuning
 from .entry import Entry
 from .files import Lines
-from .play import Task, play, trial_tasks
+from .play import Task, check_budget, play, trial_tasks
 from .table import Table, Tell
 from .tracks import Cell
 
@@ -80,13 +80,8 @@ def everybody_tuned(
         files.read(table.folder(demo), usual),
     )
     if compute:
-        ends = None if budget is None else time.monotonic() + budget
-        for cell in sorted(cells, key=lambda cell: ORDER.index(cell.level)):
-            for missing in (tuned.missing_trials, tuned.missing_runs):
-                tasks = table.playable(missing(cell), demo, tell)
-                left = None if ends is None else max(ends - time.monotonic(), 0.0)
-                runs = play(tasks, left, jobs, tell)
-                tuned.lines.add([_line(run) for run in runs], today)
+        check_budget(budget)
+        _compute(tuned, cells, today, jobs, budget, tell)
 
     n_asked = 0
     there = []
@@ -104,6 +99,26 @@ def everybody_tuned(
     asked = dict.fromkeys(seeds, n_asked // len(seeds))
     machines = [*tuned.lines.machines, *tuned.usual.machines]
     return Table(statistics.table_of(there), asked, machines)
+
+
+def _compute(
+    tuned: "_Tuned",
+    cells: Sequence[Cell],
+    today: Mapping[str, str],
+    jobs: int,
+    budget: float | None,
+    tell: Tell,
+) -> None:
+    """Play what is missing, cell by cell, until the budget ends."""
+    ends = None if budget is None else time.monotonic() + budget
+    for cell in sorted(cells, key=lambda cell: ORDER.index(cell.level)):
+        for missing in (tuned.missing_trials, tuned.missing_runs):
+            tasks = table.playable(missing(cell), tuned.demo, tell)
+            left = None if ends is None else max(ends - time.monotonic(), 0.0)
+            runs = play(tasks, left, jobs, tell)
+            tuned.lines.add([_line(run) for run in runs], today)
+            if len(runs) < len(tasks):
+                return
 
 
 def _version(who: Entry) -> str:
