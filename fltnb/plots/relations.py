@@ -274,6 +274,7 @@ def matrices(
     if not several:
         _cluster_legend(fig, given)
     headline(fig, title)
+    fig.draw_without_rendering()  # colour bars choose their numbers by their final size
     return fig, axes
 
 
@@ -417,6 +418,8 @@ def _matrix(
         yticklabels=False,
     )
     ax.grid(False)
+    if ax.collections[0].colorbar:
+        ax.collections[0].colorbar.ax.tick_params(labelsize=8)
     if clusters is not None:
         _strip(ax, np.asarray(clusters)[shown])
 
