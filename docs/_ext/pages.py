@@ -118,7 +118,7 @@ class Described(SphinxPostTransform):
 
 
 def described(notebook: Mapping[str, Any]) -> dict[str, str]:
-    """Return the words of each PNG among a notebook's outputs, by its bytes' SHA-256."""
+    """Return the words of each PNG of a notebook, by the SHA-256 of its bytes."""
     said = {}
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
