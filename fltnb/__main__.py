@@ -407,7 +407,8 @@ def _arena(options: argparse.Namespace) -> int:
         raise FltnbError("Name the method: arena my_method.py:MyMethod.")
     budget = _seconds(options.budget)
     if options.method == "all":
-        table = arena.everybody(
+        play = arena.everybody_tuned if options.tuned else arena.everybody
+        table = play(
             played=[options.track] if options.track else None,
             demo=options.demo,
             compute=True,

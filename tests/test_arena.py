@@ -4,6 +4,7 @@ import shutil
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from toys import refused
 
@@ -15,6 +16,7 @@ from fltnb.arena import guard, page, play, statistics, tracks, tuning
 from fltnb.arena import table as tables
 from fltnb.arena.entry import PLAYERS, SPACES, entry
 from fltnb.arena.verify import at_sight
+from fltnb.errors import FltnbError
 from fltnb.experiments.key import NUMERICS
 
 TOY = '''
@@ -239,6 +241,57 @@ def test_arena_all_plays_the_methods_of_the_package(own_table, monkeypatch, caps
     )
 
 
+def test_the_tuned_table_keeps_trials_and_takes_untuned_runs_where_nothing_is_tuned(
+    own_table, monkeypatch, capsys
+):
+    monkeypatch.setattr(tables, "PLAYERS", ("FedProx", "Local"))
+    both = {"played": ["drift"], "seeds": [0, 1], "demo": True}
+    refused("No cell has all its runs", arena.everybody_tuned, **both)
+    untuned = arena.everybody(**both, compute=True)
+    text = own_table.read_text(encoding="utf-8")
+    found = arena.everybody_tuned(**both, compute=True)
+    assert str(found) == "8 of 8 runs, 2 methods, 2 cells, seeds 0, 1."
+    assert own_table.read_text(encoding="utf-8") == text
+
+    # the best of five trials by validation samples plays with the table's seeds
+    lines = pd.read_csv(own_table.parent / "tuned" / "runs.csv")
+    assert set(lines["method"]) == {"FedProx"} and len(lines) == 2 * (5 + 2)
+    best = found.runs[found.runs["method"] == "FedProx"]
+    for family, trials in lines[lines["seed"] == tuning.SEED].groupby("family"):
+        chosen = set(best.loc[best["family"] == family, "options"])
+        tied = trials[trials["accuracy"] == trials["accuracy"].max()]
+        assert len(chosen) == 1 and chosen <= set(tied["options"])
+    usual = found.runs[found.runs["method"] == "Local"]
+    stored = untuned.runs[untuned.runs["method"] == "Local"]
+    assert sorted(usual["accuracy"]) == sorted(stored["accuracy"])
+    assert usual["options"].isna().all() and len(found.machines) == 2
+
+    # nothing is played again, and other spaces are other runs
+    monkeypatch.setattr(play, "played", None)
+    again = arena.everybody_tuned(**both, compute=True)
+    assert again.runs["accuracy"].tolist() == found.runs["accuracy"].tolist()
+    monkeypatch.setitem(SPACES, "FedProx", {"mu": [0.1]})
+    refused("No cell has all its runs", arena.everybody_tuned, **both)
+
+
+def test_arena_all_tuned_plays_the_tuned_table(own_table, monkeypatch, capsys):
+    monkeypatch.setattr(tables, "PLAYERS", ("FedProx",))
+    asked = ["arena", "all", "--tuned", "--demo", "--track", "drift"]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert "6 of 6 runs, 1 method, 2 cells, seeds 0, 1, 2." in out
+
+
+def test_tuning_goes_on_where_its_budget_ended(own_table, monkeypatch):
+    given = {"methods": ["FedProx"], "played": ["drift"], "seeds": [0], "demo": True}
+    monkeypatch.setattr(play, "USUAL", 5.0)
+    told = []
+    with pytest.raises(FltnbError, match="No cell has all its runs"):
+        arena.everybody_tuned(**given, compute=True, budget=5.0, tell=told.append)
+    assert told == ["5 of 5 runs are left: the same command goes on."]
+    assert len(arena.everybody_tuned(**given, compute=True).runs) == 2
+
+
 # ---- the whole way
 
 
@@ -332,6 +385,10 @@ def test_a_budget_too_small_for_a_cell_is_refused(toy):
     refused("budget of 1 s is too small for one cell", play.check_budget, 1.0)
     asked = ["arena", "FedAvg", "--demo", "--budget"]
     assert main([*asked, "1s"]) == main([*asked, "soon"]) == 2
+    assert main(["arena", "all", "--demo", "--budget", "1s"]) == 2
+    tuned = ["arena", "all", "--tuned", "--demo", "--budget", "1s"]
+    assert main(tuned) == 2
+    assert main(["arena", "all", "--demo", "--jobs", "0"]) == 2
 
 
 # ---- who takes part
@@ -368,6 +425,7 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
     refused("Unknown track 'x'", arena.cells, 0, "x")
     refused("declares no space", arena.compete, toy("NoSpace"), arena.Rules(tuned=True))
     assert main(["arena"]) == 2
+    refused("Unknown track 'x'", arena.Rules, "x")
 
 
 @pytest.mark.parametrize(
@@ -431,11 +489,15 @@ def test_clustered_methods_take_in_newcomers(name, family):
     assert numbers["failed"] == "" and numbers["bytes"] > 0
 
 
+NOT_TUNED = {"FedAvg", "FedSGD", "FedPer", "Local", "Oracle", "FedSEM", "FedEM"}
+NOT_TUNED |= {"FedRC", "HypoCluster", "FedClust"}  # no option with a range
+
+
 def test_every_method_of_the_package_can_be_made_for_a_cell_and_tuned():
-    assert set(SPACES) <= set(methods.METHODS)
+    assert set(SPACES) <= set(PLAYERS)
+    assert set(methods.METHODS) - set(SPACES) == NOT_TUNED
     for name in PLAYERS:
         who = entry(name)
-        tuning.check_space(who.space, who.kind, name)
         for options in [{}, *tuning.trials(who.space)]:
             who.kind(**who.options(4, "mnist", options))
     assert entry("FLHC").options(4, "mnist", {"after": 3}) == {
@@ -443,6 +505,9 @@ def test_every_method_of_the_package_can_be_made_for_a_cell_and_tuned():
         "after": 3,
     }
     assert entry("CLoVE").options(4, "mnist", {}) == {}
+    # an option that the class does not have is its clusterer's
+    made = entry("MergeGain").options(4, "mnist", {"n_features": 91})["clusterer"]
+    assert made.n_features == 91 and entry("PACFL").options(4, "mnist", {}) == {}
 
 
 def test_samples_that_are_only_for_testing_are_black(toy):

@@ -14,7 +14,8 @@ from fltnb.federations import (
 def test_every_stored_run_of_the_comparison_is_on_one_of_the_ten():
     trainings = fl.results("15").where(kind="training")
     grounds = {seed: ten(seed) for seed in set(trainings.runs["seed"])}
-    for run in trainings.runs.itertuples():
+    on_some = trainings.runs["federation"] != ""  # the others are OCFL's own setting
+    for run in trainings.runs[on_some].itertuples():
         ground = grounds[run.seed][run.federation]
         stored = trainings.record(run.key)["settings"]["federation"]
         assert canonical(ground.federation.settings) == stored, run.federation

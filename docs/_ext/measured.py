@@ -45,7 +45,7 @@ def played() -> pd.DataFrame:
 def trained() -> pd.DataFrame:
     """Return trainings of notebook 15 by federation: points behind the best, costs."""
     runs = fl.results(NOTEBOOK).runs
-    runs = runs[runs["kind"] == "training"]
+    runs = runs[(runs["kind"] == "training") & (runs["federation"] != "")]
     means = runs.groupby(["federation", "method"], sort=False)
     means = means[["accuracy", "ari", "bytes", "seconds"]].mean().reset_index()
     rivals = means[means["method"] != "oracle"]

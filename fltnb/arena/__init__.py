@@ -5,13 +5,15 @@ A participant is a class in an external file, or a method of this package
 what it declares to use (:mod:`~fltnb.arena.guard`). Every run is stored
 (:mod:`~fltnb.arena.play`); all are written on a card (:mod:`~fltnb.arena.card`), which
 can be computed again (:mod:`~fltnb.arena.verify`). The methods of this package are
-compared in one table (:mod:`~fltnb.arena.table`).
+compared in one table (:mod:`~fltnb.arena.table`), also with tuned options
+(:mod:`~fltnb.arena.tuned`).
 """
 
 from .card import Rules, compete, read, write
 from .entry import entry
 from .table import everybody
 from .tracks import TRACKS, cells
+from .tuned import everybody_tuned
 from .verify import verify
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "compete",
     "entry",
     "everybody",
+    "everybody_tuned",
     "read",
     "verify",
     "write",

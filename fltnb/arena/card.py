@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import paths, provenance
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..methods import Method
-from ..settings import Count, check, plain
+from ..settings import plain
 from . import statistics, tracks, tuning
 from .entry import Entry, beside, entry
 from .play import Task, check_budget, play, tuned
@@ -49,6 +49,11 @@ class Rules:
     track: str | None = None
     demo: bool = False
     tuned: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown track (FltnbError)."""
+        if self.track is not None:
+            choose(self.track, tracks.TRACKS, "track")
 
 
 def seeds_of(who: Entry) -> list[int]:
@@ -99,7 +104,6 @@ def compete(
     """
     begun = time.monotonic()
     check_budget(budget)
-    jobs = check("jobs", jobs, Count)
     who = entry(where)
     if rules.tuned and not who.space:
         raise FltnbError(

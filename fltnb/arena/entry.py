@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..clustering import FCR, PACFL, EMDClustering, FedCollab, PCAKMeans
 from ..clustering.ours import MergeGain, TransportSignatures
 from ..encoders import unseen
 from ..errors import FltnbError, choose
@@ -32,6 +33,17 @@ TOLD = ("FedClust", "FLHC")
 """Methods of this package that are told K, as they would need a threshold."""
 OURS = {"TransportSignatures": TransportSignatures, "MergeGain": MergeGain}
 """Our own clusterers, which run as FLT's."""
+CLUSTERERS: dict[str, type] = {
+    "FLT": FCR,
+    "SoftFLT": FCR,
+    "DynamicFLT": FCR,
+    "PCAKMHC": PCAKMeans,
+    "PACFL": PACFL,
+    "EMDCFL": EMDClustering,
+    "FedCollab": FedCollab,
+    **OURS,
+}
+"""Clusterers of this package's methods, whose options are tuned like the methods'."""
 IDS_OF_OURS = {"TransportSignatures": "transport", "MergeGain": "merge_gain"}
 """Their ids in pictures and tables."""
 ENCODED = ("FLT", "SoftFLT", "DynamicFLT", *OURS)
@@ -43,10 +55,14 @@ PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
 PLAYED_WITH |= {name: {"joining": "placed"} for name in OURS}
 """Values of options of this package's methods: those that are required, and how our own
 clusterers, which are no methods, treat newcomers."""
+FCR_SPACE = {"threshold": (0.3, 3.0, "log"), "n_neighbors": (5, 20, "linear")}
 SPACES: dict[str, dict[str, Any]] = {
     "FedProx": {"mu": (0.001, 1.0, "log")},
-    "Ditto": {"lam": (0.1, 2.0, "log")},
-    "FedRep": {"head_epochs": (1, 10, "linear")},
+    "Ditto": {"lam": (0.1, 4.0, "log")},
+    "FedRep": {"head_epochs": (4, 25, "log")},
+    "FedDANE": {"mu": (0.01, 3.0, "log")},
+    "FedDist": {"epsilon": (0.3, 1.0, "linear")},
+    "FedDistWS": {"epsilon": (0.3, 1.0, "linear")},
     # for the rounds of the arena, which are fewer than in the papers
     "CFL": {
         "eps1": (0.1, 1.6, "log"),
@@ -62,19 +78,30 @@ SPACES: dict[str, dict[str, Any]] = {
     "FedCE": {"delta": (0.1, 2.5, "log")},
     "FedCluster": {"gamma": (0.03, 0.5, "log"), "period": (2, 10, "linear")},
     "FedDrift": {"delta": (0.04, 0.2, "log")},
-    "FedSaC": {"l1": (0.1, 2.0, "log"), "l2": (0.1, 2.0, "log")},
-    "FedSoft": {"lam": (0.01, 0.1, "log"), "period": (1, 4, "linear")},
+    "FedSaC": {"l1": (0.2, 4.0, "log"), "l2": (0.4, 5.6, "log")},
+    "FedSoft": {"lam": (0.001, 0.1, "log"), "period": (1, 4, "linear")},
     "FlexCFL": {"eta": [0.0, 0.1, 1.0, 5.0]},
     "IFCA": {"starts": (1, 8, "linear"), "warmup": (0, 10, "linear")},
     "OCFL": {"clusterer": ["hdbscan", "meanshift", "affinity"]},
-    "PFedGraph": {"alpha": (0.1, 1.6, "log")},
+    "PFedGraph": {"alpha": (0.2, 3.2, "log")},
     "RobustTKM": {"trim": (0.0, 0.4, "linear")},
-    "StoCFL": {"tau": (0.2, 0.65, "linear"), "mu": (0.01, 1.0, "log")},
+    "StoCFL": {"tau": (0.2, 0.9, "linear"), "mu": (0.01, 1.0, "log")},
+    "MTHFL": {"local_rounds": (1, 5, "linear")},
+    # options of their clusterers
+    "FLT": FCR_SPACE,
+    "SoftFLT": FCR_SPACE,
+    "DynamicFLT": FCR_SPACE,
+    "PCAKMHC": {"threshold": (0.4, 3.6, "log")},
+    "PACFL": {"threshold": (2.0, 30.0, "log")},
+    "EMDCFL": {"tolerance": (0.006, 0.1, "log")},
+    "FedCollab": {"c": (1.0, 100.0, "log")},
+    "TransportSignatures": {"alpha": (0.001, 0.1, "log"), "k": (5, 20, "log")},
+    "MergeGain": {"n_features": (32, 128, "log")},
 }
 """Spaces of this package's methods, by class: around what their papers and codes use.
 
-Methods that are not listed have no option with numbers or words, or do everything in
-one clustering before training.
+Methods that are not listed have no option with numbers or words, besides K and choices
+of how a round is computed; FedClust's threshold has no effect, as it is told K.
 """
 
 
@@ -134,18 +161,22 @@ class Entry:
         dataset : str
             Name of the clients' data set, which determines the encoder.
         options : dict
-            Options of the run.
+            Options of the run; those that the class does not have are options of its
+            clusterer.
         """
         given: dict[str, Any] = {}
         if self.trusted:
             given |= PLAYED_WITH.get(self.name, {})
             if self.name in ENCODED:
                 given["encoder"] = unseen(dataset)
-            if self.name in OURS:
-                given["clusterer"] = OURS[self.name]()
         if "n_clusters" in self.needs:
             given["n_clusters"] = told
-        return given | options
+        parameters = inspect.signature(self.kind).parameters
+        own = {name: options[name] for name in options if name in parameters}
+        of_clusterer = {name: options[name] for name in options if name not in own}
+        if of_clusterer or self.name in OURS:
+            given["clusterer"] = CLUSTERERS[self.name](**of_clusterer)
+        return given | own
 
 
 def entry(where: str) -> Entry:

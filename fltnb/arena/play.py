@@ -28,7 +28,7 @@ from ..federations import Federation
 from ..progress import bar
 from ..record import Run
 from ..rounds import run
-from ..settings import plain
+from ..settings import Count, check, plain
 from . import tracks, tuning
 from .entry import Entry, entry, said
 from .guard import UndeclaredError, guarded
@@ -294,6 +294,7 @@ def play(
     UndeclaredError
         As for :func:`played`.
     """
+    jobs = check("jobs", jobs, Count)
     kept = [stored(task) for task in tasks]
     missing = [place for place, numbers in enumerate(kept) if numbers is None]
     begun = time.monotonic()
@@ -367,21 +368,29 @@ def tuned(
     """
     tasks = []
     for who, cell in product(entries, cells):
-        for one in tuning.trials(who.space):
-            task = Task(who.where, cell, tuning.SEED, one, validated=True)
-            tasks.append(task)
+        tasks += trial_tasks(who, cell)
     results = play(tasks, **options)
     if len(results) < len(tasks):
         raise FltnbError(
             "The budget ends before tuning does: the same command goes on, or give "
             "more of it."
         )
-    # of equal trials the first one counts
-    best = {}
-    highest: dict[str, float] = {}
+    found: dict[str, list[float]] = {}
     for task, numbers in zip(tasks, results, strict=True):
         name = f"{numbers['method']} {task.cell.name}"
-        if numbers["accuracy"] > highest.get(name, -1.0):
-            highest[name] = numbers["accuracy"]
-            best[name] = task.options
+        found.setdefault(name, []).append(numbers["accuracy"])
+    best = {}
+    for who, cell in product(entries, cells):
+        name = f"{who.name} {cell.name}"
+        if name in found:
+            best[name] = tuning.best(who.space, found[name])
     return best
+
+
+def trial_tasks(who: Entry, cell: Cell) -> list[Task]:
+    """Return the trials of a method on a cell drawn by :data:`tuning.SEED`.
+
+    They are tested on validation samples. No task: the method has no space.
+    """
+    trials = tuning.trials(who.space)
+    return [Task(who.where, cell, tuning.SEED, one, validated=True) for one in trials]

@@ -6,7 +6,6 @@ five seeds, so that every method is paired with every other one. Their runs stan
 beside it.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,19 +19,13 @@ from ..encoders import pretrain, unseen
 from ..errors import FltnbError, choose
 from ..experiments.key import digest, versions
 from ..methods import METHODS
-from ..provenance import environment
-from . import statistics, tracks
+from . import files, statistics, tracks
 from .entry import BESIDE, ENCODED, IDS_OF_OURS, PLAYERS, Entry, entry
-from .play import PLAYED, Task, play
+from .play import Task, check_budget, play
 
 SEEDS = (0, 1, 2, 3, 4)
 """Fixed before the first run of the table. Nobody submits these methods, so that a
 draw from their source would protect nobody, and cost the pairs."""
-NAMED = ("track", "family", "level", "method", "seed")
-"""What names a run."""
-COLUMNS = (*NAMED, *PLAYED, "failed", "version", "machine")
-"""Of the CSV: ``version`` is the hash of the method's and the engine's versions,
-``machine`` the number of a line of ``machines.json``."""
 
 Tell = Callable[[str], None]
 
@@ -147,7 +140,8 @@ def everybody(
     Raises
     ------
     FltnbError
-        There is no such method or track; or no run is there.
+        There is no such method or track; the budget is too small for a run; or no run
+        is there.
 
     Examples
     --------
@@ -156,29 +150,34 @@ def everybody(
     >>> sorted(table.ranks().index)
     ['FedAvg', 'Local']
     """
-    chosen = [choose(name, PLAYERS, "method") for name in methods or PLAYERS]
-    on = [choose(track, tracks.TRACKS, "track") for track in played or tracks.TRACKS]
-    who = {name: entry(name) for name in chosen}
-    asked = _asked(who, on, seeds, demo)
-    stored, machines = _read(demo, who)
+    who = players(methods)
+    asked = _asked(who, tracks_of(played), seeds, demo)
+    today = {name: version(one) for name, one in who.items()}
+    lines = files.read(folder(demo), today)
     if compute:
-        fresh = _computed(asked, stored, demo, jobs, budget, tell)
-        if fresh:
-            here = environment()
-            if here not in machines:
-                machines = [*machines, here]
-            for one in fresh:
-                one["machine"] = machines.index(here)
-                stored[_name(one)] = one
-            _write(demo, stored, machines)
-    there = [stored[name] for name in asked if name in stored]
+        check_budget(budget)
+        missing = [task for name, task in asked.items() if name not in lines.runs]
+        missing = playable(missing, demo, tell)
+        lines.add(play(missing, budget, jobs, tell), today)
+    there = [lines.runs[name] for name in asked if name in lines.runs]
     if not there:
         raise FltnbError(
             "No run of these methods on these tracks is stored: give compute=True, "
             "which plays them."
         )
     n_asked = Counter(name[-1] for name in asked)
-    return Table(statistics.table_of(there), dict(n_asked), machines)
+    return Table(statistics.table_of(there), dict(n_asked), lines.machines)
+
+
+def players(methods: Sequence[str] | None) -> dict[str, Entry]:
+    """Return participants of this package by name; None: all."""
+    chosen = [choose(name, PLAYERS, "method") for name in methods or PLAYERS]
+    return {name: entry(name) for name in chosen}
+
+
+def tracks_of(played: Sequence[str] | None) -> list[str]:
+    """Return the names of tracks, checked; None: all."""
+    return [choose(track, tracks.TRACKS, "track") for track in played or tracks.TRACKS]
 
 
 def _asked(
@@ -202,44 +201,23 @@ def _asked(
     return asked
 
 
-def _computed(
-    asked: dict[tuple, Task],
-    stored: dict[tuple, dict],
-    demo: bool,
-    jobs: int,
-    budget: float | None,
-    tell: Tell,
-) -> list[dict[str, Any]]:
-    """Play what is not stored; return these runs, as lines of the table.
+def playable(tasks: Sequence[Task], demo: bool, tell: Tell) -> list[Task]:
+    """Return the runs whose data are here, with their encoders trained.
 
-    Families whose data are missing on this machine are left out, and said so.
+    The families that are left out are told. Encoders are trained before, as no run's
+    time limit should hold it.
     """
-    lacking = tracks.lacking(demo)
+    lacking = tracks.lacking(demo) if tasks else {}
     for family, why in lacking.items():
         tell(f"{family} is left out: {why}")
-    missing = []
-    for name, task in asked.items():
-        if name not in stored and task.cell.family not in lacking:
-            missing.append(task)
-    _pretrain(missing)
-    lines = []
-    for run in play(missing, budget, jobs, tell):
-        line = {column: run.get(column) for column in COLUMNS}
-        line["version"] = version(entry(run["method"]))
-        lines.append(line)
-    return lines
-
-
-def _pretrain(missing: Sequence[Task]) -> None:
-    """Train the encoders that runs need, which no run's time limit should hold."""
+    here = [task for task in tasks if task.cell.family not in lacking]
     needed = {
-        unseen(task.cell.federation.dataset)
-        for task in missing
-        if task.where in ENCODED
+        unseen(task.cell.federation.dataset) for task in here if task.where in ENCODED
     }
     for spec in needed:
         if spec.kind != "pixels":
             pretrain(spec, progress=True)
+    return here
 
 
 def version(who: Entry) -> str:
@@ -247,62 +225,6 @@ def version(who: Entry) -> str:
     return digest({"method": who.digest, "core": versions(["core"])})[:12]
 
 
-def _name(line: dict[str, Any]) -> tuple:
-    """Return what names a run."""
-    return tuple(line[column] for column in NAMED)
-
-
 def folder(demo: bool) -> Path:
     """Return where the table stands."""
     return paths.ROOT / "results" / ("demo" if demo else "") / "arena"
-
-
-def _read(
-    demo: bool, who: dict[str, Entry]
-) -> tuple[dict[tuple, dict], list[dict[str, Any]]]:
-    """Return the stored lines by name, and the machines that computed them.
-
-    A line of another version of its method or of the engine is no result of today's.
-    """
-    where = folder(demo)
-    file = where / "runs.csv"
-    if not file.is_file():
-        return {}, []
-    table = pd.read_csv(file, dtype={"failed": str, "version": str})
-    table["failed"] = table["failed"].fillna("")
-    text = (where / "machines.json").read_text(encoding="utf-8")
-    machines = json.loads(text)
-
-    today = {name: version(one) for name, one in who.items()}
-    stored = {}
-    for line in statistics.records(table):
-        written = line["version"]
-        # methods that were not asked for are kept as they are
-        if today.get(line["method"], written) == written:
-            stored[_name(line)] = line
-    return stored, machines
-
-
-def _write(
-    demo: bool, stored: dict[tuple, dict], machines: Sequence[dict[str, Any]]
-) -> None:
-    """Write the table and what computed it, in the order of tracks and methods.
-
-    So the file does not depend on the order of computation, and git shows as changed
-    only the lines that are.
-    """
-    table = pd.DataFrame(list(stored.values()), columns=list(COLUMNS))
-    places = {
-        "track": list(tracks.TRACKS),
-        "family": list(tracks.FAMILIES),
-        "level": list(tracks.LEVELS),
-        "method": list(PLAYERS),
-    }
-    for column, order in places.items():
-        table[column] = pd.Categorical(table[column], order)
-    table = table.sort_values(list(NAMED), kind="stable")
-    whole = {"n_clusters": "Int64", "bytes": "Int64", "machine": "Int64"}
-    text = table.astype(whole).to_csv(index=False, lineterminator="\n")
-    paths.write_text(folder(demo) / "runs.csv", text)
-    lines = json.dumps(list(machines), indent=1) + "\n"
-    paths.write_text(folder(demo) / "machines.json", lines)

@@ -7,6 +7,7 @@ compared on validation samples, with a seed that the table does not use.
 """
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import FltnbError
@@ -45,6 +46,25 @@ def trials(space: dict[str, Any], n: int = TRIALS) -> list[dict[str, Any]]:
             values[option] = _value(space[option], share)
         chosen.append(values)
     return chosen
+
+
+def best(space: dict[str, Any], accuracies: Sequence[float]) -> dict[str, Any]:
+    """Return the trial with the best validation accuracy; of equal ones, the first.
+
+    Parameters
+    ----------
+    space : dict
+        As for :func:`trials`.
+    accuracies : sequence of float
+        Of its trials, in their order.
+
+    Examples
+    --------
+    >>> best({"mu": [0, 1]}, [70.0, 80.0, 70.0, 80.0, 60.0])
+    {'mu': 0}
+    """
+    place = max(range(len(accuracies)), key=lambda trial: accuracies[trial])
+    return trials(space, len(accuracies))[place]
 
 
 def _value(range_: Any, share: float) -> Any:

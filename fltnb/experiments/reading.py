@@ -80,6 +80,12 @@ class Results:
         n_test, n_train``. Clusterings: ``n_clients, true_clusters, n_clusters, ari,
         undecided, ari_decided, links_inside, links_across, floats_up, seconds``.
         """
+        # Verdicts select a few rows very often: with Arrow that takes a third longer.
+        with pd.option_context("mode.string_storage", "python"):
+            return self._table()
+
+    def _table(self) -> pd.DataFrame:
+        """Make the table of :attr:`runs`."""
         rows = []
         for notebook, done in self._finished:
             row = {

@@ -324,16 +324,13 @@ class _Found:
         if "table" not in runs:
             return
         studies = runs[runs["kind"] == "study"]
+        tables = studies["table"].str.split()
+        counts = [table in named for named in tables]
         shared = ["dataset", "variant", "seed", "model", "key"]
-        for run in studies.to_dict("records"):
-            if table not in run["table"].split():
-                continue
+        for run in studies.loc[counts, shared].to_dict("records"):
             printed = self.results.table(run["key"], "printed")
             for row in printed.to_dict("records"):
-                found = {name: run[name] for name in shared}
-                found["network"] = row.get("model", "")
-                found.update(row)
-                yield found
+                yield run | {"network": row.get("model", "")} | row
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return our measurement for one number.

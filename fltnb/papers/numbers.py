@@ -20,8 +20,9 @@ KEY = ("dataset", "model", "method", "split", "metric")
 @cache
 def read(name: str) -> pd.DataFrame:
     """Read a table from this module's folder, as text; do not change the frame."""
-    with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
-        return pd.read_csv(file, dtype=str, keep_default_na=False)
+    file = resources.files(__package__).joinpath(name)
+    with pd.option_context("mode.string_storage", "python"), file.open("rb") as lines:
+        return pd.read_csv(lines, dtype=str, keep_default_na=False)
 
 
 def params_of(text: str) -> dict[str, Any]:

@@ -194,11 +194,12 @@ def judge_all(held: Mapping[str, Any]) -> pd.DataFrame:
 
 def _untested(name: str, notebook: str, why: str) -> dict[str, Any]:
     """Return the row of a claim that is not tested, which other values may replace."""
-    sentences = claims().set_index("id")["claim"]
+    every = claims()
+    (sentence,) = every["claim"][every["id"] == name]
     row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
     row.update(
         id=name,
-        claim=sentences[name].rstrip("."),
+        claim=sentence.rstrip("."),
         notebook=notebook,
         number=np.nan,
         holds=None,

@@ -1,0 +1,216 @@
+"""The table of this package's methods, equally tuned.
+
+On every cell a method with a space plays five trials, with a seed of their own, and is
+tested on validation samples. The best trial then plays with the seeds of the table.
+Methods without a space keep their runs of the table that is not tuned. The runs stand
+in ``results/arena/tuned``; lines with the seed :data:`fltnb.arena.tuning.SEED` are
+trials, and their accuracy is that of validation samples.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import FltnbError
+from ..experiments.key import digest
+from ..settings import plain
+from . import files, statistics, table, tracks, tuning
+from .entry import Entry
+from .files import Lines
+from .play import Task, check_budget, play, trial_tasks
+from .table import Table, Tell
+from .tracks import Cell
+
+SEEDS = table.SEEDS[:3]
+"""Three of the table's seeds: tuning adds five runs to each method and cell."""
+NAMED = (*files.NAMED, "options")
+"""What names a run; its options are in JSON."""
+ORDER = ("middle", "easy", "hard")
+"""Levels in the order of computation: the middle one tells most about methods."""
+
+
+def everybody_tuned(
+    methods: Sequence[str] | None = None,
+    played: Sequence[str] | None = None,
+    seeds: Sequence[int] = SEEDS,
+    *,
+    demo: bool = False,
+    compute: bool = False,
+    jobs: int = 1,
+    budget: float | None = None,
+    tell: Tell = print,
+) -> Table:
+    """Return the runs of this package's methods with tuned options.
+
+    They are computed cell by cell: the trials of all methods, then the runs of the best
+    ones. Only cells of which all runs are there are returned, so that a table that is
+    still being computed favours nobody. Column ``options`` has a run's options, in
+    JSON; None: the method has no space, and the run is that of the other table.
+
+    Parameters
+    ----------
+    methods, played, seeds, demo, compute, jobs, budget, tell
+        As for :func:`fltnb.arena.everybody`.
+
+    Raises
+    ------
+    FltnbError
+        There is no such method or track; or no cell has all its runs.
+
+    Examples
+    --------
+    >>> from fltnb import arena
+    >>> table = arena.everybody_tuned(["FedAvg"], ["told-K"], seeds=[0])
+    >>> table.runs["method"].unique().tolist()  # no option, so these are its usual runs
+    ['FedAvg']
+    """
+    who = table.players(methods)
+    cells = []
+    for track in table.tracks_of(played):
+        cells += tracks.cells(tuning.SEED, track, demo)
+    today = {name: _version(one) for name, one in who.items()}
+    usual = {name: table.version(one) for name, one in who.items()}
+    tuned = _Tuned(
+        who,
+        seeds,
+        demo,
+        files.read(table.folder(demo) / "tuned", today, NAMED),
+        files.read(table.folder(demo), usual),
+    )
+    if compute:
+        check_budget(budget)
+        _compute(tuned, cells, today, jobs, budget, tell)
+
+    n_asked = 0
+    there = []
+    for cell in cells:
+        found = tuned.found(cell)
+        n_asked += len(found)
+        known = [line for line in found if line is not None]
+        if len(known) == len(found):
+            there += known
+    if not there:
+        raise FltnbError(
+            "No cell has all its runs: play the tuned ones with compute=True, and "
+            "those of methods without a space with everybody(compute=True)."
+        )
+    asked = dict.fromkeys(seeds, n_asked // len(seeds))
+    machines = [*tuned.lines.machines, *tuned.usual.machines]
+    return Table(statistics.table_of(there), asked, machines)
+
+
+def _compute(
+    tuned: "_Tuned",
+    cells: Sequence[Cell],
+    today: Mapping[str, str],
+    jobs: int,
+    budget: float | None,
+    tell: Tell,
+) -> None:
+    """Play what is missing, cell by cell, until the budget ends."""
+    ends = None if budget is None else time.monotonic() + budget
+    for cell in sorted(cells, key=lambda cell: ORDER.index(cell.level)):
+        for missing in (tuned.missing_trials, tuned.missing_runs):
+            tasks = table.playable(missing(cell), tuned.demo, tell)
+            left = None if ends is None else max(ends - time.monotonic(), 0.0)
+            runs = play(tasks, left, jobs, tell)
+            tuned.lines.add([_line(run) for run in runs], today)
+            if len(runs) < len(tasks):
+                return
+
+
+def _version(who: Entry) -> str:
+    """Return what a tuned run depends on besides its name: also the space."""
+    return digest({"run": table.version(who), "space": plain(who.space)})[:12]
+
+
+def _name(task: Task, method: str) -> tuple:
+    """Return the name of a run in the file."""
+    cell = task.cell
+    text = _text(task.options)
+    return (cell.track, cell.family, cell.level, method, task.seed, text)
+
+
+def _text(options: dict[str, Any]) -> str:
+    """Return options as the file has them."""
+    return json.dumps(plain(options), sort_keys=True)
+
+
+def _line(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run with its options as the file has them."""
+    return run | {"options": _text(run["options"])}
+
+
+@dataclass
+class _Tuned:
+    """Stored runs, and what is asked for of a cell, which is drawn by the trials' seed.
+
+    ``lines``: trials and tuned runs; ``usual``: the runs that are not tuned.
+    """
+
+    who: dict[str, Entry]
+    seeds: Sequence[int]
+    demo: bool
+    lines: Lines
+    usual: Lines
+
+    def missing_trials(self, cell: Cell) -> list[Task]:
+        """Return the trials that are not stored; equal ones of a method once."""
+        missing = {}
+        for one in self._players(cell):
+            for task in trial_tasks(one, cell):
+                name = _name(task, one.name)
+                if name not in self.lines.runs:
+                    missing[name] = task
+        return list(missing.values())
+
+    def missing_runs(self, cell: Cell) -> list[Task]:
+        """Return the runs with the best trials that are not stored."""
+        missing = []
+        for one in self._players(cell):
+            for task in self._chosen(one, cell):
+                if _name(task, one.name) not in self.lines.runs:
+                    missing.append(task)
+        return missing
+
+    def found(self, cell: Cell) -> list[dict[str, Any] | None]:
+        """Return the line of each method and seed; None: it is not there yet."""
+        found: list[dict[str, Any] | None] = []
+        for one in self._players(cell):
+            if not one.space:
+                found += [self._usual(one, cell, seed) for seed in self.seeds]
+                continue
+            tasks = self._chosen(one, cell)
+            names = [_name(task, one.name) for task in tasks]
+            lines = [self.lines.runs.get(name) for name in names]
+            found += lines or [None] * len(self.seeds)
+        return found
+
+    def _players(self, cell: Cell) -> list[Entry]:
+        """Return the methods that play on a cell."""
+        return [one for one in self.who.values() if one.plays(cell.known)]
+
+    def _chosen(self, one: Entry, cell: Cell) -> list[Task]:
+        """Return a method's runs with its best trial; none while a trial is missing."""
+        names = [_name(task, one.name) for task in trial_tasks(one, cell)]
+        if not names or any(name not in self.lines.runs for name in names):
+            return []
+        scores = [self.lines.runs[name]["accuracy"] for name in names]
+        options = tuning.best(one.space, scores)
+        level = tracks.LEVELS.index(cell.level)
+        tasks = []
+        for seed in self.seeds:
+            own = tracks.cell(cell.track, cell.family, level, seed, self.demo)
+            tasks.append(Task(one.where, own, seed, options))
+        return tasks
+
+    def _usual(self, one: Entry, cell: Cell, seed: int) -> dict[str, Any] | None:
+        """Return a run of a method without a space, with its place among machines."""
+        name = (cell.track, cell.family, cell.level, one.name, seed)
+        line = self.usual.runs.get(name)
+        if line is None:
+            return None
+        place = len(self.lines.machines) + line["machine"]
+        return line | {"options": None, "machine": place}
