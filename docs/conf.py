@@ -42,6 +42,7 @@ html_title = "fltnb"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_search_scorer = str(ROOT / "docs" / "_ext" / "scorer.js")
 html_show_sphinx = False
 copybutton_prompt_text = ">>> "
 

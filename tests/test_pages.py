@@ -235,7 +235,7 @@ def test_means_over_seeds_by_axes_that_some_runs_lack():
     assert "over 1–2 seeds" in table.data
     wide = cells(page.axis_table(runs, "rule", names={"": "as usual"}))
     assert wide[1:] == [
-        ["", "as\xa0usual", "last\xa0local\xa0model"],
+        ["", "as\xa0usual", "last local model"],
         ["FedAvg", "2.0\xa0±\xa01.4", "0.0"],
     ]
     refused("None of these runs is stored", page.mean_table, runs.iloc[:0])

@@ -1,5 +1,7 @@
 """What the site adds to Sphinx: the sidebar, notebooks' outputs, links that lead on."""
 
+import base64
+import hashlib
 import json
 import os
 import posixpath
@@ -95,6 +97,39 @@ class RawLinks(SphinxPostTransform):
                 node.replace_self(nodes.raw("", text, format="html"))
 
 
+class Described(SphinxPostTransform):
+    """Give pictures of notebooks the words that they have there.
+
+    MyST-NB names a picture's file by the hash of its bytes, and leaves its words out.
+    """
+
+    default_priority = 5
+
+    def run(self, **options: Any) -> None:
+        """Go through the page's pictures."""
+        path = Path(self.env.doc2path(self.env.docname))
+        if path.suffix != ".ipynb":
+            return
+        said = described(json.loads(path.read_text(encoding="utf-8")))
+        for node in self.document.findall(nodes.image):
+            name = Path(node["uri"]).stem
+            if name in said:
+                node["alt"] = said[name]
+
+
+def described(notebook: Mapping[str, Any]) -> dict[str, str]:
+    """Return the words of each PNG of a notebook, by the SHA-256 of its bytes."""
+    said = {}
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            png = output.get("data", {}).get("image/png")
+            about = output.get("metadata", {}).get("image/png", {})
+            if png and "alt" in about:
+                drawn = base64.b64decode("".join(png))
+                said[hashlib.sha256(drawn).hexdigest()] = about["alt"]
+    return said
+
+
 def linked(app: Sphinx, docname: str, to: str) -> str:
     """Return a link of a page's source as the site has it; other files are copied."""
     if to.startswith((*ELSEWHERE, "#", "//")):
@@ -164,5 +199,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect all of it."""
     app.connect("source-read", _read)
     app.add_post_transform(RawLinks)
+    app.add_post_transform(Described)
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

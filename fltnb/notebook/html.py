@@ -21,6 +21,8 @@ UNBROKEN = 40
 """By default, cells with at most this number of characters stay on one line."""
 LONG = 40
 """Cells of more characters are wide enough to read."""
+HEAD = 12
+"""The head of a column may break into lines if it has more characters."""
 
 
 def html(
@@ -108,7 +110,7 @@ def _heads(columns: pd.Index, index_levels: int, sides: Sequence[str]) -> Iterat
 
     cells = [_cell("th", "", "left")] * index_levels
     for name, side in zip(columns.get_level_values(-1), sides, strict=True):
-        cells.append(_cell("th", str(name), side))
+        cells.append(_cell("th", str(name), side, unbroken=HEAD))
     yield _row(cells, f"{ROW};border-bottom:1px solid #444")
 
 
@@ -154,11 +156,11 @@ def _cell(
     unbroken : int
         Characters that are kept on one line.
     """
-    look = "padding:2px 7px"
+    look = "padding:2px 5px"
     if side != "right":
         look += f";text-align:{side}"
     if tag == "th":
-        look += ";font-weight:500;white-space:nowrap"
+        look += ";font-weight:500"
     if tint:
         look += f";background-color:{tint};color:#222"
     wide = ""
@@ -167,10 +169,11 @@ def _cell(
 
     text = escape(text, quote=False)
     if len(text) <= unbroken:
+        look += ";white-space:nowrap" if tag == "th" else ""
         text = text.replace(" ", "\N{NO-BREAK SPACE}")
         text = re.sub(r"(?<=[a-z])-(?=[a-z])", "\N{NON-BREAKING HYPHEN}", text)
     elif len(text) > LONG:
-        look += ";min-width:185px"
+        look += ";min-width:160px"
     text = re.sub(r"(\s±.*)", r'<small style="color:#777">\1</small>', text)
     return f'<{tag}{wide} style="{look}">{text}</{tag}>'
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import textwrap
 import warnings
 from collections.abc import MutableMapping
 from typing import Any
@@ -14,6 +15,8 @@ from .parameters import checked, injected
 from .verdicts import verdict_table
 
 PLACES = ("picture", "table", "verdicts")
+LINE = 96
+"""Characters of a printed line that a page shows in full."""
 SOON = "<i>The results stand here once the cells below have run.</i>"
 
 
@@ -127,4 +130,7 @@ def _tell(tested: pd.DataFrame) -> None:
     for dataset, own in ours.groupby("dataset", sort=False):
         phrases = dict.fromkeys(own["departs"].explode().dropna())
         if phrases and dataset:
-            print(f"Not the printed setting, {label(dataset)}: {', '.join(phrases)}.")
+            name = label(dataset)
+            told = ", ".join(phrases).replace(f"stand-in: {name}", "stand-in data")
+            said = f"Not the printed setting, {name}: {told}."
+            print(textwrap.fill(said, LINE, subsequent_indent="  "))

@@ -1,7 +1,6 @@
 """Pictures of a page, as PNGs of few colours that are the same in every process."""
 
 import io
-import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +10,8 @@ from IPython import display
 
 from ..papers import label
 from ..papers.names import NAMES
-from ..plots import panels
-from ..plots.style import handle
+from ..plots import headline, panels
+from ..plots.style import PAGE, handle
 from .scores import groups, words
 
 
@@ -36,8 +35,6 @@ OTHERS = (
     ("#56B4E9", "^"),
 )
 """Colours and markers of further sources, in order."""
-TITLE = 88
-"""Characters of a title on one line."""
 NEAR = 3.0
 """A number agrees if it is within this number of points, as in the report."""
 
@@ -120,7 +117,7 @@ def dots(
     looks = _looks(lines["source"])
 
     # A panel for each head, a row for each method.
-    width = 9.4 / len(heads)
+    width = PAGE / len(heads)
     height = 0.24 * len(names) + 1.2
     fig, axes = panels(len(heads), (width, height), columns=len(heads), sharey=True)
     for ax, head in zip(axes, heads, strict=True):
@@ -134,8 +131,7 @@ def dots(
     axes[0].set_yticks(range(len(names)), [label(name) for name in names])
     axes[0].set_ylim(len(names) - 0.4, -0.6)
 
-    wrapped = textwrap.fill(title, TITLE)
-    fig.suptitle(wrapped, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
+    headline(fig, title)
     fig.legend(
         handles=_handles(looks),
         loc="outside lower center",

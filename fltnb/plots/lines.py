@@ -12,6 +12,7 @@ from .ends import fits, name_ends
 from .style import (
     DASHES,
     MEASURES,
+    PAGE,
     Names,
     Style,
     handle,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-PAGE = 9.2
-"""Width of the widest figure, inches: as wide as a page of the site shows it."""
 HOLLOW: dict[str, Any] = {"marker": "o", "mfc": "none", "ms": 8}
 """Style of printed numbers."""
 

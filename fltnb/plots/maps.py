@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .style import cluster_color
+from .style import PAGE, cluster_color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def client_map(
     fig, (plane, matrix) = plt.subplots(
         1,
         2,
-        figsize=(9.4, 3.9),
+        figsize=(PAGE, 3.6),
         width_ratios=(1.55, 1),
         layout="constrained",
     )

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
-from .style import CLUSTERS, cluster_color, headline, label, legend, panels
+from .style import CLUSTERS, PAGE, cluster_color, headline, label, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +138,7 @@ def gallery(
         )
     width = widths.pop()
 
-    fig, every = panels(width * len(rows), (0.95, 0.92), width)
+    fig, every = panels(width * len(rows), (min(0.95, PAGE / width), 0.92), width)
     axes = np.array(every).reshape(len(rows), width)
     for line, (name, row) in zip(axes, rows.items(), strict=True):
         row = np.asarray(row)
@@ -253,8 +253,10 @@ def matrices(
     given: Any = clusters
     several = isinstance(given, Mapping)
 
-    size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
-    fig, axes = panels(len(found), size, columns)
+    rows = -(-len(found) // columns)
+    across = -(-len(found) // rows)
+    width = min(2.5 if len(found) > 3 else 3.2, PAGE / across)
+    fig, axes = panels(len(found), (width, 1.1 * width), columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
         values = np.asarray(values)
         true = given.get(name) if several else given
@@ -272,6 +274,7 @@ def matrices(
     if not several:
         _cluster_legend(fig, given)
     headline(fig, title)
+    fig.draw_without_rendering()  # colour bars choose their numbers by their final size
     return fig, axes
 
 
@@ -410,11 +413,13 @@ def _matrix(
         cbar_kws={"label": bar, "shrink": 0.75, "pad": 0.02},
         annot=count <= MOST_NUMBERS and values.dtype.kind == "f",
         fmt=".2f",
-        annot_kws={"size": "x-small"},
+        annot_kws={"size": 8},
         xticklabels=False,
         yticklabels=False,
     )
     ax.grid(False)
+    if ax.collections[0].colorbar:
+        ax.collections[0].colorbar.ax.tick_params(labelsize=8)
     if clusters is not None:
         _strip(ax, np.asarray(clusters)[shown])
 

@@ -101,7 +101,7 @@ def client_strip(
         if by_cluster:
             colors = [cluster_color(cluster) for cluster in own[hue]]
         beside = spread(np.full(len(own), place), 0.55)
-        ax.scatter(beside, own["test"], s=9, c=colors, alpha=0.7, lw=0, zorder=2)
+        ax.scatter(beside, own["test"], s=9, c=colors, lw=0, zorder=2)
         _box(ax, own["test"].to_numpy(dtype=float), place)
 
     names = [look.label for look in groups.values()]

@@ -89,6 +89,8 @@ CLUSTERS = (
 )
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
+PAGE = 8.7
+"""Width of the widest figure, inches: a page of the site shows it in full."""
 MARKERS = "osD^vP*Xphd"
 """Markers of values that are not methods, in order."""
 MEASURES = {
@@ -423,8 +425,27 @@ def headline(fig: Figure, title: str, ax: Axes | None = None) -> None:
         ax.set_title(title, fontsize="medium")
         return
     letters = int(fig.get_figwidth() / 0.098)  # of a line
-    wrapped = "\n".join(textwrap.fill(line, letters) for line in title.split("\n"))
+    wrapped = "\n".join(_balanced(line, letters) for line in title.split("\n"))
     fig.suptitle(wrapped, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
+
+
+def _balanced(text: str, letters: int) -> str:
+    """Break a text into as few lines as possible, of about equal length.
+
+    ``letters``: the most that a line may have.
+
+    Examples
+    --------
+    >>> print(_balanced("No word stands alone on the last line", 33))
+    No word stands alone
+    on the last line
+    """
+    fewest = len(textwrap.wrap(text, letters, break_on_hyphens=False))
+    for width in range(1, letters + 1):
+        lines = textwrap.wrap(text, width, break_on_hyphens=False)
+        if len(lines) <= fewest:
+            break
+    return "\n".join(lines)
 
 
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
