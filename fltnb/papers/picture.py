@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..plots import panels
-from ..plots.style import handle
+from ..plots.style import PAGE, handle
 from .counts import nearness
 from .names import PAPERS, SHORT, label
 from .verdicts import OUTCOMES
@@ -73,7 +73,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
     points = scores(found)
     papers = _in_order(points["paper"])
     n_panels = len(papers) + 1
-    fig, axes = panels(n_panels, (2.55, 2.75), n_panels)
+    fig, axes = panels(n_panels, (PAGE / 2, 2.6), 2)
     for ax, paper in zip(axes, papers, strict=False):
         _points(ax, points[points["paper"] == paper])
         ax.set_title(PAPERS[paper], fontsize="medium")
@@ -84,7 +84,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
     fig.legend(
         handles=_handles(),
         loc="outside lower center",
-        ncols=4,
+        ncols=3,
         frameon=False,
     )
     finding = title(found, claims)

@@ -143,7 +143,7 @@ def weight_maps(W: Mapping[str, np.ndarray]) -> tuple[Figure, list[Axes]]:
     """
     import matplotlib.pyplot as plt
 
-    size = (2.3 * len(W), 2.55)
+    size = (min(2.3 * len(W), PAGE), 2.55)
     fig, axes = plt.subplots(
         1, len(W), figsize=size, squeeze=False, layout="constrained"
     )
