@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..plots import panels
+from ..plots import headline, panels
 from ..plots.style import PAGE, handle
 from .counts import nearness
 from .names import PAPERS, SHORT, label
@@ -88,7 +88,7 @@ def agreement(found: pd.DataFrame, claims: pd.DataFrame) -> tuple[Figure, str]:
         frameon=False,
     )
     finding = title(found, claims)
-    fig.suptitle(finding, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
+    headline(fig, finding)
     return fig, finding
 
 
