@@ -76,7 +76,8 @@ def results(
         found = Found(("", one) for one in done)
     else:
         there = stored()
-        found = Found(_read(row) for row in jobs if row.experiment.id in there)
+        asked = [row for row in jobs if row.experiment.id in there]
+        found = Found(_read(row, there[row.experiment.id]) for row in asked)
     found.asked = jobs
     return found
 
@@ -168,12 +169,12 @@ def _stored(files: tuple[tuple[Path, int], ...]) -> Stored:
     return dict(found)
 
 
-def _read(row: Row) -> tuple[str, Finished]:
+def _read(row: Row, held: list[tuple[str, Finished]]) -> tuple[str, Finished]:
     """Return notebook and result of a stored experiment, under its axes.
 
-    A result with all arrays that the experiment requests is preferred.
+    ``held``: what is stored of it. A result with all arrays that it requests is
+    preferred.
     """
-    held = stored()[row.experiment.id]
     wanted = set(row.experiment.keep)
     notebook, done = held[0]
     if wanted:

@@ -301,7 +301,7 @@ class _Found:
     def __init__(self, results: Any, paper: str, table: str):
         self.results = results
         self.paper = paper
-        self.levels = _levels(numbers(paper, table))
+        self.levels = _levels(paper, table)
 
         runs = results.runs
         trainings = runs[runs["kind"] == "training"]
@@ -524,18 +524,19 @@ class _Found:
         return targets.groupby("key")[list(TARGETS.values())].mean()
 
 
-def _levels(lines: pd.DataFrame) -> list[str]:
+@functools.cache
+def _levels(paper: str, table: str) -> list[str]:
     """Return the settings of which a table prints several for one method.
 
     Examples
     --------
-    >>> _levels(numbers("flt", "T1"))
+    >>> _levels("flt", "T1")
     []
-    >>> _levels(numbers("flt", "T5"))
+    >>> _levels("flt", "T5")
     ['n_clients', 'participation', 'local_epochs', 'rounds']
     """
     found = set()
-    for _, group in lines.groupby([*KEY, "setting"]):
+    for _, group in numbers(paper, table).groupby([*KEY, "setting"]):
         settings = [printed_setting(line) for line in group.to_dict("records")]
         for name in LEVELS:
             values = {setting.get(name) for setting in settings}

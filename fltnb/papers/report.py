@@ -46,23 +46,24 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
     found, judged = evidence(held)
     fig, _ = agreement(found, judged)
     save(fig, "99_agreement", "stored")
-    made = _pages(held, found, judged)
+    made = pages(held, found, judged)
     for name, text in made.items():
         paths.write_text(paths.ROOT / name, text)
 
 
-def pages(held: Mapping[str, Any]) -> dict[str, str]:
-    """Return file -> text: ``docs/report/``, ``README.md`` and its picture of claims.
+def old(
+    held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
+) -> list[str]:
+    """Return the files of the report, README included, that tell other results.
 
-    Without a README, only the pages of the report are returned.
-
-    Parameters
-    ----------
-    held : dict
-        Notebook -> results.
+    Arguments are as for :func:`pages`.
     """
-    found, judged = evidence(held)
-    return _pages(held, found, judged)
+    different = []
+    for name, text in pages(held, found, judged).items():
+        file = paths.ROOT / name
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            different.append(name)
+    return different
 
 
 def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -85,14 +86,15 @@ def evidence(held: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     return found, claims().merge(judged, on="id")
 
 
-def _pages(
+def pages(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> dict[str, str]:
-    """Return the pages of :func:`pages`.
+    """Return file -> text: ``docs/report/``, ``README.md`` and its picture of claims.
 
     All pages are made from the same two tables, so that a number is the same wherever
     it is told. README is not written anew: only what stands between its marks
-    (:func:`_replaced`) comes from results.
+    (:func:`_replaced`) comes from results. Without a README, only the pages of the
+    report are returned.
 
     Parameters
     ----------
