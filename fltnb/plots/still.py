@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,19 +35,18 @@ def still(fig: Figure, dpi: int = DPI) -> bytes:
     >>> still(figure)[1:4]
     b'PNG'
     """
+    from matplotlib.artist import getp, setp
     from PIL import Image
 
     fig.draw_without_rendering()  # makes all ticks
-    smooth = {
-        artist: artist.get_antialiased()
-        for artist in fig.findobj(lambda one: hasattr(one, "set_antialiased"))
-    }
-    for artist in smooth:
-        artist.set_antialiased(False)
+    shaded: dict[Any, Any] = {}  # a collection has a value for each of its parts
+    for artist in fig.findobj(lambda one: hasattr(one, "set_antialiased")):
+        shaded[artist] = getp(artist, "antialiased")
+        setp(artist, antialiased=False)
     drawn = io.BytesIO()
     fig.savefig(drawn, dpi=dpi, format="png", metadata={"Software": None})
-    for artist, before in smooth.items():
-        artist.set_antialiased(before)
+    for artist, before in shaded.items():
+        setp(artist, antialiased=before)
 
     pixels = np.asarray(Image.open(drawn).convert("RGB"))
     numbers, palette = few_colors(pixels, COLORS)
