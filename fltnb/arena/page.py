@@ -204,7 +204,7 @@ def picture(card: Card) -> "Figure":
     ranks = pd.Series(said["ranks"]).sort_values()
     apart = said["critical_difference"]
     n_methods = len(ranks)
-    figure, (panel,) = plots.panels(size=(7.0, 1.2 + 0.3 * n_methods))
+    figure, (panel,) = plots.panels(size=(7.0, 1.2 + 0.25 * n_methods))
     for place, (name, rank) in enumerate(ranks.items()):
         own = name == card["method"]["name"]
         _draw(panel, name, rank, -place, own)
@@ -224,7 +224,7 @@ def _draw(panel: "Axes", name: str, rank: float, height: float, own: bool) -> No
     """Draw one method's rank, and its name beside it."""
     panel.plot(rank, height, "o", color=MARKED[own])
     panel.annotate(
-        f"{name}  {rank:.2f}",
+        name,
         (rank, height),
         xytext=(8, 0),
         textcoords="offset points",

@@ -1,6 +1,5 @@
 """Pictures of a page, as PNGs of few colours that are the same in every process."""
 
-import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from IPython import display
 from ..papers import label
 from ..papers.names import NAMES
 from ..plots import headline, panels
+from ..plots.still import DPI, still
 from ..plots.style import PAGE, handle
 from .scores import groups, words
 
@@ -39,7 +39,7 @@ NEAR = 3.0
 """A number agrees if it is within this number of points, as in the report."""
 
 
-def png(fig: Any, alt: str, dpi: int = 144) -> display.Image:
+def png(fig: Any, alt: str, dpi: int = DPI) -> display.Image:
     """Return a figure as a picture of 64 colours, without date or version.
 
     Parameters
@@ -59,19 +59,10 @@ def png(fig: Any, alt: str, dpi: int = 144) -> display.Image:
     'png'
     """
     import matplotlib.pyplot as plt
-    from PIL import Image
 
-    drawn = io.BytesIO()
-    fig.savefig(drawn, dpi=dpi, metadata={"Software": None})
-    width = round(96 * fig.get_figwidth())
+    small = still(fig, dpi)
     plt.close(fig)
-
-    small = io.BytesIO()
-    picture = Image.open(drawn).convert("RGB")
-    # the default method would lose the colour of a single small word
-    few = picture.quantize(64, Image.Quantize.FASTOCTREE)
-    few.save(small, format="png", optimize=True)
-    return display.Image(small.getvalue(), width=width, alt=alt)
+    return display.Image(small, width=round(96 * fig.get_figwidth()), alt=alt)
 
 
 def dots(

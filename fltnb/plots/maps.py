@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .ends import apart
 from .style import PAGE, cluster_color
 
 if TYPE_CHECKING:
@@ -59,19 +60,20 @@ def client_map(
         plane.plot(x, y, color=color, lw=0.6, alpha=0.35, zorder=1)
         plane.scatter(x, y, color=color, s=42, lw=0.5, edgecolor="w", zorder=2)
     matrix.imshow(links, cmap="Greys", interpolation="nearest", vmax=1.6)
-    for cluster in np.unique(clusters):
-        color = cluster_color(cluster)
+    numbers, first = np.unique(clusters, return_index=True)
+    for cluster in numbers:
         own = np.flatnonzero(clusters == cluster)
-        _frame(matrix, own, color)
-        if images is not None:
-            first = own[0]
-            _thumbnails(plane, u[first], images[first], color)
+        _frame(matrix, own, cluster_color(cluster))
 
     clients, k, _ = u.shape
     title = f"The map: {clients} clients, {k} centroids each"
     plane.set_title(title, fontsize=10, loc="left")
-    plane.margins(0.2, 0.24)
+    plane.margins(0.1, 0.1 if images is None else 0.4)
     plane.set(xticks=[], yticks=[])
+    if images is not None:
+        colors = [cluster_color(cluster) for cluster in np.repeat(numbers, k)]
+        shown = np.concatenate(images[first])
+        _thumbnails(plane, np.concatenate(u[first]), shown, colors)
 
     same = np.equal.outer(clusters, clusters)
     inside = links[same].mean()
@@ -82,32 +84,44 @@ def client_map(
     return fig, [plane, matrix]
 
 
-def _thumbnails(ax: Axes, places: np.ndarray, images: np.ndarray, color: Any) -> None:
-    """Show the centroids of one client near their positions, apart from each other.
+def _thumbnails(
+    ax: Axes, places: np.ndarray, images: np.ndarray, colors: Sequence[str]
+) -> None:
+    """Show centroids above and below the map, each with a line to its place.
+
+    The upper half of the places belongs to the row above. In a row images have the
+    order of their places, so that no two overlap and few lines cross.
 
     Parameters
     ----------
     ax : Axes
-    places : array (k, 2)
-    images : array (k, H, W)
-    color : Colour of the frames.
+        Its limits must be final.
+    places : array (n, 2)
+    images : array (n, H, W)
+    colors : sequence of n colours
+        Of frames and lines.
     """
     from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 
-    middle = places.mean(axis=0)
-    for place, image in zip(places, images, strict=True):
-        away = place - middle
-        length = max(float(np.linalg.norm(away)), 1e-9)
-        small = OffsetImage(image, zoom=23 / len(image), cmap="gray_r")
-        box = AnnotationBbox(
-            small,
-            place,
-            xybox=tuple(25 * away / length),
-            boxcoords="offset points",
-            pad=0.08,
-            bboxprops={"ec": color, "lw": 1.5},
-        )
-        ax.add_artist(box)
+    shares = ax.transAxes.inverted().transform(ax.transData.transform(places))
+    falling = np.argsort(-places[:, 1], kind="stable")
+    half = -(-len(places) // 2)
+    for height, row in ((0.9, falling[:half]), (0.1, falling[half:])):
+        row = row[np.argsort(shares[row, 0], kind="stable")]
+        step = min(0.11, 1 / max(1, len(row) - 1))
+        across = 0.05 + 0.9 * apart(shares[row, 0], step)
+        for one, x in zip(row, across, strict=True):
+            small = OffsetImage(images[one], zoom=23 / len(images[one]), cmap="gray_r")
+            box = AnnotationBbox(
+                small,
+                places[one],
+                xybox=(x, height),
+                boxcoords="axes fraction",
+                pad=0.08,
+                bboxprops={"ec": colors[one], "lw": 1.5},
+                arrowprops={"arrowstyle": "-", "color": colors[one], "lw": 0.8},
+            )
+            ax.add_artist(box)
 
 
 def _frame(ax: Axes, own: np.ndarray, color: Any) -> None:

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ...errors import FltnbError, choose
+from ..still import still
 from ..style import MEASURES, label
 
 HINT = (
@@ -135,8 +136,9 @@ class Explorer:
 
         self.canvas.draw()
         pixels = np.asarray(self.canvas.buffer_rgba())
-        self._drawn = Image.fromarray(pixels[..., :3])
-        self.png = _written(self._drawn, compress_level=3)
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., :3]).save(file, "png", compress_level=3)
+        self.png = file.getvalue()
         return self
 
     def _check(self, name: str, value: Any) -> None:
@@ -164,11 +166,12 @@ class Explorer:
         data = {}
         if self.widget is not None:
             data = self.widget._repr_mimebundle_()
-        # 64 colours: slower to write, but the notebook stays small
-        still = _written(self._drawn.quantize(64), optimize=True)
-        data["image/png"] = base64.b64encode(still).decode()
+        figure = self.canvas.figure
+        data["image/png"] = base64.b64encode(still(figure)).decode()
         data["text/plain"] = self.text
-        display.display(data, raw=True)
+        width = round(96 * figure.get_figwidth())
+        about = {"image/png": {"alt": self.text, "width": width}}
+        display.display(data, metadata=about, raw=True)
         said = f"*{HINT}*" if self.widget else f"{self.text} *{HINT}*"
         display.display(display.Markdown(said))
 
@@ -254,10 +257,3 @@ class Explorer:
 def _shown(value: Any) -> str:
     """Return the displayed name of a value in a menu."""
     return MEASURES.get(value) or label(value) or "default"
-
-
-def _written(picture: Image.Image, **how: Any) -> bytes:
-    """Return a picture as the bytes of a PNG."""
-    file = io.BytesIO()
-    picture.save(file, "png", **how)
-    return file.getvalue()

@@ -171,7 +171,7 @@ class RunsExplorer(Explorer):
 
         # names on the left, in the colours of the curves
         names = [label(name) for name in methods]
-        size = 10 if count < 12 else 7
+        size = 10 if count < 12 else 8.5
         ax.set_yticks(range(count), names, fontsize=size)
         for name, text in zip(methods, ax.get_yticklabels(), strict=True):
             text.set(color=style(name).color, weight="bold")
