@@ -53,6 +53,7 @@ def problems(file: Path) -> list[str]:
     """Return one sentence per broken rule, nothing for a notebook that keeps all."""
     notebook = nbformat.read(file, as_version=4)
     found = [*_executed(notebook), *_metadata(notebook), *_paths(notebook.cells)]
+    found += _pictures(notebook)
     if is_page(notebook):
         found += _form(notebook)
         found += _first_screen(notebook)
@@ -126,6 +127,15 @@ def _first_screen(notebook) -> Iterator[str]:
             shown = output.get("data", {}).get("text/html", "")
             if shown and digest(shown) not in printed:
                 yield "what stands at the top is not what a cell below put there"
+
+
+def _pictures(notebook) -> Iterator[str]:
+    """Yield cells whose pictures have no words for readers who cannot see them."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            about = output.get("metadata", {}).get("image/png", {})
+            if "image/png" in output.get("data", {}) and not about.get("alt"):
+                yield f"cell {cell.id} shows a picture without alt text"
 
 
 def _length(notebook, size: int) -> Iterator[str]:

@@ -123,6 +123,9 @@ BAD = {
     ),
     "metadata that only makes noise (execution)": mark(3, execution={"a": "b"}),
     "the kernel is not python3": lambda nb: nb.metadata.kernelspec.update(name="mine"),
+    "cell results shows a picture without alt text": edit(
+        6, outputs=[v4.new_output("display_data", data={"image/png": "aaaa"})]
+    ),
     "bytes, over 400000": edit(7, source="x" * 400_001),
 }
 
@@ -145,9 +148,9 @@ def test_addresses_relative_paths_and_pictures_are_no_paths_of_a_machine(tmp_pat
         "https://example.org/home/x results/tmp/x a/home/b 3/4 see http://a.b/tmp/c. "
         "C: a"
     )
-    notebook.cells[5].outputs = [
-        v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})
-    ]
+    about = {"image/png": {"alt": "nothing"}}
+    picture = v4.new_output("display_data", {"image/png": "/tmp/aaaa"}, metadata=about)
+    notebook.cells[5].outputs = [picture]
     assert check(notebook, tmp_path) == []
 
 

@@ -114,15 +114,27 @@ def test_broken_links_are_told_with_their_page(tmp_path):
     ]
 
 
-def test_a_build_stops_at_a_broken_formula_and_names_its_line(tmp_path):
-    (tmp_path / "README.md").write_text("# Title\n\nIt is $\\foo x$.\n", "utf-8")
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        (
+            "README.md",
+            "# Title\n\nIt is $\\foo x$.\n",
+            r"README.md:3: WARNING: The formula \$\\foo x\$ has the unknown \\foo",
+        ),
+        ("notebooks/00.ipynb", "<<<<<<< {", "notebooks/00.ipynb is no notebook: Expec"),
+    ],
+)
+def test_a_build_stops_at_a_broken_page_and_names_its_place(tmp_path, file, text, says):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "README.md").write_text("# Title\n", "utf-8")
+    (tmp_path / file).write_text(text, "utf-8")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "-c", str(DOCS), str(tmp_path)]
     done = subprocess.run(
         [*build, str(tmp_path / "out")], capture_output=True, text=True
     )
     assert done.returncode != 0
-    said = r"README.md:3: WARNING: The formula \$\\foo x\$ has the unknown \\foo"
-    assert re.search(said, done.stderr)
+    assert re.search(says, done.stderr)
 
 
 def test_the_gallery_has_pictures_of_all_notebooks_and_the_printed_tables():

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
@@ -70,6 +71,8 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     if path.suffix == ".ipynb":
         try:
             check_outputs(f"{docname}.ipynb", json.loads(source[0]))
+        except json.JSONDecodeError as error:
+            raise SphinxError(f"{docname}.ipynb is no notebook: {error}.") from error
         except ValueError as error:
             LOGGER.warning("%s", error)
 
