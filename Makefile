@@ -220,6 +220,7 @@ refresh: $(READY)
 	@$(PY) -m fltnb report
 	TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
+	@$(PY) -m fltnb report
 
 lock: $(READY)
 	$(UV) pip compile pyproject.toml --extra notebooks --extra cluster --extra parquet --extra site --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \

@@ -777,6 +777,8 @@ def test_readme_says_what_to_use_as_notebook_15_does():
     block = readme.partition("## What to use when")[2].partition("\nK is the")[0]
     rows = [line for line in block.splitlines() if line.startswith("| ")][2:]
     assert [[text.split() for text in row[1:-1].split("|")] for row in rows] == wanted
+    shown = (paths.ROOT / papers.report.ARENA).read_bytes()
+    assert shown == papers.report.picture_of_arena(), "old: run `make report`"
 
 
 def test_bars_are_as_long_as_shares_of_claims_and_say_their_numbers():

@@ -4,6 +4,8 @@
 (``docs/report/``) and the parts of README. Their text is in ``templates/``.
 """
 
+import base64
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -28,6 +30,8 @@ PICTURE = "figures/stored/99_agreement.png"
 """The report's figure, as the front page names it."""
 BARS = "docs/pictures/claims.svg"
 """README's picture of the claims, from the root of the repository."""
+ARENA = "docs/pictures/arena.png"
+"""README's picture of the arena: one of notebook 15's, as it is stored there."""
 KINDS = ("printed", "text", "code")
 """Columns of numbers in a table: the paper's, and ours of the text and of the code."""
 
@@ -49,6 +53,19 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
     made = pages(held, found, judged)
     for name, text in made.items():
         paths.write_text(paths.ROOT / name, text)
+    shown = picture_of_arena()
+    if shown:
+        paths.write_atomically(paths.ROOT / ARENA, lambda file: file.write(shown))
+
+
+def picture_of_arena() -> bytes:
+    """Return notebook 15's picture of when clustering pays (PNG), if it has one."""
+    file = paths.ROOT / "notebooks" / "15_head_to_head.ipynb"
+    if file.exists():
+        for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+            if cell["id"] == "pay" and cell["outputs"]:
+                return base64.b64decode(cell["outputs"][0]["data"]["image/png"])
+    return b""
 
 
 def old(
