@@ -3,6 +3,7 @@
 They are the autoencoders of FLT, and MT-HFL's ResNet-18 with its stand-in.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from functools import partial
@@ -12,8 +13,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torchvision.models import ResNet18_Weights
-from torchvision.models.resnet import BasicBlock, ResNet
 
 from ..data import features
 from ..errors import FltnbError, choose
@@ -338,7 +337,7 @@ class _Residual(nn.Module):
         return x + self.path(x)
 
 
-class ResNet18(ResNet):
+class ResNet18(nn.Sequential):
     """ImageNet's ResNet-18 without its last layer.
 
     It is MT-HFL's for CIFAR-10 (arXiv 2410.02733, Section III).
@@ -348,8 +347,11 @@ class ResNet18(ResNet):
     std = 1.0
 
     def __init__(self):
-        super().__init__(BasicBlock, [2, 2, 2, 2])
-        self.fc = nn.Identity()
+        from torchvision.models import resnet18  # slow to import, and rarely needed
+
+        layers = OrderedDict(resnet18().named_children())
+        del layers["fc"]
+        super().__init__(layers)
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, 1 or 3, H, W) in [0, 1], at its own size -> (n, 512).
@@ -361,7 +363,7 @@ class ResNet18(ResNet):
         colour = x.expand(-1, 3, -1, -1)
         scaled = (colour - mean) / std
         parts = scaled.split(IMAGES_AT_ONCE)
-        return torch.cat([self(part) for part in parts])
+        return torch.cat([self(part).flatten(1) for part in parts])
 
 
 class EfficientNet(nn.Module):
@@ -445,6 +447,8 @@ def published(spec) -> Weights:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(spec.seed, "encoder"))
             return _arrays(ResNet18())
+    from torchvision.models import ResNet18_Weights
+
     otherwise = "choose kind='convae' or kind='pixels'"
     state = download(ResNet18_Weights.IMAGENET1K_V1, otherwise)
     weights = {}
