@@ -759,6 +759,15 @@ def test_the_picture_of_the_report_says_what_agrees():
     assert [ax.get_title() for ax in fig.axes] == ["FLT", "claims"]
 
 
+def test_notebook_99_found_readme_and_the_report_as_the_ledger_gives_them():
+    # `make test` computes this output again, and compares
+    file = paths.ROOT / "notebooks" / "99_report.ipynb"
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    shown = next(cell for cell in cells if cell["id"] == "experiment")["outputs"]
+    said = "".join(shown[0]["text"])
+    assert "pages of the report tell what is stored." in said, "run `make report`"
+
+
 def test_readme_is_one_page():
     readme = (paths.ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.split()) <= 900

@@ -91,6 +91,8 @@ CLUSTERS = (
 
 PAGE = 8.7
 """Width of the widest figure, inches: a page of the site shows it in full."""
+SMALL = 9.6
+"""Points of the explorer's small letters: 8 where a page shows its picture."""
 MARKERS = "osD^vP*Xphd"
 """Markers of values that are not methods, in order."""
 MEASURES = {

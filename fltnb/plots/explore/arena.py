@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...errors import FltnbError
 from ..lines import lines
-from ..style import MEASURES, label
+from ..style import MEASURES, SMALL, label
 from .explorer import Control, Explorer
 
 SHOWN = ("accuracy", "worst", "ari", "n_clusters", "bytes", "seconds")
@@ -107,11 +107,11 @@ class ArenaExplorer(Explorer):
         y = self.at["y"]
         known = runs[runs[y].notna()]
         if known.empty:
-            ax.set_title(f"{label(y)} is not known for these methods", fontsize=9.6)
+            ax.set_title(f"{label(y)} is not known for these methods", fontsize=SMALL)
             return
         points = known.assign(method=known["method"].map(self._ids))
         lines(points, "level", y, ax=ax)
-        ax.set_title(f"{MEASURES.get(y) or label(y)}, by level", fontsize=9.6)
+        ax.set_title(f"{MEASURES.get(y) or label(y)}, by level", fontsize=SMALL)
         ax.set_ylabel("")
 
     def _draw_leads(self, ax: Any, means: pd.DataFrame, shown: list[str]) -> None:
@@ -134,7 +134,7 @@ class ArenaExplorer(Explorer):
         y = self.at["y"]
         rows = [name for name in shown if name != other]
         if other not in means.index or not rows:
-            ax.set_title(f"{other} did not play here, or alone", fontsize=9.6)
+            ax.set_title(f"{other} did not play here, or alone", fontsize=SMALL)
             return
         leads = means.loc[rows] - means.loc[other]
         most = np.nanmax(np.abs(leads.to_numpy()), initial=1.0)
@@ -147,12 +147,12 @@ class ArenaExplorer(Explorer):
             cbar=False,
             annot=True,
             fmt="+.1f" if y in PERCENT else "+.2g",
-            annot_kws={"fontsize": 9.6},
+            annot_kws={"fontsize": SMALL},
             yticklabels=[self._label(name) for name in rows],
         )
         ax.set(xlabel="", ylabel="")
         ax.tick_params(axis="y", rotation=0)
-        ax.set_title(f"{label(y)}: above {self._label(other)}", fontsize=9.6)
+        ax.set_title(f"{label(y)}: above {self._label(other)}", fontsize=SMALL)
 
     def _label(self, method: str) -> str:
         """Return the displayed name of a class of the arena."""

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..runs import spread
-from ..style import CLUSTERS
+from ..style import CLUSTERS, SMALL
 from .grouping import Array, branches, middle
 
 MOST_LINKS = 4000
@@ -64,17 +64,17 @@ def layout(
     for name, ax in axes.items():
         ax.set(xticks=[], yticks=[], frame_on=False)
         # a fixed place: matplotlib's search takes longer than everything else
-        ax.set_title(name, fontsize=9.6, y=1.01)
+        ax.set_title(name, fontsize=SMALL, y=1.01)
 
     below = figure.add_axes((0.03, 0.055, 0.96, 0.02))
     below.set(yticks=[], ylim=(0, 1))
     below.spines[["left", "right", "top"]].set_visible(False)
-    below.tick_params(labelsize=9.6, length=2, pad=1)
+    below.tick_params(labelsize=SMALL, length=2, pad=1)
     below.text(
         0.5,
         -2.2,
         "threshold (orange); black: groups of linked clients merge",
-        fontsize=9.6,
+        fontsize=SMALL,
         ha="center",
         va="center",
         transform=below.transAxes,
@@ -277,7 +277,7 @@ def accuracies(ax: Axes, accuracy: Array, labels: Array) -> Array:
     points = np.stack([spread(labels), accuracy], axis=1)
     spots = dots(ax, points, labels)
     ax.yaxis.set_major_locator(MaxNLocator(5))
-    ax.tick_params("y", direction="in", pad=-25, labelsize=9.6)
+    ax.tick_params("y", direction="in", pad=-25, labelsize=SMALL)
     return spots
 
 

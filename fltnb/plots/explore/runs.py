@@ -12,7 +12,7 @@ import pandas as pd
 from ...errors import FltnbError
 from ..lines import lines
 from ..runs import spread
-from ..style import MEASURES, label, style
+from ..style import MEASURES, SMALL, label, style
 from .explorer import Control, Explorer
 
 
@@ -141,13 +141,13 @@ class RunsExplorer(Explorer):
         curves = curves[curves["split"] == "test"]
         if y not in curves or curves[y].isna().all():
             title = f"{label(y)}: of the last round only, see the table"
-            ax.set_title(title, fontsize=9.6)
+            ax.set_title(title, fontsize=SMALL)
             return
         lines(curves, "round", y, ax=ax)
         # the names beside the clients have the same colours
         if ax.get_legend():
             ax.get_legend().remove()
-        ax.set_title("test split; bands: lowest to highest seed", fontsize=9.6)
+        ax.set_title("test split; bands: lowest to highest seed", fontsize=SMALL)
 
     def _draw_clients(self, ax: Any, keys: pd.Series, methods: list[str]) -> None:
         """Draw the accuracy of every client, a row for each method.
