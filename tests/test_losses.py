@@ -79,7 +79,7 @@ def test_a_lambda_reaches_workers_that_are_spawned():
     fed = tables(n_clients=2)
     spec = TrainSpec(loss=lambda outputs, targets: (outputs - targets).abs())
     net = models.shaped(lambda: nn.Linear(5, 1), fed, 1)
-    with PoolEngine(fed, net, spec, 2, start_method="spawn") as engine:
+    with PoolEngine(fed, net, spec, 1, start_method="spawn") as engine:
         done = engine.train(net.init(0)[None], [0, 0], [0, 1], 1)
     assert np.array_equal(
         done.theta, trained(fed, lambda: nn.Linear(5, 1), spec)[0].theta
