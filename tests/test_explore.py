@@ -162,6 +162,20 @@ def test_the_arena_by_level_and_against_a_method():
         seen.move(federation="drift, labels")
 
 
+def test_the_arena_by_the_told_number_of_clusters():
+    from fltnb import arena
+
+    table = arena.everybody_wrong_k(seeds=[0])
+    seen = fl.explore(table, federation="told-K, opinions", y="ari", live=False)
+    seen.move(methods=["IFCA", "MergeGain"])
+    here = table.runs[table.runs["family"] == "opinions"]
+    ari = here.set_index(["method", "off"])["ari"]
+    for off in (-2, -1, 0, 1, 2, 4):
+        assert f"<th>{off:+d}</th>" in seen.table
+        assert f"<td>{ari['IFCA', off]:.2f}</td>" in seen.table
+    assert seen.table.count("<td>1.00</td>") >= 6  # merge by gain is told nothing
+
+
 def test_widget_follows_and_leads_and_elsewhere_there_is_a_picture(flt, monkeypatch):
     fitted, X = flt
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
