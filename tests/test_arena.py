@@ -296,7 +296,7 @@ def test_a_wrong_k_is_told_and_runs_of_the_table_are_not_played_again(
     own_table, monkeypatch
 ):
     monkeypatch.setattr(wrong_k, "LEVEL", "easy")
-    monkeypatch.setattr(wrong_k, "TOLD", ("IFCA", "EMDCFL"))
+    monkeypatch.setattr(wrong_k, "TOLD", ("IFCA", "FLT"))
     monkeypatch.setattr(wrong_k, "UNTOLD", ("Local",))
     monkeypatch.setattr(wrong_k, "OFF", (-1, 0, 2))
     monkeypatch.setitem(tracks.TRACKS, "told-K", ("rotated",))
@@ -312,12 +312,13 @@ def test_a_wrong_k_is_told_and_runs_of_the_table_are_not_played_again(
     lines = pd.read_csv(own_table.parent / "wrong_k" / "runs.csv")
     told = list(zip(lines["method"], lines["options"], strict=True))
     assert told == [
+        ("FLT", '{"n_clusters": 3}'),
+        ("FLT", '{"n_clusters": 4}'),
+        ("FLT", '{"n_clusters": 6}'),
         ("IFCA", '{"n_clusters": 3}'),
         ("IFCA", '{"n_clusters": 6}'),
-        ("EMDCFL", '{"n_clusters": 3}'),
-        ("EMDCFL", '{"n_clusters": 4}'),
-        ("EMDCFL", '{"n_clusters": 6}'),
     ]
+    assert (found.runs["failed"] == "").all()
     accuracy = found.runs.set_index(["method", "off"])["accuracy"]
     same = usual.runs.set_index("method")["accuracy"]
     assert accuracy["IFCA", 0] == same["IFCA"]

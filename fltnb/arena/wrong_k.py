@@ -20,11 +20,11 @@ LEVEL = "middle"
 OFF = (-2, -1, 0, 1, 2, 4)
 """Told number of clusters minus the true one, which is 4 or 5. FedClust fails with more
 clusters than participants in the first round, which are ten."""
-TOLD = ("FedSEM", "FeSEM", "IFCA", "FLHC", "FedClust", "FlexCFL", "FLT", "EMDCFL")
-"""Methods that are told K: six that must be told it, and FLT and EMD-CFL, which find it
-if nobody says it. Left out are HypoCluster and FeSEMMA, which are IFCA and FeSEM on
-these cells, mixtures of models (FedEM, FedRC, FedSoft), and, to save time, CFLGP and
-FedCE."""
+TOLD = ("FedSEM", "FeSEM", "IFCA", "FLHC", "FedClust", "FlexCFL", "FLT")
+"""Methods that are told K: six that must be told it, and FLT, which finds it if nobody
+says it. Left out are HypoCluster and FeSEMMA, which are IFCA and FeSEM on these cells,
+mixtures of models (FedEM, FedRC, FedSoft), and, to save time, CFLGP and FedCE. EMD-CFL
+is not told K, even if it could be."""
 UNTOLD = ("FedAvg", "Local", "MergeGain")
 """Methods for comparison, which are told nothing: equal at each told number."""
 
