@@ -24,7 +24,7 @@ TOLD = ("FedSEM", "FeSEM", "IFCA", "FLHC", "FedClust", "FlexCFL", "FLT")
 """Methods that are told K: six that must be told it, and FLT, which finds it if nobody
 says it. Left out are HypoCluster and FeSEMMA, which are IFCA and FeSEM on these cells,
 mixtures of models (FedEM, FedRC, FedSoft), and, to save time, CFLGP and FedCE. EMD-CFL
-is not told K, even if it could be."""
+always determines K itself."""
 UNTOLD = ("FedAvg", "Local", "MergeGain")
 """Methods for comparison, which are told nothing: equal at each told number."""
 
