@@ -26,7 +26,7 @@ def exact_cost(
     """Return the cost of the cheapest transport from shares (n,) to others (m,).
 
     It uses POT's inner function, because ``emd2`` takes ten times as long for checks.
-    FltnbError: the problem was not solved (POT returns 0 as its cost).
+    Raises FltnbError if the problem was not solved (POT returns 0 as its cost).
     """
     from ot.lp.emd_wrap import emd_c
 
@@ -76,7 +76,8 @@ def received_shares(shares: np.ndarray, client: int) -> np.ndarray:
 def sinkhorn_cost(cost: np.ndarray, regularisation: float) -> float:
     """Return the entropic transport's cost between samples of equal weight.
 
-    FltnbError, naming a regularisation that works: the plan did not settle.
+    Raises FltnbError, which names a regularisation that works, if the plan did not
+    converge.
     """
     plan = _settled_plan(cost, regularisation)
     if plan is not None:
