@@ -59,9 +59,10 @@ def check_status(code: int) -> None:
 
 
 def received_shares(shares: np.ndarray, client: int) -> np.ndarray:
-    """Return shares that a client sent as float64 that sums to 1, or refuse them.
+    """Return shares that a client sent, as float64 with the sum 1, or refuse them.
 
-    Shares that were sent in fewer digits miss 1 by little, and POT then solves nothing.
+    If shares were rounded before they were sent, their sum is not exactly 1, and POT
+    does not solve the problem.
     """
     shares = np.asarray(shares, dtype=np.float64)
     total = shares.sum()
