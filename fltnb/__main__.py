@@ -450,7 +450,8 @@ def _verify(file: str) -> int:
 def _use_dask(address: str | None) -> None:
     """Let this process and its kernels send their runs to a scheduler.
 
-    ``address``: None for that of the environment, if any. FltnbError: no answer.
+    ``address``: None for that of the environment, if any. Raises FltnbError if nothing
+    answers.
     """
     from .experiments import machines
 

@@ -380,7 +380,7 @@ class _Footnotes:
         """Return a sentence for the usual remark and one for each letter."""
         said = []
         if self.usual:
-            said.append(f"*Italic*, unless a mark says else: {self.usual}.")
+            said.append(f"*Italic*, unless a mark says otherwise: {self.usual}.")
         for remark, letter in self.letters.items():
             said.append(f"<sup>{letter}</sup> {remark}.")
         return said
