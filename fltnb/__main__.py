@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from typing import Any
 
 from .errors import FltnbError
 
@@ -184,6 +185,11 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
         "--tuned",
         action="store_true",
         help="choose among five trials from the space that the class declares",
+    )
+    sub.add_argument(
+        "--wrong-k",
+        action="store_true",
+        help="with all: methods that are told a wrong number of clusters",
     )
     sub.add_argument(
         "--demo", action="store_true", help="small federations of the digits"
@@ -406,15 +412,16 @@ def _arena(options: argparse.Namespace) -> int:
     if not options.method:
         raise FltnbError("Name the method: arena my_method.py:MyMethod.")
     budget = _seconds(options.budget)
+    if options.wrong_k and (options.method != "all" or options.track or options.tuned):
+        raise FltnbError("--wrong-k goes with all, without --track and --tuned.")
     if options.method == "all":
-        play = arena.everybody_tuned if options.tuned else arena.everybody
-        table = play(
-            played=[options.track] if options.track else None,
-            demo=options.demo,
-            compute=True,
-            jobs=options.jobs,
-            budget=budget,
-        )
+        how: dict[str, Any] = {"demo": options.demo, "compute": True}
+        how |= {"jobs": options.jobs, "budget": budget}
+        if options.wrong_k:
+            table = arena.everybody_wrong_k(**how)
+        else:
+            play = arena.everybody_tuned if options.tuned else arena.everybody
+            table = play(played=[options.track] if options.track else None, **how)
         print(page.markdown(table.rows()))
         print(table)
         return 0
@@ -443,7 +450,8 @@ def _verify(file: str) -> int:
 def _use_dask(address: str | None) -> None:
     """Let this process and its kernels send their runs to a scheduler.
 
-    ``address``: None for that of the environment, if any. FltnbError: no answer.
+    ``address``: None for that of the environment, if any. Raises FltnbError if nothing
+    answers.
     """
     from .experiments import machines
 

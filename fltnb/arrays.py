@@ -14,8 +14,8 @@ MANY = 0.99  # share of different values that must be left where steps are coars
 def as_array(values: Any, what: str) -> np.ndarray:
     """Return an array of anything array-like, a tensor of torch included.
 
-    FltnbError, with the name ``what``: rows have different lengths, or values are
-    masked, which NumPy would treat as measured.
+    Raises FltnbError, which calls the data ``what``, if rows have different lengths, or
+    if values are masked, which NumPy would treat as measured.
     """
     if isinstance(values, (list, tuple)) and any(map(_is_special, values)):
         values = [as_array(one, what) for one in values]
@@ -98,7 +98,10 @@ def _coarse(columns: np.ndarray) -> np.ndarray:
 
 
 def as_float64(values: np.ndarray, what: str) -> np.ndarray:
-    """Return numbers as float64; FltnbError: it cannot represent some of them."""
+    """Return numbers as float64.
+
+    Raises FltnbError if it cannot represent some of them.
+    """
     if values.dtype.kind in "iu" and values.size:
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest > EXACT_TO:

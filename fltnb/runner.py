@@ -10,7 +10,6 @@ up-to-date target.
 import hashlib
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,10 +21,9 @@ from unittest.mock import patch
 from . import paths, provenance
 from .errors import FltnbError, choose
 from .notebook import grids
+from .startup import be_quick
 
-# jsonschema, which papermill imports, builds a grammar of web addresses where it finds
-# this package: a second in every notebook's process, for a format that is not used.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # no module
+be_quick()
 PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 
 

@@ -133,8 +133,9 @@ def _signature(made: Callable) -> dict[str, inspect.Parameter]:
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return all options of a class or function, defaults filled in.
 
-    They stand in the order of its signature. FltnbError, calling it ``what``: an option
-    is unknown, missing, or not what its annotation says.
+    They are in the order of its signature. Raises FltnbError, which calls the owner of
+    the options ``what``, if an option is unknown, missing, or not what its annotation
+    says.
 
     Examples
     --------

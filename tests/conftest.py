@@ -1,16 +1,13 @@
 """Fixtures that the tests of several rooms share."""
 
-import gc
 import os
-import sys
 
 import pytest
 
 import fltnb as fl
+from fltnb.startup import be_quick
 
-sys.modules.setdefault(
-    "rfc3987_syntax", None
-)  # jsonschema's form of internet addresses: 3 s to import, unused here
+be_quick()
 for name, value in (
     ("OMP_NUM_THREADS", "1"),
     ("OMP_WAIT_POLICY", "PASSIVE"),
@@ -19,9 +16,6 @@ for name, value in (
 os.environ.setdefault(
     "LOKY_MAX_CPU_COUNT", "1"
 )  # tests run side by side: who wants worker processes says so
-
-# as fltnb.notebook.Page has it: looking for unused cycles less often saves time
-gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import fltnb as fl
 from fltnb import arena, methods, models, training
 from fltnb.__main__ import main
 from fltnb.arena import card as cards
-from fltnb.arena import guard, page, play, statistics, tracks, tuning
+from fltnb.arena import guard, page, play, statistics, tracks, tuning, wrong_k
 from fltnb.arena import table as tables
 from fltnb.arena.entry import PLAYERS, SPACES, entry
 from fltnb.arena.verify import at_sight
@@ -290,6 +290,68 @@ def test_tuning_goes_on_where_its_budget_ended(own_table, monkeypatch):
         arena.everybody_tuned(**given, compute=True, budget=5.0, tell=told.append)
     assert told == ["5 of 5 runs are left: the same command goes on."]
     assert len(arena.everybody_tuned(**given, compute=True).runs) == 2
+
+
+def test_a_wrong_k_is_told_and_runs_of_the_table_are_not_played_again(
+    own_table, monkeypatch
+):
+    monkeypatch.setattr(wrong_k, "LEVEL", "easy")
+    monkeypatch.setattr(wrong_k, "TOLD", ("IFCA", "FLT"))
+    monkeypatch.setattr(wrong_k, "UNTOLD", ("Local",))
+    monkeypatch.setattr(wrong_k, "OFF", (-1, 0, 2))
+    monkeypatch.setitem(tracks.TRACKS, "told-K", ("rotated",))
+    only = {"seeds": [0], "demo": True}
+    refused("No run is stored", arena.everybody_wrong_k, **only)
+    in_table = ["IFCA", "Local"]
+    usual = arena.everybody(in_table, ["told-K"], [0], demo=True, compute=True)
+    found = arena.everybody_wrong_k(**only, compute=True)
+    assert str(found) == "9 of 9 runs, 3 methods, 3 cells, seeds 0."
+    assert str(found.whole()) == str(found)
+
+    # IFCA with the true number and Local at each are those of the table
+    lines = pd.read_csv(own_table.parent / "wrong_k" / "runs.csv")
+    told = list(zip(lines["method"], lines["options"], strict=True))
+    assert told == [
+        ("FLT", '{"n_clusters": 3}'),
+        ("FLT", '{"n_clusters": 4}'),
+        ("FLT", '{"n_clusters": 6}'),
+        ("IFCA", '{"n_clusters": 3}'),
+        ("IFCA", '{"n_clusters": 6}'),
+    ]
+    assert (found.runs["failed"] == "").all()
+    accuracy = found.runs.set_index(["method", "off"])["accuracy"]
+    same = usual.runs.set_index("method")["accuracy"]
+    assert accuracy["IFCA", 0] == same["IFCA"]
+    assert accuracy["Local"].tolist() == [same["Local"]] * 3
+
+    # what was told is what the method was given
+    cell = tracks.cell("told-K", "rotated", 0, 0, demo=True)
+    for off in (-1, 2):
+        method = methods.IFCA(n_clusters=4 + off)
+        by_hand = fl.run(method, cell.build(), cell.model, seed=0, **cell.training)
+        mean = by_hand.clients["test"].mean()
+        assert accuracy["IFCA", off] == pytest.approx(mean, abs=1e-6)
+
+    # nothing is played twice, and each told number is compared on its own
+    monkeypatch.setattr(play, "played", None)
+    again = arena.everybody_wrong_k(**only, compute=True)
+    assert again.runs["accuracy"].tolist() == found.runs["accuracy"].tolist()
+    (pair,) = statistics.compared(again.runs, "IFCA", ["Local"])
+    assert pair["pairs"] == 3
+
+
+def test_arena_all_wrong_k_plays_all_and_takes_no_track(own_table, monkeypatch, capsys):
+    monkeypatch.setattr(wrong_k, "LEVEL", "easy")
+    monkeypatch.setattr(wrong_k, "TOLD", ("FLHC",))
+    monkeypatch.setattr(wrong_k, "UNTOLD", ())
+    asked = ["arena", "all", "--wrong-k", "--demo"]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert "75 of 90 runs, 1 method, 15 cells, seeds 0, 1, 2, 3, 4." in out
+    for more in (["--track", "drift"], ["--tuned"]):
+        assert main([*asked, *more]) == 2
+        assert "without --track and --tuned" in capsys.readouterr().err
+    assert main(["arena", "IFCA", "--wrong-k"]) == 2
 
 
 # ---- the whole way

@@ -642,7 +642,12 @@ def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
     assert [np.unique(turned.images[np.append(*own)]).tolist() for own in held] == 4 * [
         [0, 114, 255]
     ]
-    refused("sees colour pictures", federations.seen, data.load("digits"), base)
+    refused(
+        "needs colours, and digits has grey images",
+        federations.seen,
+        data.load("digits"),
+        base,
+    )
 
 
 def test_imagenet_features_need_their_extra(monkeypatch):

@@ -165,7 +165,7 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
         ([{"round": 5}], "changes nothing"),
         ([{"round": 5, "joins": 5}], "option of an event 'joins'"),
         ([{"round": 5, "join": 26}], "26 clients are to join but only 25 can"),
-        ([{"round": 5, "join": 25}], "leave one at least"),
+        ([{"round": 5, "join": 25}], "leave at least one"),
         ([{"round": 5, "drift": 1}], "single client cannot drift"),
         ([{"round": 5, "drift": 3}, {"round": 5, "join": 3}], "same round"),
         (

@@ -3,6 +3,7 @@ does, a still picture elsewhere.
 """
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -160,6 +161,21 @@ def test_the_arena_by_level_and_against_a_method():
     assert seen.png != before and "Ditto" not in seen.table
     with pytest.raises(fl.FltnbError, match="Unknown federation 'drift, labels'"):
         seen.move(federation="drift, labels")
+
+
+def test_the_arena_by_the_told_number_of_clusters():
+    from fltnb import arena
+
+    table = arena.everybody_wrong_k(seeds=[0])
+    seen = fl.explore(table, federation="told-K, opinions", y="ari", live=False)
+    seen.move(methods=["IFCA", "MergeGain"])
+    here = table.runs[table.runs["family"] == "opinions"]
+    ari = here.set_index(["method", "off"])["ari"]
+    heads = re.findall(r"<th>([-+]\d)</th>", seen.table)
+    assert heads == ["-2", "-1", "+0", "+1", "+2", "+4"]
+    shown = [float(one) for one in re.findall(r"<td>(.*?)</td>", seen.table)]
+    assert shown[:6] == ari["IFCA"].round(2).tolist()
+    assert shown[6:] == [1.0] * 6  # merge by gain is told nothing
 
 
 def test_widget_follows_and_leads_and_elsewhere_there_is_a_picture(flt, monkeypatch):

@@ -814,7 +814,7 @@ REFUSED = [
             ({"kind": "from_arrays", "content": "x"}, "own arrays cannot be rebuilt"),
             (
                 {"kind": "dirichlet", "dataset": "toy", "content": "x"},
-                "'toy', images of your own, cannot be rebuilt",
+                "'toy' are images of your own",
             ),
         ],
     ),

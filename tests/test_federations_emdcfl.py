@@ -371,7 +371,7 @@ def test_missing_incomplete_and_damaged_pacs(tmp_path):
 def test_bad_input_is_refused(digits):
     refused(r"more angles \(4\) than clients \(3\)", rotated_copies, digits, 3)
     refused(
-        "2 clients with 800 training images each need more than 1438",
+        "2 clients with 800 training images each need more than there are",
         rotated_copies,
         digits,
         8,

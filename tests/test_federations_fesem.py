@@ -196,7 +196,7 @@ def test_a_set_of_ones_own_is_named_by_its_content():
             and "content" not in fed.settings["base"]
         )
         refused(
-            "images of your own, cannot be rebuilt", federations.build, fed.settings
+            "images of your own, which no settings can", federations.build, fed.settings
         )
 
 

@@ -440,7 +440,7 @@ def test_clients_of_too_few_samples_are_left_out_in_words():
     assert "fewer than 2 samples: b" in repr(fed) and len(fed.notes) == 1
     assert sorted(np.concatenate([*fed.train, *fed.test])) == [*range(5), *range(6, 10)]
     refused(
-        "No client has 9 samples, the most 5",
+        "No client has 9 samples, the largest has 5",
         Federation.from_arrays,
         x,
         y,

@@ -831,6 +831,18 @@ def test_tables_of_the_report_have_a_line_per_method():
     ]
 
 
+def test_wide_tables_of_the_report_come_in_parts(monkeypatch):
+    monkeypatch.setattr(papers.report, "MOST", 4)
+    numbers = [["9", "8", "1", "2"], ["7", "6", "", ""]]
+    names = ["low<br>printed", "low<br>text", "ARI<br>printed", "ARI<br>text"]
+    table = pd.DataFrame(numbers, columns=names)
+    table.insert(0, "method", ["A", "B"])
+    low, ari = papers.report._narrow(table)
+    assert low.splitlines()[0] == "| method | low<br>printed | low<br>text |"
+    assert ari.splitlines()[2:] == ["| A | 1 | 2 |"]  # the paper prints no ARI of B
+    assert papers.report._narrow(table[["method", *names[:2]]]) == [low]
+
+
 def test_rank_agreement_by_hand(monkeypatch):
     """Means over seeds decide rho; a row as run takes the place of its written one; the
     farthest rows are named.

@@ -22,7 +22,6 @@ from fltnb.arena.entry import TRUE_CLUSTERS
 from fltnb.papers import label
 
 NOTEBOOK = "15"
-WIDTH, LEFT, ROW = 640, 150, 20  # of the picture, its names, a row
 FARTHEST = 40  # points behind the best that are still drawn
 OTHERS = "#b5b5b5"
 
@@ -80,40 +79,31 @@ def signed(value: float) -> str:
 
 
 def dots(rows: pd.DataFrame, method: str, low: float, high: float, axis: str) -> str:
-    """Return a picture (SVG) of a method's values among all others', row by row."""
-    names = list(dict.fromkeys(rows["row"]))
-    height = ROW * len(names) + 40
-    span = WIDTH - LEFT - 20
+    """Return a picture (HTML) of a method's values among all others', row by row.
 
-    def x(value: float) -> float:
-        return LEFT + span * (min(max(value, low), high) - low) / (high - low)
+    Its dots are placed in percent of its width; on a phone a row's name is above them.
+    """
+
+    def x(value: float) -> str:
+        return f"{100 * (min(max(value, low), high) - low) / (high - low):.1f}%"
 
     color = fl.plots.style(method).color
     said = f"{label(method)} among {rows['method'].nunique()} others: {axis}"
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" class="measured">']
-    parts.append(f"<title>{escape(said)}</title>")
-    for number, name in enumerate(names):
-        y = 14 + ROW * number
-        parts.append(f'<text x="{LEFT - 12}" y="{y + 4}">{escape(name)}</text>')
-        parts.append(f'<line x1="{LEFT}" x2="{LEFT + span}" y1="{y}" y2="{y}"/>')
-        here = rows[rows["row"] == name].sort_values(
-            "method", key=lambda m: m == method
-        )
-        for one in here.itertuples():
-            mine = one.method == method
-            size, fill = (6, color) if mine else (3, OTHERS)
-            parts.append(
-                f'<circle cx="{x(one.value):.1f}" cy="{y}" r="{size}" fill="{fill}"/>'
-            )
-    y = 14 + ROW * len(names)
-    for value in (low, (low + high) / 2, high):
-        parts.append(
-            f'<text x="{x(value):.1f}" y="{y + 6}" class="tick">{signed(value)}</text>'
-        )
-    middle = LEFT + span / 2
-    parts.append(
-        f'<text x="{middle}" y="{y + 22}" class="tick">{escape(axis)}</text></svg>'
-    )
+    parts = [f'<div class="measured" role="img" aria-label="{escape(said)}">']
+    for name, here in rows.groupby("row", sort=False):
+        line = '<line x1="0" x2="100%" y1="50%" y2="50%"/>'
+        parts.append(f"<span>{escape(name)}</span><svg>{line}")
+        for one in here.sort_values("method", key=lambda m: m == method).itertuples():
+            size, fill = (6, color) if one.method == method else (3, OTHERS)
+            at = f'cx="{x(one.value)}" cy="50%"'
+            parts.append(f'<circle {at} r="{size}" fill="{fill}"/>')
+        parts.append("</svg>")
+    ticks = [signed(value) for value in (low, (low + high) / 2, high)]
+    if rows["value"].min() < low:
+        ticks[0] = f"≤ {ticks[0]}"
+    marks = "".join(f"<span>{tick}</span>" for tick in ticks)
+    parts.append(f'<div class="ticks">{marks}</div>')
+    parts.append(f'<div class="axis">{escape(axis)}; grey: other methods</div></div>')
     return "".join(parts)
 
 
@@ -164,8 +154,7 @@ class Measured(SphinxDirective):
         if not there:
             return []
         text = "".join(line(rows[rows["method"] == one], one) for one in there)
-        picture = dots(rows, there[0], *look)
-        drawn = nodes.raw("", f'<div class="measured">{picture}</div>', format="html")
+        drawn = nodes.raw("", dots(rows, there[0], *look), format="html")
         return [*self.parse_text_to_nodes(text), drawn]
 
     def _of_clusterer(self, own: pd.DataFrame, method: str) -> str:

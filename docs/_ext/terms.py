@@ -1,6 +1,7 @@
-"""The first use of a term of the glossary on a page links to it."""
+"""Links in running text: the first use of a glossary's term, and notebooks' numbers."""
 
 import re
+from pathlib import PurePosixPath
 from typing import Any
 
 from docutils import nodes
@@ -29,6 +30,7 @@ OUTSIDE = (
 )
 # words that mean the same, and plurals
 ENDING = "(?:s|es)?"
+NOTEBOOKS = re.compile(r"\b[Nn]otebooks? \d\d(?:(?:, | and | to )\d\d)*\b")
 
 
 def pattern(terms: list[str]) -> re.Pattern:
@@ -66,7 +68,7 @@ class LinkTerms(SphinxPostTransform):
         there = relative_uri(here, self.app.builder.get_target_uri(GLOSSARY))
         seen: set[str] = set()
         for text in list(self.document.findall(nodes.Text)):
-            if _inside(text):
+            if _inside(text, OUTSIDE):
                 continue
             made = self._linked(text.astext(), find, by_word, there, seen)
             if len(made) > 1:
@@ -96,17 +98,56 @@ class LinkTerms(SphinxPostTransform):
         return [*made, nodes.Text(text[at:])]
 
 
-def _inside(node: nodes.Node) -> bool:
-    """Whether a text stands in something that is no running text."""
+class LinkNotebooks(SphinxPostTransform):
+    """Link every number in "notebook 01" and "notebooks 09 and 10", in tables, too."""
+
+    default_priority = 190
+
+    def run(self, **options: Any) -> None:
+        """Go through the text; a notebook does not link to itself."""
+        if self.app.builder.format != "html":
+            return
+        pages = {
+            PurePosixPath(name).name[:2]: name
+            for name in self.env.found_docs
+            if name.startswith("notebooks/") and name != self.env.docname
+        }
+        here = self.app.builder.get_target_uri(self.env.docname)
+        outside = tuple(kind for kind in OUTSIDE if kind is not nodes.table)
+        for text in list(self.document.findall(nodes.Text)):
+            mentions = list(NOTEBOOKS.finditer(text.astext()))
+            if not mentions or _inside(text, outside):
+                continue
+            made: list[nodes.Node] = []
+            at = 0
+            for mention in mentions:
+                for found in re.finditer(r"\d\d", mention[0]):
+                    if found[0] not in pages:
+                        continue
+                    begin = mention.start() + found.start()
+                    to = self.app.builder.get_target_uri(pages[found[0]])
+                    made.append(nodes.Text(text.astext()[at:begin]))
+                    uri = relative_uri(here, to)
+                    made.append(
+                        nodes.reference("", found[0], refuri=uri, internal=True)
+                    )
+                    at = begin + len(found[0])
+            if made:
+                text.parent.replace(text, [*made, nodes.Text(text.astext()[at:])])
+
+
+def _inside(node: nodes.Node, outside: tuple[type[nodes.Node], ...]) -> bool:
+    """Whether a text stands in one of these nodes."""
     parent = node.parent
     while parent is not None:
-        if isinstance(parent, OUTSIDE):
+        if isinstance(parent, outside):
             return True
         parent = parent.parent
     return False
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Add the transform."""
+    """Add the transforms."""
+    app.add_post_transform(LinkNotebooks)
     app.add_post_transform(LinkTerms)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

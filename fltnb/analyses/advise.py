@@ -148,8 +148,9 @@ def advise(
     """Say whether clients form groups, and whether a model per group is worth it.
 
     No network is trained, and test samples are not used. The gain is estimated by
-    :func:`fltnb.clustering_gain`: ridge regressions on the result of ``embed``.
-    FltnbError: no classes, fewer than three clients, or an ``embed`` that does not fit.
+    :func:`fltnb.clustering_gain`: ridge regressions on the result of ``embed``. Raises
+    FltnbError if there are no classes or fewer than three clients, or if the result of
+    ``embed`` does not fit.
 
     Parameters
     ----------

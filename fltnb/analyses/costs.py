@@ -48,11 +48,11 @@ def traffic(
     ----------
     federation : settings
     methods : dict
-        Settings of methods; its keys have no meaning.
+        Settings of methods; its keys are not used.
     training : options of :func:`fltnb.run`
     weighed : int
-        Rounds that are counted (:func:`fltnb.theory.traffic.moved`). IFCA with a
-        warm-up has it in half of them.
+        Rounds that are counted (:func:`fltnb.theory.traffic.moved`). For IFCA with a
+        warm-up, half of them are warm-up.
 
     Returns
     -------

@@ -25,7 +25,8 @@ SECTION_52 = (8, 52)
 def statistics(federation: Settings, shown: int = 0) -> Study:
     """Count samples, clients and classes.
 
-    They are those of the whole image set if its people are known, or the federation.
+    They are those of the whole image set if its writers are known, else those of the
+    federation.
 
     Parameters
     ----------

@@ -68,8 +68,9 @@ def scored_cuts(fcr: Any, fed: federations.Federation) -> list[dict[str, Any]]:
 def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     """Return the clusters of each way to cut, by its name.
 
-    By modularity (ours), at the largest gap of merge heights, with C given, and by
-    Ward's tree of the *distances* in place of the graph.
+    The dendrogram is cut by modularity (our rule), at the largest gap of merge heights,
+    and with C given. The last way cuts Ward's tree of the *distances*, in place of that
+    of the graph, with C given.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ what it declares to use (:mod:`~fltnb.arena.guard`). Every run is stored
 (:mod:`~fltnb.arena.play`); all are written on a card (:mod:`~fltnb.arena.card`), which
 can be computed again (:mod:`~fltnb.arena.verify`). The methods of this package are
 compared in one table (:mod:`~fltnb.arena.table`), also with tuned options
-(:mod:`~fltnb.arena.tuned`).
+(:mod:`~fltnb.arena.tuned`), or told a wrong K (:mod:`~fltnb.arena.wrong_k`).
 """
 
 from .card import Rules, compete, read, write
@@ -15,6 +15,7 @@ from .table import everybody
 from .tracks import TRACKS, cells
 from .tuned import everybody_tuned
 from .verify import verify
+from .wrong_k import everybody_wrong_k
 
 __all__ = [
     "TRACKS",
@@ -24,6 +25,7 @@ __all__ = [
     "entry",
     "everybody",
     "everybody_tuned",
+    "everybody_wrong_k",
     "read",
     "verify",
     "write",

@@ -10,12 +10,15 @@ import pandas as pd
 
 from .. import paths
 from ..provenance import environment
+from ..settings import plain
 from . import statistics, tracks
 from .entry import PLAYERS
-from .play import PLAYED
+from .play import PLAYED, Task
 
 NAMED = ("track", "family", "level", "method", "seed")
 """What names a run."""
+WITH_OPTIONS = (*NAMED, "options")
+"""What names a run whose options are not the defaults; they are in JSON."""
 KNOWN = (*PLAYED, "failed", "version", "machine")
 """What is known of a run: ``version`` is a hash of what its numbers depend on, besides
 cell and seed; ``machine`` the number of a line of ``machines.json``."""
@@ -90,6 +93,23 @@ class Lines:
         paths.write_text(self.folder / "runs.csv", text)
         machines = json.dumps(self.machines, indent=1) + "\n"
         paths.write_text(self.folder / "machines.json", machines)
+
+
+def text_of(options: dict[str, Any]) -> str:
+    """Return options as a file has them."""
+    return json.dumps(plain(options), sort_keys=True)
+
+
+def name_of(task: Task, method: str) -> tuple:
+    """Return the name of a run in a file with options."""
+    cell = task.cell
+    options = text_of(task.options)
+    return (cell.track, cell.family, cell.level, method, task.seed, options)
+
+
+def line_of(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run with its options as a file has them."""
+    return run | {"options": text_of(run["options"])}
 
 
 def read(

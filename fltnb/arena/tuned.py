@@ -7,7 +7,6 @@ in ``results/arena/tuned``; lines with the seed :data:`fltnb.arena.tuning.SEED` 
 trials, and their accuracy is that of validation samples.
 """
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,6 @@ from .tracks import Cell
 
 SEEDS = table.SEEDS[:3]
 """Three of the table's seeds: tuning adds five runs to each method and cell."""
-NAMED = (*files.NAMED, "options")
-"""What names a run; its options are in JSON."""
 ORDER = ("middle", "easy", "hard")
 """Levels in the order of computation: the middle one tells most about methods."""
 
@@ -76,7 +73,7 @@ def everybody_tuned(
         who,
         seeds,
         demo,
-        files.read(table.folder(demo) / "tuned", today, NAMED),
+        files.read(table.folder(demo) / "tuned", today, files.WITH_OPTIONS),
         files.read(table.folder(demo), usual),
     )
     if compute:
@@ -116,7 +113,7 @@ def _compute(
             tasks = table.playable(missing(cell), tuned.demo, tell)
             left = None if ends is None else max(ends - time.monotonic(), 0.0)
             runs = play(tasks, left, jobs, tell)
-            tuned.lines.add([_line(run) for run in runs], today)
+            tuned.lines.add([files.line_of(run) for run in runs], today)
             if len(runs) < len(tasks):
                 return
 
@@ -124,23 +121,6 @@ def _compute(
 def _version(who: Entry) -> str:
     """Return what a tuned run depends on besides its name: also the space."""
     return digest({"run": table.version(who), "space": plain(who.space)})[:12]
-
-
-def _name(task: Task, method: str) -> tuple:
-    """Return the name of a run in the file."""
-    cell = task.cell
-    text = _text(task.options)
-    return (cell.track, cell.family, cell.level, method, task.seed, text)
-
-
-def _text(options: dict[str, Any]) -> str:
-    """Return options as the file has them."""
-    return json.dumps(plain(options), sort_keys=True)
-
-
-def _line(run: dict[str, Any]) -> dict[str, Any]:
-    """Return a run with its options as the file has them."""
-    return run | {"options": _text(run["options"])}
 
 
 @dataclass
@@ -161,7 +141,7 @@ class _Tuned:
         missing = {}
         for one in self._players(cell):
             for task in trial_tasks(one, cell):
-                name = _name(task, one.name)
+                name = files.name_of(task, one.name)
                 if name not in self.lines.runs:
                     missing[name] = task
         return list(missing.values())
@@ -171,7 +151,7 @@ class _Tuned:
         missing = []
         for one in self._players(cell):
             for task in self._chosen(one, cell):
-                if _name(task, one.name) not in self.lines.runs:
+                if files.name_of(task, one.name) not in self.lines.runs:
                     missing.append(task)
         return missing
 
@@ -183,7 +163,7 @@ class _Tuned:
                 found += [self._usual(one, cell, seed) for seed in self.seeds]
                 continue
             tasks = self._chosen(one, cell)
-            names = [_name(task, one.name) for task in tasks]
+            names = [files.name_of(task, one.name) for task in tasks]
             lines = [self.lines.runs.get(name) for name in names]
             found += lines or [None] * len(self.seeds)
         return found
@@ -194,7 +174,7 @@ class _Tuned:
 
     def _chosen(self, one: Entry, cell: Cell) -> list[Task]:
         """Return a method's runs with its best trial; none while a trial is missing."""
-        names = [_name(task, one.name) for task in trial_tasks(one, cell)]
+        names = [files.name_of(task, one.name) for task in trial_tasks(one, cell)]
         if not names or any(name not in self.lines.runs for name in names):
             return []
         scores = [self.lines.runs[name]["accuracy"] for name in names]

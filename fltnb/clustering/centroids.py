@@ -174,7 +174,8 @@ class PCAKMeans(CentroidClusterer):
     Parameters
     ----------
     n_clusters, k : see :class:`fltnb.FCR`; FLT's configuration had 3 clusters
-        Without a number of clusters, chance has the formula for many clients.
+        If C is not given, modularity is compared with that of a random graph by the
+        formula for many clients.
     n_components : int
         Principal components; at most the number of pixels are used.
     distance : {"matching", "min"}

@@ -206,8 +206,9 @@ def are_blocks(adjacency: np.ndarray) -> bool:
 def simulated_chance(adjacency: np.ndarray, method: str = "ward") -> float:
     """Return the highest modularity of 200 random graphs of this size and density.
 
-    Each is cut where the modularity of its own dendrogram is highest. Separate complete
-    blocks are always accepted: 0.
+    Each is cut where the modularity of its own dendrogram is highest. If the given
+    graph consists of separate complete blocks the result is 0, so that these are
+    clusters.
 
     Parameters
     ----------

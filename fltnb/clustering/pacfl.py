@@ -74,7 +74,7 @@ class PACFL(ClientClusterer):
     ) -> Sketch:
         """Return ``vectors`` (d, p * classes) of images (n_i, d) and classes (n_i,).
 
-        FltnbError: all images are zero.
+        Raises FltnbError if all images are zero.
         """
         x = self._checked(x, client)
         if classes is None:

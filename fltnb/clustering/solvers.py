@@ -26,7 +26,7 @@ def exact_cost(
     """Return the cost of the cheapest transport from shares (n,) to others (m,).
 
     It uses POT's inner function, because ``emd2`` takes ten times as long for checks.
-    FltnbError: the problem was not solved (POT returns 0 as its cost).
+    Raises FltnbError if the problem was not solved (POT returns 0 as its cost).
     """
     from ot.lp.emd_wrap import emd_c
 
@@ -59,9 +59,10 @@ def check_status(code: int) -> None:
 
 
 def received_shares(shares: np.ndarray, client: int) -> np.ndarray:
-    """Return shares that a client sent as float64 that sums to 1, or refuse them.
+    """Return shares that a client sent, as float64 with the sum 1, or refuse them.
 
-    Shares that were sent in fewer digits miss 1 by little, and POT then solves nothing.
+    If shares were rounded before they were sent, their sum is not exactly 1, and POT
+    does not solve the problem.
     """
     shares = np.asarray(shares, dtype=np.float64)
     total = shares.sum()
@@ -76,7 +77,8 @@ def received_shares(shares: np.ndarray, client: int) -> np.ndarray:
 def sinkhorn_cost(cost: np.ndarray, regularisation: float) -> float:
     """Return the entropic transport's cost between samples of equal weight.
 
-    FltnbError, naming a regularisation that works: the plan did not settle.
+    Raises FltnbError, which names a regularisation that works, if the plan did not
+    converge.
     """
     plan = _settled_plan(cost, regularisation)
     if plan is not None:

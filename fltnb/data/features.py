@@ -33,10 +33,10 @@ LARGEST = 64.0  # number of a map that is kept
 def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
     """Return the network's 1,280 features of pictures (N, H, W, 3).
 
-    They are "pictures" (N, 1, 1280) of 8 bits: a feature f in [0, 6] is stored as
-    255 sqrt(f / 6), because the root gives most of the 256 steps to values near 0,
-    where most features are. One core takes some minutes for PACS, and 20 ms for a
-    picture of CIFAR-10. FltnbError: the extra is not installed.
+    They are "pictures" (N, 1, 1280) of 8 bits: a feature f in [0, 6] is stored as 255
+    sqrt(f / 6), because the root gives most of the 256 steps to values near 0, where
+    most features are. One core takes some minutes for PACS, and 20 ms for a picture of
+    CIFAR-10. Raises FltnbError if the extra is not installed.
     """
 
     def coded(made: nn.Module, x: torch.Tensor) -> torch.Tensor:

@@ -50,7 +50,10 @@ KNOWN_CONTENT = {
 
 
 def read(path: Path) -> ImageSet:
-    """Return the image set of a prepared file; FltnbError: it is damaged."""
+    """Return the image set of a prepared file.
+
+    Raises FltnbError if it is damaged.
+    """
     mend = "fix that; the file itself may be sound"
     with reading(path, mend, partial(_unsound, path)):
         images = _content(path)
@@ -63,7 +66,7 @@ def read(path: Path) -> ImageSet:
 def origin(path: Path) -> str:
     """Return the origin of a prepared file's images, if possible without reading them.
 
-    FltnbError: the file is damaged.
+    Raises FltnbError if the file is damaged.
     """
     try:
         with np.load(path, allow_pickle=False) as file:

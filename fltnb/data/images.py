@@ -151,7 +151,7 @@ class ImageSet:
         except IndexError as error:
             raise FltnbError(
                 f"The subset of {self.name!r} asks for images outside 0 to "
-                f"{len(self) - 1}."
+                f"{len(self) - 1}: give positions in that range."
             ) from error
         name = name or f"{self.name}[{len(part['labels'])}]"
         return replace(self, name=name, **part)

@@ -201,7 +201,7 @@ def _fitted(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> 
 def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
     """Return mean and principal components of images.
 
-    FltnbError: there are fewer images or pixels than components.
+    Raises FltnbError if there are fewer images or pixels than components.
     """
     from sklearn.decomposition import PCA
 

@@ -172,8 +172,8 @@ def ignored_before(fresh: bool | None) -> float:
 def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     """Compute missing results, and yield each one as soon as it is stored.
 
-    Trainings come last, because a study may have computed one of them. FltnbError: the
-    Dask cluster cannot be used; raised before anything is computed.
+    Trainings come last, because a study may have computed one of them. Raises
+    FltnbError, before anything is computed, if the Dask cluster cannot be used.
     """
     trainings = [task for task in missing if task.experiment.kind == "training"]
     cluster = machines.active() if trainings else None

@@ -153,7 +153,7 @@ def grid(run: Callable[..., Experiment | None], **axes: Any) -> Grid:
 def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
     """Return the result of ``run`` for one combination of the axes.
 
-    FltnbError: it is not an experiment, or ``run`` looks up a missing entry.
+    Raises FltnbError if it is not an experiment, or ``run`` looks up a missing entry.
     """
     try:
         experiment = run(**at)
@@ -174,8 +174,8 @@ def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
 def _values(name: str, given: Any) -> list[Any]:
     """Return an axis as a list of different plain values.
 
-    FltnbError: it has a name of :data:`RESERVED`, no value, a value twice, or one that
-    tables cannot show.
+    Raises FltnbError if it has a name of :data:`RESERVED`, no value, a value twice, or
+    one that tables cannot show.
     """
     if name in RESERVED:
         raise FltnbError(f"An axis cannot be called {name!r}: results have that name.")

@@ -86,7 +86,7 @@ class Ledger:
     def lines(self) -> list[Values]:
         """Return lines of the CSV with typed values; missing ones are left out.
 
-        FltnbError: the file is damaged.
+        Raises FltnbError if the file is damaged.
         """
         if not self.exists:
             return []
@@ -152,7 +152,7 @@ class Ledger:
     def arrays(self, record: str) -> Arrays:
         """Return the stored arrays of one job.
 
-        FltnbError: the archive is damaged.
+        Raises FltnbError if the archive is damaged.
         """
         kept = self._kept.get(record, {})
         return dict(kept)
@@ -246,7 +246,7 @@ class Ledger:
         Returns
         -------
         DataFrame
-            The position is the column ``job``. Columns that no job has are left out.
+            The column ``job`` has the position. Columns that no job has are left out.
         """
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
@@ -328,8 +328,8 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
 def _finished_elsewhere(notebook: str, folder: Path) -> list[Finished]:
     """Return all jobs of a ledger that another process may be writing.
 
-    Its three files must belong together. FltnbError: they change all the time, or one
-    of them is damaged.
+    Its three files must belong together. Raises FltnbError if they change all the time,
+    or one of them is damaged.
     """
     for _ in range(READINGS):
         other = Ledger(notebook, folder)

@@ -32,7 +32,7 @@ def active() -> Client | None:
     """Return the Dask client to which runs are sent.
 
     It is that of ``joblib.parallel_config(backend="dask")``, or of ``$FLTNB_DASK``.
-    FltnbError: ``FLTNB_DASK`` is not an address, or there is no answer.
+    Raises FltnbError if ``FLTNB_DASK`` is not an address, or there is no answer.
     """
     from joblib.parallel import get_active_backend
 
@@ -46,8 +46,8 @@ def active() -> Client | None:
 def connect(address: str) -> Client:
     """Return the client of a scheduler at ``tcp://host:port``; a process connects once.
 
-    ``tls://`` is encrypted. FltnbError: a wrong address, no Dask here, or no answer
-    within 10 s.
+    ``tls://`` is encrypted. Raises FltnbError if the address is wrong, there is no Dask
+    here, or nothing answers within 10 s.
     """
     port = _ADDRESS.fullmatch(address)
     if port is None or not 0 < int(port[1]) < 65536:
@@ -85,9 +85,9 @@ def about() -> dict[str, Any]:
 def check(client: Client) -> dict[str, dict[str, Any]]:
     """Refuse workers that would compute something else.
 
-    Returns what :func:`about` says at each worker's address. FltnbError: a worker has
-    another Python or other code, or cannot import this package. UserWarning: a worker
-    has another version of a package, or there is no worker yet.
+    Returns what :func:`about` says at each worker's address. Raises FltnbError if a
+    worker has another Python or other code, or cannot import this package. Warns if a
+    worker has another version of a package, or there is no worker yet.
     """
     scheduler = client.scheduler.address
     try:
@@ -149,9 +149,9 @@ def gather(
 ) -> Iterator[tuple[str, Any]]:
     """Run ``work(*arguments, contents)`` for every task on the cluster.
 
-    Yields names and results as they come. FltnbError: a task was lost with four workers
-    in a row, or the scheduler is gone. After that, or any error of ``work``, tasks that
-    have not started are cancelled.
+    Yields names and results as they come. Raises FltnbError if a task was lost with
+    four workers in a row, or the scheduler is gone. After that, or any error of
+    ``work``, tasks that have not started are cancelled.
 
     Parameters
     ----------

@@ -173,13 +173,16 @@ class Results:
         return self._get(key).arrays
 
     def table(self, key: str, name: str) -> pd.DataFrame:
-        """Return a table of a study; FltnbError: no job here has this key."""
+        """Return a table of a study.
+
+        Raises FltnbError if no job here has this key.
+        """
         return table_of(self._get(key).arrays, f"table/{name}")
 
     def record(self, key: str) -> Values:
         """Return a job's ``id``, ``settings`` and ``provenance``.
 
-        FltnbError: no job here has this key.
+        Raises FltnbError if no job here has this key.
         """
         return self._get(key).record
 

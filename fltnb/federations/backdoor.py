@@ -67,7 +67,7 @@ def backdoor_colours(
     ones with the :func:`shade` of their class, which look almost the same. Backdoored
     test images, of all clients, have the shade of class K - 1 - c instead of c. Each
     group has its own copy of the images, so clients of different groups may hold the
-    same image. FltnbError: colour images.
+    same image. Raises FltnbError if the images have colours.
 
     Parameters
     ----------
@@ -154,8 +154,9 @@ def backdoor_patches(
     attackers each have a copy of the first half.
 
     The paper has 15 clients. ``patch`` is the side in pixels, 3 in the authors' public
-    notebook; other options are those of :func:`backdoor_colours`. FltnbError: grey
-    images, less than 2 or over 20 classes, or a patch that is too big.
+    notebook; other options are those of :func:`backdoor_colours`. Raises FltnbError if
+    the images are grey, there are fewer than 2 or more than 20 classes, or the patch is
+    too large.
 
     Examples
     --------

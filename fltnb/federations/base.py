@@ -44,7 +44,8 @@ Targets = Literal["classes", "values"]
 class Federation(OwnSamples):
     """Clients, their samples and, if known, their true clusters.
 
-    FltnbError: these do not fit together, a client is empty or a sample is NaN.
+    Raises FltnbError if these do not fit together, a client is empty or a sample is
+    NaN.
 
     Parameters
     ----------
@@ -317,7 +318,7 @@ class Federation(OwnSamples):
     def place(self, client: str | int) -> int:
         """Return the number of a client, given by name or number.
 
-        FltnbError: the client is unknown.
+        Raises FltnbError if the client is unknown.
         """
         if isinstance(client, str):
             if client in self.names:
@@ -383,7 +384,8 @@ class Federation(OwnSamples):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client.
 
-        It is given by number or name. FltnbError: an unknown client or split.
+        It is given by number or name. Raises FltnbError if the client or the split is
+        unknown.
         """
         choose(split, SPLITS, "split")
         index = getattr(self, split)[self.place(client)]
@@ -392,8 +394,8 @@ class Federation(OwnSamples):
     def label_counts(self, split: str = "train") -> np.ndarray:
         """Return how many samples of each class every client holds, int64 (M, K).
 
-        Repeated samples count each time, as they do in training. FltnbError: there are
-        no classes.
+        Repeated samples count each time, as they do in training. Raises FltnbError if
+        there are no classes.
         """
         choose(split, SPLITS, "split")
         if self.targets == "values":

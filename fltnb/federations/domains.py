@@ -88,8 +88,8 @@ def rotated(
         """Draw ``each`` of the images at ``index`` for every client, and turn them."""
         if n_clients * each > len(index):
             raise FltnbError(
-                f"{n_clients} clients with {each} {split} images need over "
-                f"{len(index)}: ask for fewer."
+                f"{n_clients} clients with {each} {split} images each need more than "
+                f"there are ({len(index)}): ask for fewer."
             )
         chosen = stream(seed, "partition", key).permutation(index)
         for client, cluster in enumerate(clusters):
@@ -196,8 +196,8 @@ def domains(
     PACS gives 18 clients: art painting 4, cartoon 4, photo 3, sketch 7, numbered in
     this order. The true cluster of a client is its domain. Each client's images are
     divided again into training, validation and test part, each class in proportion,
-    because the paper's 80-10-10 is not the image set's own division. FltnbError: the
-    images have no domains, a domain has too few, or the shares leave no training
+    because the paper's 80-10-10 is not the image set's own division. Raises FltnbError
+    if the images have no domains, a domain has too few, or the shares leave no training
     images.
 
     Parameters
@@ -266,7 +266,7 @@ def renderings(
     No image occurs in two styles, as no picture of PACS occurs in two domains. This is
     ours, not a paper's: it provides four domains if PACS is not available, and says
     nothing about PACS. Options are those of :func:`domains`; ``seed`` also determines
-    the style of each image. FltnbError: colour images.
+    the style of each image. Raises FltnbError if the images have colours.
 
     Examples
     --------

@@ -62,8 +62,8 @@ class Found(NamedTuple):
 def find(folder: Path) -> Found:
     """List the pictures of ``folder/OWNER/CLASS``, and what is left out.
 
-    FltnbError: there is no folder, no picture, or a picture whose owner and class
-    cannot be read from its path.
+    Raises FltnbError if there is no folder, no picture, or a picture whose owner and
+    class cannot be read from its path.
     """
     if not folder.is_dir():
         raise FltnbError(
@@ -123,7 +123,10 @@ class _Contents(NamedTuple):
 
 
 def _contents(folder: Path) -> _Contents:
-    """Return the contents of a folder; FltnbError: a part cannot be read."""
+    """Return the contents of a folder.
+
+    Raises FltnbError if a part cannot be read.
+    """
     found = _Contents([], [], [])
     for place, folders, names in os.walk(folder, onerror=_refuse):
         for name in (*folders, *names):

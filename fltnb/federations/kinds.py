@@ -2,8 +2,8 @@
 
 A kind is a function of an :class:`~fltnb.data.ImageSet` and options, registered by
 :func:`kind` under its name. In all of them ``n_clients`` is the number of clients M and
-``seed`` determines all draws. FltnbError: an option is out of range, or there are too
-few images or clients.
+``seed`` determines all draws. Raises FltnbError if an option is out of range, or there
+are too few images or clients.
 """
 
 import functools
@@ -56,7 +56,7 @@ def kind(make: Callable[..., Federation]) -> Callable[..., Federation]:
 def complete(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings with all defaults; it loads no data.
 
-    FltnbError: the settings are wrong.
+    Raises FltnbError if the settings are wrong.
 
     Examples
     --------
@@ -81,8 +81,8 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in options:
         raise FltnbError(
-            f"{options.get('dataset')!r}, images of your own, cannot be rebuilt: call "
-            f"{name} with them."
+            f"{options.get('dataset')!r} are images of your own, which no settings can "
+            f"rebuild: call {name} with them."
         )
     full = {"kind": name}
     if "dataset" in options:
@@ -124,8 +124,8 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     ``Federation.settings`` is such a dict: ``kind`` (one of :data:`KINDS`), ``dataset``
     (a name that :func:`fltnb.load` knows; it uses ``root``) and options of the kind.
     Any kind takes ``scaling``, one of :data:`SCALINGS`, instead of the usual one:
-    colour images to [-1, 1], grey ones to [0, 1]. FltnbError: as :func:`complete`, the
-    data set or the kind.
+    colour images to [-1, 1], grey ones to [0, 1]. Raises FltnbError if the settings are
+    wrong (:func:`complete`), or the data set or the kind is unknown.
 
     Examples
     --------

@@ -312,8 +312,8 @@ def structured(
     cluster gets the rest (EMNIST Balanced: nine clusters of five classes and one of
     two). Clients are numbered and tested as in :func:`label_clusters`. The training
     images of a cluster are shuffled and given to one client after the other, in the
-    sizes of :func:`power_law_sizes`: all are used, none twice. FltnbError: a cluster
-    has no test images, or as :func:`power_law_sizes`.
+    sizes of :func:`power_law_sizes`: all are used, none twice. Raises FltnbError if a
+    cluster has no test images, or :func:`power_law_sizes` refuses the numbers.
 
     Parameters
     ----------
@@ -424,8 +424,8 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     unrounded sizes sum to :math:`|D_c|`. The samples left by rounding go to the first
     client, as in the public code.
 
-    FltnbError: there are more clients than samples. For 2 clients the public code does
-    not find the solution and takes beta = 0.
+    Raises FltnbError if there are more clients than samples. For 2 clients the public
+    code does not find the solution and takes beta = 0.
 
     Examples
     --------

@@ -2,8 +2,8 @@
 
 They are EMD-CFL's validation samples, FeSEM's division and IID shuffle, and ImageNet
 features. ``base`` has the ``kind`` and the options of the base federation, without
-``dataset``; its own ``seed`` determines the partition. FltnbError: also if the base is
-refused.
+``dataset``; its own ``seed`` determines the partition. Raises FltnbError
+also if the base is refused.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ def held_out(
     """Hold back a share of every client's training samples for validation.
 
     EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn from
-    all samples of a client, not class by class, and at least one. FltnbError: the base
-    has validation samples or changes, or a client keeps no training samples.
+    all samples of a client, not class by class, and at least one. Raises FltnbError if
+    the base has validation samples or changes, or a client keeps no training samples.
 
     Examples
     --------
@@ -43,8 +43,8 @@ def held_out(
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):
         raise FltnbError(
-            f"A {base['kind']} federation has validation samples, or changes: take it "
-            "as it is."
+            f"A {base['kind']} federation has validation samples, or changes: take "
+            "it without held_out."
         )
     train = []
     val = []
@@ -73,9 +73,9 @@ def divided(
     training; LEAF's files and FLT use 90 %. No client gets or loses samples; a sample
     that a client held several times is held once. True clusters stay. Samples are drawn
     at random for each client, not class by class, with at least one on each side.
-    FltnbError: the base changes, has validation samples or a second test set, or its
-    clients have samples in common, such as a common test set; or a client has a single
-    sample.
+    Raises FltnbError if the base changes, has validation samples or a second test set,
+    or its clients have samples in common, such as a common test set; or a client has a
+    single sample.
 
     Examples
     --------
@@ -143,8 +143,8 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     The network sees the pictures as clients have them, rotated or with a patch; all
     else stays. The features replace a network that starts from ImageNet's weights
     (EMD-CFL, arXiv 2506.07769, Section 4.1). They are kept in the store, because
-    computing them takes minutes. FltnbError: the pictures are grey, or the extra
-    ``pretrained`` is not installed.
+    computing them takes minutes. Raises FltnbError if the pictures are grey, or the
+    extra ``pretrained`` is not installed.
 
     Examples
     --------
@@ -155,12 +155,12 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     ...     fl.federations.seen(digits, base=base)
     ... except fl.FltnbError as error:
     ...     print(error)
-    An ImageNet network sees colour pictures, which digits has not: take CIFAR-10.
+    An ImageNet network needs colours, and digits has grey images: take CIFAR-10.
     """
     fed = made(images, base)
     if fed.images.ndim != 4:
         raise FltnbError(
-            f"An ImageNet network sees colour pictures, which {images.name} has not: "
+            f"An ImageNet network needs colours, and {images.name} has grey images: "
             "take CIFAR-10."
         )
     path = paths.store() / "features" / f"{array_digest(fed.images)}.npy"
@@ -182,17 +182,17 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
 def _own_samples(fed: Federation, kind: str) -> list[np.ndarray]:
     """Return all samples of every client, training and test, each sample once.
 
-    FltnbError: the federation cannot be divided again, see :func:`divided`.
+    Raises FltnbError if the federation cannot be divided again, see :func:`divided`.
     """
     if type(fed) is not Federation:
         raise FltnbError(
-            f"A {kind} federation cannot be divided again: divide its base again, and "
-            "let that change."
+            f"A {kind} federation cannot be divided again, because it changes: divide "
+            "its base again, and add the events to that."
         )
     if fed.probed or any(len(own) for own in fed.val):
         raise FltnbError(
-            "The base has validation samples or a second test set: take val_fraction=0 "
-            "or another one."
+            "The base has validation samples or a second test set: give it "
+            "val_fraction=0, or take another base."
         )
     every = []
     holder = np.full(len(fed.images), -1)

@@ -87,8 +87,8 @@ class OwnSamples:
 
         Every client's samples are divided at random into test, validation and training
         part, each class in proportion as far as whole numbers allow, with at least one
-        training and one test sample. FltnbError: arrays do not fit together, there are
-        NaN, a client has a single sample, or fractions are out of range.
+        training and one test sample. Raises FltnbError if arrays do not fit together,
+        there are NaN, a client has a single sample, or fractions are out of range.
 
         Parameters
         ----------
@@ -149,7 +149,8 @@ class OwnSamples:
     ) -> Self:
         """Make a federation from one data set per client, in the given order.
 
-        FltnbError: a client's data do not fit the others', or an option is unknown.
+        Raises FltnbError if a client's data do not fit the others', or an option is
+        unknown.
 
         Parameters
         ----------
@@ -205,9 +206,9 @@ class OwnSamples:
     ) -> Self:
         """Make a federation from a DataFrame with one row, owner and label per sample.
 
-        Client i is the i-th owner in sorted order. FltnbError: a column is missing or
-        occurs twice, owner or label has gaps, or columns are neither numbers nor
-        categories.
+        Client i is the i-th owner in sorted order. Raises FltnbError if a column is
+        missing or occurs twice, owner or label has gaps, or columns are neither numbers
+        nor categories.
 
         Parameters
         ----------
@@ -320,8 +321,8 @@ class OwnSamples:
         PNG, JPEG and other usual formats are read, and rotated by their EXIF data, as
         in an image viewer. Client i is the i-th owner in sorted order. Hidden and
         system folders and files that are not pictures are left out, with a warning that
-        names them. FltnbError: no folder, no picture, a picture in a wrong place or not
-        readable.
+        names them. Raises FltnbError if there is no folder or no picture, or a picture
+        is in a wrong place or cannot be read.
 
         Parameters
         ----------
@@ -559,7 +560,8 @@ def _checked(options: Options) -> Options:
 def _owners(client_ids: Sequence, clusters: Any) -> Owners:
     """Return the different ids, sorted, and the position of each sample's id.
 
-    Blanks around text are removed. FltnbError: some are missing or do not sort.
+    Blanks around text are removed. Raises FltnbError if some are missing or do not
+    sort.
     """
     import pandas as pd
 
@@ -644,7 +646,8 @@ def _with_enough(owners: Owners, least: int | None) -> Owners:
         )
     if few.all():
         raise FltnbError(
-            f"No client has {least} samples, the most {sizes.max()}: lower min_samples."
+            f"No client has {least} samples, the largest has {sizes.max()}: lower "
+            "min_samples."
         )
     note = f"Left out, with fewer than {least} samples: {some(names)}."
     kept = _only(owners, np.flatnonzero(~few))

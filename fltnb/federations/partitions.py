@@ -197,8 +197,8 @@ def _of_items(part: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
         item = part[number]
         if not isinstance(item, (tuple, list)) or len(item) != 2:
             raise FltnbError(
-                f"Item {number} of client {i} is no pair (x, y): give a data set of "
-                "pairs."
+                f"Item {number} of client {i} is not a pair (x, y): give a data set "
+                "of pairs."
             )
         sample, label = item
         samples.append(_sample(sample, i))
@@ -309,7 +309,7 @@ def _check_alike(
         if x.shape[1:] != shape:
             raise FltnbError(
                 f"Client {name} has samples of shape {x.shape[1:]}, client "
-                f"{names[0]} of {shape}: make them alike."
+                f"{names[0]} of {shape}: give all the same shape."
             )
         if _is_text(y) != text:
             raise FltnbError(

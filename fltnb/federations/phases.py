@@ -102,8 +102,8 @@ def with_events(
 ) -> ChangingFederation:
     """Let clients of a federation, drawn by ``seed``, join late or get other data.
 
-    FltnbError: unknown keys, an event without effect, more clients than there are, or
-    no client at the start.
+    Raises FltnbError if a key is unknown, an event has no effect, there are fewer
+    clients than an event needs, or no client is there at the start.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def with_events(
         true = fed.clusters
     first, joiners = _joiners(true, events, seed)
     if len(first) == 0:
-        raise FltnbError("All clients join late: leave one at least for round 1.")
+        raise FltnbError("All clients join late: leave at least one for round 1.")
 
     settings = _settings(fed.settings) | {"events": events, "seed": seed}
     # Client i holds what client source[i] of the given federation had.
@@ -235,7 +235,7 @@ def _event(
 def _events(name: str, events: Any) -> list[dict[str, int]]:
     """Return events by round, their parts in the order of :func:`_event`.
 
-    FltnbError: something is not an event.
+    Raises FltnbError if something is not an event.
     """
     if not isinstance(events, (list, tuple)):
         events = [events]

@@ -76,8 +76,8 @@ def pixel_scaling(images: np.ndarray) -> dict[str, Scale]:
 def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
     """Return samples as uint8, float32, or int64 if they are tokens.
 
-    FltnbError: another type, a shape without meaning, NaN, masked values, or values
-    that would become equal as float32.
+    Raises FltnbError if the samples have another type or a shape without a meaning,
+    hold NaN or masked values, or differ by less than float32 can show.
     """
     images = as_array(images, "Samples")
     if layout_of(images, layout) == "tokens":

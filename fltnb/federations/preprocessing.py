@@ -71,8 +71,8 @@ class Preprocessing:
     def transform(self, rows: "pd.DataFrame | np.ndarray") -> np.ndarray:
         """Return samples float32 (n, D) of rows, (n, columns).
 
-        Columns of a DataFrame are found by name, those of an array by position.
-        FltnbError: a column is missing or additional, or its content does not fit the
+        Columns of a DataFrame are found by name, those of an array by position. Raises
+        FltnbError if a column is missing or additional, or its content does not fit the
         fitted one.
         """
         table = self.table(rows)
@@ -345,7 +345,9 @@ def fit(
 
 
 def _unchanged(table: "pd.DataFrame", beside: tuple[str, ...]) -> TablePreprocessing:
-    """Return a preprocessing that does not change numbers; FltnbError: text.
+    """Return a preprocessing that does not change numbers.
+
+    Raises FltnbError if a feature holds text.
 
     ``beside``: columns that may be in a table and are ignored.
     """
@@ -670,7 +672,8 @@ def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
     program that wrote the file. Names are brought to one form (NFC), so that a newcomer
     with another program has the same columns.
 
-    FltnbError, with the name ``what``: two columns have one name, or names have parts.
+    Raises FltnbError, which calls the table ``what``, if two columns have one name, or
+    if names have several levels.
     """
     if table.columns.nlevels > 1:
         raise FltnbError(

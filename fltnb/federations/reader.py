@@ -80,8 +80,8 @@ class Reader:
         if self.pixels != (rows.dtype == np.uint8):
             wanted = "uint8 pixels" if self.pixels else "floats or whole numbers"
             raise FltnbError(
-                f"New samples must be {wanted}, as those the run was trained on, not "
-                f"{rows.dtype}."
+                f"New samples must be {wanted}, as those on which the run was trained, "
+                f"not {rows.dtype}."
             )
         if len(rows) == 0:
             raise FltnbError("There are no samples: give one or more.")
@@ -106,7 +106,7 @@ class Reader:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; :meth:`from_dict` makes it again.
 
-        FltnbError: the preprocessing is a user's own transformer.
+        Raises FltnbError if the preprocessing is a user's own transformer.
         """
         content = asdict(replace(self, preprocessing=None))
         if self.preprocessing is not None:

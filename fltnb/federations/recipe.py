@@ -37,7 +37,10 @@ class Recipe:
         return build(self.settings)
 
     def build(self) -> Federation:
-        """Make the federation; FltnbError: the settings do not fit the data."""
+        """Make the federation.
+
+        Raises FltnbError if the settings do not fit the data.
+        """
         return self._made
 
 

@@ -205,7 +205,7 @@ def deal(
     if wanted > fewest:
         raise FltnbError(
             f"{n_clients} clients with {each} {what} images each need more than "
-            f"{len(index)}: take fewer."
+            f"there are ({len(index)}): ask for fewer."
         )
     if wanted < n_classes:
         raise FltnbError(

@@ -382,16 +382,22 @@ def read_parquet(file: Path) -> "pd.DataFrame":
         ) from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise FltnbError(f"{file} cannot be read as Parquet ({reason}).") from error
+        raise FltnbError(
+            f"{file} cannot be read as Parquet ({reason}): write it again with "
+            "table.to_parquet(...)."
+        ) from error
 
 
 def existing(file: Path | str) -> Path:
-    """Return the path of a file, with ``~`` resolved; FltnbError: it does not exist."""
+    """Return the path of a file, with ``~`` resolved.
+
+    Raises FltnbError if it does not exist.
+    """
     file = Path(file).expanduser()
     if file.is_dir():
         raise FltnbError(f"{file} is a folder: use from_folder.")
     if not file.is_file():
-        raise FltnbError(f"There is no file {file}.")
+        raise FltnbError(f"There is no file {file}: check its name and folder.")
     return file
 
 
@@ -400,8 +406,8 @@ def rows_of(
 ) -> Rows:
     """Split a table into owners, labels and features.
 
-    ``what``: the table's name in messages; ``lines``: lines of its file. FltnbError: a
-    column is missing, or a row has no owner or label.
+    ``what``: the table's name in messages; ``lines``: lines of its file. Raises
+    FltnbError if a column is missing, or a row has no owner or label.
     """
     table = named(table, what)
     owner, label = asked.owner, asked.label

@@ -127,7 +127,7 @@ def cross_tasks(
     clusters are 0, 0, 1. Labels of the second set come after those of the first.
     ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images
     have the same shape; the paper says "vehicles" and lists no CIFAR-100 classes.
-    FltnbError: other shapes, unknown labels.
+    Raises FltnbError if shapes differ or labels are unknown.
 
     Examples
     --------

@@ -173,7 +173,7 @@ def pseudo_writers(
     def dealt(split: str, index: np.ndarray, wanted: np.ndarray, key: int) -> list:
         if wanted.sum() > len(index):
             raise FltnbError(
-                f"{wanted.sum()} {split} images are wanted of {len(index)}: "
+                f"The clients need {wanted.sum()} {split} images of {len(index)}: "
                 "lower mean_samples."
             )
         shuffled = stream(seed, "partition", key).permutation(index)

@@ -58,7 +58,7 @@ class Scaling:
     def transform(self, rows: np.ndarray) -> np.ndarray:
         """Return standardised rows (n, D), float32; missing values (NaN) stay missing.
 
-        FltnbError: the number of columns differs.
+        Raises FltnbError if the number of columns differs.
         """
         rows = columns_of(rows)
         if rows.shape[1] != len(self.mean):
@@ -183,7 +183,9 @@ def scaling_query(rows: Callable[[Any], Any]) -> Callable:
 
 
 def scaling_of(context: Any) -> Scaling:
-    """Return the scale of all nodes that the server sent; FltnbError: there is none.
+    """Return the scale of all nodes that the server sent.
+
+    Raises FltnbError if there is none.
 
     Examples
     --------

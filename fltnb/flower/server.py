@@ -599,7 +599,8 @@ class ClusteredFedAvg:
     def _load(self, path: Path) -> None:
         """Continue from a checkpoint.
 
-        FltnbError: it is damaged, or has another clusterer or another initial model.
+        Raises FltnbError if it is damaged, or has another clusterer or another initial
+        model.
         """
         try:
             with np.load(path, allow_pickle=False) as file:

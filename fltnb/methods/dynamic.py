@@ -456,7 +456,7 @@ class DynamicFLT(FLT):
 
 @dataclass(eq=False, repr=False)
 class DynamicFLTAsRun(DynamicFLT):
-    """Dynamic FLT on the graph and under the rule of FLT's tables.
+    """Dynamic FLT with the full graph and the rule for absent clients of FLT's tables.
 
     Examples
     --------

@@ -39,9 +39,11 @@ class FeSEMState(Unclustered):
 class FeSEM(HardMethod):
     """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
 
-    A round is: train from the own centre, E-step, M-step. At first all clients share
-    one model. As soon as at least K clients have trained, the first K centres come from
-    the best of 20 k-means starts on the models known so far.
+    In a round clients train from their own centres, the E-step assigns each client to
+    the centre nearest to its model, and the M-step moves each centre to the mean of its
+    clients' models. At first all clients share one model. As soon as at least K clients
+    have trained, the first K centres come from the best of 20 k-means starts on the
+    models known so far.
 
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared
     Euclidean distances that is FedProx's term with ``mu_i = 2 lambda / (m alpha_i)``,
@@ -54,7 +56,8 @@ class FeSEM(HardMethod):
         lambda of Equations 5 and 7. The paper gives no value; its code's configuration
         has 0.1, which the code does not use.
     weighting : {"plain", "samples"}
-        In the M-step: equal (Equation 9), or by samples as in re-implementations.
+        Weights of the M-step's mean: equal (Equation 9), or by samples as in
+        re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}
         Which models enter the M-step under partial participation (in the paper all
         clients take part in every round). The E-step places each client by its last

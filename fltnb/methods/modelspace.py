@@ -35,7 +35,7 @@ def blocks(n_parameters: int) -> Iterator[slice]:
 def with_rows(
     matrix: np.ndarray, rows: np.ndarray | slice | int, values: ArrayLike
 ) -> np.ndarray:
-    """Copy of a matrix in which some rows have new values."""
+    """Return a copy of a matrix in which some rows have new values."""
     matrix = matrix.copy()
     matrix[rows] = values
     return matrix
@@ -44,7 +44,7 @@ def with_rows(
 def cluster_means(
     labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, models: np.ndarray
 ) -> np.ndarray:
-    """Weighted mean of the members' models ``theta`` (n, P) for each of K clusters.
+    """Return the weighted mean of the members' models ``theta`` (n, P) of K clusters.
 
     An empty cluster keeps its model of ``models`` (K, P).
 

@@ -41,7 +41,7 @@ def first_training(
 ) -> np.ndarray:
     """Return the models (n, P) that clients (n,) train from the model ``theta`` (1, P).
 
-    FltnbError: a training diverged.
+    Raises FltnbError if a training diverged.
     """
     options: dict[str, Any] = {} if how is None else {"how": how}
     rows = np.zeros_like(clients)

@@ -118,7 +118,8 @@ class OwnModels:
 
         These are every client's training samples (n_i, d) embedded by its own network,
         and a function from i to all clients' validation samples embedded by the network
-        of i. FltnbError: there are no validation samples, or a training diverged.
+        of i. Raises FltnbError if there are no validation samples, or a training
+        diverged.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)

@@ -450,8 +450,8 @@ class OwnModel(Model):
     def head(self) -> slice:
         """Columns of a row that hold the last layer, weight and bias.
 
-        FltnbError: they are not side by side in a row, because one of them is frozen,
-        or is shared with another layer and stands there.
+        Raises FltnbError if the parameters are not one block of a row, because one of
+        them is frozen, or is shared with another layer and stands there.
         """
         name, layer = self._last()
         places = []  # of its parameters, among those of a row

@@ -175,7 +175,8 @@ class VisionModel(Model):
         """Return initial parameters and batch-norm statistics (P,) float32.
 
         Independent initialisations (``index``) of ImageNet weights differ in the last
-        layer only. FltnbError: these weights are not here and cannot be downloaded.
+        layer only. Raises FltnbError if these weights are not here and cannot be
+        downloaded.
         """
         if self.imagenet:
             values = self._weights() | self._new_head(seed, index)
@@ -335,8 +336,8 @@ class StageModel(VisionModel):
 def download(published, otherwise: str) -> dict[str, torch.Tensor]:
     """Return published weights, as torchvision's ``ResNet18_Weights.IMAGENET1K_V1``.
 
-    They are kept in torch's cache. FltnbError: they are not there and the download
-    fails; its sentence ends with what can be done ``otherwise``.
+    They are kept in torch's cache. Raises FltnbError if they are not there and the
+    download fails; its sentence ends with what can be done ``otherwise``.
     """
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(PATIENCE)

@@ -142,7 +142,7 @@ def papermill_parameters(notebook: str, profile: str) -> Values:
 def code_cells(notebook: str) -> Cells:
     """Return the sources of the cells of a page: one of parameters, some experiments.
 
-    FltnbError: the notebook has no such cells.
+    Raises FltnbError if the notebook has no such cells.
     """
     found = tagged_cells(notebook)
     if len(found["parameters"]) != 1 or not found["experiment"]:
@@ -181,7 +181,7 @@ def with_experiments() -> list[str]:
 def notebook_file(notebook: str) -> Path:
     """Return the file of a notebook by its number or name.
 
-    FltnbError: there is no such notebook.
+    Raises FltnbError if there is no such notebook.
     """
     folder = paths.ROOT / "notebooks"
     name = notebook.removesuffix(".ipynb")

@@ -1,8 +1,6 @@
 """The first screen of a notebook, which its later cells fill."""
 
-import gc
 import hashlib
-import os
 import textwrap
 import warnings
 from collections.abc import MutableMapping
@@ -12,6 +10,7 @@ import pandas as pd
 from IPython import display
 
 from ..papers import label, outcomes
+from ..startup import be_quick
 from .parameters import checked, injected
 from .verdicts import verdict_table
 
@@ -39,11 +38,7 @@ class Page:
 
     def __init__(self, notebook: str):
         self.notebook = notebook
-        # POT would import torch for functions that no notebook uses
-        os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")
-        # a page makes many small objects, and few in cycles: looking for unused cycles
-        # as often as Python does takes an eighth of its time
-        gc.set_threshold(50_000, 20, 20)
+        be_quick()
         # some libraries ask tqdm for a notebook's bar
         warnings.filterwarnings("ignore", message="IProgress not found")
         # a stored notebook must not show paths of its author's files

@@ -138,7 +138,7 @@ def switched(
 def rows_of(found: Any) -> pd.DataFrame:
     """Return the rows of results; a table is returned unchanged.
 
-    FltnbError: there are none.
+    Raises FltnbError if there are none.
 
     Examples
     --------

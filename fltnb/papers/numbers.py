@@ -61,8 +61,8 @@ def numbers(
     ``number_error`` (float, NaN if there is none); ``first``: the table that prints
     this number first. A number counts only if ``first`` equals ``table``; 925 of 1,099
     do. Accuracies and F1 are in percent, variances in percent squared. If no row has
-    all the values, the table is empty. FltnbError: an unknown column, or a value that
-    does not occur in its column.
+    all the values, the table is empty. Raises FltnbError if a column is unknown, or a
+    value does not occur in its column.
 
     Parameters
     ----------

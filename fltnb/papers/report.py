@@ -6,6 +6,7 @@
 
 import base64
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -34,6 +35,8 @@ ARENA = "docs/pictures/arena.png"
 """README's picture of the arena: one of notebook 15's, as it is stored there."""
 KINDS = ("printed", "text", "code")
 """Columns of numbers in a table: the paper's, and ours of the text and of the code."""
+MOST = 8
+"""Columns that are read without scrolling on a page of GitHub, 838 pixels wide."""
 
 
 def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
@@ -377,7 +380,7 @@ class _Footnotes:
         """Return a sentence for the usual remark and one for each letter."""
         said = []
         if self.usual:
-            said.append(f"*Italic*, unless a mark says else: {self.usual}.")
+            said.append(f"*Italic*, unless a mark says otherwise: {self.usual}.")
         for remark, letter in self.letters.items():
             said.append(f"<sup>{letter}</sup> {remark}.")
         return said
@@ -442,13 +445,46 @@ def _by_head(table: pd.DataFrame) -> list[str]:
     """
     heads = [head for head in ("data", "model") if head in table]
     if not heads:
-        return [pipes(_wide(table))]
+        return _narrow(_wide(table))
     parts = []
     for head, own in table.groupby(heads, sort=False):
         title = ", ".join(head)
-        wide = _wide(own.drop(columns=heads))
         parts.append(f"**{title}**")
-        parts.append(pipes(wide))
+        parts += _narrow(_wide(own.drop(columns=heads)))
+    return parts
+
+
+def _narrow(table: pd.DataFrame) -> list[str]:
+    """Return a table as Markdown, in parts if it has more columns than :data:`MOST`.
+
+    A part has whole measures, about as many as the others, and the lines for which the
+    paper prints one of them.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The result of :func:`_wide`.
+    """
+    measures: dict[str, list[str]] = {}
+    heads = []
+    for name in table:
+        measure, found, _ = name.partition("<br>")
+        if found:
+            measures.setdefault(measure, []).append(name)
+        else:
+            heads.append(name)
+    if table.shape[1] <= MOST or not measures:
+        return [pipes(table)]
+
+    columns = list(measures.values())
+    fitting = max(1, (MOST - len(heads)) // len(columns[0]))
+    n_parts = math.ceil(len(columns) / fitting)
+    each = math.ceil(len(columns) / n_parts)
+    parts = []
+    for first in range(0, len(columns), each):
+        names = [name for own in columns[first : first + each] for name in own]
+        printed = (table[names] != "").any(axis=1)
+        parts.append(pipes(table.loc[printed, [*heads, *names]]))
     return parts
 
 

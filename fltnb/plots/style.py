@@ -5,7 +5,6 @@ from __future__ import annotations
 import colorsys
 import csv
 import functools
-import io
 import re
 import textwrap
 import zlib
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import paths
 from ..errors import FltnbError, choose
+from .still import still
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -292,8 +292,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     """Write ``figures/<profile>/<name>.png`` and, for the profile ``paper``, a PDF.
 
     No date or version is stored, so an unchanged figure gives an unchanged file. The
-    PNG has 150 dpi; for ``stored`` and ``demo``, which notebooks keep, 100 dpi and 256
-    colours.
+    PNG is that of :func:`fltnb.plots.still.still`.
 
     Parameters
     ----------
@@ -327,7 +326,6 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     The figure name 'my first.png' must be of letters
     """
     import matplotlib as mpl
-    from PIL import Image
 
     choose(profile, paths.PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -335,22 +333,15 @@ def save(fig: Figure, name: str, profile: str) -> Path:
             f"The figure name {name!r} must be of letters, digits, '_' and '-', "
             "without an extension."
         )
-    light = profile in ("stored", "demo")
     png = paths.figures(profile) / f"{name}.png"
-    drawn = io.BytesIO()
     # Jupyter's inline back end may crop to "tight"
     with mpl.rc_context({"savefig.bbox": "standard"}):
-        fig.savefig(drawn, dpi=100 if light else 150, metadata={"Software": None})
-        picture = Image.open(drawn)
-        if light:
-            # a third of the bytes, and no visible difference
-            picture = picture.convert("RGB").quantize()
-        else:
+        small = still(fig)
+        if profile == "paper":
             undated = {"CreationDate": None, "Producer": None, "Creator": None}
             pdf = functools.partial(fig.savefig, format="pdf", metadata=undated)
             paths.write_atomically(png.with_suffix(".pdf"), pdf)
-    write = functools.partial(picture.save, format="png", optimize=True)
-    paths.write_atomically(png, write)
+    paths.write_atomically(png, lambda file: file.write(small))
     return png
 
 

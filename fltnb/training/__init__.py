@@ -212,7 +212,7 @@ def _check(fed: Federation, model: Model, spec: TrainSpec, place: torch.device) 
 def place_of(model: Model, backend: Backend, device: str) -> torch.device:
     """Return the device that an engine of :func:`make_engine` works on.
 
-    FltnbError: there is no such device.
+    Raises FltnbError if there is no such device.
     """
     if device != "auto":
         return device_of(device)

@@ -384,7 +384,8 @@ class Engine(AbstractContextManager):
     ) -> Work:
         """Return what :meth:`train` was given, as :meth:`_train` takes it.
 
-        FltnbError: an argument does not fit, or a client has no training samples.
+        Raises FltnbError if an argument does not fit, or a client has no training
+        samples.
         """
         theta, rows, clients = self.check(theta, rows, clients)
         sizes = [len(self.fed.train[client]) for client in clients]

@@ -521,7 +521,7 @@ class WideConv(Conv):
     """
 
     def allocate(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the memory of the weights, and as (outputs, inputs, k, k)."""
+        """Return the weights' memory, and its view of shape (outputs, inputs, k, k)."""
         conv = self.conv
         _, height, width = self.shape
         self.kernels = wide.make(

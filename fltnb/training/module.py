@@ -343,7 +343,7 @@ class ModuleTrainer:
     ) -> torch.Tensor:
         """Return the (weighted) losses (B,) of a batch, or an own loss's mean ().
 
-        FltnbError: there are weights, and only a mean to be weighted.
+        Raises FltnbError if there are weights, and only a mean to be weighted.
         """
         found = losses(self.spec.loss, self.forward(x), y)
         if factors is None:

@@ -389,8 +389,8 @@ class Graphs:
     def capture(self, take: Take, again: Take) -> Take:
         """Return what replays a function's kernels.
 
-        The function runs twice before, for libraries to make ready, after ``again``
-        each.
+        Before that the function runs twice, so that libraries can prepare themselves.
+        ``again`` is called before each run.
         """
         with torch.cuda.device(self.device):
             stream = torch.cuda.Stream()

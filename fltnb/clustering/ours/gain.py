@@ -75,8 +75,8 @@ def clustering_gain(
     The error treats clients as independent draws. It does not include the effect of the
     network and of the rounds that follow: trust a large gain, but train to confirm a
     small one. Clusters that were found with the training labels look slightly too good.
-    FltnbError: there is not one label per client, some are NaN, there are no classes,
-    or an option is out of range.
+    Raises FltnbError if there is not one label per client, some are NaN, there are no
+    classes, or an option is out of range.
 
     Parameters
     ----------

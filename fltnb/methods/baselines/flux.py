@@ -321,7 +321,9 @@ def _scaled(blocks: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray
 
 
 def elbow(values: np.ndarray) -> float:
-    """Return the sorted value farthest below the chord of the first and last.
+    """Return the value farthest below the line from the smallest to the largest.
+
+    The values are sorted and drawn against their rank; the line is straight.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class IFCA(HardMethod):
     Parameters
     ----------
     warmup : int
-        Rounds of plain FedAvg before the K models separate. They then take over all
-        layers except the last, and each starts with a newly drawn last layer
+        Rounds of plain FedAvg before the K models separate. They then copy all layers
+        of FedAvg's model except the last, and each starts with a newly drawn last layer
         (otherwise all clients would choose FedAvg's trained one). FLT's scenario 3 has
         500 of 1,500.
     shared : {"none", "lower"}

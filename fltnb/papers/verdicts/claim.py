@@ -154,8 +154,8 @@ def claim(id: str, **how: Any) -> Callable:
 
     The first line of its docstring is the claim as a short sentence, shown in tables;
     the other lines give the rule for the verdict. Missing data are reported by
-    :func:`needed` or :class:`NotTestedError`. FltnbError: ``claims.csv`` does not have
-    the id, or it is registered twice.
+    :func:`needed` or :class:`NotTestedError`. Raises FltnbError if ``claims.csv`` does
+    not have the id, or it is registered twice.
 
     Parameters
     ----------

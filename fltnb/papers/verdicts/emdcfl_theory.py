@@ -51,8 +51,8 @@ def disagreement_is_bounded(t: Numbers) -> Finding:
 def error_on_a_mixture_is_bounded(t: Numbers) -> Finding:
     """Theorem 2.2: the error on a mixture of clients is bounded by the EMD.
 
-    By its own client's error, 2 L times the EMD to the mixture, and the least error
-    that any hypothesis has on both.
+    The bound is the sum of the error on the own client, 2 L times the EMD to the
+    mixture, and the least error that any hypothesis has on both.
     """
     return on_all_pairs(t, "Theorem 2.2", error=True)
 
@@ -61,8 +61,8 @@ def error_on_a_mixture_is_bounded(t: Numbers) -> Finding:
 def error_of_the_ensemble_is_bounded(t: Numbers) -> Finding:
     """Corollary 2.3: the error of two clients' ensemble is bounded by their EMD.
 
-    By the mean error of the two hypotheses, L times the EMD, and the mean of the least
-    joint errors.
+    The bound is the sum of the mean error of the two hypotheses, L times the EMD, and
+    the mean of the least joint errors.
     """
     return on_all_pairs(t, "Corollary 2.3", error=True)
 
@@ -78,10 +78,10 @@ def gradients_are_near(t: Numbers) -> Finding:
 
 @claim("emdcfl-thm2-5", **PAIRS)
 def parameters_are_near(t: Numbers) -> Finding:
-    """Corollary 2.5: so do parameters, after one step and after a round of many.
+    """Corollary 2.5: parameters differ by at most the step size times M times the EMD.
 
-    By the step size times M times the EMD. The statement is on a round, in which each
-    client takes many steps from models that are no longer equal.
+    It is tested after one step, and after a round of many. The statement is about a
+    round, in which each client takes many steps from models that are no longer equal.
     """
     one = on_all_pairs(t, "Corollary 2.5")
     many = on_all_pairs(t, "Corollary 2.5, several steps")

@@ -466,6 +466,6 @@ def the_third_task_loses_most(t: Numbers) -> Finding:
 def similar_groups_vary_less_on_fashion(t: Numbers) -> Finding:
     """On Fashion-MNIST runs grouped by similarity vary less than random ones.
 
-    Section III says it of both data sets.
+    Section III states this for both data sets.
     """
     return _on_fashion(t, _varies_less(t))

@@ -1,8 +1,9 @@
-"""The arena's table with controls: how a number changes with the difficulty.
+"""The arena's table with controls: how a number changes with difficulty or told K.
 
 A family of a track is a federation at three levels: clusters that are harder to find,
 or, on the track ``few-samples``, fewer samples. There is a menu for the family, one for
-the measure, and one for the method with which the others are compared.
+the measure, and one for the method with which the others are compared. Of methods that
+are told a wrong number of clusters, the levels are these numbers.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ class ArenaExplorer(Explorer):
     Parameters
     ----------
     table : Table
-        Result of :func:`fltnb.arena.everybody`.
+        Result of :func:`fltnb.arena.everybody`, or of another function for a table.
 
     Raises
     ------
@@ -50,6 +51,10 @@ class ArenaExplorer(Explorer):
     def __init__(self, table: Any):
         runs = table.runs
         family = runs["track"] + ", " + runs["family"]
+        self._axis = "level"
+        if "off" in runs:
+            self._axis = "told K minus true K"
+            runs = runs.assign(level=runs["off"].map("{:+d}".format))
         self._runs = runs.assign(federation=family)
         self._ids = table.ids
         levels = self._runs.groupby("federation")["level"].nunique()
@@ -99,7 +104,7 @@ class ArenaExplorer(Explorer):
         self._draw_leads(right, means, shown)
 
     def _draw_levels(self, ax: Any, runs: pd.DataFrame) -> None:
-        """Draw the measure against the level, a line for each method.
+        """Draw the measure against the level or told K, a line for each method.
 
         Methods without clusters have no ARI, and failed runs no bytes: if nothing is
         known, the title says so.
@@ -111,8 +116,8 @@ class ArenaExplorer(Explorer):
             return
         points = known.assign(method=known["method"].map(self._ids))
         lines(points, "level", y, ax=ax)
-        ax.set_title(f"{MEASURES.get(y) or label(y)}, by level", fontsize=SMALL)
-        ax.set_ylabel("")
+        ax.set_title(MEASURES.get(y) or label(y), fontsize=SMALL)
+        ax.set(xlabel=self._axis, ylabel="")
 
     def _draw_leads(self, ax: Any, means: pd.DataFrame, shown: list[str]) -> None:
         """Draw how far each method is ahead of the one in the menu, at each level.

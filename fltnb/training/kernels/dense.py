@@ -159,7 +159,7 @@ def backward(w, target, x, d, keep, scale, below):
 
 @numba.njit(_types("void(M, int64[:], N[:], M)"), **HOW)
 def errors(logits, y, weights, d):
-    """Write the gradient of the cross-entropy, softmax minus the true class's 1.
+    """Write the gradient of the cross-entropy: softmax, minus 1 for the true class.
 
     With logits of probabilities 0.2, 0.5 and 0.3 and the true class 1 it is 0.2, -0.5
     and 0.3.

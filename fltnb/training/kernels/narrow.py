@@ -42,7 +42,8 @@ class Kernels(NamedTuple):
     row : int
         Numbers in a row of weights, filled up to whole vectors.
     sweep : int
-        Numbers in an output of an image before the pooling, filled up likewise.
+        Numbers of an image in one channel of the output before the pooling, filled up
+        in the same way.
     """
 
     forward: Callable
