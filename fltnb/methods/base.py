@@ -170,9 +170,9 @@ class Method(_OldOptions):
         return settings
 
     def check(self, fed: Federation) -> None:
-        """Refuse a federation that the method cannot run on.
+        """Refuse a federation on which the method cannot run.
 
-        Such as one without the validation samples that it needs.
+        An example is one without the validation samples that the method needs.
         """
         if getattr(self, "split", "") == "val":
             own = self.variant == "as_run" and "split" in vars(type(self))

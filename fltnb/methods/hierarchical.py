@@ -151,7 +151,7 @@ class MTHFL(OneShot):
     def collect(
         self, state: MTHFLState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> MTHFLState:
-        """Run one FedAvg round of every LPS, and a GPS round when it is due."""
+        """Average at every task's server and, in due rounds, at the global server."""
         state = super().collect(state, clients, theta, round)
         if round % self.local_rounds:
             return state

@@ -41,7 +41,7 @@ def threads(n: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Flatten:
-    """(C, H, W) to C*H*W features, in that order.
+    """Layer that makes C*H*W features of (C, H, W), in that order.
 
     Examples
     --------
@@ -227,7 +227,7 @@ class Model:
     def n_trainable(self) -> int:
         """Number of trained parameters, which come first in a row.
 
-        They are all P, but for batch-norm statistics.
+        These are all P numbers except the statistics of batch normalisations.
         """
         trained = len(self.sizes) - self.n_statistics
         return sum(self.sizes[:trained])

@@ -189,8 +189,8 @@ def _row(ax: Any, own: pd.DataFrame, place: int, looks: dict[str, Look]) -> None
 def agreement(lines: pd.DataFrame, method: str) -> str:
     """Say where a method's number agrees with print: a title for :func:`dots`.
 
-    Such as "FedAvg's accuracy agrees with print on MNIST either way". If the paper has
-    no numbers, ours are given.
+    An example is "FedAvg's accuracy agrees with print on MNIST either way". If the
+    paper has no numbers, the title has ours.
 
     Parameters
     ----------

@@ -281,7 +281,7 @@ def matrices(
 def _agreement(labels: np.ndarray, true: Clusters) -> str:
     """Count clusters, with their ARI with the true ones if these are known.
 
-    Such as "4 clusters, ARI 0.93".
+    An example is "4 clusters, ARI 0.93".
     """
     count = len(np.unique(labels))
     text = "1 cluster" if count == 1 else f"{count} clusters"
