@@ -112,6 +112,11 @@ def line_of(run: dict[str, Any]) -> dict[str, Any]:
     return run | {"options": text_of(run["options"])}
 
 
+def behind(machines: list[dict[str, Any]], line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of another table, whose machines are listed behind these."""
+    return line | {"machine": len(machines) + line["machine"]}
+
+
 def read(
     folder: Path, versions: Mapping[str, str], named: tuple[str, ...] = NAMED
 ) -> Lines:

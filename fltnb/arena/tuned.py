@@ -192,5 +192,4 @@ class _Tuned:
         line = self.usual.runs.get(name)
         if line is None:
             return None
-        place = len(self.lines.machines) + line["machine"]
-        return line | {"options": None, "machine": place}
+        return files.behind(self.lines.machines, line) | {"options": None}

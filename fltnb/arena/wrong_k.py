@@ -76,8 +76,7 @@ def everybody_wrong_k(
 
     there = dict(lines.runs)
     for name, line in usual.runs.items():
-        place = len(lines.machines) + line["machine"]
-        there[*name, files.text_of({})] = line | {"machine": place}
+        there[*name, files.text_of({})] = files.behind(lines.machines, line)
     found = []
     for one, off, task in asked:
         if run := there.get(files.name_of(task, one.name)):
