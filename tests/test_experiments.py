@@ -24,6 +24,11 @@ def test_a_grid_is_the_product_of_its_axes_without_what_run_leaves_out():
     both = grid + fl.grid(run, method="fedavg", seed=2, rounds=[1, 2])
     assert len(both) == 5
 
+    again = grid + fl.grid(run, method="fedavg", seed=[1, 3])  # seed 1 is in both
+    assert [row.axes["seed"] for row in again] == [0, 1, 0, 3]
+    same_run = fl.grid(lambda name: run("fedavg", 1), name=["one", "other"])
+    assert len(grid + same_run) == 5  # under other names
+
 
 def test_an_axis_must_be_plain_and_its_values_different():
     refused("has 'fedavg' twice", fl.grid, run, method=["fedavg", "fedavg"], seed=0)

@@ -68,6 +68,9 @@ class Row:
 class Grid(Sequence[Row]):
     """Rows of experiments; two grids can be added.
 
+    A run that both have, under the same values of the axes, is then there once: twice,
+    it would count twice in every mean.
+
     Parameters
     ----------
     rows : iterable of Row
@@ -83,8 +86,8 @@ class Grid(Sequence[Row]):
     >>> def plan(seed):
     ...     return fl.Clustering(clients, fl.FCR(), seed=seed)
     >>> rows = fl.grid(plan, seed=[0, 1])
-    >>> len(rows + rows)
-    4
+    >>> len(rows + fl.grid(plan, seed=[1, 2]))
+    3
     """
 
     def __init__(self, rows: Iterable[Row], tables: Sequence[str] = ()):
@@ -103,9 +106,11 @@ class Grid(Sequence[Row]):
         return iter(self.rows)
 
     def __add__(self, other: Self) -> Self:
-        rows = (*self.rows, *other.rows)
-        tables = (*self.tables, *other.tables)
-        return type(self)(rows, tables)
+        every: dict[tuple[str, str], Row] = {}
+        for row in (*self.rows, *other.rows):
+            axes = str(sorted(row.axes.items()))
+            every.setdefault((row.experiment.id, axes), row)
+        return type(self)(every.values(), (*self.tables, *other.tables))
 
     def __repr__(self) -> str:
         return f"Grid of {len(self)} experiments"
