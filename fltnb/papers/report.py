@@ -441,10 +441,12 @@ def _usual(found: pd.DataFrame) -> str:
 def _by_head(table: pd.DataFrame) -> list[str]:
     """Return a table in parts by data set and network, each with a heading.
 
-    A table of a single data set and network has no column for these, and one part.
+    There is one part, in which data set and network are columns, if nothing else
+    distinguishes the lines: each part would have a single one.
     """
     heads = [head for head in ("data", "model") if head in table]
-    if not heads:
+    others = table.columns[: table.columns.get_loc("measure")].difference(heads)
+    if not heads or others.empty:
         return _narrow(_wide(table))
     parts = []
     for head, own in table.groupby(heads, sort=False):
@@ -532,7 +534,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
-    if len(heads) > 1 and single:
+    if "method" in heads[:-1] and single:
         # one method under several settings: settings are lines, methods columns
         table = table.assign(measure=table["method"])
         heads.remove("method")
