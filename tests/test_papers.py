@@ -879,12 +879,12 @@ def test_rank_agreement_by_hand(monkeypatch):
 
     monkeypatch.setattr(sys.modules["fltnb.papers.counts"], "measured", measured)
     found = papers.rank_agreement(only(), "emdcfl", "T7", least=4)
-    assert found["rows"].tolist() == ["text", "code where run"]
+    assert found["following"].tolist() == ["text", "code where run"]
     # means 3.5, 2, 2, 2.5 against 4, 3, 2, 1, with d as run 3.5, 2, 2, 0.5; seed 1: 3,
     # 1, 2, 4, with no d as run
     expected = [[1.5 / 22.5**0.5, -0.4, 1.0], [4.5 / 22.5**0.5, 1.0, 1.0]]
     np.testing.assert_allclose(found[["rho", "lowest", "highest"]], expected)
-    assert found["off"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]
+    assert found["differ most"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]
     assert papers.rank_agreement(
         only(), "emdcfl", "T7"
     ).empty  # four methods are too few
