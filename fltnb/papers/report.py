@@ -243,7 +243,7 @@ def _summary(
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
-            "in the printed setting": _by_variant(
+            "numbers in the printed setting": _by_variant(
                 own, "printed_setting", "{printed_setting}"
             ),
             "accuracies within 3 points": _by_variant(
