@@ -831,6 +831,17 @@ def test_tables_of_the_report_have_a_line_per_method():
     ]
 
 
+def test_a_printed_table_without_methods_stays_one_table():
+    columns = ["data", "method", "measure", "printed"]
+    rows = [["MNIST", "A", "samples", "9"], ["PACS", "A", "samples", "8"]]
+    table = pd.DataFrame(rows, columns=columns)
+    [one] = papers.report._by_head(table.drop(columns="method"))
+    assert one.splitlines()[0] == "| data | printed |"
+    assert one.splitlines()[2:] == ["| MNIST | 9 |", "| PACS | 8 |"]
+    mnist, _, pacs, _ = papers.report._by_head(table)
+    assert (mnist, pacs) == ("**MNIST**", "**PACS**")
+
+
 def test_wide_tables_of_the_report_come_in_parts(monkeypatch):
     monkeypatch.setattr(papers.report, "MOST", 4)
     numbers = [["9", "8", "1", "2"], ["7", "6", "", ""]]

@@ -534,7 +534,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
-    if "method" in heads[:-1] and single:
+    if "method" in heads and len(heads) > 1 and single:
         # one method under several settings: settings are lines, methods columns
         table = table.assign(measure=table["method"])
         heads.remove("method")
