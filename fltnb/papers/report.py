@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -419,7 +419,8 @@ def _table(found: pd.DataFrame, results: Any) -> str:
         table["printed"] += said.map(notes.mark)
 
     name = found["table"].iloc[0]
-    parts = [f"### Table {name[1:]}", _status(found), *_by_head(table)]
+    status = _status(found, table["measure"].unique())
+    parts = [f"### Table {name[1:]}", status, *_by_head(table)]
     told = remarks(found, results) + notes.told()
     if told:
         parts.append("<br>\n".join(told))
@@ -490,10 +491,11 @@ def _narrow(table: pd.DataFrame) -> list[str]:
     return parts
 
 
-def _status(found: pd.DataFrame) -> str:
+def _status(found: pd.DataFrame, measures: Sequence[str]) -> str:
     """Return a sentence: how many numbers of a table were run, and in which setting.
 
-    Such as "24 numbers; following the text: 20 printed setting, 4 reduced setting."
+    Such as "24 numbers (accuracy); following the text: 20 printed setting, 4 reduced
+    setting." Several measures are not named, as they are headings of the table.
     """
     said = []
     for variant, own in found.groupby("variant", sort=False):
@@ -504,7 +506,8 @@ def _status(found: pd.DataFrame) -> str:
             said.append(f"{label(variant)}: {counts_of_all}")
     n_numbers = len(found) // len(VARIANTS)  # each occurs once per variant
     told = "; ".join(said) or "none was run"
-    return f"{n_numbers} numbers; {told}."
+    what = f" ({measures[0]})" if len(measures) == 1 else ""
+    return f"{n_numbers} numbers{what}; {told}."
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
