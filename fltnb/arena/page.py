@@ -38,8 +38,8 @@ Wilcoxon's signed-rank test over cells and seeds with Holm's correction, p < 0.0
 A failed run counts 0 %.
 """
 RANKS = (
-    "Mean ranks over {cells} cells: {ranks}. They differ significantly from {apart:.2f} on "
-    "(Nemenyi, 0.05).\n"
+    "Mean ranks over {cells} cells: {ranks}. They differ significantly from "
+    "{apart:.2f} on (Nemenyi, 0.05).\n"
 )
 AXIS = "mean rank over {cells} cells (1 is best); critical difference {apart:.2f}"
 SHOWN = ["worst", "ari", "seconds"]
