@@ -831,6 +831,17 @@ def test_tables_of_the_report_have_a_line_per_method():
     ]
 
 
+def test_a_printed_table_without_methods_stays_one_table():
+    columns = ["data", "method", "measure", "printed"]
+    rows = [["MNIST", "A", "samples", "9"], ["PACS", "A", "samples", "8"]]
+    table = pd.DataFrame(rows, columns=columns)
+    [one] = papers.report._by_head(table.drop(columns="method"))
+    assert one.splitlines()[0] == "| data | printed |"
+    assert one.splitlines()[2:] == ["| MNIST | 9 |", "| PACS | 8 |"]
+    mnist, _, pacs, _ = papers.report._by_head(table)
+    assert (mnist, pacs) == ("**MNIST**", "**PACS**")
+
+
 def test_wide_tables_of_the_report_come_in_parts(monkeypatch):
     monkeypatch.setattr(papers.report, "MOST", 4)
     numbers = [["9", "8", "1", "2"], ["7", "6", "", ""]]
@@ -879,12 +890,12 @@ def test_rank_agreement_by_hand(monkeypatch):
 
     monkeypatch.setattr(sys.modules["fltnb.papers.counts"], "measured", measured)
     found = papers.rank_agreement(only(), "emdcfl", "T7", least=4)
-    assert found["rows"].tolist() == ["text", "code where run"]
+    assert found["following"].tolist() == ["text", "code where run"]
     # means 3.5, 2, 2, 2.5 against 4, 3, 2, 1, with d as run 3.5, 2, 2, 0.5; seed 1: 3,
     # 1, 2, 4, with no d as run
     expected = [[1.5 / 22.5**0.5, -0.4, 1.0], [4.5 / 22.5**0.5, 1.0, 1.0]]
     np.testing.assert_allclose(found[["rho", "lowest", "highest"]], expected)
-    assert found["off"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]
+    assert found["differ most"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]
     assert papers.rank_agreement(
         only(), "emdcfl", "T7"
     ).empty  # four methods are too few

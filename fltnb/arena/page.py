@@ -38,10 +38,10 @@ Wilcoxon's signed-rank test over cells and seeds with Holm's correction, p < 0.0
 A failed run counts 0 %.
 """
 RANKS = (
-    "Mean ranks over {cells} cells: {ranks}. They differ from {apart:.2f} on "
-    "(Nemenyi, 0.05).\n"
+    "Mean ranks over {cells} cells: {ranks}. They differ significantly from "
+    "{apart:.2f} on (Nemenyi, 0.05).\n"
 )
-AXIS = "mean rank over {cells} cells, 1 is best; a bar joins less than {apart:.2f}"
+AXIS = "mean rank over {cells} cells (1 is best); critical difference {apart:.2f}"
 SHOWN = ["worst", "ari", "seconds"]
 """Measures by cell, besides accuracy."""
 MARKED = {True: "#D55E00", False: "0.3"}
@@ -191,7 +191,7 @@ def _failures(card: Card) -> str:
 
 
 def picture(card: Card) -> "Figure":
-    """Draw mean ranks; a bar joins methods that are not told apart.
+    """Draw mean ranks; a bar joins methods that do not differ significantly.
 
     Methods stand below each other, the best at the top. The bar below a method goes
     from its rank to the last one that is nearer than the critical difference: whoever

@@ -187,7 +187,7 @@ def _level(line: Row, title: str) -> str:
     params = params_of(line["params"])
     if title == "users":
         return _users(params)
-    by_label = {label(name): str(value) for name, value in params.items()}
+    by_label = {label(name): label(str(value)) for name, value in params.items()}
     return by_label[title]
 
 

@@ -149,8 +149,8 @@ def nearness(found: pd.DataFrame) -> pd.DataFrame:
 
 _PLACE = ["dataset", "setting", "metric"]
 """Columns that define one order of a table's methods."""
-_ROWS = {"as_written": "text", "mixed": "code where run"}
-"""Column of :func:`_orders` -> the source of its rows."""
+_FOLLOWING = {"as_written": "text", "mixed": "code where run"}
+"""Column of :func:`_orders` -> what its rows follow."""
 
 
 def rank_agreement(
@@ -168,17 +168,17 @@ def rank_agreement(
     Returns
     -------
     DataFrame
-        ``dataset, setting, metric``; ``rows``: "text", or "code where run" (else text);
-        number of ``methods``; ``rho`` of the means over seeds; its ``lowest`` and
-        ``highest`` value over complete seeds; ``off``: the three methods whose ranks
-        differ most, with the number of places by which ours is better.
+        ``dataset, setting, metric``; ``following``: "text", or "code where run" (else
+        text); number of ``methods``; ``rho`` of the means over seeds; its ``lowest``
+        and ``highest`` value over complete seeds; ``differ most``: the three methods
+        whose ranks differ most, with the number of places by which ours is better.
 
     Examples
     --------
     >>> import fltnb as fl
     >>> found = fl.papers.rank_agreement(fl.results("11"), "emdcfl", "T1")
     >>> ", ".join(found.columns)
-    'dataset, setting, metric, rows, methods, rho, lowest, highest, off'
+    'dataset, setting, metric, following, methods, rho, lowest, highest, differ most'
     """
     whole = _orders(results, paper, table)
     trained = results.where(kind="training").runs
@@ -192,23 +192,24 @@ def rank_agreement(
 
     rows = []
     for place, own in whole.groupby(_PLACE, sort=False):
-        for column, name in _ROWS.items():
+        for column, name in _FOLLOWING.items():
             both = own[["number", column]].dropna()
             without_code = column == "mixed" and own["as_run"].isna().all()
             if len(both) < least or without_code:
                 continue
             rhos = _rhos_by_seed(by_seed, both)
             row = {
-                "rows": name,
+                "following": name,
                 "methods": len(both),
                 "rho": _rho(both),
                 "lowest": min(rhos, default=None),
                 "highest": max(rhos, default=None),
-                "off": _farthest(both),
+                "differ most": _farthest(both),
             }
             row.update(zip(_PLACE, place, strict=True))
             rows.append(row)
-    columns = [*_PLACE, "rows", "methods", "rho", "lowest", "highest", "off"]
+    columns = [*_PLACE, "following", "methods", "rho", "lowest", "highest"]
+    columns.append("differ most")
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -294,5 +294,5 @@ def _bars(ax: Axes, claims: pd.DataFrame) -> None:
     ax.invert_yaxis()
     ax.grid(False)
     ax.set_xticks([])
-    ax.set(xlabel="share of its claims", xlim=(0, 1))
+    ax.set(xlabel="share of the claims", xlim=(0, 1))
     ax.set_title("claims", fontsize="medium")

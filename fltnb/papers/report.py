@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -243,7 +243,7 @@ def _summary(
         row = {
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
-            "in the printed setting": _by_variant(
+            "numbers in the printed setting": _by_variant(
                 own, "printed_setting", "{printed_setting}"
             ),
             "accuracies within 3 points": _by_variant(
@@ -419,7 +419,8 @@ def _table(found: pd.DataFrame, results: Any) -> str:
         table["printed"] += said.map(notes.mark)
 
     name = found["table"].iloc[0]
-    parts = [f"### Table {name[1:]}", _status(found), *_by_head(table)]
+    status = _status(found, table["measure"].unique())
+    parts = [f"### Table {name[1:]}", status, *_by_head(table)]
     told = remarks(found, results) + notes.told()
     if told:
         parts.append("<br>\n".join(told))
@@ -441,10 +442,12 @@ def _usual(found: pd.DataFrame) -> str:
 def _by_head(table: pd.DataFrame) -> list[str]:
     """Return a table in parts by data set and network, each with a heading.
 
-    A table of a single data set and network has no column for these, and one part.
+    There is one part, in which data set and network are columns, if nothing else
+    distinguishes the lines: each part would have a single one.
     """
     heads = [head for head in ("data", "model") if head in table]
-    if not heads:
+    others = table.columns[: table.columns.get_loc("measure")].difference(heads)
+    if not heads or others.empty:
         return _narrow(_wide(table))
     parts = []
     for head, own in table.groupby(heads, sort=False):
@@ -488,10 +491,11 @@ def _narrow(table: pd.DataFrame) -> list[str]:
     return parts
 
 
-def _status(found: pd.DataFrame) -> str:
+def _status(found: pd.DataFrame, measures: Sequence[str]) -> str:
     """Return a sentence: how many numbers of a table were run, and in which setting.
 
-    Such as "24 numbers; following the text: 20 printed setting, 4 reduced setting."
+    Such as "24 numbers (accuracy); following the text: 20 printed setting, 4 reduced
+    setting." Several measures are not named, as they are headings of the table.
     """
     said = []
     for variant, own in found.groupby("variant", sort=False):
@@ -502,7 +506,8 @@ def _status(found: pd.DataFrame) -> str:
             said.append(f"{label(variant)}: {counts_of_all}")
     n_numbers = len(found) // len(VARIANTS)  # each occurs once per variant
     told = "; ".join(said) or "none was run"
-    return f"{n_numbers} numbers; {told}."
+    what = f" ({measures[0]})" if len(measures) == 1 else ""
+    return f"{n_numbers} numbers{what}; {told}."
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -532,7 +537,7 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     """
     heads = list(table.columns[: table.columns.get_loc("measure")])
     single = table["measure"].nunique() == 1
-    if len(heads) > 1 and single:
+    if "method" in heads and len(heads) > 1 and single:
         # one method under several settings: settings are lines, methods columns
         table = table.assign(measure=table["method"])
         heads.remove("method")

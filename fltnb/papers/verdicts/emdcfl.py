@@ -327,7 +327,7 @@ def parameters_find_nothing(t: Numbers) -> Finding:
 
 @claim("emdcfl-t6-1", data=("rotated_mnist",), tables=("T6",), show="{:+.2f}")
 def few_participants(t: Numbers) -> Finding:
-    """With 10, 20, 30 of 40 clients EMD-CFL equals the oracle (0.5, clients drawn).
+    """EMD-CFL is within 0.5 of the oracle with 10, 20 and 30 of 40 clients per round.
 
     The number is the largest gap in absolute value.
 
@@ -500,9 +500,9 @@ def equals_the_oracle_on_pacs(t: Numbers) -> Finding:
 
 @claim("emdcfl-t2-3", **PACS, variants=("as_written",), unit="of the oracle's")
 def pacfl_mixes_domains(t: Numbers) -> Finding:
-    """PACFL mixes domains, its worst client has below 60 % of the oracle's accuracy.
+    """PACFL mixes domains, and its worst client has under 60 % of the oracle's.
 
-    Worst clients are compared; both conditions must hold.
+    The accuracies of the worst clients are compared; both conditions must hold.
 
     Table 2 prints 53 % ("half") and an ARI of 0.70.
     """
@@ -518,7 +518,7 @@ def pacfl_mixes_domains(t: Numbers) -> Finding:
 
 @claim("emdcfl-t2-4", **PACS, **ARI)
 def one_cluster_for_all(t: Numbers) -> Finding:
-    """FeSEM and CFL leave everybody in one cluster (ARI 0).
+    """FeSEM and CFL leave all clients in one cluster (ARI 0).
 
     The number is the larger ARI in absolute value; below 0.005 it counts as 0.00.
     """
@@ -577,13 +577,14 @@ def blocks_by_domain(t: Numbers) -> Finding:
 
 
 @claim("emdcfl-fig2-2", **DISTANCES, show="{:+.3f}")
-def art_sees_others_near(t: Numbers) -> Finding:
-    """Networks of art see other domains nearer than these see art, most of all.
+def rows_of_art_are_smaller(t: Numbers) -> Finding:
+    """Art's row mean is below its column mean, and by more than any other domain's.
 
-    The number is the difference of the two means, over all seeds; art is the first
-    domain.
+    Row mean: the distance from a domain to the others under its own networks; column
+    mean: under the networks of the others. The number is the difference, over all
+    seeds; art is the first domain.
 
-    The figure has no numbers. The paper sees that the matrix is not symmetric, and that
+    The figure has no numbers. The paper says that the matrix is not symmetric, and that
     models of art are the reason.
     """
     each = []
@@ -591,9 +592,9 @@ def art_sees_others_near(t: Numbers) -> Finding:
         of_domains = []
         for domain in np.unique(clusters):
             own = clusters == domain
-            sees = distance[np.ix_(own, ~own)].mean()
-            is_seen = distance[np.ix_(~own, own)].mean()
-            of_domains.append(sees - is_seen)
+            row = distance[np.ix_(own, ~own)].mean()
+            column = distance[np.ix_(~own, own)].mean()
+            of_domains.append(row - column)
         each.append(of_domains)
     gaps = np.mean(each, axis=0)
     art = gaps[0]
@@ -691,7 +692,7 @@ def targets_of_cifar_are_safe(t: Numbers) -> Finding:
 
 @claim("emdcfl-t8-1", **ON_PICTURES, variants=("as_written",))
 def others_lose_under_the_trigger(t: Numbers) -> Finding:
-    """Soft, unclustered methods lose 15 or more, FedProx half of FedAvg's or less.
+    """Methods without hard clusters lose 15 or more, FedProx half of FedAvg's or less.
 
     The number is the smallest loss; 14.5 counts as 15.
 
@@ -711,10 +712,10 @@ def others_lose_under_the_trigger(t: Numbers) -> Finding:
 
 @claim("emdcfl-t8-2", **ON_DIGITS, show="{:+.2f}")
 def others_do_not_protect(t: Numbers) -> Finding:
-    """EMD-CFL's targets beat all soft, unclustered ones by 0.5 under the trigger.
+    """EMD-CFL's targets are over 0.5 above those of methods without hard clusters.
 
-    Within half a point they count as equally safe. The number is the lead over the best
-    of them.
+    Accuracies under the trigger are compared; within half a point they count as equally
+    safe. The number is the lead over the best of them.
 
     Table 8 prints 2.7 points between EMD-CFL and the best of them.
     """

@@ -96,7 +96,7 @@ def parameters_are_near(t: Numbers) -> Finding:
 
 @claim("emdcfl-text-jl", whole=True, unit="relative change", show="{:.0%}")
 def projections_keep_distances(t: Numbers) -> Finding:
-    """Nine tenths of the dimensions keep every distance within a tenth.
+    """A projection to 90 % of the dimensions changes no distance by over 10 %.
 
     The number is the largest change of a squared distance (mean over projections): a
     tenth of a distance is a fifth of its square.
