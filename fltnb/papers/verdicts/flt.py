@@ -119,7 +119,7 @@ def lead_over_fedsem(t: Numbers) -> Finding:
     data={"T1": ("cifar10",), "T2": ("mnist",)},
 )
 def headline(t: Numbers) -> Finding:
-    """FLT improves on FedSEM by 7 or more on CIFAR-10 (1), about 3 on MNIST (2).
+    """FLT leads FedSEM by 7 or more (scenario 1, CIFAR-10), by about 3 (2, MNIST).
 
     "About" means within 1 point.
 
