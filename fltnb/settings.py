@@ -23,10 +23,11 @@ from .errors import FltnbError, choose
 
 @dataclass(frozen=True)
 class Within:
-    """A finite number from ``low`` to ``high``.
+    """A rule for an option: a finite number from ``low`` to ``high``.
 
-    The ends themselves are left out with ``above`` and ``below``; ``whole`` asks for a
-    whole number.
+    Called with an option's name and value, it returns the value or raises FltnbError.
+    With ``above``, ``low`` itself is not allowed; with ``below``, ``high`` is not;
+    ``whole`` asks for a whole number.
 
     Examples
     --------
@@ -133,9 +134,9 @@ def _signature(made: Callable) -> dict[str, inspect.Parameter]:
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return all options of a class or function, defaults filled in.
 
-    They are in the order of its signature. Raises FltnbError, which calls the owner of
-    the options ``what``, if an option is unknown, missing, or not what its annotation
-    says.
+    They are in the order of its signature. FltnbError is raised if an option is
+    unknown, missing, or not what its annotation says; ``what`` names the owner of the
+    options in its message.
 
     Examples
     --------

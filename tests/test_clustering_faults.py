@@ -229,7 +229,7 @@ def test_given_clusters_train_as_the_oracle_does(digits):
         "clusters must be 6 values", fl.run, fl.methods.Clusters([0, 1]), fed, **options
     )
     refused(
-        "clusters has none of .* 5",
+        "clusters lacks .* 5",
         fl.run,
         fl.methods.Clusters({str(i): 0 for i in range(5)}),
         fed,

@@ -34,9 +34,9 @@ class ImageSet:
     Parameters
     ----------
     images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
-    labels : ndarray of int64, shape (N,), class of each image, 0 to K-1
+    labels : ndarray of int64, shape (N,), class of each image, from 0
     split : ndarray of uint8, shape (N,), 0 training, 1 test
-    class_names : tuple of str, length K
+    class_names : tuple of str, one per class
     name, origin : str
         Name, and the origin of the pixels in words; stored with every result.
     writers : ndarray of int32, shape (N,), optional
@@ -118,7 +118,7 @@ class ImageSet:
 
     @property
     def n_classes(self) -> int:
-        """Return the number of classes K, with or without images."""
+        """Return the number of classes, with or without images."""
         return len(self.class_names)
 
     @cached_property

@@ -235,8 +235,8 @@ def domains(
         n_clients = len(held) // min_samples
         if n_clients == 0:
             raise FltnbError(
-                f"Domain {domain} has {len(held)} images, not {min_samples}: lower "
-                "min_samples."
+                f"Domain {domain} has only {len(held)} images: lower min_samples, "
+                f"which is {min_samples}."
             )
         clusters += [cluster] * n_clients
         rng = stream(seed, "partition", 5, cluster)
