@@ -525,7 +525,7 @@ def test_mean_and_where():
         table().where,
         variant="published",
     )
-    refused("no job", table().arrays, "nothing")
+    refused("has the key .nothing", table().arrays, "nothing")
 
 
 def test_nothing_stored_says_what_to_run():
