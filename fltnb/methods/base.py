@@ -1,4 +1,4 @@
-"""The interface of a federated method: three answers per round, and no training code.
+"""The interface of a federated method: three functions of a round, no training code.
 
 A method defines from which model each participant starts (:meth:`Method.dispatch`), how
 the returned models are combined (:meth:`Method.collect`) and which model serves each
@@ -44,11 +44,11 @@ class Context:
         The run's seed.
     cache : callable, optional
         ``cache(key, compute)`` returns a dict of arrays and keeps it between runs:
-        results that are computed once, such as clusterings.
+        results that are computed once, such as clusterings. None: nothing is kept.
     progress : bool
         Whether such computations may show progress.
     n_jobs : int, optional
-        Number of processes for such computations.
+        Number of processes for such computations; None: one for each core.
     model : Model, optional
         The run's network.
     device : str
@@ -231,8 +231,9 @@ class Method(_OldOptions):
     ) -> OwnState:
         """Update the state before a new phase: clients are new, or hold other data.
 
-        ``changed`` (M,) says which clients; newcomers have the highest numbers. The
-        default only updates sample counts, and is refused if clients join.
+        ``changed``, bool (M,), says which clients; newcomers have the highest numbers.
+        The default only updates the numbers of samples. A method that does not override
+        it cannot be run on a federation that clients join.
         """
         return replace(state, weights=np.asarray(fed.sizes, dtype=np.float64))
 

@@ -40,7 +40,11 @@ class FedCE(Welcoming):
 
     Parameters
     ----------
-    delta : float, 0.5 in EMD-CFL's runs
+    n_clusters : int
+        K, the number of models.
+    delta : float
+        How fast the growth decays with the distance of the losses; 0.5 in EMD-CFL's
+        runs.
     split : {"val", "train"}
         Samples for comparing the models, in batches of the run's ``batch_size``.
 
@@ -108,9 +112,10 @@ class FedCE(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class FedCEAsRun(FedCE):
-    """FedCE as in EMD-CFL's tables.
+    """FedCE as in EMD-CFL's tables: 1 is added K times in a round, not once.
 
-    It adds 1 for each of the K tested models, always to the best one so far.
+    A client tests the K models one after the other, and after each test 1 is added to
+    its association with the best model so far.
 
     Examples
     --------

@@ -13,13 +13,15 @@ from ..flt import OneShot
 class FedCollab(OneShot):
     """One clustering of the clients' samples and classes, then FedAvg in the clusters.
 
-    :class:`fltnb.clustering.FedCollab` explains the comparison. Its traffic before
-    round 1 is counted, and is large. Newcomers stand alone.
+    Bao et al., ICML 2023 (arXiv 2306.06508). :class:`fltnb.clustering.FedCollab`
+    explains the comparison. Its traffic before round 1 is counted, and is large.
+    Newcomers stand alone.
 
     Parameters
     ----------
     clusterer : fltnb.clustering.FedCollab, optional
-        Its ``c`` determines the number of clusters.
+        ``fltnb.clustering.FedCollab()`` by default; its ``c`` determines the number of
+        clusters.
     encoder : EncoderSpec, optional
         The encoder whose outputs the networks get; raw pixels by default. (For colour
         images the authors' runs used the outputs of a network with ImageNet weights.)

@@ -29,9 +29,10 @@ class FedPerState(State):
 class FedPer(Method):
     """Body and head are trained together; bodies are averaged, heads stay local.
 
-    The head is the last layer, the body everything below, including the statistics of
-    batch normalisations. The mean is weighted by samples, as in FedAvg. A client that
-    never took part, such as a newcomer, is served the body with the initial head.
+    Arivazhagan et al., arXiv 1912.00818. The head is the last layer, the body
+    everything below, including the statistics of batch normalisations. The mean is
+    weighted by samples, as in FedAvg. A client that never took part, such as a
+    newcomer, is served the body with the initial head.
 
     Examples
     --------

@@ -43,11 +43,12 @@ class OCFLState(Unclustered):
 class OCFL(HardMethod):
     """FedAvg with equal weights until clients' updates diverge; then one clustering.
 
-    A round's temperature is the norm of the cosine distances between all updates, as a
-    share of its largest possible value. In the first round in which it rises, the
-    distances are clustered, every cluster continues from the common model, and this
-    round's models are already averaged inside the clusters. There is no second
-    clustering. Noise can cause such a rise: ``run.labels_at`` shows the round.
+    Zuziak et al., arXiv 2503.04231. A round's temperature is the norm of the cosine
+    distances between all updates, as a share of its largest possible value. In the
+    first round in which it rises, the distances are clustered, every cluster continues
+    from the common model, and this round's models are already averaged inside the
+    clusters. There is no second clustering. Noise can cause such a rise:
+    ``run.labels_at`` shows the round.
 
     With partial participation (in the original all clients take part in every round)
     the latest update of each client is used, once all clients have trained.
@@ -88,8 +89,8 @@ class OCFL(HardMethod):
         super().__post_init__()
         if (self.clusterer == "kmeans") != (self.n_clusters is not None):
             raise FltnbError(
-                'OCFL takes n_clusters with clusterer="kmeans" and no other: give both '
-                "or neither."
+                'OCFL needs n_clusters for clusterer="kmeans", and for no other: give '
+                "both or neither."
             )
         if self.min_size < 2:
             raise FltnbError("OCFL needs clusters of at least 2: raise min_size.")
