@@ -175,7 +175,7 @@ def test_newcomers_go_to_the_cluster_of_their_kind(clusterer):
     # clients themselves stay where they are
     assert clusterer.place(clients()[3:8]).tolist() == GROUPS[3:8]
     again = type(clusterer)(**clusterer.get_params())
-    refused("has not seen any clients yet", again.place, new)
+    refused("is not fitted", again.place, new)
     if type(clusterer) not in (fl.EigenRelevance, fl.EMDClustering):
         sketches = clusterer.sketches(new, first=len(GROUPS))
         assert clusterer.place_sketches(sketches).tolist() == [1, 0, 2, -1]

@@ -41,7 +41,7 @@ NOISE_ON_GRAM = 2
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors.
 
-    arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2. Client i computes eigenvalues
+    MT-HFL, arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2. Client i computes eigenvalues
     :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
     :math:`G_i = \Phi_i^\top \Phi_i / n_i` and sends the first p eigenvectors. With
     those of j it computes
@@ -79,17 +79,22 @@ class EigenRelevance(ClientClusterer):
     epsilon, delta, clip : float or None
         A private release: everything is computed from one noisy d x d matrix G_i
         (:func:`noisy_gram`), so reduce wide features first.
-    max_clusters, random_state, n_jobs :
+    max_clusters, random_state, n_jobs
         See :class:`~fltnb.clustering.base.ClientClusterer`.
 
     Attributes
     ----------
-    directed_, relevance_ : ndarray (M, M), r(i, j), and R with diagonal 1
-    eigenvalues_ : ndarray (M, p), of each client, descending
-    criterion_ : ndarray (M + 1,)
-        Silhouette by number of clusters (NaN: no such cut), if n_clusters is None.
-    sent_ : p d numbers of eigenvectors (one copy, relayed) and M - 1 relevances
-    received_ : eigenvectors of the M - 1 others
+    directed_, relevance_ : ndarrays, shape (M, M)
+        r(i, j), and R; the diagonals are 1.
+    eigenvalues_ : ndarray, shape (M, p)
+        Of each client, descending.
+    criterion_ : ndarray, shape (M + 1,)
+        Entry C: mean silhouette of the cut into C clusters (NaN: no such cut), if
+        ``n_clusters`` is None.
+    sent_ : ndarray, shape (M,)
+        p d numbers of eigenvectors (one copy, relayed) and M - 1 relevances.
+    received_ : ndarray, shape (M,)
+        Eigenvectors of the M - 1 others.
 
     Examples
     --------
@@ -209,7 +214,7 @@ class EigenRelevance(ClientClusterer):
     def _directed(
         self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
     ) -> np.ndarray:
-        """Eq. (3): r(i, j) of client i (M,), the geometric mean of p ratios."""
+        """Eq. (4): r(i, j) of client i (M,), the geometric mean of p ratios."""
         logs = self._log_ratios(x, own, relayed, client)
         return np.exp(logs.mean(axis=1))
 
@@ -290,8 +295,22 @@ class MeanImage(ClientClusterer):
     """Cluster clients by average linkage of their mean samples.
 
     This is our own baseline, which a clusterer must beat. A client sends d numbers;
-    there is no randomness. Parameters and ``criterion_`` are those of
-    :class:`EigenRelevance`.
+    there is no randomness.
+
+    Parameters
+    ----------
+    n_clusters : int or None
+        Number of clusters. None: the cut with the highest mean silhouette of the
+        Euclidean distances, or one cluster if that is below 0.5.
+    max_clusters, n_jobs
+        See :class:`~fltnb.clustering.base.ClientClusterer`.
+
+    Attributes
+    ----------
+    means_ : ndarray, shape (M, d)
+        The clients' mean samples.
+    criterion_ : ndarray, shape (M + 1,)
+        As in :class:`fltnb.EigenRelevance`.
 
     Examples
     --------
@@ -374,7 +393,7 @@ def norm_factor(features: np.ndarray) -> np.ndarray:
 
 
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
-    """Return R by the number of eigenvectors (Figure 4), from one decomposition.
+    """Return R by the number of eigenvectors (MT-HFL, Fig. 4), from one decomposition.
 
     Parameters
     ----------
@@ -428,9 +447,9 @@ def _warn_if_weak(criterion: np.ndarray) -> None:
         return
     best = divided.argmax() + 2
     warnings.warn(
-        f"One cluster, though {best} have a mean silhouette of {divided.max():.2f}, "
-        f"where {REASONABLE} counts as structure: there may be groups, and "
-        "n_clusters divides the clients into as many as you know.",
+        f"All clients are one cluster. A cut into {best} has a mean silhouette of "
+        f"{divided.max():.2f}, and {REASONABLE} would count as structure: if you know "
+        "that there are groups, give n_clusters.",
         stacklevel=6,
     )
 
