@@ -47,9 +47,12 @@ PRINTED_SIZES = {"MLP": 169_462, "CNN": 3_459_582, "ConvAE": 51_577}
 
 
 class Cost(NamedTuple):
-    """Scalars sent in a whole run, both up and down.
+    """Scalars (numbers) sent in a whole run, up and down together.
 
-    ``once`` before round 1, in all rounds, and the sum.
+    Attributes
+    ----------
+    once, rounds, total : float
+        Before round 1, in all rounds, and the sum of both.
 
     Examples
     --------
@@ -101,7 +104,9 @@ class Sizes:
 
 
 def formula(method: str, **symbols: Any) -> Cost:
-    """Return a cost of FLT's Table 6, or the same for methods that it leaves out.
+    """Return the communication cost of a method by FLT's Table 6.
+
+    For methods that the table leaves out the formula is ours (:data:`FORMULAS`).
 
     Parameters
     ----------
