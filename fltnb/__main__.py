@@ -142,7 +142,7 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
         "--profile",
         default="",
         help="parameters of notebooks/profiles/PROFILE (default: the notebook's own); "
-        "without --budget, results of demo are not added to the ledger",
+        "results of demo are not added to the ledger",
     )
     parser.add_argument(
         "--table", default="", help="only one table of the paper, such as T1"
@@ -325,10 +325,10 @@ def _compute_one(name: str, options: argparse.Namespace, budget: float | None) -
     from .notebook import compute
 
     rows = compute.asked(name, options.profile, options.table)
+    keep = options.profile != "demo"
+    where = "the ledger" if keep else "the local store"
     if not options.plan and budget is None:
-        keep = options.profile != "demo"
         count = compute.compute_all(name, rows, keep, n_jobs=options.jobs)
-        where = "the ledger" if keep else "the local store"
         print(f"Notebook {name}: {count} experiments are in {where}.")
         return
 
@@ -340,8 +340,8 @@ def _compute_one(name: str, options: argparse.Namespace, budget: float | None) -
         each = options.name != "all"
         _tell_plan(by_table, planned if each else [])
     elif planned and budget is not None:
-        count = compute.compute_within(name, planned, budget, n_jobs=options.jobs)
-        print(f"{count} of {len(planned)} were computed and are in the ledger.")
+        count = compute.compute_within(name, planned, budget, keep, n_jobs=options.jobs)
+        print(f"{count} of {len(planned)} were computed and are in {where}.")
 
 
 def _tell_plan(by_table: dict[str, list], planned: list) -> None:
