@@ -359,7 +359,7 @@ def test_resnet_features_are_those_of_torchvision(own_store):
         np.random.default_rng(0).normal(size=(40, 7)), [0, 1] * 20, [0] * 20 + [1] * 20
     )
     refused(
-        r"needs grey or colour images, not \(1, 1, 7\)",
+        r"needs grey or colour images, not samples of shape \(1, 1, 7\)",
         encoders.embed_clients,
         fed,
         spec,

@@ -147,10 +147,11 @@ def shaped(
     Parameters
     ----------
     model : str, nn.Module, function, Own or Model
-        A name for :func:`make`, or your own network (:func:`own`).
+        A name for :func:`make`, or your own network (:func:`own`). A Model is returned
+        as it is.
     fed : Federation
     n_outputs : int, optional
-        By default one for each class.
+        Number of outputs; by default one for each class.
 
     Raises
     ------

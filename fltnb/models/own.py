@@ -160,9 +160,10 @@ def own(module: nn.Module | Callable[..., nn.Module], head: str | None = None) -
     ...     digits, 6, n_clusters=3, classes_per_cluster=3
     ... )
     >>> from torch import nn
-    >>> def network(n_classes):
-    ...     return nn.Sequential(nn.Flatten(), nn.Linear(64, n_classes))
-    >>> net = fl.models.own(network)
+    >>> def network(input_shape, n_outputs):
+    ...     return nn.Sequential(nn.Flatten(), nn.Linear(64, n_outputs))
+    >>> fl.models.shaped(fl.models.own(network), fed).n_parameters
+    650
     """
     return Own(module, head)
 

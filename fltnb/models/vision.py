@@ -84,10 +84,10 @@ class VisionModel(Model):
     Parameters
     ----------
     name : str
-        One of :data:`NETWORKS`: ImageNet weights (torchvision's ``IMAGENET1K_V1``),
-        normalising pixels in [0, 1] themselves, with a new last layer, drawn as torch
-        draws a dense layer. With ``:random`` appended: all weights drawn as torchvision
-        draws them.
+        One of :data:`NETWORKS`: with ImageNet weights (torchvision's ``IMAGENET1K_V1``)
+        and a new last layer, drawn as torch draws a dense layer; such a network takes
+        pixels in [0, 1] and normalises them itself. With ``:random`` appended: all
+        weights drawn as torchvision draws them.
     input_shape : (C, H, W)
         Grey images become three equal channels. Images keep their own size
         (the paper names no other), except in ``vit_b_16``, which resizes them

@@ -29,7 +29,7 @@ Arrays = Sequence[np.ndarray]
 
 
 class UnavailableError(RuntimeError):
-    """A back end cannot be had here, or not for this network; ``serial`` can."""
+    """A back end is not available here or for this network; ``serial`` always is."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,10 @@ class TrainSpec:
         and round.
     proximal : float
         mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
-    loss : str or function
-        See :mod:`fltnb.training.losses`.
+    loss : {"cross_entropy", "binary", "squared_error"} or function
+        "binary": two classes with one output. "squared_error": numbers to predict. A
+        function takes outputs and targets of a batch and returns the loss of each
+        sample, or their mean: see :mod:`fltnb.training.losses`.
     class_weights : sequence of K numbers, optional
         Factors for the training losses of each class's samples. The mean is taken over
         the batch size, not over the sum of the weights.
@@ -112,7 +114,7 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class Trained:
-    """Local training of n clients, in the order in which they were asked for.
+    """Result of the local training of n clients, in the order of the request.
 
     Attributes
     ----------
@@ -138,7 +140,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False)
 class Variation:
-    """What one call of :meth:`Engine.train` does otherwise than the run's settings.
+    """What one call of :meth:`Engine.train` does differently from the run's settings.
 
     Parameters
     ----------
@@ -169,7 +171,9 @@ class Variation:
         for name, value in checked(Variation, vars(self), "a call of train").items():
             object.__setattr__(self, name, value)
         if self.pull and self.anchors is None:
-            raise FltnbError("A pull needs anchors, the models to which it pulls.")
+            raise FltnbError(
+                "pull needs anchors, the models towards which it pulls: give both."
+            )
 
     def of(self, positions: Ints | int) -> "Variation":
         """Return the same for some of the clients."""
@@ -427,7 +431,7 @@ class Engine(AbstractContextManager):
             if shapes != one_each:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
-                    "sample."
+                    "sample: give a list of arrays (n_i,), one for each client."
                 )
             factors = list(own)
         if self.spec.class_weights is None:
