@@ -174,8 +174,9 @@ class PCAKMeans(CentroidClusterer):
     Parameters
     ----------
     n_clusters : int or None
-        Number of clusters C; FLT's configuration had 3. None: as in :class:`fltnb.FCR`,
-        but chance is computed by the formula for many clients, never simulated.
+        Number of clusters C; FLT's configuration had 3. None: as in
+        :class:`fltnb.clustering.FCR`, but chance is computed by the formula for many
+        clients, never simulated, and groups without a link may be one cluster.
     k : int or sequence of M ints
         Centroids per client.
     n_components : int
@@ -187,7 +188,7 @@ class PCAKMeans(CentroidClusterer):
         Two clients are related if their distance is *below* it. FLT has 1 in the paper;
         the public code had 1, then 3, and finally 1.2.
     linkage, max_clusters, n_init, random_state, n_jobs
-        As in :class:`fltnb.FCR`.
+        As in :class:`fltnb.clustering.FCR`.
 
     Examples
     --------

@@ -78,7 +78,7 @@ class EigenRelevance(ClientClusterer):
         length 1.
     epsilon, delta, clip : float or None
         A private release: everything is computed from one noisy d x d matrix G_i
-        (:func:`noisy_gram`), so reduce wide features first.
+        (``fltnb.clustering.eigen.noisy_gram``), so reduce wide features first.
     max_clusters, random_state, n_jobs
         See :class:`~fltnb.clustering.base.ClientClusterer`.
 
@@ -310,7 +310,7 @@ class MeanImage(ClientClusterer):
     means_ : ndarray, shape (M, d)
         The clients' mean samples.
     criterion_ : ndarray, shape (M + 1,)
-        As in :class:`fltnb.EigenRelevance`.
+        As in :class:`fltnb.clustering.EigenRelevance`.
 
     Examples
     --------

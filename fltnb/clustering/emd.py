@@ -59,8 +59,8 @@ class EMDClustering(ClientClusterer):
         distances, whose scale grows with local training. 0 leaves every client alone (a
         distance below 0 is chance and counts as 0). "auto", not in the paper: the
         middle of the first wide gap between the sorted distances
-        (:func:`fltnb.clustering.emd.first_gap`), where distances below 0 show the size
-        of chance differences.
+        (``fltnb.clustering.emd.first_gap``), where distances below 0 show the size of
+        chance differences.
     projection : float or None
         What a pair of clients exchanges is projected at random from d to
         ``projection * d`` dimensions, by a matrix that only the pair knows; None: the

@@ -223,7 +223,7 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
 
 
 def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, ...]) -> int:
-    """Return the numbers that the server sends to each client before round 1.
+    """Return how many numbers the server sends to each client before round 1.
 
     FLT, arXiv 2103.15947, Table 6. An autoencoder: only the encoder part if it is not
     tuned (25,956 numbers of the ConvAE), else the whole (51,577). A PCA: mean and axes.

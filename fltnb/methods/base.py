@@ -83,12 +83,14 @@ class _OldOptions:
 
 @dataclass(eq=False, repr=False)
 class Method(_OldOptions):
-    """Base class; ``docs/adding_a_method.md`` has a method of your own in 30 lines.
+    """Base of all methods: what clients start from, and how their models are combined.
+
+    ``docs/adding_a_method.md`` has a method of your own in 30 lines.
 
     A method is a dataclass, and its fields are its options. A value that an option's
-    annotation does not allow raises :class:`fltnb.FltnbError`. ``n_clusters`` is the
-    given number K of models or clusters. If the authors' code differs from their text,
-    a subclass ``MineAsRun`` beside the method implements the code.
+    annotation does not allow raises FltnbError. ``n_clusters`` is the given number K of
+    models or clusters. If the authors' code differs from their text, a subclass
+    ``MineAsRun`` beside the method implements the code.
 
     Attributes
     ----------
@@ -316,7 +318,7 @@ class Method(_OldOptions):
         """Return the client graph that determines the training, found before round 1.
 
         Equal graphs mean equal trainings. ``training`` has the options of
-        :func:`fltnb.run`. None if the training depends on more than a graph.
+        :func:`fltnb.rounds.run`. None if the training depends on more than a graph.
         """
         return None
 

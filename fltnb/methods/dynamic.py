@@ -50,13 +50,14 @@ class DynamicState(GraphState):
 
 @dataclass(eq=False, repr=False)
 class DynamicFLT(FLT):
-    """FLT whose server repeats FCR when clients have changed (lines 21-28).
+    """FLT whose server repeats the clustering when clients have changed.
 
-    A client whose data have changed raises a flag when it takes part next (line 13), a
-    newcomer when it joins. After a round in which more than ``lam`` flags are set, or
-    whose number ``tau`` divides, all clients send their centroids again, the server
-    repeats FCR on them, and the flags are cleared (lines 23-26). A client whose encoder
-    is tuned then continues from its latest state (Section 3).
+    arXiv 2103.15947, Algorithm 3, lines 13 and 21-28. A client whose data have changed
+    raises a flag when it takes part next (line 13), a newcomer when it joins. After a
+    round in which more than ``lam`` flags are set, or whose number ``tau`` divides, all
+    clients send their centroids again, the server repeats FCR on them, and the flags
+    are cleared (lines 23-26). A client whose encoder is tuned then continues from its
+    latest state (Section 3).
 
     What the paper leaves open:
 

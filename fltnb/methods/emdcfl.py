@@ -234,7 +234,7 @@ class EMDCFL(Method):
 
         These are the clusterer, and every client's own network after one local round.
         The rest is a training on that graph, to the bit. ``training`` has the options
-        of :func:`fltnb.run`. None if the graph grows during the run.
+        of :func:`fltnb.rounds.run`. None if the graph grows during the run.
         """
         # the number of `participants` of a round
         n_drawn = int(training["participation"] * fed.n_clients + 1e-9)

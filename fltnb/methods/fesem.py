@@ -287,11 +287,11 @@ class FeSEMMA(FeSEM):
     arXiv 2108.08647, Section 5.1. Options are those of :class:`fltnb.methods.FeSEM`.
 
     In the M-step the neurons of all members of a cluster are reordered, layer by layer,
-    to match the member with the most samples (:mod:`fltnb.methods.matching`, which
-    lists the differences from FedMA). The E-step compares models without reordering.
-    All clients start from one model, so their neurons are mostly in the same order
-    already, and then this is FeSEM. A torchvision model raises
-    :class:`fltnb.FltnbError`.
+    to match the member with the most samples (``fltnb.methods.matching`` lists the
+    differences from FedMA). The E-step compares models without reordering. All clients
+    start from one model, so their neurons are mostly in the same order already, and
+    then this is FeSEM. A network that is not one of ``fltnb.models.NAMES`` raises
+    FltnbError.
 
     Examples
     --------

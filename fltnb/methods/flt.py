@@ -255,7 +255,9 @@ def learned(fitted: Any) -> dict[str, np.ndarray]:
 
 @dataclass(eq=False, repr=False)
 class FLT(OneShot):
-    """Federated learning with taskonomy (FLT, arXiv 2103.15947, Algorithm 3).
+    """FLT: cluster the clients once, then average over the resulting client graph.
+
+    Federated learning with taskonomy, arXiv 2103.15947, Algorithm 3.
 
     Parameters
     ----------
@@ -418,7 +420,7 @@ class SoftFLT(FLT):
 
 @dataclass(eq=False, repr=False)
 class SoftFLTAsRun(SoftFLT):
-    """Soft FLT under the rule of FLT's tables.
+    """Soft FLT; absent clients contribute their last trained model, as in FLT's tables.
 
     Examples
     --------

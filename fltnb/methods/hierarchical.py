@@ -43,8 +43,8 @@ class MTHFL(OneShot):
     averages the layers that all tasks share (Section II-D). A round of a run is one
     FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` rounds
     the GPS averages (lines 6 and 7), so G global iterations are ``G * local_rounds``
-    rounds. All servers start from one model. :meth:`traffic` is that between a user and
-    its LPS.
+    rounds. All servers start from one model. Traffic is counted between a user and its
+    LPS.
 
     Parameters
     ----------

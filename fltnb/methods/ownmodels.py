@@ -83,9 +83,9 @@ class OwnModels:
     """Encoder: every client's own network after one local round (EMD-CFL).
 
     It can replace a :class:`fltnb.encoders.EncoderSpec`, but only for
-    :class:`fltnb.EMDClustering`, because each client's embeddings have different axes.
-    The options are those of the training whose first round this is; the defaults are
-    not those of :func:`fltnb.run`.
+    :class:`fltnb.clustering.EMDClustering`, because each client's embeddings have
+    different axes. The options are those of the training whose first round this is; the
+    defaults are not those of :func:`fltnb.rounds.run`.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class OwnModels:
     def embed(
         self, fed: Federation, device: str = "auto"
     ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-        """Train, and return the arguments of :meth:`fltnb.EMDClustering.fit`.
+        """Train, and return the arguments of ``EMDClustering.fit``.
 
         These are every client's training samples (n_i, d) embedded by its own network,
         and a function from i to all clients' validation samples embedded by the network

@@ -184,7 +184,7 @@ class FedSGD(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class FedSGDAsRun(FedSGD):
-    """FedSGD in FeSEM's published code: two samples.
+    """FedSGD in FeSEM's published code: a gradient of two samples per client.
 
     The code asks for 32 samples, but cuts them to the number of entries in the record
     of a client's data, which are images and labels.

@@ -34,7 +34,7 @@ AState = TypeVar("AState", bound="State")
 
 @dataclass(eq=False, kw_only=True)
 class State:
-    """Base of all states.
+    """What a method remembers between rounds: base of all states.
 
     Attributes
     ----------

@@ -156,7 +156,8 @@ def shaped(
     Raises
     ------
     FltnbError
-        The network does not fit the samples (:meth:`OwnModel.of`).
+        The network cannot be made or applied, its outputs have a wrong shape, or some
+        of its weights have no effect.
 
     Examples
     --------

@@ -44,7 +44,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Own:
-    """The result of :func:`own`: a network without its data.
+    """Your own network before it is shaped for data: the result of :func:`own`.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ def own(module: nn.Module | Callable[..., nn.Module], head: str | None = None) -
 
 @dataclass(frozen=True)
 class OwnModel(Model):
-    """An own network that fits a federation's samples: :meth:`of` makes it.
+    """Your own network, shaped for a federation's samples by ``fl.models.shaped``.
 
     Attributes
     ----------
@@ -508,7 +508,7 @@ class OwnModel(Model):
     ) -> torch.Tensor:
         """Compute outputs (b, n_outputs) of a batch in evaluation mode.
 
-        ``params``: as :meth:`unflatten` gives them.
+        ``params``: as :meth:`fltnb.models.Model.unflatten` gives them.
         """
         named = dict(zip(self._names, params, strict=True))
         module = self._still(params[0])

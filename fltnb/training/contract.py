@@ -34,7 +34,7 @@ class UnavailableError(RuntimeError):
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """Local training of one client in one round.
+    """Settings of the local training of one client in one round.
 
     Parameters
     ----------

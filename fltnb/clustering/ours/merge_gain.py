@@ -78,8 +78,8 @@ class MergeGain(ClientClusterer):
         F, the number of folds.
     n_draws : int
         Draws of R, over which losses are averaged. With one draw the clusters depend on
-        the seed: take 4 for a decision, as :func:`fltnb.advise` does, or measure the
-        effect by :meth:`stability`. The papers' tables here have one draw.
+        the seed: take 4 for a decision, as ``fl.advise`` does, or measure the effect by
+        :meth:`stability`. The papers' tables here have one draw.
     n_clusters : int or None
         If the number of clusters is known, merging ends there.
     random_state : int

@@ -30,10 +30,11 @@ class FedCEState(State):
 class FedCE(Welcoming):
     """K models; each client trains its best one, and contributes to all.
 
-    A participant's association with its best model grows by 1, and with any other model
-    by ``exp(-delta ||a_best - a_k||)``, where a is the vector of a model's losses on
-    the client's batches. Model k becomes the mean of the participants' trained models,
-    with weights that are the softmax *over clients* of their associations with k. The
+    Cai et al., ACM MM 2023, as EMD-CFL's authors re-implemented it. A participant's
+    association with its best model grows by 1, and with any other model by
+    ``exp(-delta ||a_best - a_k||)``, where a is the vector of a model's losses on the
+    client's batches. Model k becomes the mean of the participants' trained models, with
+    weights that are the softmax *over clients* of their associations with k. The
     associations only grow, so the weights become more and more unequal. The numbers of
     samples do not matter. Clients are served the model that was best for them when they
     took part last (model 0 if never).

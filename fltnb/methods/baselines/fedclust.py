@@ -108,7 +108,7 @@ class FedClust(ColdStart):
 
 @dataclass(eq=False, repr=False)
 class FedClustAsRun(FedClust):
-    """FedClust as in EMD-CFL's tables.
+    """FedClust as in EMD-CFL's tables: the models are fixed after the warm-up.
 
     Distances are between *all* weights, and the averages of the warm-up **never
     change**.

@@ -90,9 +90,10 @@ class FedSaC(PFedGraph):
 
 @dataclass(eq=False, repr=False)
 class FedSaCAsRun(FedSaC, PFedGraphAsRun):
-    """FedSaC as in EMD-CFL's tables.
+    """FedSaC as in EMD-CFL's tables: cosines of this round's updates, as they are.
 
-    The regulariser, which those runs had with mu = 1, is left out.
+    See :class:`fltnb.methods.PFedGraphAsRun`. The regulariser, which those runs had
+    with mu = 1, is left out.
 
     Examples
     --------

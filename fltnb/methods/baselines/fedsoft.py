@@ -183,10 +183,10 @@ class FedSoft(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class FedSoftAsRun(FedSoft):
-    """FedSoft as in EMD-CFL's tables.
+    """FedSoft as in EMD-CFL's tables: whole validation batches are counted.
 
-    Whole *validation batches* are counted, in every round; there is no proximal term.
-    So it has no options ``lam`` and ``period``.
+    They are counted in every round, and there is no proximal term: so it has no options
+    ``lam`` and ``period``. Each client needs validation samples.
 
     Examples
     --------

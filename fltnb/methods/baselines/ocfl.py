@@ -193,10 +193,9 @@ class OCFL(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class OCFLAsRun(OCFL):
-    """OCFL in its code, with full participation.
+    """OCFL in its code: all noise points of HDBSCAN form one cluster.
 
-    All noise points of HDBSCAN form one cluster, and affinity propagation gets
-    distances, although it expects similarities.
+    Affinity propagation gets distances, although it expects similarities.
 
     Examples
     --------
