@@ -59,9 +59,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     epsilon, delta, clip : float or None
         With ``epsilon``, the sketch of a client is (epsilon, delta) differentially
         private with respect to replacing one of its samples, clipped to norm ``clip``,
-        for one fit. The number of samples is not hidden. ``clip`` and the embedding
-        must not depend on clients' data. The seed is secret; the generator is not
-        cryptographic.
+        for one fit. ``clip`` must then be given. The number of samples is not hidden.
+        ``clip`` and the embedding must not depend on clients' data. The seed is secret;
+        the generator is not cryptographic.
 
     Attributes
     ----------
@@ -292,9 +292,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         Returns
         -------
         ndarray of int64, shape (n,)
-            The number of a cluster for each; -1 if none fits: the newcomer is farther
-            from all clusters than twice the members' mean distance from their own. Some
-            classes return -2 if several fit.
+            The number of a cluster for each; -1 if none fits. Unless a class says
+            otherwise, none fits if the newcomer is farther from all clusters than twice
+            the members' mean distance from their own. Some classes return -2 if several
+            fit.
 
         Raises
         ------

@@ -77,8 +77,10 @@ class EigenRelevance(ClientClusterer):
         Expected length of Gaussian noise on each sent eigenvector, which itself has
         length 1.
     epsilon, delta, clip : float or None
-        A private release: everything is computed from one noisy d x d matrix G_i
-        (``fltnb.clustering.eigen.noisy_gram``), so reduce wide features first.
+        With ``epsilon`` an (epsilon, delta) differentially private release (see
+        :class:`~fltnb.clustering.base.ClientClusterer`): everything is computed from
+        one noisy d x d matrix G_i (``fltnb.clustering.eigen.noisy_gram``), so reduce
+        wide features first.
     max_clusters, random_state, n_jobs
         See :class:`~fltnb.clustering.base.ClientClusterer`.
 
@@ -136,7 +138,7 @@ class EigenRelevance(ClientClusterer):
     ) -> list[Sketch]:
         """Compute the sketches of all clients.
 
-        If no number is given, they have as many eigenvectors as all clients have.
+        Without ``n_eigenvectors`` each has as many eigenvectors as every client has.
         """
         width = X[0].shape[1]
         p = self.n_eigenvectors
@@ -158,7 +160,8 @@ class EigenRelevance(ClientClusterer):
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:
         """Return a client's first p eigenvectors as ``vectors`` (d, p).
 
-        The eigenvalues ``_values`` (p,) stay with the client.
+        The eigenvalues ``_values`` (p,) stay with the client. ``n_eigenvectors`` comes
+        before the argument ``p``; without both, p is the smaller of n and d.
         """
         x = self._checked(x, client)
         p = self.n_eigenvectors or p or min(x.shape)

@@ -106,16 +106,17 @@ class EMDClustering(ClientClusterer):
 
     Examples
     --------
+    Six clients with one encoder, whose embeddings point in three directions:
+
     >>> import fltnb as fl
-    >>> digits = fl.load("digits")
-    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
-    >>> base = fed.settings
-    >>> del base["dataset"]
-    >>> fed = fl.federations.held_out(digits, base)
-    >>> method = fl.methods.EMDCFL(fl.EMDClustering(tolerance="auto"))
-    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
-    >>> run.labels.shape
-    (6,)
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> centers = 5 * np.eye(8)[[0, 0, 1, 1, 2, 2]]
+    >>> x = [rng.normal(size=(60, 8)) + center for center in centers]
+    >>> fl.EMDClustering(tolerance="auto").fit(x).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
+
+    :class:`fltnb.methods.OwnModels` embeds samples by the clients' own networks.
     """
 
     tolerance: float | str = 0.025

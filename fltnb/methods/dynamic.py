@@ -54,7 +54,7 @@ class DynamicFLT(FLT):
 
     arXiv 2103.15947, Algorithm 3, lines 13 and 21-28. A client whose data have changed
     raises a flag when it takes part next (line 13), a newcomer when it joins. After a
-    round in which more than ``lam`` flags are set, or whose number ``tau`` divides, all
+    round in which more than ``lam`` flags are set, and every ``tau`` rounds, all
     clients send their centroids again, the server repeats FCR on them, and the flags
     are cleared (lines 23-26). A client whose encoder is tuned then continues from its
     latest state (Section 3).
@@ -81,9 +81,10 @@ class DynamicFLT(FLT):
         Cluster again every tau rounds, with or without flags. None: never for this
         reason.
     first : {"round 1", "round tau"}
-        The round after which tau takes effect first. The text counts rounds from 0
-        (lines 3 and 23), and tau divides 0, so this is after the first round, when only
-        newcomers can have changed.
+        The round after which tau takes effect first. "round 1": after rounds 1, tau +
+        1, 2 tau + 1, ..., as the text counts rounds from 0 (lines 3 and 23), and tau
+        divides 0; after round 1 only newcomers can have changed. "round tau": after
+        rounds tau, 2 tau, ....
     tuned_from : {"latest", "pretrained"}
         Where a client starts when it tunes its encoder again: from its own latest
         encoder, as the text says, or from the common pretrained one.

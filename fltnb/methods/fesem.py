@@ -48,8 +48,9 @@ class FeSEM(HardMethod):
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)`` for m clients.
     With squared Euclidean distances that is FedProx's term with
     ``mu_i = 2 lambda / (m alpha_i)``, and with Equation 9's plain mean
-    (``alpha_i = 1 / m``) with ``mu = 2 lambda``. The paper trains one local update per
-    round, here ``local_epochs``.
+    (``alpha_i = 1 / m``) with ``mu = 2 lambda``. The paper has one local update per
+    round (N = 1) beside 5 local epochs in its experiments; here it is the run's
+    ``local_epochs``.
 
     Parameters
     ----------
@@ -67,11 +68,12 @@ class FeSEM(HardMethod):
         part in every round.) The E-step places each client by its last known model:
         trained, or under ``last_aggregate`` served.
     grouping : {"em", "random", "equal"}
-        "random": no E-step, clients stay in K groups of equal size, drawn before round
-        1. "equal": the K centres start as copies of the common model with all clients
-        in the first, which is the result of k-means on equal models, and the behaviour
-        of EMD-CFL's runs (arXiv 2506.07769). A client leaves the first centre only if
-        this centre moves farther from the client's model than the initial model is.
+        "em": an E-step and an M-step in every round, as in Algorithm 1. "random": no
+        E-step, clients stay in K groups of equal size, drawn before round 1. "equal":
+        the K centres start as copies of the common model with all clients in the first,
+        which is the result of k-means on equal models, and the behaviour of EMD-CFL's
+        runs (arXiv 2506.07769). A client leaves the first centre only if this centre
+        moves farther from the client's model than the initial model is.
     report : {"own", "best"}
         "own": each client is tested with its own centre. "best": all clients are tested
         with one centre, that with the most correct predictions on *all* clients.
@@ -133,7 +135,10 @@ class FeSEM(HardMethod):
         return state, Trained(models, loss)
 
     def trains_itself(self) -> bool:
-        """Return whether clients have different penalties (or a subclass says so)."""
+        """Whether :meth:`train` does more than the base class's.
+
+        It does if clients have different penalties.
+        """
         return self.alpha == "samples" or type(self).train is not FeSEM.train
 
     def start(self, fed, model, context: Context) -> FeSEMState:

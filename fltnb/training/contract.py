@@ -53,7 +53,7 @@ class TrainSpec:
     loss : {"cross_entropy", "binary", "squared_error"} or function
         "binary": two classes with one output. "squared_error": numbers to predict. A
         function takes outputs and targets of a batch and returns the loss of each
-        sample, or their mean: see :mod:`fltnb.training.losses`.
+        sample, or their mean; see ``fltnb.training.losses``.
     class_weights : sequence of K numbers, optional
         Factors for the training losses of each class's samples. The mean is taken over
         the batch size, not over the sum of the weights.
@@ -106,7 +106,7 @@ class TrainSpec:
 
     @property
     def kernels(self) -> torch.dtype:
-        """Type that convolutions compute in."""
+        """The torch type in which convolutions compute."""
         if self.precision == "bfloat16":
             return torch.bfloat16
         return getattr(torch, self.dtype)
@@ -176,13 +176,13 @@ class Variation:
             )
 
     def of(self, positions: Ints | int) -> "Variation":
-        """Return the same for some of the clients."""
+        """Return the same variation for the clients at some positions."""
         if self.anchors is None:
             return self
         return replace(self, anchors=self.anchors[positions])
 
     def applied(self, spec: TrainSpec) -> TrainSpec:
-        """Return the settings of such a call."""
+        """Return the settings ``spec`` with this variation."""
         epochs = spec.local_epochs if self.epochs is None else self.epochs
         proximal = spec.proximal if self.anchors is None else self.pull
         if (epochs, proximal) == (spec.local_epochs, spec.proximal):
@@ -303,6 +303,8 @@ def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
 class Engine(AbstractContextManager):
     """Trains and tests models of a federation's clients, in a ``with`` statement.
 
+    :func:`fltnb.training.make_engine` makes one.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -365,6 +367,11 @@ class Engine(AbstractContextManager):
         how : Variation
             What this call does differently from the run's settings.
 
+        Returns
+        -------
+        Trained
+            Models (n, P) and losses (n,), in the order of ``clients``.
+
         Raises
         ------
         FltnbError
@@ -386,7 +393,7 @@ class Engine(AbstractContextManager):
         sample_weights: Arrays | None = None,
         how: Variation = USUAL,
     ) -> Work:
-        """Return what :meth:`train` was given, as :meth:`_train` takes it.
+        """Return the arguments of :meth:`train` in the form that back ends take.
 
         Raises FltnbError if an argument does not fit, or a client has no training
         samples.
@@ -464,6 +471,11 @@ class Engine(AbstractContextManager):
         rows, clients : sequences of L integers
             ``theta[rows[j]]`` is tested on the samples of ``clients[j]``.
         split : {"train", "val", "test", "probe"}
+
+        Returns
+        -------
+        Evaluation
+            Results (L,), in the order of ``clients``.
 
         Raises
         ------

@@ -89,8 +89,10 @@ class MergeGain(ClientClusterer):
         Classes are 0 to ``n_classes - 1``. None: ``fit`` finds the number in all
         clients' y; a client that computes its sketch alone must give it.
     epsilon, delta, clip : float or None
-        A private release: features clipped to norm ``clip``, Gaussian noise on A and B,
-        and folds that do not depend on classes; the sizes of folds are not hidden.
+        With ``epsilon`` an (epsilon, delta) differentially private release (see
+        :class:`~fltnb.clustering.base.ClientClusterer`): features clipped to norm
+        ``clip``, Gaussian noise on A and B, and folds that do not depend on classes;
+        the sizes of folds are not hidden.
     secret : int
         Seed of this noise. The server knows ``random_state``, so in a real release each
         client needs its own secret; the default is for simulations.

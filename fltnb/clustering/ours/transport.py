@@ -93,7 +93,8 @@ class TransportSignatures(ClientClusterer):
         Mean Z that is no reason to separate groups, however large they are: data of one
         purpose are never exactly equal.
     epsilon, delta, clip : float or None
-        A private release by noisy sums and counts
+        With ``epsilon`` an (epsilon, delta) differentially private release (see
+        :class:`~fltnb.clustering.base.ClientClusterer`) by noisy sums and counts
         (``fltnb.clustering.ours.transport.gaussian_noise``). With 128 dimensions and
         epsilon near 1, a few hundred samples give no signal. There is one division, and
         the spread is estimated over clients.
