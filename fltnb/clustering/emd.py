@@ -113,7 +113,7 @@ class EMDClustering(ClientClusterer):
     >>> rng = np.random.default_rng(0)
     >>> centers = 5 * np.eye(8)[[0, 0, 1, 1, 2, 2]]
     >>> x = [rng.normal(size=(60, 8)) + center for center in centers]
-    >>> fl.EMDClustering(tolerance="auto").fit(x).labels_.tolist()
+    >>> fl.EMDClustering(tolerance=0.1).fit(x).labels_.tolist()
     [0, 0, 1, 1, 2, 2]
 
     :class:`fltnb.methods.OwnModels` embeds samples by the clients' own networks.
