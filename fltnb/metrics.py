@@ -70,7 +70,9 @@ def _over_clients(
 
 
 def mean_accuracy(accuracies: ArrayLike) -> float:
-    """Return the unweighted mean over clients, percent; clients with NaN are left out.
+    """Return the unweighted mean over clients of their accuracies (M,), percent.
+
+    Clients with NaN are left out.
 
     Examples
     --------
@@ -149,7 +151,8 @@ def means_over_clients(
 def variance(accuracies: ArrayLike) -> float:
     """Return the population variance over clients, percent squared: "fairness" in FLT.
 
-    It is divided by the number of clients; clients with NaN are left out.
+    ``accuracies`` (M,) are in percent. The sum of squares is divided by the number of
+    clients; clients with NaN are left out.
 
     Examples
     --------
@@ -161,7 +164,9 @@ def variance(accuracies: ArrayLike) -> float:
 
 
 def worst(accuracies: ArrayLike) -> float:
-    """Return the accuracy of the worst client, percent; clients with NaN are left out.
+    """Return the lowest of the clients' accuracies (M,), percent, that of the worst.
+
+    Clients with NaN are left out.
 
     Examples
     --------
@@ -357,10 +362,11 @@ def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
 def binomial_error(accuracy_percent: float, n: int) -> float:
     r"""Return the error that FLT prints for accuracy p: :math:`100\sqrt{p(1-p)/n}`.
 
-    It treats the mean over clients as the accuracy on ``n`` independent images, where
-    ``n`` counts the *distinct* images of the whole test (or training) set: 10,000 for
-    MNIST, not the sum of the clients' shared test sets. Of 144 errors printed in FLT's
-    tables, 133 agree with it within 0.01.
+    ``accuracy_percent`` is 100 p. The formula treats the mean over clients as the
+    accuracy on ``n`` independent images, where ``n`` counts the *distinct* images of
+    the whole test (or training) set: 10,000 for MNIST, not the sum of the clients'
+    shared test sets. Of 144 errors printed in FLT's tables, 133 agree with it within
+    0.01.
 
     Examples
     --------
@@ -372,7 +378,9 @@ def binomial_error(accuracy_percent: float, n: int) -> float:
 
 
 def seed_spread(values: ArrayLike) -> float:
-    """Return the sample standard deviation (n - 1) over seeds; NaN for one seed.
+    """Return the sample standard deviation of ``values``, one per seed; NaN for one.
+
+    The sum of squares is divided by n - 1.
 
     Examples
     --------

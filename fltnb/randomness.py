@@ -50,7 +50,7 @@ def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
 def integer(seed: int, purpose: str, *keys: int) -> int:
     """Return a 31-bit seed for libraries that want an integer (scikit-learn, torch).
 
-    The arguments are those of :func:`stream`.
+    ``seed``, ``purpose`` and ``keys`` are as for :func:`stream`.
 
     Examples
     --------

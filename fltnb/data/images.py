@@ -169,9 +169,9 @@ class ImageSet:
 def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
     """Return 16 hexadecimal digits of the SHA-256 over types, shapes and contents.
 
-    With ``rows`` (positions) only these rows of the first array count; it is read in
-    pieces, not copied. Type and shape count as well: four zeros of one byte have the
-    same bytes as one zero of four.
+    The order of ``arrays`` counts. With ``rows`` (positions) only these rows of the
+    first array count; it is read in pieces, not copied. Type and shape count as well:
+    four zeros of one byte have the same bytes as one zero of four.
 
     Examples
     --------

@@ -147,7 +147,7 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
 
 
 def origin(name: str) -> str:
-    """Return the origin of a set's images here; "" if no file of it is prepared.
+    """Return the origin of a data set's images here; "" if it has no prepared file.
 
     Examples
     --------
@@ -265,6 +265,8 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
       no image by construction; the most similar classes are bus, train and tank
       (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion
       and rabbit.
+
+    ``root`` and errors are those of :func:`load`.
 
     Examples
     --------

@@ -126,7 +126,10 @@ class Ledger:
         return book
 
     def record(self, name: str) -> Values:
-        """Return settings and provenance of a record."""
+        """Return ``id``, ``settings`` and ``provenance`` of a record, given its name.
+
+        The name is that in the column ``record`` of the CSV.
+        """
         return record_of(self._book, name)
 
     @functools.cached_property
@@ -150,9 +153,10 @@ class Ledger:
         return kept
 
     def arrays(self, record: str) -> Arrays:
-        """Return the stored arrays of one experiment.
+        """Return the stored arrays of one experiment by name.
 
-        Raises FltnbError if the archive is damaged.
+        ``record``: its name in the column ``record`` of the CSV. Raises FltnbError if
+        the archive is damaged.
         """
         kept = self._kept.get(record, {})
         return dict(kept)

@@ -362,7 +362,8 @@ class Federation(OwnSamples):
     def scaled(self, scaling: str) -> Self:
         """Return the federation with its pixels scaled in another way.
 
-        ``scaling`` is one of :data:`fltnb.federations.SCALINGS`.
+        ``scaling`` is one of :data:`fltnb.federations.SCALINGS`. Raises FltnbError if
+        it is not, or if the samples are not uint8 pixels.
         """
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
@@ -376,7 +377,8 @@ class Federation(OwnSamples):
     def inputs(self, index: np.ndarray) -> np.ndarray:
         """Return samples of the pool as model inputs, float32 (n, C, H, W).
 
-        Tokens, int64 (n, L), and sequences, float32 (n, L, D), are not changed.
+        ``index`` (n,): their positions in the pool. Tokens, int64 (n, L), and
+        sequences, float32 (n, L, D), are not changed.
         """
         if self.layout != "pictures":
             return self.images[index]

@@ -91,6 +91,12 @@ def label_clusters(
         independently of the other clients, so n need not decrease with M. A sampler for
         ablations in a later branch of FLT's public code does this, with 250.
 
+    Raises
+    ------
+    FltnbError
+        An option is out of range, there are too few classes for the clusters, too few
+        images for the clients, or fewer clients than clusters.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -518,6 +524,11 @@ def dirichlet(
         own mixture, and true clusters are unknown.
     max_train : int, optional
         As for :func:`label_clusters`.
+
+    Raises
+    ------
+    FltnbError
+        An option is out of range, or there are too few images for the clients.
 
     Examples
     --------

@@ -144,7 +144,7 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     These are the 1,280 features of :func:`fltnb.data.features.eight_bits`, of the
     images as clients have them, rotated or with a patch; all else stays. They are a
     stand-in for a network that starts from ImageNet's weights (EMD-CFL, arXiv
-    2506.07769, Section 4.1). They are kept in the store, because computing them takes
+    2506.07769, Section 4.5). They are kept in the store, because computing them takes
     minutes. Raises FltnbError if the images are grey, or the extra ``pretrained`` is
     not installed.
 

@@ -32,7 +32,8 @@ def of_classes(
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
     """Return clusters (M,) of clients that are numbered by cluster.
 
-    Sizes are as even as possible, the first clusters with one client more.
+    Sizes are as even as possible, the first clusters with one client more. Raises
+    FltnbError if there are fewer clients than clusters.
 
     Examples
     --------

@@ -109,7 +109,10 @@ def asked(
     targets: str = "classes",
     numeric_names: bool = False,
 ) -> Asked:
-    """Check the description of a table's columns, as in ``Federation.from_frame``."""
+    """Return the checked description of a table's columns, or raise FltnbError.
+
+    The arguments are those of ``Federation.from_frame``.
+    """
     owner = str(owner).strip()
     label = str(label).strip()
     if owner == label:

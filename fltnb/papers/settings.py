@@ -137,7 +137,7 @@ def network_in_print(model: str) -> str:
     return "cnn"
 
 
-_FLT = {"batch_size": 10, "lr": 0.01}  # Section 4.2
+_FLT = {"batch_size": 10, "lr": 0.01}  # Section 4.1
 # Section 4.1, Appendix D.2, Table 5; rounds, epochs, batches as in the public code
 _EMDCFL = {
     "rounds": 10,

@@ -1,4 +1,4 @@
-"""Theorem 2 of FLT (Section 3.3, Appendix B.2): how fast the models converge.
+"""Theorem 2 of FLT (Section 3.2, Appendix B.2): how fast the models converge.
 
 All models are rows of W (M, d), the row-normalised adjacency is A (M, M), F(W) is the
 sum of all F_i(w_i), and L its smoothness. A round in which every client takes part with
@@ -39,7 +39,7 @@ def row_normalised(adjacency: np.ndarray) -> np.ndarray:
 
 
 def of_clusters(labels: np.ndarray) -> np.ndarray:
-    """Return A of disjoint clusters: blocks of 1 / size.
+    """Return A of disjoint clusters, given by ``labels`` (M,): blocks of 1 / size.
 
     Examples
     --------

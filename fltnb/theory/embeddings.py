@@ -78,7 +78,7 @@ def earth_movers(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def fitted(sample: Sample) -> np.ndarray:
-    """Return the weights (d + 1,) of a logistic regression, the last one its bias.
+    """Return the weights (d + 1,) of a logistic regression on a sample, the bias last.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def values(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def lipschitz(*thetas: np.ndarray) -> float:
-    """Return a common Lipschitz constant of hypotheses (d + 1,): the largest |w| / 4.
+    """Return a common Lipschitz constant of hypotheses (d + 1,), max of ``|w| / 4``.
 
     Examples
     --------
@@ -131,6 +131,8 @@ def lipschitz(*thetas: np.ndarray) -> float:
 
 def error(theta: np.ndarray, sample: Sample) -> float:
     """Return the error of a hypothesis on a sample: the mean of ``|h(z) - y|``.
+
+    ``theta`` (d + 1,): its weights, as of :func:`fitted`.
 
     Examples
     --------
@@ -161,7 +163,9 @@ def disagreement(h: np.ndarray, g: np.ndarray, z: np.ndarray) -> float:
 
 
 def gradients(theta: np.ndarray, sample: Sample) -> np.ndarray:
-    """Return the gradient of the log loss of each sample (n, d + 1).
+    """Return the gradients (n, d + 1) of the log loss at a hypothesis, one per sample.
+
+    ``theta`` (d + 1,): its weights, as of :func:`fitted`.
 
     Examples
     --------
@@ -179,7 +183,7 @@ def gradients(theta: np.ndarray, sample: Sample) -> np.ndarray:
 
 
 def mean_gradient(theta: np.ndarray, sample: Sample) -> np.ndarray:
-    """Return the gradient of a sample's mean log loss (d + 1,).
+    """Return the gradient (d + 1,) of the mean log loss, the mean of :func:`gradients`.
 
     Examples
     --------
@@ -195,8 +199,9 @@ def mean_gradient(theta: np.ndarray, sample: Sample) -> np.ndarray:
 def steepest(theta: np.ndarray, one: Sample, other: Sample) -> float:
     """Return M: how fast gradients change with embeddings between two samples.
 
-    It is the least constant for which Theorem 2.4's premise holds on them. It grows
-    without limit as samples of different labels approach each other.
+    ``theta`` (d + 1,): the hypothesis at which gradients are taken. M is the smallest
+    constant for which Theorem 2.4's premise holds on the samples. It grows without
+    limit as samples of different labels approach each other.
 
     Examples
     --------

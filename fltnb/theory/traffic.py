@@ -148,10 +148,10 @@ def formula(method: str, **symbols: Any) -> Cost:
 
 
 class Scales:
-    """An engine that counts the scalars sent in a round.
+    """An engine that counts the scalars (numbers) sent in a round, in ``moved``.
 
-    Models that a client has not received before are sent down; all trained ones are
-    sent up.
+    It passes all work on to another engine. A model counts as sent down to a client if
+    the client has not received it before; all trained models count as sent up.
 
     Examples
     --------
