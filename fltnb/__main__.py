@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         _compute,
         "compute",
-        "Compute the missing experiments of a notebook, without Jupyter.",
+        "Compute a notebook's missing experiments without Jupyter, into its ledger.",
     )
     _add_computing(sub)
 
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is computed, how much, and in parallel."""
-    parser.add_argument("name", help=f"{ONE}, or all")
+    parser.add_argument("name", help=f"{ONE}; or the word all")
     parser.add_argument(
         "--profile",
         default="",

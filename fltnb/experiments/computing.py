@@ -61,9 +61,9 @@ def compute(
         Experiments in parallel, in separate processes. A Dask cluster replaces
         them (:mod:`fltnb.experiments.machines`).
     fresh : bool, optional
-        True: ignore results that were stored before this call. None: if ``FLTNB_FRESH``
-        is set in the environment, ignore those that were stored before this process
-        began.
+        True: ignore results that were stored before this call. False: use them. None:
+        if ``FLTNB_FRESH`` is set in the environment, ignore those that were stored
+        before this process began.
     progress : bool
         Show a bar of experiments, and one of rounds if one runs at a time.
     device, backend : str
