@@ -268,7 +268,8 @@ NUMBERS = {
 }
 """Arguments of :func:`run` that determine its numbers, and their defaults.
 
-Method, federation and model are not among them.
+Left out are method, federation, model, initial weights, loss and class weights, which
+determine them as well but are stored in another form.
 """
 
 

@@ -199,10 +199,11 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
 
 
 def fixed_split(groups: np.ndarray, parts: int, *keys: int) -> np.ndarray:
-    """Return the ``split`` of an image set, the same at every call.
+    """Return the ``split`` (N,) of an image set, the same at every call.
 
-    One of ``parts`` equal parts of each group (N,), such as a class, is 1. For sets
-    that are published without a test part.
+    It is for sets that are published without a test part. Of each group, such as a
+    class, a share of 1 / ``parts`` is the test part. ``groups`` (N,): from 0; ``keys``:
+    keys of the random stream.
 
     Examples
     --------

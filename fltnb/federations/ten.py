@@ -51,8 +51,8 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     seed : int
         Seed of the draws: which client holds which samples.
     n_clients : int
-        Number of clients in most federations; the power law has 30, the backdoors 15
-        and 9.
+        Number of clients in most federations; the power law has 30, the tasks 18, the
+        backdoors 15 and 9.
     samples : int
         Training and validation samples of a client, if all clients hold equally many.
 
