@@ -216,7 +216,7 @@ def test_bad_input_gets_a_sentence(flt):
         (
             {"distance": TRUTH},
             {},
-            r"must be a matrix .M, M. of two clients or more, but it has the shape .12,.",
+            r"a matrix .M, M. of two clients or more, but it has the shape .12,",
         ),
         (
             {"distance": np.ones((3, 3)), "labels": TRUTH},
