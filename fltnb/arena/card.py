@@ -221,14 +221,19 @@ def write(card: Card, file: Path | str) -> Path:
 
     Examples
     --------
-    >>> from fltnb import arena
-    >>> rules = arena.Rules("few-samples", demo=True)
-    >>> card = arena.compete("FedAvg", rules)
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
+    >>> from fltnb import arena
+    >>> card = {"method": "FedAvg", "runs": [{"seed": 0}, {"seed": 1}]}
     >>> file = arena.write(card, Path(mkdtemp()) / "card.json")
-    >>> file.name
-    'card.json'
+    >>> print(file.read_text().strip())
+    {
+     "method": "FedAvg",
+     "runs": [
+      {"seed": 0},
+      {"seed": 1}
+     ]
+    }
     """
     lines = [json.dumps(run) for run in card["runs"]]
     runs = ",\n  ".join(lines)
