@@ -302,7 +302,14 @@ def test_the_order_of_methods_names_setting_and_measure_only_where_they_differ()
     row |= {"highest": 0.6, "differ most": "FedAvg +3"}
     rows = pd.DataFrame([row, row | {"dataset": "pacs"}])
     head, *below = cells(page.order_table(rows))
-    assert head == ["dataset", "following", "rho", "lowest", "highest", "differ most"]
+    assert head == [
+        "dataset",
+        "following",
+        "rho",
+        "lowest",
+        "highest",
+        "differ\xa0most",
+    ]
     assert [own[0] for own in below] == ["MNIST", "PACS"]
     rows.loc[1, "metric"] = "avg_accuracy"
     head, *below = cells(page.order_table(rows))
