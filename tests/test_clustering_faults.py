@@ -74,7 +74,7 @@ def test_sinkhorn_settles_or_says_what_would():
     for regularisation in (0.003, 0.01, 0.05):
         near = earth_mover(a, b, "sinkhorn", regularisation)
         assert exact - 1e-3 < near < exact + 2 * regularisation
-    text = refused("does not settle", earth_mover, a, b, "sinkhorn", 1e-6)
+    text = refused("does not converge", earth_mover, a, b, "sinkhorn", 1e-6)
     works = float(text.split("take ")[1].split(" or")[0])
     assert earth_mover(a, b, "sinkhorn", works) == pytest.approx(exact, abs=0.02)
     with warnings.catch_warnings():

@@ -152,7 +152,7 @@ def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights(
     assert np.allclose(mix(apart, theta), apart @ theta, rtol=0, atol=1e-6)
     for row, says in (
         ([0.5, 0.4], "sum to 1"),
-        ([1.5, -0.5], "non-negative"),
+        ([1.5, -0.5], "no negative weight"),
         ([1.0], "of 2 weights"),
     ):
         refused(says, mix, np.array([row]), np.zeros((2, 3), np.float32))

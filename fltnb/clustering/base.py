@@ -121,7 +121,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         if n_clients < 2:
             raise FltnbError(
                 f"Clustering needs at least 2 clients, got {n_clients}: pass a list "
-                "with one array each."
+                "with one array for each client."
             )
         for name in ("n_clusters", "max_clusters"):
             asked = options.get(name)
@@ -293,9 +293,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         -------
         ndarray of int64, shape (n,)
             The number of a cluster for each; -1 if none fits. Unless a class says
-            otherwise, none fits if the newcomer is farther from all clusters than twice
-            the members' mean distance from their own. Some classes return -2 if several
-            fit.
+            otherwise, none fits if the newcomer's mean distance from every cluster is
+            more than twice the largest mean distance of a client from the others of its
+            own cluster. Some classes return -2 if several fit.
 
         Raises
         ------
@@ -561,8 +561,8 @@ def check_clients(
     given = type(clients).__name__
     if given in mends:
         raise FltnbError(
-            f"Clustering needs a list with one 2-D array each, not a {given}: "
-            f"pass {mends[given]}."
+            f"Clustering needs a list with one 2-D array for each client, not a "
+            f"{given}: pass {mends[given]}."
         )
     try:
         arrays = [
@@ -581,7 +581,7 @@ def check_clients(
         if array.shape[1] != width:
             raise FltnbError(
                 f"Client {i} has {what} of dimension {array.shape[1]}, not {width}: "
-                "make all alike."
+                "give all clients the same dimension."
             )
     return arrays
 

@@ -125,8 +125,8 @@ class EigenRelevance(ClientClusterer):
     def _check_size(self, size: int, client: int) -> None:
         if self.n_eigenvectors is not None and self.n_eigenvectors > size:
             raise FltnbError(
-                f"Client {client} has {size} samples: lower n_eigenvectors, or leave "
-                "it out."
+                f"Client {client} has {size} samples, fewer than n_eigenvectors="
+                f"{self.n_eigenvectors}: lower it, or leave the client out."
             )
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:

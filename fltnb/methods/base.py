@@ -191,7 +191,7 @@ class Method(_OldOptions):
         if self.layered and not model.layers:
             raise FltnbError(
                 f"{self.name} needs a network of fltnb.models.NAMES, not "
-                f"{model.name!r}: choose another one."
+                f"{model.name!r}: choose one of these, or another method."
             )
         if self.headed:
             assert model.head  # says what is wrong
@@ -209,8 +209,8 @@ class Method(_OldOptions):
     def start(self, fed: Federation, model: "Model", context: Context) -> OwnState:
         """Return the state before round 1."""
         raise FltnbError(
-            f"{type(self).__name__} has no start(self, fed, model, context): "
-            "docs/adding_a_method.md."
+            f"{type(self).__name__} has no start(self, fed, model, context): define "
+            "it, as docs/adding_a_method.md shows."
         )
 
     def observe(
@@ -271,9 +271,9 @@ class Method(_OldOptions):
         return state, engine.train(theta, rows, clients, round)
 
     def trains_itself(self) -> bool:
-        """Whether :meth:`train` is not the base class's.
+        """Whether the method overrides :meth:`train`.
 
-        Runs whose methods do not train themselves may train together in one stack.
+        Runs of methods that do not may train together in one stack.
         """
         return type(self).train is not Method.train
 
@@ -285,7 +285,8 @@ class Method(_OldOptions):
         ``theta`` (n, P) are the trained models, ``clients`` (n,) ascending.
         """
         raise FltnbError(
-            f"{type(self).__name__} has no collect(self, state, clients, theta, round)."
+            f"{type(self).__name__} has no collect(self, state, clients, theta, "
+            "round): define it, as docs/adding_a_method.md shows."
         )
 
     def serve(self, state: OwnState) -> tuple[np.ndarray, np.ndarray]:
@@ -366,7 +367,7 @@ class Welcoming(Method):
         """Return the state with the newcomers ``new`` (n,) in clusters."""
         raise FltnbError(
             f"{type(self).__name__} has no welcome(self, state, new, round, engine), "
-            "which places newcomers."
+            "which places newcomers: define it."
         )
 
 
@@ -392,7 +393,7 @@ class HardMethod(Welcoming):
     def collect(
         self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> OwnState:
-        """Average by samples inside clusters; one without participants stays."""
+        """Average by samples; a cluster without participants keeps its model."""
         weights = state.weights[clients]
         models = cluster_means(state.row[clients], weights, theta, state.models)
         return replace(state, models=models)

@@ -135,9 +135,9 @@ class FeSEM(HardMethod):
         return state, Trained(models, loss)
 
     def trains_itself(self) -> bool:
-        """Whether :meth:`train` does more than the base class's.
+        """Whether clients have different penalties, or a subclass overrides ``train``.
 
-        It does if clients have different penalties.
+        Otherwise this method trains as the base class.
         """
         return self.alpha == "samples" or type(self).train is not FeSEM.train
 

@@ -311,7 +311,7 @@ class FLT(OneShot):
         super().__post_init__()
         if self.membership == "leaf_order" and self.graph == "full":
             raise FltnbError(
-                "Membership by leaf order concerns disjoint clusters only: "
+                'membership="leaf_order" needs disjoint clusters: '
                 'give graph="clusters" as well.'
             )
 
@@ -321,8 +321,8 @@ class FLT(OneShot):
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
                 raise FltnbError(
-                    f"{type(fitted).__name__} has no dendrogram to misread: "
-                    'give membership="clients".'
+                    f"{type(fitted).__name__} has no dendrogram, so its clients have "
+                    'no leaf order: give membership="clients".'
                 )
             labels = leaf_order_labels(labels, fitted.leaf_order_)
             adjacency = labels[:, None] == labels
@@ -371,7 +371,7 @@ class SoftFLT(FLT):
     client distance of FCR (Algorithm 2, line 15), and g is the ``weight``. If all
     distances are 0 or infinite, this is case I on the thresholded graph, for any g and
     s. If absent clients contribute nothing, a client whose nearest participant has
-    weight w also counts its own model, with weight 1 - w.
+    g = w also counts the model that served it, with the weight :math:`n_i\,(1 - w)`.
 
     Parameters
     ----------

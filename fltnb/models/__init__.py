@@ -110,7 +110,7 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     shape = tuple(int(size) for size in input_shape)
     if len(shape) != 3:
         raise FltnbError(
-            f"Model {name!r} takes pictures and vectors, not samples of shape {shape}: "
+            f"Model {name!r} takes images and vectors, not samples of shape {shape}: "
             "give a network of your own, model=module."
         )
     n_classes = int(n_classes)

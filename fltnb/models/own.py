@@ -282,7 +282,7 @@ class OwnModel(Model):
         """
         if not self.n_trainable:
             raise FltnbError(
-                f"{self.name} has no weights to train: set requires_grad on some."
+                f"{self.name} has no weights to train: set requires_grad=True on some."
             )
         unused = self._unused(self.module, x)
         if unused:  # a layer may be used in training only
@@ -534,9 +534,9 @@ class OwnModel(Model):
         features = torch.cat(seen)
         if features.shape != (len(x), self.n_features):
             raise FltnbError(
-                f"The last layer of {self.name} sees {tuple(features.shape)} numbers "
-                f"of {len(x)} samples, not one row each: methods that look at features "
-                "need that."
+                f"The last layer of {self.name} gets inputs {tuple(features.shape)} "
+                f"for {len(x)} samples, not one row for each: choose a method that "
+                "does not use features."
             )
         return features
 

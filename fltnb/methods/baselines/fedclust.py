@@ -42,6 +42,12 @@ class FedClust(ColdStart):
     n_clusters : int, optional
         Cut the dendrogram into this number of clusters; give one of the two.
 
+    Raises
+    ------
+    FltnbError
+        Neither or both of the two are given, or fewer than ``n_clusters`` clients, or
+        fewer than 2, take part in round 1.
+
     Examples
     --------
     >>> import fltnb as fl

@@ -36,10 +36,10 @@ class FedCluster(Recursive):
     As in FeSEM's tables (arXiv 2108.08647). A cluster that is ``period`` rounds old is
     cut in two by average linkage of the cosine distances between members' updates of
     the last layer's weights (without biases). Let s be the largest cosine across the
-    halves. The cut is kept if ``sqrt((1 - s) / 2) >= gamma``; otherwise the cluster is
-    never cut again. Both halves continue from the model that the cluster had *before*
-    the round of these updates. Partial participation is treated as in
-    :class:`fltnb.methods.CFL`.
+    halves. The cut is kept if ``sqrt((1 - s) / 2) >= gamma``; otherwise, and with fewer
+    than three members, the cluster is never cut again. Both halves continue from the
+    model that the cluster had *before* the round of these updates. Partial
+    participation is treated as in :class:`fltnb.methods.CFL`.
 
     Parameters
     ----------

@@ -42,6 +42,11 @@ class FlexCFL(ColdStart):
         with weight 1, and of the other groups' models, each with the weight ``eta /
         norm`` for its norm. The official configuration has 0.
 
+    Raises
+    ------
+    FltnbError
+        Fewer than K clients take part in round 1.
+
     Examples
     --------
     >>> import fltnb as fl

@@ -68,6 +68,12 @@ class FLHC(HardMethod):
     linkage : {"complete", "average", "single"}
         Linkage of the dendrogram; we do not know that of the original.
 
+    Raises
+    ------
+    FltnbError
+        Neither or both of ``threshold`` and ``n_clusters`` are given, or there is a
+        single client.
+
     Examples
     --------
     >>> import fltnb as fl

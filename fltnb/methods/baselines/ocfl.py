@@ -61,7 +61,13 @@ class OCFL(HardMethod):
     n_clusters : int, optional
         For k-means, which needs it.
     min_size : int
-        Smallest size of a cluster of HDBSCAN.
+        Smallest size of a cluster of HDBSCAN, at least 2.
+
+    Raises
+    ------
+    FltnbError
+        ``n_clusters`` is given without k-means, or the reverse; ``min_size`` is 1; or
+        there are fewer clients than HDBSCAN's smallest cluster, or fewer than 2.
 
     Examples
     --------
