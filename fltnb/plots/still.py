@@ -38,15 +38,16 @@ def still(fig: Figure, dpi: int = DPI) -> bytes:
     from PIL import Image
 
     fig.draw_without_rendering()  # makes all ticks
-    shaded: dict[Any, Any] = {}  # a collection has a value for each of its parts
-    for artist in fig.findobj(lambda one: hasattr(one, "set_antialiased")):
-        shaded[artist] = artist.get_antialiased()
+    edges: list[Any] = fig.findobj(lambda one: hasattr(one, "set_antialiased"))
+    # a collection has a value for each of its parts
+    before = [artist.get_antialiased() for artist in edges]
+    for artist in edges:
         artist.set_antialiased(False)
     drawn = io.BytesIO()
     # this PNG is read at once: packing it would only take time
     fig.savefig(drawn, dpi=dpi, format="png", pil_kwargs={"compress_level": 0})
-    for artist, before in shaded.items():
-        artist.set_antialiased(before)
+    for artist, own in zip(edges, before, strict=True):
+        artist.set_antialiased(own)
 
     pixels = np.asarray(Image.open(drawn).convert("RGB"))
     numbers, palette = few_colors(pixels, COLORS)
