@@ -106,12 +106,18 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """Return the mean test accuracy over clients at the last round, percent."""
+        """Return the mean test accuracy over clients at the last round, percent.
+
+        Raises FltnbError if numbers are predicted.
+        """
         return self._last("accuracy")
 
     @property
     def r2(self) -> float:
-        """Return the mean R2 over clients at the last round, for numbers."""
+        """Return the mean test R2 over clients at the last round.
+
+        Raises FltnbError if classes are predicted.
+        """
         return self._last("r2")
 
     def _last(self, name: str) -> float:

@@ -207,7 +207,7 @@ class Results:
         Raises
         ------
         FltnbError
-            A column is unknown, or a value does not occur in it.
+            A column is unknown, or none of the wanted values occurs in it.
         """
         keep = np.ones(len(self), dtype=bool)
         for name, wanted in values.items():
