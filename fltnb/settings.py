@@ -46,10 +46,7 @@ class Within:
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
         if not self._is_number(value) or not self._is_inside(value):
-            wanted = self._wanted()
-            if isinstance(value, float) and not math.isfinite(value):
-                wanted = f"finite {wanted}"
-            raise FltnbError(f"{name} must be a {wanted}, not {value!r}.")
+            raise FltnbError(f"{name} must be a {self._wanted()}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 
     def __repr__(self) -> str:
