@@ -153,7 +153,7 @@ def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights(
     for row, says in (
         ([0.5, 0.4], "sum to 1"),
         ([1.5, -0.5], "no negative weight"),
-        ([1.0], "of 2 weights"),
+        ([1.0], "for 2 models needs 2 columns"),
     ):
         refused(says, mix, np.array([row]), np.zeros((2, 3), np.float32))
 
