@@ -1,8 +1,4 @@
-"""FedCollab: coalitions by the distance of clients' data and their numbers of samples.
-
-Bao et al., ICML 2023 (arXiv 2306.06508). Written from the authors' code
-(baowenxuan/FedCollab), not compared with the paper.
-"""
+"""FedCollab: coalitions by the distance of clients' data and their sample counts."""
 
 from collections.abc import Sequence
 
@@ -29,7 +25,8 @@ Part = tuple[np.ndarray, np.ndarray]  # a client's training and validation rows
 class FedCollab(ClientClusterer):
     r"""Cluster clients to minimise the sum of two errors: few data, and different data.
 
-    Bao et al., ICML 2023 (arXiv 2306.06508).
+    Bao et al., ICML 2023 (arXiv 2306.06508); written from the authors' code
+    (baowenxuan/FedCollab), not compared with the paper.
 
     **Distance.** Every pair of clients trains a network to tell to which of them a
     sample (x, y) belongs: one hidden layer of ReLU, SGD, and in each round the mean of

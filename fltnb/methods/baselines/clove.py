@@ -1,8 +1,4 @@
-"""CLoVE: clusters of the clients' loss vectors, assigned to the models.
-
-Bhatia et al., arXiv 2506.22427. Written from the authors' code (Nokia-Bell-Labs,
-Loss-Vector-based-Clustered-Federated-Learning), not compared with the paper.
-"""
+"""CLoVE: clusters of the clients' loss vectors, assigned to the models."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -45,13 +41,16 @@ class CLoVEState(State):
 class CLoVE(HardMethod):
     """IFCA in which the server clusters the loss vectors of all participants.
 
-    Bhatia et al., arXiv 2506.22427. Every participant sends its mean losses under all K
-    models. The server clusters these vectors by k-means. It assigns to each cluster a
-    different model, so that the total loss of the members is smallest (a minimum-cost
-    assignment), and averages inside the clusters, by samples. A model without a cluster
-    does not change. An absent client keeps its last cluster; a client that was never
-    drawn is served model 0. Labels freeze once every client has kept its label for some
-    participations; the rest is FedAvg in the clusters.
+    Bhatia et al., arXiv 2506.22427; written from the authors' code (Nokia-Bell-Labs,
+    Loss-Vector-based-Clustered-Federated-Learning), not compared with the paper.
+
+    Every participant sends its mean losses under all K models. The server clusters
+    these vectors by k-means. It assigns to each cluster a different model, so that the
+    total loss of the members is smallest (a minimum-cost assignment), and averages
+    inside the clusters, by samples. A model without a cluster does not change. An
+    absent client keeps its last cluster; a client that was never drawn is served model
+    0. Labels freeze once every client has kept its label for some participations; the
+    rest is FedAvg in the clusters.
 
     Parameters
     ----------

@@ -1,8 +1,4 @@
-"""FedDrift: clients leave a model that no longer fits; similar models are merged.
-
-Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799). Written from the authors' code
-(microsoft/FedDrift), not compared with the paper.
-"""
+"""FedDrift: clients leave a model that no longer fits; similar models are merged."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -51,14 +47,16 @@ class FedDriftState(State):
 class FedDrift(Method):
     """Clusters for federations that change; between changes it is FedAvg inside them.
 
-    Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799). When a phase begins, every
-    client, also an absent one, tests all models on its new training data and takes the
-    best. If the accuracy of the best is lower by more than ``delta`` than that of its
-    own model was before, the client gets a new model, a copy of the best. The models of
-    the other clients are compared in pairs: how much accuracy each model loses on the
-    data of the other model's clients. Complete linkage merges models up to a loss of
-    ``merge``. A merged model is a mean, in which each model has the weight of its
-    number of clients, summed over all phases.
+    Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799); written from the authors'
+    code (microsoft/FedDrift), not compared with the paper.
+
+    When a phase begins, every client, also an absent one, tests all models on its new
+    training data and takes the best. If the accuracy of the best is lower by more than
+    ``delta`` than that of its own model was before, the client gets a new model, a copy
+    of the best. The models of the other clients are compared in pairs: how much
+    accuracy each model loses on the data of the other model's clients. Complete linkage
+    merges models up to a loss of ``merge``. A merged model is a mean, in which each
+    model has the weight of its number of clients, summed over all phases.
 
     In the original, training uses all data that a model's clients ever had. Here it
     uses the data of the present phase (a window of one). FedDrift-Eager is not

@@ -1,8 +1,4 @@
-"""FedRep: heads are fitted to a shared body, then the body to the heads.
-
-Collins et al., ICML 2021 (arXiv 2102.07078). We read the authors' code
-(lgcollins/FedRep), but not all of the paper.
-"""
+"""FedRep: heads are fitted to a shared body, then the body to the heads."""
 
 from dataclasses import dataclass, replace
 
@@ -19,9 +15,12 @@ from .fedper import FedPer, FedPerState
 class FedRep(FedPer):
     """FedPer in two phases: heads with a fixed body, then the body with fixed heads.
 
-    Collins et al., ICML 2021 (arXiv 2102.07078); see :class:`fltnb.methods.FedPer`. The
-    run's ``local_epochs`` has no effect. Both phases use the samples in the same
-    orders. Only bodies are sent and averaged, by samples.
+    Collins et al., ICML 2021 (arXiv 2102.07078). We read the authors' code
+    (lgcollins/FedRep), but not all of the paper.
+
+    Body and head are those of :class:`fltnb.methods.FedPer`. The run's ``local_epochs``
+    has no effect. Both phases use the samples in the same orders. Only bodies are sent
+    and averaged, by samples.
 
     Parameters
     ----------

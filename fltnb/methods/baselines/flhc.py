@@ -1,8 +1,4 @@
-"""FL+HC: hierarchical clusters of the clients' updates, found once.
-
-Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791). Written from descriptions by
-third parties, not compared with the paper; no official code is known.
-"""
+"""FL+HC: hierarchical clusters of the clients' updates, found once."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -43,11 +39,13 @@ class FLHCState(State):
 class FLHC(HardMethod):
     """FedAvg, one clustering of all clients' updates, then FedAvg inside the clusters.
 
-    Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791). In round ``after + 1`` *all*
-    clients train the joint model, also those that are absent in this round, and send
-    their updates. Clusters are merged up to a distance. They start with the joint
-    model, and the models that this round's participants have just trained give their
-    first average (the original needs one more round for it).
+    Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791); written from descriptions by
+    third parties, not compared with the paper. No official code is known.
+
+    In round ``after + 1`` *all* clients train the joint model, also those that are
+    absent in this round, and send their updates. Clusters are merged up to a distance.
+    They start with the joint model, and the models that this round's participants have
+    just trained give their first average (the original needs one more round for it).
 
     The published numbers that we know only test the linkage and the distance. The
     package FedCL gives the *similarity* to a clusterer that expects distances, so it

@@ -1,8 +1,4 @@
-"""FLUX: clusters by statistics of features that the joint model computes from the data.
-
-Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305). Written from the authors' code
-(dariofenoglio98/FLUX), not compared with the paper.
-"""
+"""FLUX: clusters by statistics of features that the joint model computes from data."""
 
 from dataclasses import dataclass, field, replace
 
@@ -65,14 +61,17 @@ class FLUXState(State):
 class FLUX(HardMethod):
     """FedAvg, one clustering by descriptors, then FedAvg inside the clusters.
 
-    Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305). Training has settled when the mean
-    accuracy of the joint model has risen by less than ``rise`` in some round, and at
-    least three rounds were measured. Then every client, also an absent one, sends means
-    and standard deviations of the features that the received model computes from its
-    samples: of all samples and of those of each class, along a few axes that all
-    clients can draw themselves. The server scales each of these blocks to [0, 1] by one
-    range. It links clients up to a distance, the elbow of the distances to nearest
-    neighbours (DBSCAN with 2 samples; noise points stand alone).
+    Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305); written from the authors' code
+    (dariofenoglio98/FLUX), not compared with the paper.
+
+    Training has settled when the mean accuracy of the joint model has risen by less
+    than ``rise`` in some round, and at least three rounds were measured. Then every
+    client, also an absent one, sends means and standard deviations of the features that
+    the received model computes from its samples: of all samples and of those of each
+    class, along a few axes that all clients can draw themselves. The server scales each
+    of these blocks to [0, 1] by one range. It links clients up to a distance, the elbow
+    of the distances to nearest neighbours (DBSCAN with 2 samples; noise points stand
+    alone).
 
     A newcomer needs no classes. It gets the cluster whose mean descriptor of all
     samples is nearest to its own, computed by the model that computed the others.

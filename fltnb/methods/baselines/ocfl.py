@@ -1,8 +1,4 @@
-"""OCFL: one clustering of the updates, in the round in which they begin to diverge.
-
-Zuziak et al., arXiv 2503.04231. Written from the authors' code
-(MKZuziak/Clustered-Federated-Learning), not compared with the paper.
-"""
+"""OCFL: one clustering of the updates, in the round in which they begin to diverge."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -43,12 +39,14 @@ class OCFLState(Unclustered):
 class OCFL(HardMethod):
     """FedAvg with equal weights until clients' updates diverge; then one clustering.
 
-    Zuziak et al., arXiv 2503.04231. A round's temperature is the norm of the cosine
-    distances between all updates, as a share of its largest possible value. In the
-    first round in which it rises, the distances are clustered, every cluster continues
-    from the common model, and this round's models are already averaged inside the
-    clusters. There is no second clustering. Noise can cause such a rise:
-    ``run.labels_at`` shows the round.
+    Zuziak et al., arXiv 2503.04231; written from the authors' code
+    (MKZuziak/Clustered-Federated-Learning), not compared with the paper.
+
+    A round's temperature is the norm of the cosine distances between all updates, as a
+    share of its largest possible value. In the first round in which it rises, the
+    distances are clustered, every cluster continues from the common model, and this
+    round's models are already averaged inside the clusters. There is no second
+    clustering. Noise can cause such a rise: ``run.labels_at`` shows the round.
 
     With partial participation (in the original all clients take part in every round)
     the latest update of each client is used, once all clients have trained.

@@ -1,8 +1,4 @@
-"""StoCFL: clusters that are only ever merged, found as clients take part.
-
-Zeng et al., arXiv 2303.00897. Written from the authors' code (dunzeng/StoCFL), not
-compared with the paper.
-"""
+"""StoCFL: clusters that are only ever merged, found as clients take part."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -49,16 +45,19 @@ class StoCFLState(Unclustered):
 class StoCFL(Welcoming):
     """Clusters by the first updates of participants, pulled by a global model.
 
-    Zeng et al., arXiv 2303.00897. A client that takes part for the first time trains
-    the initial model and sends its update, once; until then it is a cluster of its own.
-    In each round the clusters of the participants are compared by the mean of these
-    first updates. Pairs are merged in the order of decreasing cosines down to ``tau``;
-    means are not updated in between. A merged cluster keeps the model of the larger
-    one, or of the first if they are equally large. A cluster without a model starts
-    with the global one. Participants train their cluster's model with a penalty of
-    weight ``mu`` towards the received global model, and the global model without
-    penalty. Both are averaged with equal weights. A client is served its cluster's
-    model, or the global one if there is none.
+    Zeng et al., arXiv 2303.00897; written from the authors' code (dunzeng/StoCFL), not
+    compared with the paper.
+
+    A client that takes part for the first time trains the initial model and sends its
+    update, once; until then it is a cluster of its own. In each round the clusters of
+    the participants are compared by the mean of these first updates. Pairs are merged
+    in the order of decreasing cosines down to ``tau``; means are not updated in
+    between. A merged cluster keeps the model of the larger one, or of the first if they
+    are equally large. A cluster without a model starts with the global one.
+    Participants train their cluster's model with a penalty of weight ``mu`` towards the
+    received global model, and the global model without penalty. Both are averaged with
+    equal weights. A client is served its cluster's model, or the global one if there is
+    none.
 
     In the authors' code each participant trains the global model from where the one
     before it ended, and the mean is over this chain. This error is not repeated here.
