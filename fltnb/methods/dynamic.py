@@ -74,6 +74,9 @@ class DynamicFLT(FLT):
     ----------
     clusterer, encoder, graph, rule, name
         See :class:`fltnb.methods.FLT`; the clusterer must not be fitted.
+    joining : {"alone", "placed"}
+        Where newcomers are until the next clustering, as in
+        :class:`fltnb.methods.FLT`; without effect under ``newcomers="nearest"``.
     lam : int, optional
         lambda: cluster again if more than this number of flags are set. None: clients
         send no flags.

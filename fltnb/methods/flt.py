@@ -523,6 +523,8 @@ class PACFL(OneShot):
     joining : {"placed", "alone"}
         What happens to clients that join later. "placed": they join the cluster with
         the nearest subspaces, if any is near. "alone": they have no neighbours.
+    name : str, optional
+        Another id for tables and colours.
 
     Examples
     --------

@@ -257,6 +257,11 @@ class FedDistWS(FedDist):
     6.1). The paper gives no value of ``epsilon``, and the public code for this row does
     not run; a comment in it suggests 1.
 
+    Parameters
+    ----------
+    epsilon : float
+        As in :class:`fltnb.methods.FedDist`.
+
     Examples
     --------
     >>> import fltnb as fl

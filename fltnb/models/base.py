@@ -172,9 +172,17 @@ class Stage(NamedTuple):
 class KeyedDropout(nn.Module):
     """Dropout with a given mask, so that all back ends drop the same units.
 
-    ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in
-    evaluation mode. Without one, units are drawn as ``nn.Dropout`` does. ``p``:
-    probability to drop.
+    Parameters
+    ----------
+    p : float
+        Probability to drop.
+
+    Attributes
+    ----------
+    keep : bool tensor (b, ...) or None
+        The mask of the next batch, True for what is kept, of the shapes of
+        :attr:`Model.dropout`; ignored in evaluation mode. None: units are drawn as
+        ``nn.Dropout`` does.
 
     Examples
     --------

@@ -93,6 +93,8 @@ class VisionModel(Model):
         Grey images become three equal channels. Images keep their own size
         (the paper names no other), except in ``vit_b_16``, which resizes them
         (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
+    n_classes : int
+        Number of outputs.
 
     Raises
     ------

@@ -25,9 +25,11 @@ class FedCollab(OneShot):
     encoder : EncoderSpec, optional
         The encoder whose outputs the networks get; raw pixels by default. (For colour
         images the authors' runs used the outputs of a network with ImageNet weights.)
-    rule : {"participants", "last_local", "last_aggregate"}
-        What absent clients contribute: nothing, the model that each trained last, or
-        the model that served each last.
+    rule, name
+        See :class:`fltnb.methods.FLT`.
+    joining : {"alone", "placed"}
+        Clients that join later stand alone; "placed" raises FltnbError when one joins,
+        as this clusterer cannot place it.
 
     Examples
     --------
