@@ -6,6 +6,7 @@ Every client keeps a tenth of its samples for validation, which EMD-CFL needs.
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import FltnbError
 from .recipe import Recipe, recipe
 from .tasks import DIGITS_TASKS, FASHION_TASKS
 
@@ -166,11 +167,20 @@ def graded(
     dataset : str
         The image set.
 
+    Raises
+    ------
+    FltnbError
+        The difficulty is unknown.
+
     Examples
     --------
     >>> import fltnb as fl
     >>> ground = fl.federations.graded("rotation", level=90.0, dataset="digits")
     """
+    if difficulty not in LEVELS:
+        raise FltnbError(
+            f"Unknown difficulty {difficulty!r}: choose one of {', '.join(LEVELS)}."
+        )
     each = int(level) if difficulty == "samples" else samples
     held: Options = {
         "samples_per_client": each,
