@@ -73,7 +73,7 @@ class MTHFL(OneShot):
     ------
     FltnbError
         A federation has no true clusters where they are needed, or the model fewer
-        layers than are to be shared.
+        layers than are to be shared; or newcomers are to be placed without a clusterer.
 
     Examples
     --------
@@ -100,6 +100,11 @@ class MTHFL(OneShot):
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without the needed tasks, or unfit for clustering."""
+        if isinstance(self.clusterer, str) and self.joining == "placed":
+            raise FltnbError(
+                f'MTHFL with "{self.clusterer}" has no clusterer, which could place '
+                'newcomers: leave out joining="placed".'
+            )
         if fed.clusters is None:
             needs = [self.clusterer] if isinstance(self.clusterer, str) else []
             needs += ["task"] if self.view == "task" else []
