@@ -194,7 +194,7 @@ class Method(_OldOptions):
                 f"{model.name!r}: choose one of these, or another method."
             )
         if self.headed:
-            assert model.head  # says what is wrong
+            _ = model.head  # refuses a network without one, and says why
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method.
