@@ -6,7 +6,7 @@ Every client keeps a tenth of its samples for validation, which EMD-CFL needs.
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import FltnbError
+from ..errors import choose
 from .recipe import Recipe, recipe
 from .tasks import DIGITS_TASKS, FASHION_TASKS
 
@@ -177,10 +177,7 @@ def graded(
     >>> import fltnb as fl
     >>> ground = fl.federations.graded("rotation", level=90.0, dataset="digits")
     """
-    if difficulty not in LEVELS:
-        raise FltnbError(
-            f"Unknown difficulty {difficulty!r}: choose one of {', '.join(LEVELS)}."
-        )
+    choose(difficulty, LEVELS, "difficulty")
     each = int(level) if difficulty == "samples" else samples
     held: Options = {
         "samples_per_client": each,
