@@ -102,7 +102,8 @@ $(READY): requirements.lock pyproject.toml
 	@echo "Set-up: .venv, about a minute, longer the first time, when up to 3 GB are downloaded ..."
 	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" || "$(PYTHON)" -m venv --clear .venv
 	@$(PY) -m pip install -qq --disable-pip-version-check "uv>=0.8,<1"
-	@$(UV) pip install --python $(PY) --require-hashes -r requirements.lock
+	@# compiled here on all cores, not by each process that imports first
+	@$(UV) pip install --compile-bytecode --python $(PY) --require-hashes -r requirements.lock
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation -e .
 	@echo "$(CURDIR)" > $@
 

@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     Such a function takes the options and returns an exit status, or None for 0.
     """
     parser = argparse.ArgumentParser(
-        "python -m fltnb", description="The command line of fltnb."
+        "python -m fltnb",
+        description="Run notebooks, compute their experiments, compare methods.",
+        epilog="python -m fltnb COMMAND --help describes one command.",
     )
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -71,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         _notebook,
         "notebook",
-        "Run one notebook with papermill and keep its executed copy.",
+        "Run one notebook with papermill; its copy goes to results/PROFILE/notebooks.",
     )
     sub.add_argument("name", help=ONE)
     _add_profile(sub)
@@ -80,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         _status,
         "status",
-        "Show which notebooks are done, stale or failed, and how long they took.",
+        "Show which notebooks ran (done, stale, failed), and how long they took.",
     )
     sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
     _add_profile(sub)
@@ -93,11 +95,15 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(
         _compute,
         "compute",
-        "Compute the experiments of a notebook, without Jupyter, into its ledger.",
+        "Compute a notebook's missing experiments without Jupyter, into its ledger.",
     )
     _add_computing(sub)
 
-    sub = command(_arena, "arena", "Compare a method, or compute its card again.")
+    sub = command(
+        _arena,
+        "arena",
+        "Compare a method with others on the arena's federations, or verify its card.",
+    )
     _add_arena(sub)
 
     sub = command(
@@ -105,9 +111,14 @@ def _parser() -> argparse.ArgumentParser:
         "merge",
         "Add the ledgers of another machine's results/ folder to those here.",
     )
-    sub.add_argument("folder")
+    sub.add_argument("folder", help="the results/ folder that the other machine wrote")
 
-    command(_counts, "counts", "Print how printed numbers were tested, as CSV.")
+    command(
+        _counts,
+        "counts",
+        "Print, as CSV, how many of the papers' numbers were tested, and in what "
+        "setting.",
+    )
     command(
         _report,
         "report",
@@ -119,21 +130,22 @@ def _parser() -> argparse.ArgumentParser:
         "workers",
         "Show the workers of a Dask scheduler, or say why they cannot be used.",
     )
-    sub.add_argument("address", help="tcp://host:port")
+    sub.add_argument("address", help="of the scheduler: tcp://host:port")
     command(_doctor, "doctor", "Show what this machine has: packages, GPU, data.")
     return parser
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is computed, how much, and in parallel."""
-    parser.add_argument("name", help=f"{ONE}, or all")
+    parser.add_argument("name", help=f"{ONE}; or the word all")
     parser.add_argument(
         "--profile",
         default="",
-        help="parameters of notebooks/profiles/PROFILE (default: the notebook's own)",
+        help="parameters of notebooks/profiles/PROFILE (default: the notebook's own); "
+        "results of demo are not added to the ledger",
     )
     parser.add_argument(
-        "--table", default="", help="one printed table only, such as T1"
+        "--table", default="", help="only one table of the paper, such as T1"
     )
     parser.add_argument(
         "--plan",
@@ -143,7 +155,7 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         metavar="TIME",
-        help="most useful runs first, and stop in time: 150m, 2.5h",
+        help="compute the most useful experiments first and stop in time: 150m, 2.5h",
     )
     parser.add_argument(
         "--jobs",
@@ -165,10 +177,10 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "method",
         nargs="?",
-        help="my_method.py:MyMethod; a method of this package, such as FedAvg; or all "
-        "of them, for the table in results/arena",
+        help="my_method.py:MyMethod; a method of this package, such as FedAvg; or the "
+        "word all: every method of this package, for the table in results/arena",
     )
-    sub.add_argument("--track", help="one track only, such as told-K")
+    sub.add_argument("--track", help="only one track, such as told-K")
     sub.add_argument(
         "--budget", metavar="TIME", help="stop in time and continue later: 10m, 2.5h"
     )
@@ -179,20 +191,23 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
         "--out",
         default="card.json",
         metavar="FILE",
-        help="the card (default: card.json); its page is beside it",
+        help="where to write the card (default: card.json); its page is beside it",
     )
     sub.add_argument(
         "--tuned",
         action="store_true",
-        help="choose among five trials from the space that the class declares",
+        help="tune hyperparameters: the best of five trials from the search space that "
+        "the method's class declares",
     )
     sub.add_argument(
         "--wrong-k",
         action="store_true",
-        help="with all: methods that are told a wrong number of clusters",
+        help="with all: give the methods that need it a wrong number of clusters",
     )
     sub.add_argument(
-        "--demo", action="store_true", help="small federations of the digits"
+        "--demo",
+        action="store_true",
+        help="small federations of scikit-learn's digits, for a quick try",
     )
     sub.add_argument(
         "--verify", metavar="CARD", help="compute a random third of a card's runs again"
@@ -201,7 +216,11 @@ def _add_arena(sub: argparse.ArgumentParser) -> None:
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     """Add the options of all commands that compute."""
-    parser.add_argument("--fresh", action="store_true", help="ignore stored results")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="compute everything again, also stored results",
+    )
     parser.add_argument(
         "--dask",
         metavar="ADDRESS",
@@ -306,10 +325,10 @@ def _compute_one(name: str, options: argparse.Namespace, budget: float | None) -
     from .notebook import compute
 
     rows = compute.asked(name, options.profile, options.table)
+    keep = options.profile != "demo"
+    where = "the ledger" if keep else "the local store"
     if not options.plan and budget is None:
-        keep = options.profile != "demo"
         count = compute.compute_all(name, rows, keep, n_jobs=options.jobs)
-        where = "the ledger" if keep else "the local store"
         print(f"Notebook {name}: {count} experiments are in {where}.")
         return
 
@@ -321,8 +340,8 @@ def _compute_one(name: str, options: argparse.Namespace, budget: float | None) -
         each = options.name != "all"
         _tell_plan(by_table, planned if each else [])
     elif planned and budget is not None:
-        count = compute.compute_within(name, planned, budget, n_jobs=options.jobs)
-        print(f"{count} of {len(planned)} were computed and are in the ledger.")
+        count = compute.compute_within(name, planned, budget, keep, n_jobs=options.jobs)
+        print(f"{count} of {len(planned)} were computed and are in {where}.")
 
 
 def _tell_plan(by_table: dict[str, list], planned: list) -> None:
@@ -399,10 +418,10 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _arena(options: argparse.Namespace) -> int:
-    """Judge a method and write its card, or compute a part of a card again.
+    """Run a method and write its card, or compute a part of a card again.
 
-    The method "all" plays those of this package and prints their table: it has no card,
-    as nobody submits them. Returns 1 where a card does not hold.
+    The method "all" runs those of this package and prints their table; it has no card.
+    Returns 1 if a card is not confirmed.
     """
     from . import arena
     from .arena import page
@@ -410,10 +429,15 @@ def _arena(options: argparse.Namespace) -> int:
     if options.verify:
         return _verify(options.verify)
     if not options.method:
-        raise FltnbError("Name the method: arena my_method.py:MyMethod.")
+        raise FltnbError(
+            "The arena needs a method: name it after the word arena, such as "
+            "my_method.py:MyMethod or FedAvg."
+        )
     budget = _seconds(options.budget)
     if options.wrong_k and (options.method != "all" or options.track or options.tuned):
-        raise FltnbError("--wrong-k goes with all, without --track and --tuned.")
+        raise FltnbError(
+            "--wrong-k is only for the method all, without --track and --tuned."
+        )
     if options.method == "all":
         how: dict[str, Any] = {"demo": options.demo, "compute": True}
         how |= {"jobs": options.jobs, "budget": budget}

@@ -25,11 +25,12 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
     Parameters
     ----------
     W : array (R, n)
-        Rows are non-negative and sum to 1.
+        Weight of each of the n models in each of the R means; rows are non-negative and
+        sum to 1 (within 1e-9).
     theta : arrays (n_1, P), (n_2, P), ...
-        With n_1 + n_2 + ... = n.
+        Models as rows, with n_1 + n_2 + ... = n.
     dtype : optional
-        Type of the result; by default that of the models.
+        Type of the result; by default that of the first array of models.
 
     Returns
     -------
@@ -38,7 +39,7 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
     Raises
     ------
     FltnbError
-        W has another shape, a negative weight, or a row of another sum.
+        W does not have n columns, or has a negative weight or a row with another sum.
 
     Examples
     --------
@@ -53,8 +54,9 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
     fits = W.shape[1:] == (given,)
     if not fits or (W < 0).any() or not _sums_to_one(W):
         raise FltnbError(
-            "An aggregation matrix needs non-negative rows that sum to 1, "
-            f"of {given} weights: normalise."
+            f"An aggregation matrix for {given} models needs {given} columns, no "
+            "negative weight, and rows that sum to 1: check its shape "
+            f"{W.shape}, and divide each row by its sum."
         )
 
     size = theta[0].shape[1]
@@ -140,7 +142,7 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     array (R, M)
-        The rows; uint8 if the graph has only zeros and ones.
+        The rows; uint8 unless the graph has weights other than 0 and 1.
     array (M,)
         The index of each client's row.
 
@@ -163,17 +165,23 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def graph_key(rule: str, relation: np.ndarray, row: np.ndarray) -> str:
-    """Identify a client graph and the rule for its averages by 64 hexadecimal digits.
+    """Return 64 hexadecimal digits that identify a client graph and its averages.
 
-    ``relation`` (R, M), ``row`` (M,): as from :func:`distinct_rows`.
+    Parameters
+    ----------
+    rule : str
+        The rule by which models are averaged over the graph.
+    relation, row : arrays (R, M), (M,)
+        The graph, as :func:`distinct_rows` returns it.
 
     Examples
     --------
     >>> import fltnb as fl
     >>> import numpy as np
-    >>> rows, of = fl.aggregate.distinct_rows(np.eye(3, dtype=np.uint8))
-    >>> isinstance(fl.aggregate.graph_key("participants", rows, of), str)
-    True
+    >>> graph = fl.aggregate.distinct_rows(np.eye(3, dtype=np.uint8))
+    >>> key = fl.aggregate.graph_key("participants", *graph)
+    >>> len(key), key == fl.aggregate.graph_key("another rule", *graph)
+    (64, False)
     """
     what = repr((rule, relation.shape, relation.dtype.str))
     content = what.encode() + relation.tobytes() + row.tobytes()

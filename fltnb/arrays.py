@@ -14,8 +14,8 @@ MANY = 0.99  # share of different values that must be left where steps are coars
 def as_array(values: Any, what: str) -> np.ndarray:
     """Return an array of anything array-like, a tensor of torch included.
 
-    Raises FltnbError, which calls the data ``what``, if rows have different lengths, or
-    if values are masked, which NumPy would treat as measured.
+    FltnbError is raised if rows have different lengths, or if values are masked, which
+    NumPy would treat as measured; ``what`` names the data in its message.
     """
     if isinstance(values, (list, tuple)) and any(map(_is_special, values)):
         values = [as_array(one, what) for one in values]
@@ -24,7 +24,8 @@ def as_array(values: Any, what: str) -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray):
         if np.ma.is_masked(values):
             raise FltnbError(
-                f"{what} hold masked values: fill them, x.filled(...), or remove them."
+                f"{what} hold masked values: fill them with x.filled(...), or remove "
+                "them."
             )
         return values.data
     try:
@@ -49,8 +50,8 @@ def _of_tensor(tensor: Any, what: str) -> np.ndarray:
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
         raise FltnbError(
-            f"{what} are a tensor of type {tensor.dtype} ({tensor.layout}): give a "
-            "dense one of numbers."
+            f"{what} are a tensor of type {tensor.dtype} ({tensor.layout}), which "
+            "cannot become an array: give a dense tensor of numbers."
         ) from error
 
 
@@ -106,7 +107,8 @@ def as_float64(values: np.ndarray, what: str) -> np.ndarray:
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest > EXACT_TO:
             raise FltnbError(
-                f"{what}: whole numbers up to {largest} lose their last digits: take "
-                "identifiers as text, or subtract the smallest."
+                f"{what} hold whole numbers up to {largest}, which lose their last "
+                "digits as float64: give identifiers as text, or subtract the smallest "
+                "number."
             )
     return values.astype(np.float64, copy=False)

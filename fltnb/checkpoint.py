@@ -124,8 +124,8 @@ def _check_own(path: Path) -> None:
         start = file.read(len(ZIP))
     if not start:
         raise FltnbError(
-            f"{path} is empty and no checkpoint of a run: delete it, and the run "
-            "starts from round 1, or name another file."
+            f"{path} is empty and no checkpoint of a run: delete it to start from "
+            "round 1, or name another file."
         )
     foreign = not ZIP.startswith(start)
     if not foreign and zipfile.is_zipfile(path):
@@ -133,8 +133,8 @@ def _check_own(path: Path) -> None:
             foreign = "meta.npy" not in archive.namelist()
     if foreign:
         raise FltnbError(
-            f"{path} is no checkpoint of a run: name another file, this one is left as "
-            "it is."
+            f"{path} is no checkpoint of a run: name another file. This one was not "
+            "changed."
         )
 
 
@@ -142,7 +142,7 @@ def _set_aside(path: Path, error: Exception) -> None:
     """Rename a damaged checkpoint, with a warning."""
     aside = path.replace(f"{path}.damaged").name
     warnings.warn(
-        f"Checkpoint {path} is damaged ({error}), and now {aside}: "
+        f"Checkpoint {path} is damaged ({error}) and was renamed to {aside}: "
         "this run starts from round 1.",
         stacklevel=4,
     )

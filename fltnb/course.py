@@ -40,9 +40,11 @@ Asked = tuple["Engine", tuple[Any, ...]]
 def participants(
     n_clients: int, participation: float, seed: int, round: int
 ) -> np.ndarray:
-    """Return the clients of one round, ascending.
+    """Draw the participants of one round; return their numbers, int64, ascending.
 
-    These are ``max(int(participation * M), 1)``, drawn without replacement.
+    Of M = ``n_clients`` clients, ``max(floor(participation * M), 1)`` are drawn without
+    replacement. (FedAvg, arXiv 1602.05629, Algorithm 1: ``m = max(C K, 1)``.)
+    ``round``: from 1; ``seed``: the run's.
 
     Examples
     --------
@@ -84,8 +86,8 @@ class Course:
     done : Progress
         The progress of the run.
     accuracy : dict
-        Split -> accuracy (M,) at the last evaluation, percent; R2 of numbers to
-        predict.
+        Split -> accuracy (M,) at the last evaluation, percent; or R2, if numbers are
+        predicted.
     fed : Federation
         The present clients, with their present data.
     engine : Engine
@@ -121,8 +123,8 @@ class Course:
         for name, value in done.state.arrays().items():
             if np.asarray(value).dtype == object:
                 raise FltnbError(
-                    f"The state of {self.method.name} may hold arrays only, which "
-                    f"{name} is not: leave it out."
+                    f"The state of {self.method.name} may hold arrays of numbers only: "
+                    f"leave {name} out, or make it one."
                 )
         if self.settings["dtype"] == "float64":
             done.state = done.state.mapped(_as_float64)

@@ -39,18 +39,18 @@ def reading(
 ) -> Iterator[None]:
     """Turn what goes wrong while a file is read into one sentence.
 
-    An error of the disk says that the file cannot be read: its content may be sound.
-    Any other error means that the content is damaged, because damaged archives and
-    pictures raise many types. A lack of memory, and sentences for users, pass.
+    An error of the operating system says that the file cannot be read: its content may
+    be intact. Any other error means that the content is damaged, because damaged
+    archives and pictures raise many types. MemoryError and FltnbError are not changed.
 
     Parameters
     ----------
     what : str or path
         The file.
     mend : str
-        What to do about an error of the disk.
+        What to do if the operating system cannot read it, the end of a sentence.
     unsound : callable
-        From the error to the exception for a damaged file.
+        Gets the error, returns the exception to raise for a damaged file.
 
     Examples
     --------
@@ -76,7 +76,9 @@ def reading(
 
 
 def choose(value: str, allowed, what: str) -> str:
-    """Return ``value`` if it is one of ``allowed``, or say what is allowed.
+    """Return ``value`` if it is one of ``allowed``, else raise FltnbError listing them.
+
+    ``what``: what the value names, for the message.
 
     Examples
     --------

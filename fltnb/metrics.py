@@ -1,4 +1,4 @@
-"""The measures that the papers report about a run, and two kinds of error.
+"""The measures that the papers report about a run, and two estimates of their error.
 
 FLT (Tables 1-4) prints, for the last round, the mean over clients of the accuracy in
 percent and its variance over clients in percent squared ("fairness": smaller is
@@ -52,8 +52,8 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
         )
     if not np.all((correct >= 0) & (correct <= total)):
         raise FltnbError(
-            "Each client's number of right predictions must lie between 0 and its "
-            "number of samples."
+            "A client's number of correct predictions is negative or larger than its "
+            "number of samples: check that correct and total are in this order."
         )
     share = np.full(correct.shape, np.nan)
     return 100 * np.divide(correct, total, out=share, where=total > 0)
@@ -70,7 +70,9 @@ def _over_clients(
 
 
 def mean_accuracy(accuracies: ArrayLike) -> float:
-    """Return the unweighted mean over clients, percent, without clients with NaN.
+    """Return the unweighted mean over clients of their accuracies (M,), percent.
+
+    Clients with NaN are left out.
 
     Examples
     --------
@@ -84,7 +86,8 @@ def mean_accuracy(accuracies: ArrayLike) -> float:
 def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
     """Return the accuracy of all samples together, percent (FeSEM, Section 6.1).
 
-    This is the mean over clients weighted by their samples.
+    This is the mean over clients weighted by their samples. ``correct, total``: (M,),
+    as for :func:`accuracy`.
 
     Examples
     --------
@@ -98,14 +101,17 @@ def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
 def means_over_clients(
     correct: ArrayLike, total: ArrayLike, seed: int = 0, draws: int = 2000
 ) -> "pd.DataFrame":
-    """Return two means of an accuracy, with 95 % intervals by resampling clients.
+    """Return two means of an accuracy, with 95 % bootstrap intervals over clients.
+
+    Clients are resampled with replacement; the ends of an interval are the percentiles
+    2.5 and 97.5.
 
     Parameters
     ----------
     correct, total : array-like (M,)
         Correct predictions and samples of every client; all have samples.
     seed, draws : int
-        Seed and number of draws of the resampling.
+        Seed and number of bootstrap samples.
 
     Returns
     -------
@@ -143,7 +149,10 @@ def means_over_clients(
 
 
 def variance(accuracies: ArrayLike) -> float:
-    """Return the variance over clients (division by M), the papers' fairness.
+    """Return the population variance over clients, percent squared: "fairness" in FLT.
+
+    ``accuracies`` (M,) are in percent. The sum of squares is divided by the number of
+    clients; clients with NaN are left out.
 
     Examples
     --------
@@ -155,7 +164,9 @@ def variance(accuracies: ArrayLike) -> float:
 
 
 def worst(accuracies: ArrayLike) -> float:
-    """Return the accuracy of the worst client, percent.
+    """Return the lowest of the clients' accuracies (M,), percent, that of the worst.
+
+    Clients with NaN are left out.
 
     Examples
     --------
@@ -167,9 +178,10 @@ def worst(accuracies: ArrayLike) -> float:
 
 
 def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
-    """Return ``accuracy, micro, variance, worst`` of one evaluation.
+    """Return ``accuracy, micro, variance, worst`` of one evaluation, over clients.
 
-    Arguments as for :func:`accuracy`.
+    They are those of :func:`mean_accuracy`, :func:`micro_accuracy`, :func:`variance`
+    and :func:`worst`; the arguments are those of :func:`accuracy`.
 
     Examples
     --------
@@ -187,7 +199,9 @@ def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
 
 
 def spread(values: ArrayLike) -> float:
-    """Return the sum of squared distances from the mean, of numbers to predict.
+    """Return the total sum of squares: squared distances from the mean, summed.
+
+    ``values`` (n,): the numbers to predict; the result is 0.0 if there are none.
 
     Examples
     --------
@@ -200,10 +214,11 @@ def spread(values: ArrayLike) -> float:
 
 
 def r2(squared: ArrayLike, spreads: ArrayLike) -> np.ndarray:
-    """Return R2 of every client (M,): 1 - squared error / spread, at most 1.
+    """Return the coefficient of determination R2 of every client (M,), at most 1.
 
-    As scikit-learn's ``r2_score``; NaN if a client's numbers are all equal.
-    ``squared``: summed squared errors (M,); ``spreads`` (M,) of :func:`spread`.
+    It is 1 - squared error / spread, as scikit-learn's ``r2_score``; NaN if all numbers
+    of a client are equal. ``squared`` (M,): squared errors, summed over a client's
+    samples; ``spreads`` (M,): :func:`spread` of its numbers.
 
     Examples
     --------
@@ -222,9 +237,17 @@ def r2_summary(
 ) -> dict[str, float]:
     """Return ``r2, r2_pooled, r2_worst, rmse`` of one evaluation.
 
-    These are the mean and the worst over clients; R2 of all samples together, whose
-    spread is ``pooled``; and the root of their mean squared error. ``total`` (M,):
-    samples of each client.
+    In this order: the mean R2 over clients, R2 of all samples together, the R2 of the
+    worst client, and the root mean squared error of all samples.
+
+    Parameters
+    ----------
+    squared, spreads : array-like (M,)
+        As for :func:`r2`.
+    total : array-like (M,)
+        Number of samples of each client.
+    pooled : float
+        :func:`spread` of all samples together.
 
     Examples
     --------
@@ -243,7 +266,10 @@ def r2_summary(
 
 
 def predicted(outputs: np.ndarray) -> np.ndarray:
-    """Return the classes (n,) of outputs (n, K); with one output, by its sign.
+    """Return the predicted classes (n,), int64, of a network's outputs (n, C).
+
+    This is the class with the largest output; with one output (two classes), it is 1 if
+    the output is positive, else 0.
 
     Examples
     --------
@@ -258,11 +284,11 @@ def predicted(outputs: np.ndarray) -> np.ndarray:
 
 
 def class_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
-    """Return ``accuracy, f1`` (percent) and ``auc`` of outputs for some samples.
+    """Return ``accuracy, f1`` (percent) and ``auc`` (0 to 1) of a network's outputs.
 
-    They are computed by scikit-learn, as :meth:`fltnb.record.Run.evaluate` says; NaN if
-    not defined. ``targets``: classes (n,); ``outputs`` (n, K), one output for two
-    classes.
+    They are computed by scikit-learn, as :meth:`fltnb.record.Run.evaluate` says; NaN
+    where they are not defined. ``targets`` (n,): true classes; ``outputs`` (n, C), or
+    (n, 1) for two classes.
 
     Examples
     --------
@@ -311,7 +337,10 @@ def _auc(targets: np.ndarray, outputs: np.ndarray) -> float:
 
 
 def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
-    """Return ``r2, rmse`` of outputs (n, 1) for numbers (n,), by scikit-learn.
+    """Return ``r2, rmse`` of predictions, computed by scikit-learn.
+
+    ``targets`` (n,): true numbers; ``outputs`` (n, 1): predicted ones. R2 is NaN if all
+    targets are equal; both are NaN without samples.
 
     Examples
     --------
@@ -333,10 +362,11 @@ def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
 def binomial_error(accuracy_percent: float, n: int) -> float:
     r"""Return the error that FLT prints for accuracy p: :math:`100\sqrt{p(1-p)/n}`.
 
-    It treats the mean over clients as the accuracy on ``n`` independent images, where
-    ``n`` counts the *distinct* images of the whole test (or training) set: 10,000 for
-    MNIST, not the sum of the clients' shared test sets. Of 144 errors printed in FLT's
-    tables, 133 agree with it within 0.01.
+    ``accuracy_percent`` is 100 p. The formula treats the mean over clients as the
+    accuracy on ``n`` independent images, where ``n`` counts the *distinct* images of
+    the whole test (or training) set: 10,000 for MNIST, not the sum of the clients'
+    shared test sets. Of the 144 errors that FLT prints for scenarios 1, 2 and 4 and the
+    ablation, 133 agree with it within 0.01.
 
     Examples
     --------
@@ -348,7 +378,9 @@ def binomial_error(accuracy_percent: float, n: int) -> float:
 
 
 def seed_spread(values: ArrayLike) -> float:
-    """Return the sample standard deviation (n - 1) over seeds; NaN for one seed.
+    """Return the sample standard deviation of ``values``, one per seed; NaN for one.
+
+    The sum of squares is divided by n - 1.
 
     Examples
     --------
@@ -361,9 +393,20 @@ def seed_spread(values: ArrayLike) -> float:
 
 
 def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> float:
-    """Return the agreement of two clusterings: 1 if equal, about 0 for chance.
+    """Return the adjusted Rand index of two clusterings of the same M clients.
 
-    Names of clusters do not matter. With a single true cluster it is 1 or 0.
+    It is 1 if they are equal up to the names of the clusters, and about 0 if they agree
+    by chance. With a single true cluster it is 1 or 0.
+
+    Parameters
+    ----------
+    true_labels, found_labels : array-like (M,)
+        Cluster of each client.
+
+    Raises
+    ------
+    FltnbError
+        There are not as many true labels as found ones.
 
     Examples
     --------
@@ -377,8 +420,8 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
     found = np.asarray(found_labels).ravel()
     if true.shape != found.shape:
         raise FltnbError(
-            "Give labels of the same clients, "
-            f"not {true.size} true, {found.size} found ones."
+            f"There are {true.size} true labels and {found.size} found ones: give both "
+            "for the same clients."
         )
     return float(adjusted_rand_score(true, found))
 
@@ -386,14 +429,24 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
 def f1_summary(confusion: np.ndarray) -> dict[str, float]:
     """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices.
 
-    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn. A client's F1
-    is the plain mean over the classes that occur in its samples or predictions. Micro:
-    mean over clients weighted by samples; macro: plain mean; pooled: mean over all
-    classes of all samples together. Clients without samples are left out; if all are,
-    the values are NaN. FeSEM (Table 2) gives no formula; ``docs/differences/fesem.md``
-    says which definition fits which row.
+    F1 of a class is ``2 TP / (samples of the class + predictions of the class)``, as in
+    scikit-learn. A client's F1 is the unweighted mean over the classes that occur in
+    its samples or predictions. Micro: mean over clients weighted by samples; macro:
+    unweighted mean over clients; pooled: all samples together, mean over all C classes
+    (0 for a class that does not occur). Clients without samples are left out; if all
+    are, the values are NaN. FeSEM (Table 2) gives no formula;
+    ``docs/differences/fesem.md`` says which definition fits which row.
 
-    ``confusion``: int (M, C, C), classes as rows (:func:`fltnb.record.confusion`).
+    Parameters
+    ----------
+    confusion : int array (M, C, C)
+        True classes as rows, predicted ones as columns
+        (:func:`fltnb.record.confusion`).
+
+    Raises
+    ------
+    FltnbError
+        The array has another shape.
 
     Examples
     --------
@@ -404,7 +457,8 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
     confusion = np.asarray(confusion)
     if confusion.ndim != 3 or confusion.shape[1] != confusion.shape[2]:
         raise FltnbError(
-            f"Confusion matrices have the shape (M, C, C), not {confusion.shape}."
+            "f1_summary needs one confusion matrix per client, an array of shape "
+            f"(M, C, C), not {confusion.shape}."
         )
     tested = confusion[confusion.any(axis=(1, 2))]
     if not len(tested):  # no client has a test sample

@@ -41,7 +41,8 @@ def figures(profile: str) -> Path:
 def store() -> Path:
     """Return the folder of computed runs and trained encoders.
 
-    It is ``$FLTNB_STORE``, else ``results/store``.
+    It is ``$FLTNB_STORE``, else ``results/store``. A relative path begins at
+    :data:`ROOT`.
     """
     return _given("FLTNB_STORE", "results/store")
 

@@ -33,10 +33,10 @@ def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedS
 
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
-    """Return the generator of one purpose, one of :data:`PURPOSES`.
+    """Return the random generator of a seed, a purpose and keys.
 
-    ``seed``: non-negative seed of a run or a partition. ``keys``: for example round and
-    client.
+    ``seed``: non-negative seed of a run or a partition. ``purpose``: one of
+    :data:`PURPOSES`. ``keys``: non-negative, for example round and client.
 
     Examples
     --------
@@ -49,6 +49,8 @@ def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
 
 def integer(seed: int, purpose: str, *keys: int) -> int:
     """Return a 31-bit seed for libraries that want an integer (scikit-learn, torch).
+
+    ``seed``, ``purpose`` and ``keys`` are as for :func:`stream`.
 
     Examples
     --------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .training import Evaluation
 
 FEW = 30
-"""With fewer test samples a client's accuracy has an error of 9 points or more."""
+"""With fewer test samples, an accuracy near 50 % has a standard error over 9 points."""
 
 
 @dataclass
@@ -40,32 +40,37 @@ class Run:
         One row per evaluated round and split: ``round, split, accuracy`` (percent,
         unweighted mean over clients), ``micro`` (percent, weighted by samples),
         ``variance`` (population variance over clients, percent squared), ``worst``
-        (percent), ``loss`` (mean over clients), ``seconds`` (since the start),
-        ``bytes_up, bytes_down`` (sent so far, all clients). For a federation that
-        changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
-        accuracy_joined`` (NaN if there are none). Split "probe", only at the end: the
-        second test set, if any. If numbers are predicted, ``r2`` (mean over clients),
-        ``r2_pooled`` (of all samples together), ``r2_worst`` and ``rmse`` replace the
-        accuracies.
+        (lowest accuracy of a client, percent), ``loss`` (mean over clients),
+        ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far by all
+        clients and to all clients, also for the clustering). For a federation that
+        changes also the mean by group of clients: ``accuracy_stayed, accuracy_drifted,
+        accuracy_joined`` (NaN if there are none). Splits are "train" and "test", and at
+        the last round "probe", the second test set, if any. If numbers are predicted,
+        ``r2`` (mean over clients), ``r2_pooled`` (of all samples together),
+        ``r2_worst`` and ``rmse`` (of all samples) replace the four columns before
+        ``loss``.
     clients : DataFrame
-        At the last round: ``client, cluster, true_cluster, samples, train, test,
-        probe`` (percent, or R2).
+        At the last round, one row per client: ``client`` (its number), ``name`` (if the
+        federation names its clients), ``cluster, true_cluster`` (-1 if there are
+        none), ``samples`` (for training), and ``train, test, probe`` (accuracy in
+        percent, or R2).
     labels : array (M,), optional
-        Final cluster of each client.
+        Final cluster of each client; None for methods without clusters.
     theta, rows : arrays (K, P), (M,)
         Final models; client i is served by ``theta[rows[i]]``.
     settings : dict
         Everything that determines the numbers.
     seconds : float
-        Wall time, including resumed parts.
+        Wall time, including the parts before it was resumed.
     stopped : str
-        Reason why the run ended early (a client's loss was not finite), else empty.
+        Reason why the run diverged (a loss or a model was not finite), else empty.
     labels_at : dict
         Evaluated round -> cluster of each present client (M,); empty for methods
         without clusters.
     confusion : int64 array (M, C, C), optional
-        :func:`confusion` of test samples at the end; None if ``not
-        method.tests_served``, and if numbers are predicted.
+        :func:`confusion` of test samples at the end; None if numbers are predicted, or
+        if the method's predictions are not those of ``theta[rows[i]]`` alone
+        (``method.tests_served`` is False).
     model : Model, optional
         The network whose weights are in ``theta``.
     reader : Reader, optional
@@ -101,12 +106,18 @@ class Run:
 
     @property
     def accuracy(self) -> float:
-        """Return the mean test accuracy over clients at the last round, percent."""
+        """Return the mean test accuracy over clients at the last round, percent.
+
+        Raises FltnbError if numbers are predicted.
+        """
         return self._last("accuracy")
 
     @property
     def r2(self) -> float:
-        """Return the mean R2 over clients at the last round, for numbers."""
+        """Return the mean test R2 over clients at the last round.
+
+        Raises FltnbError if classes are predicted.
+        """
         return self._last("r2")
 
     def _last(self, name: str) -> float:
@@ -120,23 +131,29 @@ class Run:
     def evaluate(self, fed: Federation, split: str = "test") -> pd.DataFrame:
         """Evaluate the final models with scikit-learn, for each client and pooled.
 
-        Returns one row for each client, by name, and a last row "pooled" for all
-        samples together. Columns: ``samples``; ``accuracy`` and ``f1`` (percent; the
-        mean over the classes that occur; for two classes that of class 1) and ``auc``
-        (0.5 for chance; for more than two classes the mean over one class against the
-        rest). If numbers are predicted: ``r2`` and ``rmse``. Values that cannot be
-        computed are NaN, such as the AUC of a client with one class.
-
         Parameters
         ----------
         fed : Federation
-            The run's federation.
+            The run's federation, or another with the same number of clients and inputs
+            of the same shape.
         split : {"train", "val", "test", "probe"}
+
+        Returns
+        -------
+        DataFrame
+            One row for each client, by name, and a last row "pooled" for all samples
+            together. Columns: ``samples``; ``accuracy`` (percent); ``f1`` (percent; the
+            mean over the classes that occur in samples or predictions, or for two
+            classes F1 of class 1); ``auc`` (area under the ROC curve, 0.5 for chance;
+            for more than two classes the mean over one class against the rest). If
+            numbers are predicted: ``samples, r2, rmse``. Values that cannot be computed
+            are NaN, such as the AUC of a client with one class.
 
         Raises
         ------
         FltnbError
-            The federation does not fit.
+            The federation does not fit, the split is unknown, or the run does not know
+            its network.
         """
         network = self._network()
         fed = phases(fed)[-1].fed
@@ -184,9 +201,14 @@ class Run:
         """Return both means of the final test accuracy, with 95 % intervals.
 
         The mean of clients counts each client once, for any number of samples; the mean
-        of samples counts each sample once. The intervals come from resampling clients
-        (2,000 times, percentiles). They show how much the means depend on the set of
-        clients, not how much another training would differ.
+        of samples counts each sample once. The intervals are bootstrap percentiles:
+        clients are resampled 2,000 times. They show how much the means depend on the
+        set of clients, not how much another training would differ.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the resampling.
 
         Returns
         -------
@@ -226,19 +248,21 @@ class Run:
         return metrics.means_over_clients(correct[tested], total[tested], seed)
 
     def row(self, owner: str | int | None = None, cluster: int | None = None) -> int:
-        """Return the row of ``theta`` that serves an owner, or a cluster's members.
+        """Return the row of ``theta`` that serves a client, or a cluster's members.
 
         Parameters
         ----------
-        owner : str or int, a client by name or number
+        owner : str or int
+            A client, by name or number.
         cluster : int
-            Instead of an owner, for a newcomer: a value of ``labels``.
+            Instead of a client, for a newcomer: a value of ``labels``.
 
         Raises
         ------
         FltnbError
-            Neither or both are given, they are unknown, or the members of the cluster
-            have different models.
+            Both are given, or neither although the clients have different models; the
+            client or cluster is unknown; or the cluster's members have different
+            models.
         """
         if cluster is not None:
             if owner is not None:
@@ -281,11 +305,11 @@ class Run:
     def module(
         self, owner: str | int | None = None, cluster: int | None = None
     ) -> nn.Module:
-        """Return the network that serves an owner, for use without fltnb.
+        """Return the network that serves a client, for use without fltnb.
 
         It is a plain module in evaluation mode, on the CPU: its state dict,
         ``torch.export`` and TorchScript work as usual. Its input is the result of
-        ``reader.inputs(samples)``.
+        ``run.reader.inputs(samples)``, as a tensor.
 
         Parameters
         ----------
@@ -304,7 +328,11 @@ class Run:
         owner: str | int | None = None,
         cluster: int | None = None,
     ) -> np.ndarray:
-        """Return a network's outputs (n, K) for new samples: see :meth:`predict`."""
+        """Return a network's outputs (n, C) for new samples.
+
+        These are logits of C classes, one for two classes with the loss "binary", or
+        (n, 1) predicted numbers. Arguments and errors are those of :meth:`predict`.
+        """
         import torch
 
         network = self._network()
@@ -323,7 +351,7 @@ class Run:
         owner: str | int | None = None,
         cluster: int | None = None,
     ) -> np.ndarray:
-        """Predict new samples with the model that serves an owner.
+        """Predict new samples with the model that serves a client.
 
         Parameters
         ----------
@@ -341,7 +369,8 @@ class Run:
         Raises
         ------
         FltnbError
-            As for :meth:`row`, or the samples have another shape, type or columns.
+            As for :meth:`row`; the samples have another shape, type or columns; or the
+            run does not know its network.
         """
         outputs = self.outputs(samples, owner, cluster)
         assert self.reader is not None  # as there are outputs
@@ -365,7 +394,8 @@ class Run:
         Raises
         ------
         FltnbError
-            The folder exists already; or the preprocessing is a user's own transformer.
+            The folder exists already, the run does not know its network, or its
+            preprocessing is your own transformer.
         """
         self._network()
         return saved.write(self, folder)
@@ -390,7 +420,7 @@ class Run:
 
 
 class DivergedError(FltnbError):
-    """A loss is not finite; ``run`` holds everything up to the round before.
+    """A loss or a model is not finite; ``run`` has everything up to the round before.
 
     Examples
     --------
@@ -423,13 +453,16 @@ class Progress:
     ----------
     state : State, optional
         The method's state after ``round`` rounds; None before the start.
+    round : int
+        Number of finished rounds.
     history : list of dict
         Rows of :attr:`Run.history`.
     labels_at : dict
         As :attr:`Run.labels_at`.
     seconds : float
+        Wall time so far.
     up, down : int
-        Bytes of the rounds' models, summed over clients.
+        Bytes sent by and to all clients in the rounds, without the clustering.
     """
 
     state: State | None = None
@@ -511,11 +544,29 @@ def confusion(
     split: str = "test",
     device: str = "cpu",
 ) -> np.ndarray:
-    """Count every client's predictions by class.
+    """Return the confusion matrix of every client.
 
-    Returns int64 (M, C, C), classes as rows, predictions as columns. Client i is served
-    by ``theta[rows[i]]`` (K, P), (M,); zeros for a client without samples. Arguments
-    that do not fit raise :class:`fltnb.FltnbError`.
+    Parameters
+    ----------
+    model : Model
+        The network.
+    theta, rows : arrays (K, P), (M,)
+        Models; client i is served by ``theta[rows[i]]``.
+    fed : Federation
+    split : {"train", "val", "test", "probe"}
+    device : str
+        A device name of torch.
+
+    Returns
+    -------
+    int64 array (M, C, C)
+        Number of samples, true classes as rows, predicted ones as columns; zeros for a
+        client without samples.
+
+    Raises
+    ------
+    FltnbError
+        The split is unknown, or models and federation do not fit.
 
     Examples
     --------
@@ -549,7 +600,7 @@ def served(
     split: str,
     device: str = "cpu",
 ) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Yield clients with a common model and samples, and the outputs (n, K).
+    """Yield clients with a common model and samples, and the model's outputs (n, C).
 
     Clients without samples are left out. Arguments are as for :func:`confusion`.
     """

@@ -91,26 +91,30 @@ def run(  # noqa: PLR0913
         A name of :data:`fltnb.models.NAMES`, or a network of your own, as
         :func:`fltnb.models.own` says.
     rounds, local_epochs, participation, batch_size
-        Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B.
+        Number T of rounds, local epochs E per round, share rho of the clients that take
+        part in a round (above 0, at most 1), and batch size B.
     lr, momentum, weight_decay, proximal
         SGD's learning rate, momentum and weight decay, and the weight mu of the
-        proximal term.
+        proximal term (FedProx, arXiv 1812.06127, Algorithm 2; 0: none).
     seed : int
         The seed of all draws except those of the federation.
-    precision : {"float32", "bfloat16"}
-        Number type of convolutions (:class:`fltnb.training.TrainSpec`).
-    device, backend, n_workers, dtype
+    dtype, precision
+        Number types of models ("float32", "float64") and of convolutions ("float32",
+        "bfloat16"): see :class:`fltnb.training.TrainSpec`.
+    device, backend, n_workers
         See :func:`fltnb.training.make_engine`; they only change rounding.
     eval_every : int
         Evaluate after every ``eval_every`` rounds, and after the last.
     checkpoint : path, optional
-        File that is written about every 20 s; the run continues from it. It is kept.
+        A file that is written about every 20 s. If it exists, the run continues from
+        it. It is not deleted at the end.
     cache, n_jobs, progress
         See :class:`fltnb.methods.Context`.
     watch : callable, optional
-        Called before the first round and after every round with: the round, the state,
-        the returned models (n, P), and the clients' test accuracy (M,) at the last
-        evaluation, percent (None after a resume, until the next one).
+        Called before the first round and after every round with: the round; the
+        method's state; the models that the participants returned (n, P), None before
+        the first round; and the clients' test accuracy (M,) at the last evaluation,
+        percent (None after a resume, until the next evaluation).
     initial : Run or array (P,) or (K, P), optional
         Weights to start from instead of random ones: those of a run with one model, or
         rows as in ``Run.theta``. A method that starts from several models takes them in
@@ -120,15 +124,16 @@ def run(  # noqa: PLR0913
         classes and a network with one output, "squared_error" for federations with
         numbers, for which R2 replaces accuracy. A function ``loss(outputs, targets)``
         returns the loss of each sample, or the mean.
-    class_weights : sequence of K numbers, optional
-        Factors for the training losses of each class's samples.
+    class_weights : sequence of C numbers, optional
+        One factor per class, for the training losses of its samples; by default 1.
 
     Raises
     ------
     FltnbError
-        A setting is out of range; it is raised before any work starts.
+        A setting is out of range, method, model and federation do not fit together, or
+        the checkpoint belongs to another run; it is raised before any work starts.
     DivergedError
-        A client's loss or model is not finite; the error has the run up to
+        A client's loss or model is not finite; the error's ``run`` has everything up to
         the round before.
 
     Examples
@@ -166,23 +171,31 @@ def run(  # noqa: PLR0913
 def run_together(
     runs: Sequence[Mapping[str, Any]], backend: str = "auto", device: str = "auto"
 ) -> Iterator[tuple[int, Run]]:
-    """Run several methods round by round; clients of all runs train in one stack.
+    """Run several methods round by round; clients of all runs train in one batch.
 
-    This needs the back end ``stacked``, and runs that are
-    :func:`fltnb.training.alike`; otherwise they train one after the other. Each result
-    equals that of :func:`run` alone, up to rounding.
+    This needs the back end ``stacked``, and runs for which
+    :func:`fltnb.training.alike` is equal; otherwise, in each round, they train one
+    after the other. Each result equals that of :func:`run` alone, up to rounding.
 
     Parameters
     ----------
     runs : sequence of dict
         Arguments of :func:`run`, except ``backend`` and ``device``; federations must
         not change.
+    backend, device : str
+        As for :func:`run`, for all runs.
 
     Yields
     ------
     int, Run
-        The position of a run and its result, as soon as it has ended. A run that
-        diverged has ``stopped``, and does not affect the others.
+        The position of a run in ``runs`` and its result, as soon as it has ended. A run
+        that diverged is yielded with the reason in ``stopped``, and does not affect the
+        others.
+
+    Raises
+    ------
+    FltnbError
+        As for :func:`run`, or a federation changes.
 
     Examples
     --------
@@ -195,10 +208,7 @@ def run_together(
     >>> methods = fl.methods.FedAvg(), fl.methods.Local()
     >>> runs = [shared | {"method": method} for method in methods]
     >>> ended = dict(fl.rounds.run_together(runs, "stacked", "cpu"))
-    >>> (
-    ...     ended[0].theta.shape[0],
-    ...     ended[1].theta.shape[0],
-    ... )  # one model, and one per client
+    >>> len(ended[0].theta), len(ended[1].theta)  # one model, and one per client
     (1, 6)
     """
     from . import training
@@ -211,7 +221,9 @@ def run_together(
         needs = []
         for given, (spec, net, _) in zip(every, prepared, strict=True):
             if len(phases(given["fed"])) > 1:
-                raise FltnbError("A federation that changes runs alone: use fl.run.")
+                raise FltnbError(
+                    "run_together cannot run a federation that changes: use fl.run."
+                )
             needs.append((given["fed"], net, spec))
         loops = {}
         for k, engine in enumerate(training.make_engines(needs, kind, device)):
@@ -256,7 +268,8 @@ NUMBERS = {
 }
 """Arguments of :func:`run` that determine its numbers, and their defaults.
 
-Method, federation and model are not among them.
+Left out are method, federation, model, initial weights, loss and class weights, which
+determine them as well but are stored in another form.
 """
 
 
@@ -461,5 +474,5 @@ def _check_phases(method: Method, fed: Federation, rounds: int) -> None:
     if joined and type(method).changed is Method.changed:
         raise FltnbError(
             f"Method {method.name} does not define the model of a client that joins: "
-            "give it `changed`."
+            "choose another method, or define its `changed`."
         )

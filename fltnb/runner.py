@@ -62,7 +62,8 @@ def run_notebook(
     Raises
     ------
     FltnbError
-        Unknown notebook or profile; it is raised before anything runs.
+        Unknown notebook or profile, before anything runs; or the copy or the log cannot
+        be written.
     """
     choose(name, names(), "notebook")
     choose(profile, PROFILES, "profile")

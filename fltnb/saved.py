@@ -35,14 +35,14 @@ def write(run: "Run", folder: str | Path) -> Path:
     Raises
     ------
     FltnbError
-        The folder is there already; the run does not know its network; its
-        preprocessing is your own transformer.
+        The folder exists already; the run does not know its network; its preprocessing
+        is your own transformer.
     """
     from safetensors.numpy import save as packed
 
     folder = Path(folder).expanduser()
     if folder.exists():
-        raise FltnbError(f"{folder} is there already: name a new folder.")
+        raise FltnbError(f"{folder} exists already: name a new folder.")
     if run.model is None or run.reader is None:
         raise FltnbError(
             "This run does not know its network: save what fl.run returned."
@@ -256,8 +256,8 @@ def _network(saved: dict[str, Any], given: Any, folder: Path) -> "Model":
     tokens = saved["tokens"]
     if given is None:
         raise FltnbError(
-            f"The run in {folder} has a network of its own, {saved['name']}: give it, "
-            "fl.Run.load(folder, model=...)."
+            f"The run in {folder} was trained with your own network {saved['name']}, "
+            "whose code is not saved: give it, fl.Run.load(folder, model=...)."
         )
     model = models.OwnModel.again(given, shape, saved["n_outputs"], tokens)
     shapes = [[name, list(shape)] for name, shape in model.shapes]

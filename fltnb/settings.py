@@ -23,10 +23,11 @@ from .errors import FltnbError, choose
 
 @dataclass(frozen=True)
 class Within:
-    """A finite number from ``low`` to ``high``.
+    """A rule for an option: a finite number from ``low`` to ``high``.
 
-    The ends themselves are left out with ``above`` and ``below``; ``whole`` asks for a
-    whole number.
+    Called with an option's name and value, it returns the value or raises FltnbError.
+    With ``above``, ``low`` itself is not allowed; with ``below``, ``high`` is not;
+    ``whole`` asks for a whole number.
 
     Examples
     --------
@@ -95,7 +96,9 @@ Variant = Literal["as_written", "as_run"]
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """Return an option's value as its annotation wants it, or raise FltnbError.
+    """Return an option's value, or raise FltnbError if its annotation forbids it.
+
+    ``name``: the option's name, for the message; ``kind``: its annotation.
 
     Examples
     --------
@@ -133,9 +136,9 @@ def _signature(made: Callable) -> dict[str, inspect.Parameter]:
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return all options of a class or function, defaults filled in.
 
-    They are in the order of its signature. Raises FltnbError, which calls the owner of
-    the options ``what``, if an option is unknown, missing, or not what its annotation
-    says.
+    They are in the order of its signature. FltnbError is raised if an option is
+    unknown, missing, or not what its annotation says; ``what`` names the owner of the
+    options in its message.
 
     Examples
     --------
@@ -164,7 +167,8 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
 def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that differ from their defaults, in the signature's order.
 
-    1.0 is the same as 1; True is not.
+    ``made``: the class or function that has the options. 1.0 is the same as 1; True is
+    not.
 
     Examples
     --------
@@ -185,9 +189,10 @@ def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any, whole: bool = False) -> Any:
-    """Return settings as JSON has them, without tuples and NumPy's numbers and arrays.
+    """Return a value with JSON's types only: lists for tuples and NumPy's arrays.
 
-    ``whole``: 1.0 as 1.
+    ``value``: a setting, or a dict or list of settings. ``whole``: write whole floats
+    as integers, 1.0 as 1.
 
     Examples
     --------

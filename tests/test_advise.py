@@ -96,7 +96,7 @@ def test_what_cannot_be_advised_is_said():
     fed = wards("none")
     refused("embed must give one row", fl.advise, fed, [np.eye(3)] * 6, progress=False)
     two = fl.Federation.from_clients([(np.eye(9), [0, 1] * 4 + [0])] * 2)
-    refused("2 clients form no groups", fl.advise, two)
+    refused("has 2 client.s., too few for groups", fl.advise, two)
     values = fl.Federation.from_arrays(
         np.eye(9), np.arange(9.0), [0] * 9, targets="values"
     )

@@ -38,7 +38,7 @@ def test_rendering_by_hand_and_what_cannot_be_rendered(digits):
         digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3)
     )
     refused("Renderings are made of grey images", renderings, colour)
-    refused("images, not 500: lower", renderings, digits, 500)
+    refused("images: lower min_samples, which is 500", renderings, digits, 500)
     assert (
         fl.federations.label_clusters(colour, 5, 5, 2).settings["content"]
         == colour.digest

@@ -288,7 +288,7 @@ def test_tuning_goes_on_where_its_budget_ended(own_table, monkeypatch):
     told = []
     with pytest.raises(FltnbError, match="No cell has all its runs"):
         arena.everybody_tuned(**given, compute=True, budget=5.0, tell=told.append)
-    assert told == ["5 of 5 runs are left: the same command goes on."]
+    assert told == ["5 of 5 runs are left: the same command continues."]
     assert len(arena.everybody_tuned(**given, compute=True).runs) == 2
 
 
@@ -394,7 +394,7 @@ def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
     few["runs"][0]["options"] = {"own": 0.25}
     assert "neither the defaults nor a trial" in at_sight(few, entry(toy("Blend")))[1]
     twice = few | {"runs": few["runs"][:1] * 2}
-    assert at_sight(twice, entry(toy("Blend"))) == ["Some run stands twice."]
+    assert at_sight(twice, entry(toy("Blend"))) == ["Some run is listed twice."]
     few["runs"][0]["options"] = {}
     few["method"]["digest"] = "0"
     few["seeds"] = [1]
@@ -405,7 +405,11 @@ def test_a_strangers_method_goes_the_whole_way_and_a_changed_card_is_caught(
 def test_what_is_no_card_of_this_format_is_refused(tmp_path):
     old = tmp_path / "old.json"
     old.write_text('{"format": 0}', encoding="utf-8")
-    refused("old.json is a card of format 0, and this is format 1", arena.read, old)
+    refused(
+        "old.json is a card of format 0, and this version reads format 1",
+        arena.read,
+        old,
+    )
     assert main(["arena", "--verify", str(old)]) == 2
     old.write_text('{"format": 1}', encoding="utf-8")
     refused("is a card without cells", arena.read, old)
@@ -444,7 +448,7 @@ def test_a_budget_ends_between_runs_and_the_next_call_goes_on(toy, monkeypatch):
 
 
 def test_a_budget_too_small_for_a_cell_is_refused(toy):
-    refused("budget of 1 s is too small for one cell", play.check_budget, 1.0)
+    refused("budget of 1 s is too small for one run", play.check_budget, 1.0)
     asked = ["arena", "FedAvg", "--demo", "--budget"]
     assert main([*asked, "1s"]) == main([*asked, "soon"]) == 2
     assert main(["arena", "all", "--demo", "--budget", "1s"]) == 2
@@ -467,10 +471,10 @@ def test_a_budget_too_small_for_a_cell_is_refused(toy):
         ("NoName", "NoName has no name"),
         ("Needy", "needs of Needy must be a frozenset of n_clusters"),
         ("Untold", "names n_clusters, which is not its option"),
-        ("Asks", "Asks must be told n_clusters: say so"),
+        ("Asks", "Asks needs n_clusters, which has no default: declare it"),
         ("AsksMore", "The option depth of AsksMore has no default"),
         ("BadSpace", "must have a list of values or"),
-        ("OddSpace", "names lr, which is no option that is tuned"),
+        ("OddSpace", "names lr, which is no option that can be tuned"),
     ],
 )
 def test_a_class_without_the_contract_is_told_which_part_is_missing(toy, name, says):
@@ -493,10 +497,10 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("Peeks", "Peeks looks at test samples, which no method may"),
-        ("Measures", "Measures looks at test samples"),
-        ("Clustered", "Clustered looks at true clusters: say so"),
-        ("Validates", "Validates looks at validation: say so"),
+        ("Peeks", "Peeks uses test samples, which no method may"),
+        ("Measures", "Measures uses test samples"),
+        ("Clustered", "Clustered uses true clusters without declaring it"),
+        ("Validates", "Validates uses validation without declaring it"),
     ],
 )
 def test_what_a_class_does_not_say_that_it_looks_at_is_refused(toy, name, says):

@@ -293,7 +293,7 @@ def test_bad_options_are_refused_before_any_work(name, monkeypatch):
 
 
 def test_bad_clients_of_one_clusterer():
-    refused("3 centroids", fl.FCR(k=1).fit, CLIENTS[:3])
+    refused("3 clients send 3 in all", fl.FCR(k=1).fit, CLIENTS[:3])
     refused("divide by 255", fl.PCAKMeans().fit, [255 * x for x in CLIENTS])
 
 

@@ -510,7 +510,7 @@ def test_mean_and_where():
     assert len(table() + table()) == 4
     assert (len(table().plain()), len(table().plain("k"))) == (0, 4)
     refused(
-        "Seed 0 occurs twice where method is fedavg: keep k apart",
+        "Seed 0 occurs twice where method is fedavg: add k to by=",
         table().mean,
         ["method"],
     )
@@ -525,7 +525,7 @@ def test_mean_and_where():
         table().where,
         variant="published",
     )
-    refused("no job", table().arrays, "nothing")
+    refused("has the key .nothing", table().arrays, "nothing")
 
 
 def test_nothing_stored_says_what_to_run():

@@ -211,7 +211,7 @@ def test_attributes_and_the_number_of_tasks():
     # users of one task are one cluster: no cut of theirs reaches a silhouette of 0.25
     assert EigenRelevance().fit(users([0] * 10, n=300)).n_clusters_ == 1
     x = users([0])[0]
-    with pytest.warns(UserWarning, match="2 clusters were asked for but 1"):
+    with pytest.warns(UserWarning, match="2 clusters were .* result has 1"):
         assert EigenRelevance(n_clusters=2).fit([x, x, x]).n_clusters_ == 1
 
 
@@ -311,7 +311,7 @@ def test_no_neighbour_exceeds_the_sensitivity(seed, n):
         ),
         (
             lambda c: [c[0], c[1][:4], c[2]],
-            "Client 1 has 4 samples: lower n_eigenvectors",
+            "Client 1 has 4 samples, fewer than n_eigenvectors=5: lower it",
         ),
         (
             lambda c: [c[0], np.full((20, 12), 0.3), c[2]],
@@ -359,7 +359,7 @@ def test_resnet_features_are_those_of_torchvision(own_store):
         np.random.default_rng(0).normal(size=(40, 7)), [0, 1] * 20, [0] * 20 + [1] * 20
     )
     refused(
-        r"needs grey or colour images, not \(1, 1, 7\)",
+        r"needs grey or colour images, not samples of shape \(1, 1, 7\)",
         encoders.embed_clients,
         fed,
         spec,
@@ -479,7 +479,7 @@ def test_groups_that_are_not_sure_are_said():
     """Clients at the corners of two squares, one and two sides apart."""
     square = np.array([[0, 0], [0, 2], [2, 0], [2, 2]])
     near = [np.array([at, at]) for at in np.vstack([square, np.add(square, (4, 0))])]
-    with pytest.warns(UserWarning, match="though 2 have a mean silhouette of 0.44"):
+    with pytest.warns(UserWarning, match="into 2 has a mean silhouette of 0.44"):
         assert fl.MeanImage().fit(near).n_clusters_ == 1
     far = [np.array([at, at]) for at in np.vstack([square, np.add(square, (6, 0))])]
     with warnings.catch_warnings():

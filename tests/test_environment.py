@@ -8,6 +8,7 @@ import sys
 import tomllib
 import zipfile
 
+import pandas as pd
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -295,3 +296,13 @@ def test_public_names_can_be_had_and_others_are_attribute_errors():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fltnb.nothing  # noqa: B018
     assert set(dir(fltnb)) >= {"load", "FCR", "run", "compute", "methods"}
+
+
+def test_the_addresses_are_those_of_the_papers():
+    cards = pd.read_csv(paths.ROOT / "fltnb/papers/cards.csv", dtype=str)
+    of_papers = {
+        f"https://arxiv.org/abs/{number}" for number in cards["arxiv"].dropna()
+    }
+    assert set(PROJECT["project"]["urls"].values()) == of_papers
+    cited = (paths.ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert all(f"arXiv:{number}" in cited for number in cards["arxiv"].dropna())

@@ -35,7 +35,7 @@ def test_an_axis_must_be_plain_and_its_values_different():
     refused("has no value", fl.grid, run, method=[], seed=0)
     refused("results have that name", fl.grid, run, accuracy=1)
     refused("run must return an experiment", fl.grid, lambda seed: 3, seed=0)
-    refused("no entry for 'x'", fl.grid, run, method="x", seed=0)
+    refused("looks up 'x', which is missing", fl.grid, run, method="x", seed=0)
 
 
 @pytest.fixture

@@ -216,19 +216,19 @@ def test_bad_input_gets_a_sentence(flt):
         (
             {"distance": TRUTH},
             {},
-            r"must be \(M, M\), of two clients or more, not \(12,\)",
+            r"a matrix .M, M. of two clients or more, but it has the shape .12,",
         ),
         (
             {"distance": np.ones((3, 3)), "labels": TRUTH},
             {},
-            "labels is of 12 clients, not of the 3",
+            "labels is of 12 clients, but 3 were clustered",
         ),
         (
             {"distance": np.ones((3, 3)), "linkage": np.ones((3, 4))},
             {},
-            "linkage is of 4 clients, not of the 3",
+            "linkage is of 4 clients, but 3 were",
         ),
-        (fitted, {"truth": TRUTH[:5]}, "truth is of 5 clients, not of the 12"),
+        (fitted, {"truth": TRUTH[:5]}, "truth is of 5 clients, but 12 were"),
         (fitted, {"samples": X}, "must be images"),
         (fitted, {"rule": "luck"}, "Unknown rule 'luck'"),
         (fitted, {"client": 12}, "client goes from 0 to 11"),

@@ -163,7 +163,7 @@ def test_scalings_channel_by_channel_and_by_name():
     )
     refused("Unknown scaling 'imagnet': choose one of unit", colours.scaled, "imagnet")
     refused(
-        "floating-point samples, which are not scaled here",
+        "floating-point samples, and only uint8",
         by_hand(images=np.ones((6, 2))).scaled,
         "unit",
     )
@@ -705,9 +705,9 @@ REFUSED = [
             ({"test": [[], [4]]}, "Client 0 has no test samples"),
             (
                 {"train": [[0, 6], [1]]},
-                "train part of client 0 points outside the pool of samples 0 to 5",
+                "part of client 0 has positions outside .* give positions of 0 to 5",
             ),
-            ({"train": [[0], [-1]]}, "train part of client 1 points outside"),
+            ({"train": [[0], [-1]]}, "train part of client 1 has positions outside"),
             (
                 {"train": [[0], [0.5]]},
                 "train part of client 1 must be a flat array of integer positions",
@@ -780,10 +780,13 @@ REFUSED = [
     (
         lambda given: dirichlet(counted([20] * 10), *given),
         [
-            ((10, 1.0, 0, 30), "more clients than samples: 200 for 10 with 30"),
-            ((25, 1.0, 0, 1), "more clients than samples"),
+            (
+                (10, 1.0, 0, 30),
+                "200 training and .* too few for 10 clients with at least 30",
+            ),
+            ((25, 1.0, 0, 1), "too few for 25 clients"),
             ((10, 1.0, 0, 1, 11), r"more clusters \(11\) than clients \(10\)"),
-            ((10, 1.0, 0, 10, None, 50), "more clients than samples: 50 for 10"),
+            ((10, 1.0, 0, 10, None, 50), "has 50 training and .* for 10 clients"),
         ],
     ),
     (

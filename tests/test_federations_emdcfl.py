@@ -381,7 +381,7 @@ def test_bad_input_is_refused(digits):
         "fewer than the 10 classes", rotated_copies, digits, 8, samples_per_client=9
     )
     refused(
-        "is no image",
+        "is less than one image",
         rotated_copies,
         digits,
         8,
@@ -405,7 +405,10 @@ def test_bad_input_is_refused(digits):
     )
     refused("have no domains", domains, digits)
     refused(
-        "images, not 80: lower", domains, images(domains=np.zeros(72, np.uint8)), 80
+        "has only 72 images: lower min_samples, which is 80",
+        domains,
+        images(domains=np.zeros(72, np.uint8)),
+        80,
     )
     refused(
         "leave nothing",

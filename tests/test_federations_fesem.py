@@ -223,7 +223,7 @@ def test_changing_and_held_out_go_over_a_division():
         ({"kind": "nothing"}, "Unknown kind of federation 'nothing'"),
         ({"kind": "from_arrays"}, "your own arrays"),
         (SKEWED | {"colour": 1}, "'colour'"),
-        (SKEWED | {"n_clients": 5000}, "more clients than samples"),
+        (SKEWED | {"n_clients": 5000}, "too few for 5000 clients"),
         (
             {"kind": "changing", "base": SKEWED, "events": [{"round": 2, "join": 1}]},
             "changing federation cannot be",

@@ -148,7 +148,7 @@ def test_max_per_class_cuts_training_and_test_at_random():
         (
             ([60, 60, 20], [2] * 3),
             {"n_clients": 1},
-            "2 clusters of classes need more than 1 clients",
+            "2 clusters of classes but only 1 clients",
         ),
         (([60, 60, 20], [2, 2, 0]), {"n_clients": 4}, "Cluster 1 has no test images"),
         (

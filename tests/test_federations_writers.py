@@ -405,11 +405,11 @@ def test_no_image_goes_to_two_and_parts_are_kept():
         ({"n_clients": 400}, "too few images for 400 pseudo-writers"),
         (
             {"n_clients": 20, "mean_samples": 75, "train_fraction": 0.5},
-            "need 7.. test images of 359",
+            "need 7.. test images, and there are 359",
         ),
         (
             {"n_clients": 2, "mean_samples": 1000},
-            "need 1800 train images of 1438",
+            "need 1800 train images, and there are 1438",
         ),
         ({"n_clients": 2, "n_styles": 3}, "3 styles cannot be shared by 2 clients"),
     ],

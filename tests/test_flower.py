@@ -171,7 +171,7 @@ def test_nodes_leave_and_join_and_a_killed_server_goes_on(tmp_path):
             )
     np.testing.assert_allclose(server.models, theta, rtol=0, atol=1e-6)
     refused(
-        "has other settings",
+        "with another clusterer, initial model",
         ClusteredFedAvg(fl.FCR(), checkpoint=file).start,
         nodes,
         START,

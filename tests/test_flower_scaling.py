@@ -208,7 +208,7 @@ def test_who_comes_later_gets_the_same_scale_and_a_killed_server_goes_on(app, tm
     assert {tuple(names) for _, _, names in told} == {("mean", "scale")}
     assert server.history[1]["nodes"] == 6
     other = ClusteredFedAvg(min_available_nodes=4, checkpoint=file)
-    refused("has other settings", other.start, nodes, np.zeros(5), 1)
+    refused("with another clusterer, initial model", other.start, nodes, np.zeros(5), 1)
 
     # a node whose state is lost while it keeps its id is told again
     def forget(post, kind):

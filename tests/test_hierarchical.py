@@ -340,11 +340,16 @@ def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(
         ),
         ({"clusterer": "oracle"}, False, '"oracle" needs the true clusters'),
         ({"view": "task"}, False, '"task" needs the true clusters'),
+        (
+            {"clusterer": "random", "joining": "placed"},
+            True,
+            '"random" has no clusterer, which could place newcomers',
+        ),
         ({"clusterer": fl.EigenRelevance(n_clusters=50)}, True, "n_clusters must be"),
         (
             {"clusterer": fl.EigenRelevance(n_eigenvectors=21)},
             True,
-            "20 samples: lower n_eigenvectors",
+            "20 samples, fewer than n_eigenvectors=21: lower it",
         ),
     ],
 )

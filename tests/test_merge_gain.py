@@ -330,7 +330,7 @@ BAD = {
         edit(y, y[1] + 0.5),
         {},
     ),
-    "Client 1 has 84 samples but classes of 83": lambda x, y: (
+    "Client 1 has 84 samples but y has 83": lambda x, y: (
         x,
         edit(y, y[1][1:]),
         {},

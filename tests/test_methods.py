@@ -152,8 +152,8 @@ def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights(
     assert np.allclose(mix(apart, theta), apart @ theta, rtol=0, atol=1e-6)
     for row, says in (
         ([0.5, 0.4], "sum to 1"),
-        ([1.5, -0.5], "non-negative"),
-        ([1.0], "of 2 weights"),
+        ([1.5, -0.5], "no negative weight"),
+        ([1.0], "for 2 models needs 2 columns"),
     ):
         refused(says, mix, np.array([row]), np.zeros((2, 3), np.float32))
 
@@ -260,7 +260,7 @@ def test_what_does_not_go_together_is_refused_in_one_sentence():
     refused('give graph="clusters" as well', FLT, graph="full", membership="leaf_order")
     nobody = FLT(fitted(TRUTH, np.zeros((4, 4))), graph="full")
     refused(
-        r"client_graph of FLT must return \(4, 4\) .* ones on the diagonal",
+        r"client graph of FLT must be a \(4, 4\) .* ones on the diagonal",
         play,
         nobody,
     )
@@ -470,7 +470,7 @@ def test_ifca_compares_models_on_the_split_it_was_told():
                 assert chosen[i] == np.argmin(losses), split
             assert chosen[1] == chosen[3] == 0
     none = (
-        r"looks at validation samples, and client 0 has none: build .* with some "
+        r"needs validation samples, and client 0 has none: build .* with some "
         r"\(val_fraction, or held_out"
     )
     refused(rf"IFCA {none}\)\.$", fl.run, IFCA(2, split="val"), digits(), **QUICK)

@@ -773,8 +773,8 @@ def test_what_cannot_work_is_refused():
         val_fraction=0.2,
         targets="values",
     )
-    refused("looks at classes", m.FLUX().check, numbers)
-    refused("looks at classes", m.FedCollab().check, numbers)
+    refused("needs classes", m.FLUX().check, numbers)
+    refused("needs classes", m.FedCollab().check, numbers)
     refused("compares accuracies", m.FedDrift().check, numbers)
     single = [np.ones((1, 2)), np.ones((3, 2))]
     refused("Client 0 has one sample", fl.FedCollab().fit, single)

@@ -120,7 +120,9 @@ def test_adjusted_rand_index():
     # most (6 + 3) / 2
     three = metrics.adjusted_rand_index([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2])
     assert three == pytest.approx((2 - 6 * 3 / 15) / (4.5 - 6 * 3 / 15))
-    refused("3 true, 2 found", metrics.adjusted_rand_index, [0, 1, 1], [0, 1])
+    refused(
+        "3 true labels and 2 found ones", metrics.adjusted_rand_index, [0, 1, 1], [0, 1]
+    )
 
 
 def test_means_count_clients_or_samples_and_intervals_resample_clients():
@@ -139,4 +141,4 @@ def test_f1_of_nobody_is_no_number():
     for confusion in (np.zeros((0, 3, 3), int), np.zeros((2, 3, 3), int)):
         found = metrics.f1_summary(confusion)
         assert len(found) == 3 and np.isnan([*found.values()]).all()
-    refused("have the shape .M, C, C.", metrics.f1_summary, np.zeros((3, 3), int))
+    refused("of shape .M, C, C.", metrics.f1_summary, np.zeros((3, 3), int))

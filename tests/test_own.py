@@ -137,7 +137,7 @@ def test_back_ends_agree_to_the_bit_whatever_the_workers():
         same_run(runs[0], other)
 
 
-def test_a_module_of_a_notebook_reaches_workers_that_are_spawned():
+def test_a_module_of_a_notebook_reaches_a_worker_that_is_spawned():
     fed = pictures(2)
     width = 4
 
@@ -153,7 +153,7 @@ def test_a_module_of_a_notebook_reaches_workers_that_are_spawned():
     net = models.shaped(Local(), fed)
     spec = TrainSpec()
     theta = net.init(0)[None]
-    with PoolEngine(fed, net, spec, 2, start_method="spawn") as engine:
+    with PoolEngine(fed, net, spec, 1, start_method="spawn") as engine:
         spawned = engine.train(theta, [0, 0], [0, 1], 1)
     with make_engine(fed, net, spec, backend="serial") as engine:
         assert np.array_equal(

@@ -237,9 +237,7 @@ def test_newcomers_rows_are_prepared_as_the_training_rows():
         kept.transform,
         newcomers.assign(dose=[1, 2, np.inf] + [0] * 17),
     )
-    refused(
-        "it needs format 1", preprocessing.TablePreprocessing.from_dict, {"format": 2}
-    )
+    refused("reads format 1", preprocessing.TablePreprocessing.from_dict, {"format": 2})
     # for a second federation
     second = Federation.from_frame(newcomers, "hospital", "outcome", preprocess=kept)
     assert np.array_equal(second.images, x)
@@ -281,7 +279,7 @@ def test_preprocess_none_and_of_ones_own():
     digits = [Decimal(f"1.{i:030d}") for i in range(60)]
     columns = {
         "lose their last digits": 2**60 + np.arange(60),
-        "digits: take identifiers": pd.array([2**60, 2**60 + 1, None] * 20, "Int64"),
+        "give identifiers as text": pd.array([2**60, 2**60 + 1, None] * 20, "Int64"),
         "different values become 1 as float64: take": digits,
         "different values become 1 as float64": [2**70 + i for i in range(60)],
         "Column dose holds dates": [date(2020, 1, 1 + i % 5) for i in range(60)],
@@ -406,7 +404,7 @@ def test_clients_have_names(tmp_path):
     fed = Federation.from_frame(visits(), "hospital", "outcome", clusters=known)
     assert fed.clusters.tolist() == [0, 1, 0]
     refused(
-        "clusters has none of .*Linz",
+        "clusters lacks .*Linz",
         Federation.from_frame,
         visits(),
         "hospital",
@@ -559,7 +557,7 @@ def test_arrays_as_they_come():
     weights = torch.eye(40, requires_grad=True)
     for tensor in (weights, torch.eye(40, dtype=torch.bfloat16), list(weights)):
         assert np.array_equal(make(tensor, torch.tensor(y), ids).images, np.eye(40))
-    refused("dense one of numbers", make, torch.eye(40).to_sparse(), y, ids)
+    refused("dense tensor of numbers", make, torch.eye(40).to_sparse(), y, ids)
     refused("client_ids mix values", make, np.eye(4), [0] * 4, [1, "1", 1, "1"])
     assert make(np.eye(4), [0] * 4, ["a", "a ", "b", " b"]).names == ("a", "b")
 

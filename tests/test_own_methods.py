@@ -14,7 +14,7 @@ from fltnb import methods as m
 from fltnb import paths
 
 CLIENTS, SAMPLES = 6, 15
-TOKENS = "compares numbers, and tokens are none"
+TOKENS = "compares samples by distances, which tokens do not have"
 SHORT = {"rounds": 2, "participation": 1.0, "lr": 0.02, "batch_size": 5}
 SHORT |= {"progress": False, "backend": "serial"}
 
@@ -81,7 +81,7 @@ REFUSED = {
     ("flt", "lstm"): TOKENS,
     ("mthfl", "lstm"): TOKENS,
     ("pacfl", "lstm"): TOKENS,
-    ("pacfl", "regression"): "looks at classes",
+    ("pacfl", "regression"): "needs classes",
     ("fedem", "regression"): "works with class probabilities",
     ("feddane", "resnet"): "needs a network of",
     ("feddane", "lstm"): "needs a network of",

@@ -294,3 +294,25 @@ def test_profiles_that_cannot_be_used_are_refused(tmp_path, monkeypatch, text, s
 
 def test_pages_without_experiments_are_refused():
     refused("has no cells of parameters and experiments", code_cells, "99")
+
+
+def test_the_order_of_methods_names_setting_and_measure_only_where_they_differ():
+    row = {"dataset": "mnist", "setting": "rotated", "metric": "worst_accuracy"}
+    row |= {"following": "text", "methods": 9, "rho": 0.5, "lowest": 0.4}
+    row |= {"highest": 0.6, "differ most": "FedAvg +3"}
+    rows = pd.DataFrame([row, row | {"dataset": "pacs"}])
+    head, *below = cells(page.order_table(rows))
+    assert head == [
+        "dataset",
+        "following",
+        "rho",
+        "lowest",
+        "highest",
+        "differ\xa0most",
+    ]
+    assert [own[0] for own in below] == ["MNIST", "PACS"]
+    rows.loc[1, "metric"] = "avg_accuracy"
+    head, *below = cells(page.order_table(rows))
+    assert head[1] == "metric"
+    said = [own[1].replace("\xa0", " ") for own in below]
+    assert said == ["accuracy of the worst client", "average accuracy"]

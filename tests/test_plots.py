@@ -549,7 +549,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_sentence():
         [0, 1],
     )
     refused(
-        "same clients, not 12 true, 4 found ones",
+        "12 true labels and 4 found ones",
         plots.matrices,
         {"flt": np.zeros(4)},
         TRUE,

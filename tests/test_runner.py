@@ -274,6 +274,10 @@ def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
     assert (project / "results/ledger/01_scenario1.csv").exists()
     assert said() == "Notebook 01: 2 experiments are in the ledger.\n"
     assert said("--profile", "demo").endswith("2 experiments are in the local store.\n")
+    before = (project / "results/ledger/01_scenario1.csv").read_text()
+    shortly = said("--profile", "demo", "--budget", "1h", "--fresh")
+    assert shortly.endswith("2 of 2 were computed and are in the local store.\n")
+    assert (project / "results/ledger/01_scenario1.csv").read_text() == before
     assert "take about" in said("--plan", "--fresh")
     assert cli.main(["merge", str(project / "nothing")]) == 2
     assert cli.main(["compute", "01", "--budget", "soon"]) == 2

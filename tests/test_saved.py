@@ -107,14 +107,14 @@ def test_an_own_network_is_given_again_and_must_be_the_same(own, digits, tmp_pat
     again = fl.Run.load(folder, model=own_network)
     x = digits.images[:9]
     np.testing.assert_array_equal(again.outputs(x, 2), own.outputs(x, 2))
-    refused("has a network of its own, own_network: give it", fl.Run.load, folder)
+    refused("your own network own_network", fl.Run.load, folder)
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     refused("is not the network of the run", fl.Run.load, folder, model=other)
 
 
 def test_what_is_no_saved_run_is_refused_with_the_remedy(clustered, tmp_path):
     folder = clustered.save(tmp_path / "run")
-    refused("is there already: name a new folder", clustered.save, folder)
+    refused("exists already: name a new folder", clustered.save, folder)
     refused("There is no run in", fl.Run.load, tmp_path)
     refused(
         "has fltnb's network cnn_small: leave model out", fl.Run.load, folder, "mlp"

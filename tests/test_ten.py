@@ -1,5 +1,7 @@
 """The ten federations of the comparison are those that the stored runs have."""
 
+import pytest
+
 import fltnb as fl
 from fltnb.federations import (
     LEVELS,
@@ -40,3 +42,8 @@ def test_difficulty_and_other_federations_say_how_many_clusters_there_are():
     others = eleven_more(7)
     assert len(others) == 11
     assert {one.settings["seed"] for one in others.values()} == {7}
+
+
+def test_an_unknown_difficulty_is_refused():
+    with pytest.raises(fl.FltnbError, match="Unknown difficulty 'rotations': choose"):
+        graded("rotations", 90)

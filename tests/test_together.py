@@ -223,7 +223,9 @@ def test_a_stopped_one_goes_on_beside_one_that_begins(tmp_path, monkeypatch):
 def test_a_federation_that_changes_is_refused():
     fed = fl.federations.with_events(federation(0), [{"round": 2, "drift": 2}])
     given = call(fl.methods.FedAvg(), 0) | {"fed": fed}
-    refused("A federation that changes runs alone", list, run_together([given]))
+    refused(
+        "run_together cannot run a federation that changes", list, run_together([given])
+    )
 
 
 @pytest.fixture

@@ -170,6 +170,8 @@ def documented(path: str, thing: Any, inherited: bool = False) -> list[str]:
     lines = [f".. auto{kind}:: {path}"]
     if kind == "class":
         lines.append("   :members:")
+        # classes that a method names, whose alias tells a reader nothing
+        lines.append("   :exclude-members: state_type, default, kind")
     if inherited:
         lines.append(f"   :inherited-members: {', '.join(FOREIGN)}")
     return [*lines, ""]

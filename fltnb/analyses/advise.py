@@ -56,16 +56,18 @@ class Advice:
     recommended : str
         A clusterer of ``table``, "one model for all" or "a model of each client's own".
     table : DataFrame
-        A row per clusterer: ``clusterer``, ``sees``, ``n_clusters``, ``stability``
-        (mean adjusted Rand index between seeds), ``gain`` over one model for all and
-        ``over_own`` over training alone in points, each with its ``error``, ``bytes``
-        that a client sends, ``seconds``, and ``note``.
+        A row per clusterer: ``clusterer``; ``sees`` ("inputs", or "inputs and
+        classes"); ``n_clusters``; ``stability`` (mean adjusted Rand index between
+        seeds); estimated gain in accuracy, in points, over one model for all (``gain``)
+        and over training alone (``over_own``), with standard errors (``error``,
+        ``over_own_error``); ``bytes`` that a client sends on average; ``seconds``; and
+        ``note`` (why it could not cluster).
     agreement : DataFrame
         Adjusted Rand index between the clusterers' results.
     labels : dict
-        Clusterer -> cluster of each client (M,).
+        Clusterer -> cluster of each client (M,), of the first seed.
     together : dict
-        Clusterer -> share of its clusterings in which two clients are in one cluster,
+        Clusterer -> share of the seeds for which two clients are in one cluster,
         (M, M).
     names : tuple of str, the clients
     clusterers : dict
@@ -148,9 +150,7 @@ def advise(
     """Say whether clients form groups, and whether a model per group is worth it.
 
     No network is trained, and test samples are not used. The gain is estimated by
-    :func:`fltnb.clustering_gain`: ridge regressions on the result of ``embed``. Raises
-    FltnbError if there are no classes or fewer than three clients, or if the result of
-    ``embed`` does not fit.
+    :func:`fltnb.clustering_gain`: ridge regressions on the result of ``embed``.
 
     Parameters
     ----------
@@ -163,7 +163,15 @@ def advise(
     n_seeds : int
         Number of clusterings by each clusterer: the first on all samples, the others
         with other seeds on four fifths of them.
+    seed : int
+        The first seed.
     progress : bool, show a bar
+
+    Raises
+    ------
+    FltnbError
+        Numbers are predicted, there are fewer than three clients, the result of
+        ``embed`` does not fit, or no clusterer can work with these clients.
 
     Examples
     --------
@@ -181,13 +189,14 @@ def advise(
     n_seeds = check("n_seeds", n_seeds, Count)
     if fed.targets == "values":
         raise FltnbError(
-            "fl.advise counts right classes, and this federation has values to "
-            "predict: compare runs of FedAvg, FLT(MergeGain()) and Local instead."
+            "fl.advise estimates the accuracy of classes, and this federation has "
+            "values to predict: compare runs of FedAvg, FLT(MergeGain()) and Local "
+            "instead."
         )
     if fed.n_clients < 3:
         raise FltnbError(
-            f"{fed.n_clients} clients form no groups to speak of: fl.advise takes 3 or "
-            "more."
+            f"This federation has {fed.n_clients} client(s), too few for groups: "
+            "fl.advise needs 3 or more."
         )
     embedded = _embedded(fed, embed)
     sizes = [len(x) for x in embedded]

@@ -33,11 +33,12 @@ def course(
     Returns
     -------
     dict
-        Table ``schedule``, one row per method: its lambda and tau, the most flags that
-        stand at a time, and after which rounds it clusters. Arrays, for P phases, M
-        clients and C classes: ``rounds`` (P,), the first round of each; ``counts`` (P,
-        M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
-        M); ``clusters`` (P, M), -1 for those.
+        Table ``schedule``, one row per method: its lambda and tau, the largest number
+        of flags (line 13) at a time, and after which rounds it clusters again.
+        Arrays, for P phases, M clients and C classes: ``rounds`` (P,), the first round
+        of each phase; ``counts`` (P, M, C), training samples, 0 for clients that have
+        not joined yet; ``changed`` (P, M), clients that are new or have drifted;
+        ``clusters`` (P, M), true clusters, -1 for clients that have not joined yet.
     """
     fed = federations.build(federation)
     parts = phases(fed)

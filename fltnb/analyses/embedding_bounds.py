@@ -23,7 +23,7 @@ def inequalities(
     shares: Sequence[float] = (0.1, 0.5, 0.9),
     seed: int = 0,
 ) -> Study:
-    """Train one model, embed all clients' samples, and compute both sides.
+    """Train one model, embed all clients' samples, and compute both sides of each.
 
     The paper's theory has two classes: here a label is 1 in the upper half of the
     classes. All clients' samples are embedded by one model, as the theory compares

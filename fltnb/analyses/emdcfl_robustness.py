@@ -1,4 +1,4 @@
-"""EMD-CFL's Tables 4, 5 and 9 (arXiv 2506.07769, Appendix D)."""
+"""EMD-CFL's Tables 4, 5 and 9 (arXiv 2506.07769, Appendices D.1, D.2 and E.8)."""
 
 from collections.abc import Mapping
 from typing import Any

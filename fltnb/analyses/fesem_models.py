@@ -1,4 +1,4 @@
-"""FeSEM: its clients and their hands, the models they send, and how to choose K."""
+"""FeSEM: its clients' handwriting, the models that they send, and how to choose K."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

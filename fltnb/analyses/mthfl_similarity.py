@@ -71,8 +71,9 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     Returns
     -------
     dict
-        Mean and extreme similarity ``within, within_min, across, across_max``, and the
-        ``ari`` of average linkage told the number of tasks.
+        Mean and extreme similarity within and across tasks, ``within, within_min,
+        across, across_max``, and the ``ari`` of the clusters that average linkage finds
+        when the number of tasks is given.
     """
     same = np.equal.outer(tasks, tasks)
     itself = np.eye(len(tasks), dtype=bool)
@@ -460,7 +461,7 @@ def _sending(
 
 
 def mean_image(federation: Settings, seeds: int) -> Study:
-    """Cluster users by mean images alone, d numbers each, told the number of tasks.
+    """Cluster users by mean images alone, d numbers each, given the number of tasks.
 
     The simplest summary there is: if it finds the tasks too, eigenvectors are not
     needed for it.
@@ -474,7 +475,7 @@ def mean_image(federation: Settings, seeds: int) -> Study:
     Returns
     -------
     dict
-        Numbers: ``exact`` of the seeds, ``of`` how many, and the ``lowest`` ARI.
+        Numbers: ``exact`` (seeds with an ARI of 1) ``of`` all, and the ``lowest`` ARI.
     """
     aris = []
     for seed in range(seeds):

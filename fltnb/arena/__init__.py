@@ -1,12 +1,13 @@
 """The arena: a comparison of any clustered method on five tracks (docs/arena.md).
 
-A participant is a class in an external file, or a method of this package
-(:mod:`~fltnb.arena.entry`). It runs on cells (:mod:`~fltnb.arena.tracks`) and only sees
-what it declares to use (:mod:`~fltnb.arena.guard`). Every run is stored
-(:mod:`~fltnb.arena.play`); all are written on a card (:mod:`~fltnb.arena.card`), which
-can be computed again (:mod:`~fltnb.arena.verify`). The methods of this package are
-compared in one table (:mod:`~fltnb.arena.table`), also with tuned options
-(:mod:`~fltnb.arena.tuned`), or told a wrong K (:mod:`~fltnb.arena.wrong_k`).
+An entry is a class in an external file, or a method of this package
+(:mod:`~fltnb.arena.entry`). It runs on cells, federations of one family and level of
+difficulty (:mod:`~fltnb.arena.tracks`), and only sees what it declares to use
+(:mod:`~fltnb.arena.guard`). Every run is stored (:mod:`~fltnb.arena.play`); all are
+written on a card (:mod:`~fltnb.arena.card`), which can be computed again
+(:mod:`~fltnb.arena.verify`). The methods of this package are compared in one table
+(:mod:`~fltnb.arena.table`), also with tuned options (:mod:`~fltnb.arena.tuned`), or
+with a wrong number of clusters K (:mod:`~fltnb.arena.wrong_k`).
 """
 
 from .card import Rules, compete, read, write

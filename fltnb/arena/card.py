@@ -38,6 +38,8 @@ class Rules:
     demo : bool
         Small federations of the digits.
     tuned : bool
+        Whether options are chosen by trials on validation samples
+        (:mod:`fltnb.arena.tuning`).
 
     Examples
     --------
@@ -107,7 +109,8 @@ def compete(
     who = entry(where)
     if rules.tuned and not who.space:
         raise FltnbError(
-            f"{who.name} declares no space: give it one, or leave out --tuned."
+            f"{who.name} declares no space of options to tune over: give the class a "
+            "space, or leave out --tuned."
         )
     everybody = [who]
     for name in beside(where):
@@ -130,7 +133,9 @@ def compete(
         budget = max(budget - spent, 0.0)
     runs = play(tasks, budget, jobs, tell)
     if not any(run["method"] == who.name for run in runs):
-        raise FltnbError("The budget ended before the first run: give more of it.")
+        raise FltnbError(
+            "The budget ended before the first run of the method: give a larger one."
+        )
     return {
         "format": FORMAT,
         "method": about(who),
@@ -152,7 +157,10 @@ def _cells(rules: Rules, seed: int, lacking: dict[str, str]) -> list[tracks.Cell
     every = tracks.cells(seed, rules.track, rules.demo)
     here = [cell for cell in every if cell.family not in lacking]
     if not here:
-        raise FltnbError("No cell of this track can run here: its data are missing.")
+        raise FltnbError(
+            "No cell of this track can run here, because its data are missing: get "
+            "them as said above, or choose another track."
+        )
     return here
 
 
@@ -213,14 +221,19 @@ def write(card: Card, file: Path | str) -> Path:
 
     Examples
     --------
-    >>> from fltnb import arena
-    >>> rules = arena.Rules("few-samples", demo=True)
-    >>> card = arena.compete("FedAvg", rules)
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
+    >>> from fltnb import arena
+    >>> card = {"method": "FedAvg", "runs": [{"seed": 0}, {"seed": 1}]}
     >>> file = arena.write(card, Path(mkdtemp()) / "card.json")
-    >>> file.name
-    'card.json'
+    >>> print(file.read_text().strip())
+    {
+     "method": "FedAvg",
+     "runs": [
+      {"seed": 0},
+      {"seed": 1}
+     ]
+    }
     """
     lines = [json.dumps(run) for run in card["runs"]]
     runs = ",\n  ".join(lines)
@@ -231,9 +244,9 @@ def write(card: Card, file: Path | str) -> Path:
 
 
 def read(file: Path | str) -> Card:
-    """Read a card.
+    """Read a card that :func:`write` or ``python -m fltnb arena --out`` wrote.
 
-    FltnbError: there is none, or it has another format.
+    Raises FltnbError if the file is not a card, or has another format.
 
     Examples
     --------
@@ -258,8 +271,9 @@ def read(file: Path | str) -> Card:
         raise FltnbError(f"{file} is a card without {min(lacking)}: run it again.")
     if found != FORMAT:
         raise FltnbError(
-            f"{file} is a card of format {found}, and this is format {FORMAT}: play "
-            "it again, or verify it with the version in its environment."
+            f"{file} is a card of format {found}, and this version reads format "
+            f"{FORMAT}: run the method again, or verify the card with the version of "
+            "fltnb that its environment names."
         )
     return card
 

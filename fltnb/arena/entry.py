@@ -1,8 +1,8 @@
-"""Participants: an external class in its own file, or a method of this package.
+"""Entries: an external class in its own file, or a method of this package.
 
 A class may declare two things besides its options. ``needs`` is a frozenset of what it
-uses: "n_clusters" (it is told K), "validation" (its validation samples), "true
-clusters". ``space`` gives the values over which its options are tuned
+uses: "n_clusters" (it is given K), "validation" (the clients' validation samples),
+"true clusters". ``space`` gives the values over which its options are tuned
 (:mod:`fltnb.arena.tuning`).
 """
 
@@ -28,9 +28,9 @@ WORDS = ("n_clusters", "validation", "true clusters")
 BESIDE = ("Local", "FedAvg", "FedRep", "Ditto", "Oracle")
 """Methods that are in every table."""
 TRUE_CLUSTERS = ("Oracle", "MTHFL")
-"""Methods of this package that are told the true clusters."""
+"""Methods of this package that are given the true clusters."""
 TOLD = ("FedClust", "FLHC")
-"""Methods of this package that are told K, as they would need a threshold."""
+"""Methods of this package that are given K, as they would need a threshold."""
 OURS = {"TransportSignatures": TransportSignatures, "MergeGain": MergeGain}
 """Our own clusterers, which run as FLT's."""
 CLUSTERERS: dict[str, type] = {
@@ -50,7 +50,7 @@ ENCODED = ("FLT", "SoftFLT", "DynamicFLT", *OURS)
 """Methods of this package that cluster embeddings. Their encoder has seen none of the
 clients' images (:func:`fltnb.encoders.unseen`)."""
 PLAYERS = (*METHODS, *OURS)
-"""Names of all participants of this package."""
+"""Names of all entries of this package."""
 PLAYED_WITH = {"DynamicFLT": {"newcomers": "nearest"}}
 PLAYED_WITH |= {name: {"joining": "placed"} for name in OURS}
 """Values of options of this package's methods: those that are required, and how our own
@@ -119,9 +119,9 @@ class Entry:
     space : dict
         Empty if nothing is tuned.
     source : str
-        Text of the file; "" for a method of this package.
+        Text of the file with the class; "" for a method of this package.
     where : str
-        The argument of :func:`entry`.
+        The argument of :func:`entry`: a file and a class, or a name.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Entry:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def plays(self, known: bool) -> bool:
-        """Whether it runs on a cell; ``known``: the true clusters of it are known."""
+        """Whether it runs on a cell; ``known``: the cell's true clusters are known."""
         return known or "true clusters" not in self.needs
 
     def options(
@@ -180,10 +180,11 @@ class Entry:
 
 
 def entry(where: str) -> Entry:
-    """Return the participant ``my_method.py:MyMethod``, or a class of this package.
+    """Return the entry of a class in a file, or of a method of this package.
 
-    FltnbError: there is no such file, class or method; or the class is not a method,
-    and the message says which part is missing.
+    ``where`` is ``my_method.py:MyMethod``, or one of :data:`PLAYERS`. Raises FltnbError
+    if there is no such file, class or method, or the class is not a method; then the
+    message says which part is missing.
 
     Examples
     --------
@@ -218,7 +219,7 @@ def entry(where: str) -> Entry:
 
 
 def of_source(source: str, name: str, folder: Path) -> Entry:
-    """Return the participant of a card; its source is first written into a folder."""
+    """Return the entry of a card; its source is first written into a folder."""
     path = folder / f"{name.lower()}.py"
     path.write_text(source, encoding="utf-8")
     return entry(f"{path}:{name}")
@@ -256,11 +257,14 @@ def check_contract(kind: Any, name: str) -> None:
     """Refuse a class that is not a method, and say which part is missing."""
     if not inspect.isclass(kind) or not issubclass(kind, Method):
         raise FltnbError(
-            f"{name} is no subclass of fl.methods.Method: docs/adding_a_method.md."
+            f"{name} is no subclass of fl.methods.Method: make it one, as "
+            "docs/adding_a_method.md shows."
         )
     for part in ("start", "collect"):
         if getattr(kind, part) is getattr(Method, part):
-            raise FltnbError(f"{name} has no {part}: docs/adding_a_method.md.")
+            raise FltnbError(
+                f"{name} has no {part}: define it, as docs/adding_a_method.md shows."
+            )
     if kind.name == Method.name:
         raise FltnbError(f'{name} has no name: give it one, name = "mine".')
     _check_needs(kind, name)
@@ -296,7 +300,7 @@ def _check_options(kind: type[Method], name: str) -> None:
             )
         if "n_clusters" not in needs:
             raise FltnbError(
-                f"{name} must be told n_clusters: say so, "
+                f"{name} needs n_clusters, which has no default: declare it, "
                 'needs = frozenset({"n_clusters"}).'
             )
 
@@ -319,5 +323,5 @@ def _needs_of_ours(kind: type[Method]) -> frozenset[str]:
 
 
 def beside(where: str) -> list[str]:
-    """Return the methods that are in every table, without the participant."""
+    """Return the methods that are in every table, without the entry itself."""
     return [name for name in BESIDE if name != where]

@@ -1,4 +1,4 @@
-"""The files of a table: a line a run in ``runs.csv``, ``machines.json`` beside it."""
+"""The files of a table: ``runs.csv``, one line per run, and ``machines.json``."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Lines:
     runs : dict
         Name -> line, in the values of JSON.
     machines : list of dict
-        What computed them: commit, hardware, versions.
+        Commit, hardware and versions that computed the runs.
     """
 
     folder: Path

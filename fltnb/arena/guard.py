@@ -40,9 +40,10 @@ class Hidden(Sequence):
 def _hidden(entry: Entry, what: str) -> Hidden:
     """Return the replacement of data that a method has not declared."""
     if what == "test samples":
-        return Hidden(f"{entry.name} looks at {what}, which no method may.")
+        return Hidden(f"{entry.name} uses {what}, which no method may: do without.")
     return Hidden(
-        f"{entry.name} looks at {what}: say so, needs = frozenset({{{what!r}, ...}})."
+        f"{entry.name} uses {what} without declaring it: add it, "
+        f"needs = frozenset({{{what!r}, ...}})."
     )
 
 
@@ -119,7 +120,7 @@ else:
 class _Guard(_Before):
     """The class before a method: it hides parts of what the loop passes on.
 
-    ``_arena_entry`` is the participant, ``_arena_seen`` keeps what was hidden, and
+    ``_arena_entry`` is the entry, ``_arena_seen`` keeps what was hidden, and
     ``_arena_engines`` the engines that train on it: names that no class has.
     """
 

@@ -51,7 +51,7 @@ class Task:
     Attributes
     ----------
     where : str
-        The participant, as for :func:`fltnb.arena.entry.entry`.
+        The entry, as for :func:`fltnb.arena.entry.entry`.
     cell : Cell
     seed : int
         Seed of the run; the cell is also drawn by it.
@@ -136,7 +136,7 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def _entry(where: str) -> Entry:
-    """Return the participant, read once for each version of the file.
+    """Return the entry, read once for each version of the file.
 
     Importing a file a second time would make other classes of the same name.
     """
@@ -147,7 +147,7 @@ def _entry(where: str) -> Entry:
 
 @functools.cache
 def _entry_of(where: str, written: int) -> Entry:
-    """Return the participant; ``written`` is the time of the file."""
+    """Return the entry; ``written`` is the time of the file."""
     return entry(where)
 
 
@@ -158,7 +158,7 @@ def played(task: Task, who: Entry) -> dict[str, Any]:
     ----------
     task : Task
     who : Entry
-        The participant of the task.
+        The entry of the task.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def check_budget(budget: float | None) -> None:
     """Refuse a budget, in seconds, that is too small for a run."""
     if budget is not None and budget < USUAL:
         raise FltnbError(
-            f"A budget of {budget:g} s is too small for one cell, which takes about "
+            f"A budget of {budget:g} s is too small for one run, which takes about "
             f"{USUAL:g} s: give {3 * USUAL:g}s or more."
         )
 
@@ -325,7 +325,7 @@ def play(
     there = [numbers for numbers in kept if numbers is not None]
     left = len(tasks) - len(there)
     if left:
-        tell(f"{left} of {len(tasks)} runs are left: the same command goes on.")
+        tell(f"{left} of {len(tasks)} runs are left: the same command continues.")
     return there
 
 
@@ -372,8 +372,8 @@ def tuned(
     results = play(tasks, **options)
     if len(results) < len(tasks):
         raise FltnbError(
-            "The budget ends before tuning does: the same command goes on, or give "
-            "more of it."
+            "The budget ended before all trials were computed: run the same command "
+            "again, which continues, or give a larger budget."
         )
     found: dict[str, list[float]] = {}
     for task, numbers in zip(tasks, results, strict=True):

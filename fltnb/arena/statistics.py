@@ -149,9 +149,9 @@ def mean_ranks(runs: pd.DataFrame) -> tuple[dict[str, float], int]:
 def critical_difference(n_methods: int, n_cells: int) -> float:
     """Return by how much mean ranks must differ (Nemenyi's test at 0.05).
 
-    Demsar, Journal of Machine Learning Research 7, 2006, Section 3.2.2: q is the
-    quantile of the studentised range, divided by the root of 2. NaN: there is nothing
-    to compare.
+    It is ``q sqrt(k (k + 1) / (6 N))`` for k methods and N cells (Demsar, Journal of
+    Machine Learning Research 7, 2006, Section 3.2.2), where q is the quantile of the
+    studentised range, divided by the root of 2. NaN: there is nothing to compare.
     """
     from scipy import stats
 

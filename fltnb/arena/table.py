@@ -1,9 +1,9 @@
 """All methods of this package on the same cells and seeds: one table of runs.
 
-A stranger's card has seeds of its own, drawn from its source. The methods here share
-five seeds, so that every method is paired with every other one. Their runs stand in
-``results/arena/runs.csv``, a line a run, and what computed them in ``machines.json``
-beside it.
+A card of an external method has its own seeds, drawn from its source. The methods here
+share five seeds, so that every method is paired with every other one. Their runs are in
+``results/arena/runs.csv``, one line per run, and the machines that computed them in
+``machines.json`` beside it.
 """
 
 from collections import Counter
@@ -24,8 +24,8 @@ from .entry import BESIDE, ENCODED, IDS_OF_OURS, PLAYERS, Entry, entry
 from .play import Task, check_budget, play
 
 SEEDS = (0, 1, 2, 3, 4)
-"""Fixed before the first run of the table. Nobody submits these methods, so that a
-draw from their source would protect nobody, and cost the pairs."""
+"""Fixed before the first run of the table. Seeds drawn from each method's source, as
+for external methods, would give no pairs."""
 
 Tell = Callable[[str], None]
 
@@ -37,12 +37,12 @@ class Table:
     Attributes
     ----------
     runs : DataFrame
-        A row a run, as :func:`fltnb.arena.statistics.table_of` makes it, with
-        ``machine`` (the number of one of ``machines``).
+        One row per run, as :func:`fltnb.arena.statistics.table_of` makes it, with
+        ``machine`` (a position in ``machines``).
     asked : dict
-        Seed -> how many of its runs were asked for; the others are not computed.
+        Seed -> number of its requested runs, computed or not.
     machines : list of dict
-        What computed them: commit, hardware, versions.
+        Commit, hardware and versions that computed the runs.
 
     Examples
     --------
@@ -75,13 +75,16 @@ class Table:
     def whole(self) -> "Table":
         """Return the table without the seeds of which a run is missing.
 
-        So every method has played the same cells with the same seeds, and a table that
-        is still being computed favours nobody. FltnbError: no seed is complete.
+        So every method has the same cells and seeds, and a table that is still being
+        computed favours no method. Raises FltnbError if no seed is complete.
         """
         there = self.runs["seed"].value_counts()
         seeds = {seed: n for seed, n in self.asked.items() if there.get(seed) == n}
         if not seeds:
-            raise FltnbError("No seed has all its runs: compute them, or ask for less.")
+            raise FltnbError(
+                "No seed has all its runs: compute them, or choose fewer methods or "
+                "tracks."
+            )
         runs = self.runs[self.runs["seed"].isin(list(seeds))]
         return Table(runs.reset_index(drop=True), seeds, self.machines)
 
@@ -122,26 +125,26 @@ def everybody(
     methods : sequence of str, optional
         Of :data:`fltnb.arena.entry.PLAYERS`; by default all.
     played : sequence of str, optional
-        Tracks; by default all.
+        Tracks, of :data:`fltnb.arena.TRACKS`; by default all.
     seeds : sequence of int
-        All methods are played with one seed before the next begins, so that a stopped
-        table is whole for those it has.
+        All methods run with one seed before the next begins, so that a stopped table is
+        complete for the first seeds.
     demo : bool
         Small federations of the digits.
     compute : bool
-        Play what is missing, and add it to the table. Runs are kept as they end.
+        Compute missing runs, and add them to the table. Each is stored as it ends.
     jobs : int
-        Runs at a time.
+        Runs in parallel, in separate processes.
     budget : float, optional
-        Seconds.
+        Seconds after which no further run starts; by default there is no limit.
     tell : callable
-        What is told sentences.
+        Called with messages, such as the families whose data are missing.
 
     Raises
     ------
     FltnbError
-        There is no such method or track; the budget is too small for a run; or no run
-        is there.
+        There is no such method or track; the budget is too small for a run; or none of
+        the runs is stored.
 
     Examples
     --------
@@ -162,15 +165,15 @@ def everybody(
     there = [lines.runs[name] for name in asked if name in lines.runs]
     if not there:
         raise FltnbError(
-            "No run of these methods on these tracks is stored: give compute=True, "
-            "which plays them."
+            "No run of these methods on these tracks is stored: give compute=True to "
+            "compute them."
         )
     n_asked = Counter(name[-1] for name in asked)
     return Table(statistics.table_of(there), dict(n_asked), lines.machines)
 
 
 def players(methods: Sequence[str] | None) -> dict[str, Entry]:
-    """Return participants of this package by name; None: all."""
+    """Return entries of this package by name; None: all."""
     chosen = [choose(name, PLAYERS, "method") for name in methods or PLAYERS]
     return {name: entry(name) for name in chosen}
 
@@ -183,11 +186,11 @@ def tracks_of(played: Sequence[str] | None) -> list[str]:
 def _asked(
     who: dict[str, Entry], on: Sequence[str], seeds: Sequence[int], demo: bool
 ) -> dict[tuple, Task]:
-    """Return the runs that are asked for, by name, in the order they are played in.
+    """Return the requested runs by name, in the order in which they are computed.
 
-    Seed by seed, so that a table that is stopped early is whole for the first seeds. A
-    method that must be told the true clusters has no run on cells where nobody knows
-    them.
+    This is seed by seed, so that a table that is stopped early is complete for the
+    first seeds. A method that needs the true clusters has no run on cells where these
+    are not known.
     """
     asked = {}
     for seed in seeds:
@@ -202,10 +205,10 @@ def _asked(
 
 
 def playable(tasks: Sequence[Task], demo: bool, tell: Tell) -> list[Task]:
-    """Return the runs whose data are here, with their encoders trained.
+    """Return the runs whose data are here, after their encoders were trained.
 
-    The families that are left out are told. Encoders are trained before, as no run's
-    time limit should hold it.
+    ``tell`` is called with the families that are left out. Encoders are trained here so
+    that this does not count against the time limit of a run.
     """
     lacking = tracks.lacking(demo) if tasks else {}
     for family, why in lacking.items():
@@ -226,5 +229,5 @@ def version(who: Entry) -> str:
 
 
 def folder(demo: bool) -> Path:
-    """Return where the table stands."""
+    """Return the folder of the table."""
     return paths.ROOT / "results" / ("demo" if demo else "") / "arena"

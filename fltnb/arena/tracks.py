@@ -23,7 +23,7 @@ from ..rounds import draws
 
 LEVELS = ("easy", "middle", "hard")
 GUESS = 3
-"""Number of clusters that a method is told if the true number is unknown."""
+"""Number of clusters that a method is given if the true number is unknown."""
 TURNED = 3
 """Degrees between all rotations and a right angle, at which images stay sharp."""
 
@@ -57,15 +57,17 @@ class Cell:
     training : dict
         Options of :func:`fltnb.run`.
     told : int
-        K, for methods that need it: the true number, or :data:`GUESS`.
+        K that methods are given that need it: the true number, or :data:`GUESS`.
     swapped : int
         Number of classes with different labels in the clusters; 0: all agree.
     newcomers : bool
-        Only clients count that joined late and never trained; otherwise all count.
+        The results are those of the clients that joined late and never trained;
+        otherwise those of all clients.
     unlabelled : bool
-        Methods do not see the labels of the clients that count.
+        Methods do not see the labels of the clients whose results count.
     known : bool
-        Somebody knows the true clusters; else no method plays that must be told them.
+        Whether the true clusters are known; otherwise methods that need them do not
+        run.
     """
 
     track: str
@@ -323,7 +325,8 @@ def _federation(track: str, kind: Family, level: int, seed: int, size: Size) -> 
 def cells(seed: int, track: str | None = None, demo: bool = False) -> list[Cell]:
     """Return all cells, or those of one track, drawn by ``seed``.
 
-    FltnbError: there is no such track.
+    ``demo``: small federations of the digits. Raises FltnbError if there is no such
+    track.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""The table of this package's methods, equally tuned.
+"""The table of this package's methods, each tuned by the same number of trials.
 
-On every cell a method with a space plays five trials, with a seed of their own, and is
-tested on validation samples. The best trial then plays with the seeds of the table.
-Methods without a space keep their runs of the table that is not tuned. The runs stand
-in ``results/arena/tuned``; lines with the seed :data:`fltnb.arena.tuning.SEED` are
-trials, and their accuracy is that of validation samples.
+On every cell a method with a space of options runs five trials, with a seed of their
+own, and is tested on validation samples. The best trial is then run with the seeds of
+the table. Methods without a space keep their runs of the table that is not tuned. The
+runs are in ``results/arena/tuned``; lines with the seed
+:data:`fltnb.arena.tuning.SEED` are trials, with accuracies on validation samples.
 """
 
 import time
@@ -25,7 +25,7 @@ from .tracks import Cell
 SEEDS = table.SEEDS[:3]
 """Three of the table's seeds: tuning adds five runs to each method and cell."""
 ORDER = ("middle", "easy", "hard")
-"""Levels in the order of computation: the middle one tells most about methods."""
+"""Levels in the order of computation: methods differ most at the middle one."""
 
 
 def everybody_tuned(
@@ -41,10 +41,11 @@ def everybody_tuned(
 ) -> Table:
     """Return the runs of this package's methods with tuned options.
 
-    They are computed cell by cell: the trials of all methods, then the runs of the best
-    ones. Only cells of which all runs are there are returned, so that a table that is
-    still being computed favours nobody. Column ``options`` has a run's options, in
-    JSON; None: the method has no space, and the run is that of the other table.
+    They are computed cell by cell: the trials of all methods, then the runs with each
+    method's best trial. Only cells with all runs are returned, so that a table that is
+    still being computed favours no method. The column ``options`` has a run's options,
+    in JSON; None: the method has no space, and the run is that of
+    :func:`fltnb.arena.everybody`.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def everybody_tuned(
             there += known
     if not there:
         raise FltnbError(
-            "No cell has all its runs: play the tuned ones with compute=True, and "
+            "No cell has all its runs: compute the tuned ones with compute=True, and "
             "those of methods without a space with everybody(compute=True)."
         )
     asked = dict.fromkeys(seeds, n_asked // len(seeds))
@@ -106,7 +107,7 @@ def _compute(
     budget: float | None,
     tell: Tell,
 ) -> None:
-    """Play what is missing, cell by cell, until the budget ends."""
+    """Compute what is missing, cell by cell, until the budget ends."""
     ends = None if budget is None else time.monotonic() + budget
     for cell in sorted(cells, key=lambda cell: ORDER.index(cell.level)):
         for missing in (tuned.missing_trials, tuned.missing_runs):

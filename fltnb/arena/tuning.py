@@ -97,8 +97,8 @@ def check_space(space: Any, kind: type, name: str) -> None:
     for option, range_ in space.items():
         if option not in options or option == "n_clusters":
             raise FltnbError(
-                f"space of {name} names {option}, which is no option that is tuned: "
-                "leave it out."
+                f"space of {name} names {option}, which is no option that can be "
+                "tuned: leave it out."
             )
         if not _is_range(range_):
             raise FltnbError(

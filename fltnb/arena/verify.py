@@ -28,7 +28,7 @@ NOT_SEEDS = "The seeds are not those of the source."
 OTHER_SEEDS = "Some run has another seed."
 NOT_STATISTICS = "The statistics are not those of the card's runs."
 NO_TRIALS = "Some options are neither the defaults nor a trial."
-TWICE = "Some run stands twice."
+TWICE = "Some run is listed twice."
 
 
 def verify(
@@ -44,8 +44,9 @@ def verify(
     ----------
     card : dict
     seed : int, optional
-        Draws the runs; by default an unpredictable seed. It is printed.
+        Seed of the draw; by default an unpredictable one, which is printed.
     tell : callable
+        Called with one message, before the runs.
 
     Returns
     -------
@@ -82,7 +83,7 @@ def at_sight(card: Card, who: Entry) -> list[str]:
     """Return differences that can be found without a run.
 
     The statistics are computed again from the card's runs, so that only the runs
-    themselves can be wrong. With a run that stands twice there are no statistics.
+    themselves can be wrong. With a run that is listed twice there are no statistics.
     """
     runs = card["runs"]
     places = {PLACE.format(**run) for run in runs}
@@ -115,12 +116,12 @@ def _allowed(card: Card, run: dict[str, Any], who: Entry) -> bool:
 
 
 def _who(run: dict[str, Any], who: Entry) -> Entry:
-    """Return the participant of a run: the card's method, or another one."""
+    """Return the entry of a run: the card's method, or another one."""
     return who if run["method"] == who.name else entry(run["method"])
 
 
 def _again(card: Card, run: dict[str, Any], who: Entry) -> dict[str, Any]:
-    """Compute a run of a card again; ``who`` is the card's participant.
+    """Compute a run of a card again; ``who`` is the card's entry.
 
     The card names the cell only. Its federation is made by this version of the package,
     so that the card cannot say what the data are.

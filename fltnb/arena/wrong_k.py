@@ -1,8 +1,8 @@
-"""Methods that are told a wrong number of clusters.
+"""Methods that are given a wrong number of clusters.
 
 The cells are those of the track ``told-K`` at the middle level, with the seeds of the
-table. A method that must be told K and is told the true number plays as in the table:
-that run is taken from there. The other runs stand in ``results/arena/wrong_k``.
+table. A method that needs K and is given the true number runs as in the table, so that
+run is taken from there. The other runs are in ``results/arena/wrong_k``.
 """
 
 from collections import Counter
@@ -18,15 +18,15 @@ from .tracks import Cell
 TRACK = "told-K"
 LEVEL = "middle"
 OFF = (-2, -1, 0, 1, 2, 4)
-"""Told number of clusters minus the true one, which is 4 or 5. FedClust fails with more
-clusters than participants in the first round, which are ten."""
+"""Given number of clusters minus the true one, which is 4 or 5. FedClust fails with
+more clusters than participants in the first round, which are ten."""
 TOLD = ("FedSEM", "FeSEM", "IFCA", "FLHC", "FedClust", "FlexCFL", "FLT")
-"""Methods that are told K: six that must be told it, and FLT, which finds it if nobody
-says it. Left out are HypoCluster and FeSEMMA, which are IFCA and FeSEM on these cells,
+"""Methods that are given K: six that need it, and FLT, which determines it if it is not
+given. Left out are HypoCluster and FeSEMMA, which are IFCA and FeSEM on these cells,
 mixtures of models (FedEM, FedRC, FedSoft), and, to save time, CFLGP and FedCE. EMD-CFL
 always determines K itself."""
 UNTOLD = ("FedAvg", "Local", "MergeGain")
-"""Methods for comparison, which are told nothing: equal at each told number."""
+"""Methods for comparison, which are not given K: equal at each number."""
 
 
 def everybody_wrong_k(
@@ -38,10 +38,10 @@ def everybody_wrong_k(
     budget: float | None = None,
     tell: Tell = print,
 ) -> Table:
-    """Return the runs of methods that are told a wrong number of clusters.
+    """Return the runs of methods that are given a wrong number of clusters.
 
-    Column ``off`` has the told number minus the true one. Each number is a cell of its
-    own, on which methods that are told nothing have the same run as on the others.
+    The column ``off`` has the given number minus the true one. Each number is a cell of
+    its own, on which methods that are not given K have the same run as on the others.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def everybody_wrong_k(
     Raises
     ------
     FltnbError
-        No run is there.
+        None of the runs is stored.
 
     Examples
     --------
@@ -82,7 +82,10 @@ def everybody_wrong_k(
         if run := there.get(files.name_of(task, one.name)):
             found.append(run | {"off": off})
     if not found:
-        raise FltnbError("No run is stored: python -m fltnb arena all --wrong-k.")
+        raise FltnbError(
+            "No run is stored: give compute=True, or run "
+            "`python -m fltnb arena all --wrong-k`."
+        )
     runs = statistics.table_of(found)
     runs["cell"] += runs["off"].map(", K {:+d}".format)
     n_asked = Counter(task.seed for _, _, task in asked)
@@ -92,7 +95,7 @@ def everybody_wrong_k(
 def _asked(
     who: Sequence[Entry], seeds: Sequence[int], demo: bool
 ) -> list[tuple[Entry, int, Task]]:
-    """Return the runs that are asked for, with what K is off by, seed by seed."""
+    """Return the requested runs, each with the error of its K, seed by seed."""
     asked = []
     level = tracks.LEVELS.index(LEVEL)
     for seed in seeds:

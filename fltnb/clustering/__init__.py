@@ -44,9 +44,17 @@ __all__ = [
 
 
 def build(settings: Mapping[str, Any]) -> ClientClusterer:
-    """Make a clusterer from its settings, or raise FltnbError.
+    """Make a clusterer from its settings.
 
-    These are ``name``, one of :data:`CLUSTERERS`, and options.
+    Parameters
+    ----------
+    settings : mapping
+        ``name``, one of :data:`CLUSTERERS`, and options of this class.
+
+    Raises
+    ------
+    FltnbError
+        The name, an option or a value is unknown.
 
     Examples
     --------

@@ -29,7 +29,9 @@ SMALLEST = 1e-9  # of a client's largest value; smaller squares are lost in roun
 
 
 class ClientClusterer(ClusterMixin, BaseEstimator):
-    """Base of the one-shot clusterers: ``fit(X)`` is ``fit_sketches(sketches(X))``.
+    """Base of the one-shot clusterers: clients send sketches, the server clusters them.
+
+    ``fit(X)`` simulates both: it is ``fit_sketches(sketches(X))``.
 
     - ``sketch(x, client=i)`` computes what one client sends, from its own data alone: a
       dict of arrays. Random numbers depend on ``random_state`` and at most on the
@@ -49,26 +51,34 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     ----------
     n_clusters, max_clusters : int or None
         Number of clusters, and an upper limit if the class chooses the number itself.
-    random_state : int, seed
+    random_state : int
+        Seed of all draws.
     n_jobs : int or None
-        Processes or threads (joblib) over the clients; no effect on the result.
+        Processes or threads (joblib) over the clients, None: one; no effect on the
+        result.
     epsilon, delta, clip : float or None
         With ``epsilon``, the sketch of a client is (epsilon, delta) differentially
         private with respect to replacing one of its samples, clipped to norm ``clip``,
-        for one fit. The number of samples is not hidden. ``clip`` and the embedding
-        must not depend on clients' data. The seed is secret; the generator is not
-        cryptographic.
+        for one fit. ``clip`` must then be given. The number of samples is not hidden.
+        ``clip`` and the embedding must not depend on clients' data. The seed is secret;
+        the generator is not cryptographic.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    labels_ : ndarray of int64, shape (M,)
+        Cluster of each client, numbered 0, 1, ... in order of first appearance.
     n_clusters_ : int
-    adjacency_ : ndarray (M, M) uint8
-        Symmetric, diagonal 1; by clusters if a class has no graph.
-    distance_ : ndarray (M, M), diagonal 0
-    linkage_ : ndarray (M - 1, 4), SciPy's
-    leaf_order_ : ndarray (M,), the order of its leaves, for pictures
-    sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
+    adjacency_ : ndarray of uint8, shape (M, M)
+        The client graph, symmetric with diagonal 1. If a class has none, clients of one
+        cluster are linked.
+    distance_ : ndarray, shape (M, M)
+        Distances of the clients, as the class defines them; diagonal 0.
+    linkage_ : ndarray, shape (M - 1, 4)
+        The dendrogram, as SciPy's ``linkage``.
+    leaf_order_ : ndarray, shape (M,)
+        The clients in the order of the dendrogram's leaves, for pictures.
+    sent_, received_ : ndarrays of int64, shape (M,)
+        How many numbers each client sends and receives.
 
     Examples
     --------
@@ -78,10 +88,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     ...     digits, 6, n_clusters=3, classes_per_cluster=3
     ... )
     >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
-    >>> fcr = fl.FCR(k=3, n_neighbors=4)
+    >>> fcr = fl.FCR(k=3, n_neighbors=None)
     >>> sketches = [fcr.sketch(x[i], client=i) for i in range(6)]  # on the clients
     >>> fcr.fit_sketches(sketches).labels_.tolist()  # on the server
-    [0, 0, 0, 0, 0, 0]
+    [0, 0, 1, 1, 2, 2]
     """
 
     content = "embeddings"  # the name of the clients' arrays in errors
@@ -111,7 +121,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         if n_clients < 2:
             raise FltnbError(
                 f"Clustering needs at least 2 clients, got {n_clients}: pass a list "
-                "with one array each."
+                "with one array for each client."
             )
         for name in ("n_clusters", "max_clusters"):
             asked = options.get(name)
@@ -249,7 +259,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """
         if not hasattr(self, "random_state"):
             raise FltnbError(
-                f"{type(self).__name__} draws nothing at random: it is always the same."
+                f"{type(self).__name__} draws nothing at random, so its clusters do "
+                "not depend on a seed: leave stability out."
             )
         found = []
         for seed in range(self.random_state, self.random_state + n_seeds):
@@ -266,7 +277,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         apart = self.distance_[~np.eye(n_clients, dtype=bool)]
         warnings.warn(
             f"At {option} every client is alone: their distances run from "
-            f"{apart.min():.3g} to {apart.max():.3g}. Give another one, or n_clusters.",
+            f"{apart.min():.3g} to {apart.max():.3g}. Raise it, or give n_clusters.",
             stacklevel=5,
         )
 
@@ -281,9 +292,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         Returns
         -------
         ndarray of int64, shape (n,)
-            The number of a cluster for each; -1 if none fits: the newcomer is farther
-            from all clusters than twice the members' mean distance from their own. Some
-            classes return -2 if several fit.
+            The number of a cluster for each; -1 if none fits. Unless a class says
+            otherwise, none fits if the newcomer's mean distance from every cluster is
+            more than twice the largest mean distance of a client from the others of its
+            own cluster. Some classes return -2 if several fit.
 
         Raises
         ------
@@ -317,12 +329,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             return
         if hasattr(self, "labels_"):
             raise FltnbError(
-                f"This {type(self).__name__} comes from a stored result, which keeps "
+                f"This {type(self).__name__} comes from a stored result, which has "
                 "no sketches: fit it again to place newcomers."
             )
-        raise FltnbError(
-            f"This {type(self).__name__} has not seen any clients yet: call fit first."
-        )
+        raise FltnbError(f"This {type(self).__name__} is not fitted: call fit first.")
 
     def _members(self) -> np.ndarray:
         """Return distances (M, M) of clients, comparable with :meth:`_newcomers`."""
@@ -393,9 +403,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         wanted = getattr(self, "n_clusters", None)
         if wanted is not None and self.n_clusters_ < wanted:
             warnings.warn(
-                f"{wanted} clusters were asked for but {self.n_clusters_} are given: "
-                "some clients cannot be told apart, and merges of equal height are not "
-                "split. Lower the threshold, if there is one, or ask for fewer.",
+                f"{wanted} clusters were asked for, and the result has "
+                f"{self.n_clusters_}: some clients cannot be told apart, and merges of "
+                "equal height are not split. Lower the threshold, if there is one, or "
+                "n_clusters.",
                 stacklevel=5,
             )
 
@@ -451,7 +462,9 @@ def n_scalars(sketch: Sketch) -> int:
 
 
 def sketch_bytes(sketch: Sketch) -> int:
-    """Return the bytes of a sketch, at the precision of its arrays.
+    """Return how many bytes a client sends with a sketch, in the types of its arrays.
+
+    Arrays whose names begin with ``_`` are not sent and not counted.
 
     Examples
     --------
@@ -548,8 +561,8 @@ def check_clients(
     given = type(clients).__name__
     if given in mends:
         raise FltnbError(
-            f"Clustering needs a list with one 2-D array each, not a {given}: "
-            f"pass {mends[given]}."
+            f"Clustering needs a list with one 2-D array for each client, not a "
+            f"{given}: pass {mends[given]}."
         )
     try:
         arrays = [
@@ -568,7 +581,7 @@ def check_clients(
         if array.shape[1] != width:
             raise FltnbError(
                 f"Client {i} has {what} of dimension {array.shape[1]}, not {width}: "
-                "make all alike."
+                "give all clients the same dimension."
             )
     return arrays
 

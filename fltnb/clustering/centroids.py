@@ -157,9 +157,9 @@ class CentroidClusterer(ClientClusterer):
             return apart
         if n_clusters == 1 and n_apart > 1 and allowed > 1:
             warnings.warn(
-                f"{n_apart} groups of clients that no link joins are one cluster, "
-                f"because a random graph of {n_clients} clients might look so: give "
-                "n_clusters.",
+                f"{n_apart} groups of clients without any link between them form one "
+                f"cluster, because a random graph of {n_clients} clients may have such "
+                "groups too: give n_clusters to separate them.",
                 stacklevel=6,
             )
         return labels
@@ -173,18 +173,22 @@ class PCAKMeans(CentroidClusterer):
 
     Parameters
     ----------
-    n_clusters, k : see :class:`fltnb.FCR`; FLT's configuration had 3 clusters
-        If C is not given, modularity is compared with that of a random graph by the
-        formula for many clients.
+    n_clusters : int or None
+        Number of clusters C; FLT's configuration had 3. None: as in
+        :class:`fltnb.clustering.FCR`, but chance is computed by the formula for many
+        clients, never simulated, and groups without a link may be one cluster.
+    k : int or sequence of M ints
+        Centroids per client.
     n_components : int
         Principal components; at most the number of pixels are used.
     distance : {"matching", "min"}
-        Distance of two clients' centroids: :func:`matching_distances`, as in the public
-        code, or the closest pair as in FLT's text, :func:`min_distances`.
+        Distance of two clients' centroids: that of the cheapest one-to-one matching, as
+        in the public code, or of the closest pair, as in FLT's text.
     threshold : float
-        Related means closer than this. FLT has 1 in the paper; the public code had 1,
-        then 3, and finally 1.2.
-    linkage, max_clusters, n_init, random_state, n_jobs : as in :class:`fltnb.FCR`
+        Two clients are related if their distance is *below* it. FLT has 1 in the paper;
+        the public code had 1, then 3, and finally 1.2.
+    linkage, max_clusters, n_init, random_state, n_jobs
+        As in :class:`fltnb.clustering.FCR`.
 
     Examples
     --------
@@ -192,8 +196,9 @@ class PCAKMeans(CentroidClusterer):
     >>> digits = fl.load("digits")
     >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
     >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
-    >>> fl.PCAKMeans(n_clusters=3, k=3, n_components=16).fit(x).labels_.tolist()
-    [0, 0, 0, 0, 0, 0]
+    >>> pca = fl.PCAKMeans(n_clusters=3, k=3, n_components=16, threshold=0.3)
+    >>> pca.fit(x).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
     """
 
     n_components: Count = 128
@@ -207,8 +212,8 @@ class PCAKMeans(CentroidClusterer):
         x = self._checked(x, client)
         if x.min() < 0 or x.max() > 1:
             raise FltnbError(
-                f"Client {client} has pixels outside [0, 1], which threshold is meant "
-                "for: divide by 255."
+                f"Client {client} has pixels outside [0, 1], the range for which the "
+                "threshold is meant: divide by 255."
             )
         n_components = min(self.n_components, x.shape[1])
 

@@ -41,7 +41,7 @@ NOISE_ON_GRAM = 2
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors.
 
-    arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2. Client i computes eigenvalues
+    MT-HFL, arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2. Client i computes eigenvalues
     :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
     :math:`G_i = \Phi_i^\top \Phi_i / n_i` and sends the first p eigenvectors. With
     those of j it computes
@@ -77,19 +77,26 @@ class EigenRelevance(ClientClusterer):
         Expected length of Gaussian noise on each sent eigenvector, which itself has
         length 1.
     epsilon, delta, clip : float or None
-        A private release: everything is computed from one noisy d x d matrix G_i
-        (:func:`noisy_gram`), so reduce wide features first.
-    max_clusters, random_state, n_jobs :
+        With ``epsilon`` an (epsilon, delta) differentially private release (see
+        :class:`~fltnb.clustering.base.ClientClusterer`): everything is computed from
+        one noisy d x d matrix G_i (``fltnb.clustering.eigen.noisy_gram``), so reduce
+        wide features first.
+    max_clusters, random_state, n_jobs
         See :class:`~fltnb.clustering.base.ClientClusterer`.
 
     Attributes
     ----------
-    directed_, relevance_ : ndarray (M, M), r(i, j), and R with diagonal 1
-    eigenvalues_ : ndarray (M, p), of each client, descending
-    criterion_ : ndarray (M + 1,)
-        Silhouette by number of clusters (NaN: no such cut), if n_clusters is None.
-    sent_ : p d numbers of eigenvectors (one copy, relayed) and M - 1 relevances
-    received_ : eigenvectors of the M - 1 others
+    directed_, relevance_ : ndarrays, shape (M, M)
+        r(i, j), and R; the diagonals are 1.
+    eigenvalues_ : ndarray, shape (M, p)
+        Of each client, descending.
+    criterion_ : ndarray, shape (M + 1,)
+        Entry C: mean silhouette of the cut into C clusters (NaN: no such cut), if
+        ``n_clusters`` is None.
+    sent_ : ndarray, shape (M,)
+        p d numbers of eigenvectors (one copy, relayed) and M - 1 relevances.
+    received_ : ndarray, shape (M,)
+        Eigenvectors of the M - 1 others.
 
     Examples
     --------
@@ -118,8 +125,8 @@ class EigenRelevance(ClientClusterer):
     def _check_size(self, size: int, client: int) -> None:
         if self.n_eigenvectors is not None and self.n_eigenvectors > size:
             raise FltnbError(
-                f"Client {client} has {size} samples: lower n_eigenvectors, or leave "
-                "it out."
+                f"Client {client} has {size} samples, fewer than n_eigenvectors="
+                f"{self.n_eigenvectors}: lower it, or leave the client out."
             )
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
@@ -131,7 +138,7 @@ class EigenRelevance(ClientClusterer):
     ) -> list[Sketch]:
         """Compute the sketches of all clients.
 
-        If no number is given, they have as many eigenvectors as all clients have.
+        Without ``n_eigenvectors`` each has as many eigenvectors as every client has.
         """
         width = X[0].shape[1]
         p = self.n_eigenvectors
@@ -153,7 +160,8 @@ class EigenRelevance(ClientClusterer):
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:
         """Return a client's first p eigenvectors as ``vectors`` (d, p).
 
-        The eigenvalues ``_values`` (p,) stay with the client.
+        The eigenvalues ``_values`` (p,) stay with the client. ``n_eigenvectors`` comes
+        before the argument ``p``; without both, p is the smaller of n and d.
         """
         x = self._checked(x, client)
         p = self.n_eigenvectors or p or min(x.shape)
@@ -209,7 +217,7 @@ class EigenRelevance(ClientClusterer):
     def _directed(
         self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int
     ) -> np.ndarray:
-        """Eq. (3): r(i, j) of client i (M,), the geometric mean of p ratios."""
+        """Eq. (4): r(i, j) of client i (M,), the geometric mean of p ratios."""
         logs = self._log_ratios(x, own, relayed, client)
         return np.exp(logs.mean(axis=1))
 
@@ -290,8 +298,22 @@ class MeanImage(ClientClusterer):
     """Cluster clients by average linkage of their mean samples.
 
     This is our own baseline, which a clusterer must beat. A client sends d numbers;
-    there is no randomness. Parameters and ``criterion_`` are those of
-    :class:`EigenRelevance`.
+    there is no randomness.
+
+    Parameters
+    ----------
+    n_clusters : int or None
+        Number of clusters. None: the cut with the highest mean silhouette of the
+        Euclidean distances, or one cluster if that is below 0.5.
+    max_clusters, n_jobs
+        See :class:`~fltnb.clustering.base.ClientClusterer`.
+
+    Attributes
+    ----------
+    means_ : ndarray, shape (M, d)
+        The clients' mean samples.
+    criterion_ : ndarray, shape (M + 1,)
+        As in :class:`fltnb.clustering.EigenRelevance`.
 
     Examples
     --------
@@ -374,7 +396,7 @@ def norm_factor(features: np.ndarray) -> np.ndarray:
 
 
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
-    """Return R by the number of eigenvectors (Figure 4), from one decomposition.
+    """Return R by the number of eigenvectors (MT-HFL, Fig. 4), from one decomposition.
 
     Parameters
     ----------
@@ -428,9 +450,9 @@ def _warn_if_weak(criterion: np.ndarray) -> None:
         return
     best = divided.argmax() + 2
     warnings.warn(
-        f"One cluster, though {best} have a mean silhouette of {divided.max():.2f}, "
-        f"where {REASONABLE} counts as structure: there may be groups, and "
-        "n_clusters divides the clients into as many as you know.",
+        f"All clients are one cluster. A cut into {best} has a mean silhouette of "
+        f"{divided.max():.2f}, and {REASONABLE} would count as structure: if you know "
+        "that there are groups, give n_clusters.",
         stacklevel=6,
     )
 

@@ -55,10 +55,12 @@ class EMDClustering(ClientClusterer):
     Parameters
     ----------
     tolerance : float or "auto"
-        epsilon; the paper has 0.025. It is a difference of cosine distances, whose
-        scale grows with local training. 0 leaves every client alone (a distance below 0
-        is chance and counts as 0). "auto", not in the paper: derived from the distances
-        (:func:`first_gap`); distances below 0 show the size of chance differences.
+        The paper's epsilon, 0.025 there; from 0 to 2. It is a difference of cosine
+        distances, whose scale grows with local training. 0 leaves every client alone (a
+        distance below 0 is chance and counts as 0). "auto", not in the paper: the
+        middle of the first wide gap between the sorted distances
+        (``fltnb.clustering.emd.first_gap``), where distances below 0 show the size of
+        chance differences.
     projection : float or None
         What a pair of clients exchanges is projected at random from d to
         ``projection * d`` dimensions, by a matrix that only the pair knows; None: the
@@ -70,41 +72,51 @@ class EMDClustering(ClientClusterer):
         readings.
     max_samples : int
         Largest number of training samples, and of validation samples, of a client that
-        are compared; they are drawn at random.
+        are compared; they are drawn at random. The paper takes the lesser of 512 and 10
+        % of the samples (Section 3.1).
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation.
         "sliced": random directions on the unit sphere, squared 2-Wasserstein distance
         times d / 2, a quick lower bound of the exact one.
-    regularisation : float, of "sinkhorn"; the paper has 0.1
-    n_directions : int, of "sliced"
+    regularisation : float
+        Of "sinkhorn", in units of the cosine distance; the paper has 0.1.
+    n_directions : int
+        Of "sliced": number of random directions.
     n_clusters : int or None
-        Cut ``linkage_`` into this number, without a tolerance; not in the paper.
-    random_state : int, seed of samples, projections and directions
-    n_jobs : int or None, processes over rows
+        Cut ``linkage_`` into this number of clusters, without a tolerance; not in the
+        paper.
+    random_state : int
+        Seed of samples, projections and directions.
+    n_jobs : int or None
+        Processes over the rows of D, None: one; no effect on the result.
 
     Attributes
     ----------
-    distance_ : ndarray (M, M)
+    distance_ : ndarray, shape (M, M)
         D; row i under encoder i, not symmetric; small negative values are chance.
-    reference_ : ndarray (M,), what was subtracted in row i, on average
-    tolerance_ : float, the used tolerance
-    linkage_ : ndarray (M - 1, 4), complete, of the larger of the two directions
-    sent_ : ndarray (M,)
+    reference_ : ndarray, shape (M,)
+        What was subtracted in row i, on average.
+    tolerance_ : float
+        The used tolerance.
+    linkage_ : ndarray, shape (M - 1, 4)
+        Complete linkage of the larger of the two directions.
+    sent_ : ndarray, shape (M,)
         Numbers that each client sends: embeddings for every pair, and its reference.
         Models are not included.
 
     Examples
     --------
+    Six clients with one encoder, whose embeddings point in three directions:
+
     >>> import fltnb as fl
-    >>> digits = fl.load("digits")
-    >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
-    >>> base = fed.settings
-    >>> del base["dataset"]
-    >>> fed = fl.federations.held_out(digits, base)
-    >>> method = fl.methods.EMDCFL(fl.EMDClustering(tolerance="auto"))
-    >>> run = fl.run(method, fed, "mlp32", rounds=2, participation=1.0, progress=False)
-    >>> run.labels.shape
-    (6,)
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> centers = 5 * np.eye(8)[[0, 0, 1, 1, 2, 2]]
+    >>> x = [rng.normal(size=(60, 8)) + center for center in centers]
+    >>> fl.EMDClustering(tolerance=0.1).fit(x).labels_.tolist()
+    [0, 0, 1, 1, 2, 2]
+
+    :class:`fltnb.methods.OwnModels` embeds samples by the clients' own networks.
     """
 
     tolerance: float | str = 0.025

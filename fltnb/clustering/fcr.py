@@ -34,12 +34,12 @@ _HARMLESS = (
 
 
 class FCR(CentroidClusterer):
-    """Client relatedness from a few centroids per client (FLT).
+    """Form Client Relatedness: client relatedness from a few centroids per client.
 
-    arXiv 2103.15947, Section 3.2, Algorithm 2. Each client sends the k centroids of its
-    embeddings. The server draws all of them on a plane with UMAP, calls two clients
-    related if their distance there is below a threshold, and cuts a Ward dendrogram of
-    the rows of this adjacency.
+    FLT, arXiv 2103.15947, Section 3.2, Algorithm 2. Each client sends the k centroids
+    of its embeddings. The server draws all of them on a plane with UMAP, calls two
+    clients related if their distance there is below a threshold, and cuts a Ward
+    dendrogram of the rows of this adjacency.
 
     Parameters
     ----------
@@ -52,29 +52,45 @@ class FCR(CentroidClusterer):
     k : int or sequence of M ints
         Centroids per client. Paper: 5; its code: each client's true number of classes.
     threshold : float
-        Gamma, in units of the UMAP plane; related means *below*. Paper and code: 1.
-    linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
-    n_init : int, starts of each k-means
+        Gamma, in units of the UMAP plane: two clients are related if their distance is
+        *below* it. Paper and code: 1.
+    linkage : {"ward", "average", "complete", "single"}
+        Linkage of the dendrogram; the paper uses Ward.
+    n_init : int
+        Starts of each k-means.
     random_state : int
-        Every client's k-means gets ``randomness.integer(random_state, "kmeans")``, UMAP
-        that of "umap".
+        Seed of k-means, the same for all clients, and of UMAP.
     distance : {"min", "matching"}
-        The smallest distance between any two points (Algorithm 2, line 15), or the
-        public code's :func:`~fltnb.clustering.centroids.matching_distances`.
-    n_neighbors, n_components : int
-        UMAP's number of neighbours and dimension u. Take fewer neighbours than the
-        centroids of one kind of data, over all clients: with 25 small clients, 15
-        neighbours merge digits and 5 do not. None: a tenth of all centroids, from 2 to
-        15.
-    max_clusters, n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
+        Distance of two clients: the smallest between any two of their points (Algorithm
+        2, line 15), or that of the cheapest one-to-one matching of their points, as in
+        the public code.
+    n_neighbors : int or None
+        UMAP's number of neighbours. Take fewer than the centroids of one kind of data,
+        over all clients: with 25 small clients, 15 neighbours merge digits and 5 do
+        not. None: a tenth of all centroids, from 2 to 15.
+    n_components : int
+        UMAP's dimension u.
+    max_clusters : int or None
+        Largest number of clusters if ``n_clusters`` is None.
+    n_jobs : int or None
+        See :class:`~fltnb.clustering.base.ClientClusterer`.
 
     Attributes
     ----------
-    centroids_ : ndarray (M, k, e), as sent; NaN beyond a client's own k
-    embedding_ : ndarray (M, k, u), the centroids in the UMAP plane
-    weights_ : ndarray (M, k), share of the client's samples behind each centroid
-    criterion_ : ndarray (M + 1,)
+    centroids_ : ndarray, shape (M, k, e)
+        As sent; NaN beyond a client's own k.
+    embedding_ : ndarray, shape (M, k, u)
+        The centroids in the UMAP plane.
+    weights_ : ndarray, shape (M, k)
+        Share of the client's samples behind each centroid.
+    criterion_ : ndarray, shape (M + 1,)
         Entry C: modularity of the cut into C clusters (NaN: no such cut).
+
+    Raises
+    ------
+    FltnbError
+        By ``fit``: a client has fewer samples than k, or all clients together send
+        fewer than 4 centroids.
 
     Examples
     --------
@@ -82,9 +98,9 @@ class FCR(CentroidClusterer):
     >>> digits = fl.load("digits")
     >>> fed = fl.federations.label_clusters(digits, 6, 3, classes_per_cluster=3)
     >>> x = [fed.client(i)[0].reshape(fed.sizes[i], -1) for i in range(6)]
-    >>> found = fl.FCR(k=3, n_neighbors=4).fit(x)
+    >>> found = fl.FCR(k=3, n_neighbors=None).fit(x)
     >>> found.labels_.tolist(), found.n_clusters_
-    ([0, 0, 0, 0, 0, 0], 1)
+    ([0, 0, 1, 1, 2, 2], 3)
     >>> found.sketch(x[0])["centroids"].shape
     (3, 64)
     """
@@ -102,8 +118,8 @@ class FCR(CentroidClusterer):
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
             raise FltnbError(
-                f"UMAP cannot place {total} centroids: use more clients or a larger "
-                "k, at least 4."
+                f"UMAP needs at least 4 centroids, and the {len(sizes)} clients send "
+                f"{total} in all: use more clients or a larger k."
             )
 
     def _relate(self, sketches, answers) -> None:
@@ -127,8 +143,8 @@ class FCR(CentroidClusterer):
         if len(centroids) > 2 and LARGE * self.n_neighbors > n_centroids:
             warnings.warn(
                 f"n_neighbors={self.n_neighbors} is a large part of {n_centroids} "
-                f"centroids and may merge groups: n_neighbors=None takes "
-                f"{fitting}.",
+                f"centroids, so UMAP may merge groups: give fewer, or None, which "
+                f"takes {fitting}.",
                 stacklevel=4,
             )
         return self.n_neighbors

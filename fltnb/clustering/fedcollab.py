@@ -1,8 +1,4 @@
-"""FedCollab: coalitions by the distance of clients' data and their numbers of samples.
-
-Bao et al., ICML 2023 (arXiv 2306.06508). Written from the authors' code
-(baowenxuan/FedCollab), not compared with the paper.
-"""
+"""FedCollab: coalitions by the distance of clients' data and their sample counts."""
 
 from collections.abc import Sequence
 
@@ -29,6 +25,9 @@ Part = tuple[np.ndarray, np.ndarray]  # a client's training and validation rows
 class FedCollab(ClientClusterer):
     r"""Cluster clients to minimise the sum of two errors: few data, and different data.
 
+    Bao et al., ICML 2023 (arXiv 2306.06508); written from the authors' code
+    (baowenxuan/FedCollab), not compared with the paper.
+
     **Distance.** Every pair of clients trains a network to tell to which of them a
     sample (x, y) belongs: one hidden layer of ReLU, SGD, and in each round the mean of
     one step at each client. ``distance_`` is the largest sum of both validation
@@ -54,21 +53,26 @@ class FedCollab(ClientClusterer):
     rounds : int
         Largest number of rounds of a pair. It validates every 10 rounds, and stops
         after 10 validations without a gain.
-    lr : float, step size
+    lr : float
+        Learning rate of the pairs' networks.
     batch_size : int
         Samples of each client in a step, drawn again each time.
-    hidden : int, units of the hidden layer
-    n_orders : int, random orders of visits
-    random_state : int, seed
-    n_jobs : int or None, processes over clients; no influence on the result
+    hidden : int
+        Units of the hidden layer.
+    n_orders : int
+        Number of random orders of visits.
+    random_state, n_jobs
+        See :class:`~fltnb.clustering.base.ClientClusterer`.
 
     Attributes
     ----------
-    cost_ : float, the reached mean of e_i
-    sent_, received_ : ndarray (M,)
+    cost_ : float
+        The reached mean of e_i.
+    sent_, received_ : ndarrays, shape (M,)
         Networks of all rounds and pairs, which is most of the traffic; the distances,
         and the number of samples.
-    linkage_ : average linkage of the distances, for pictures only
+    linkage_ : ndarray, shape (M - 1, 4)
+        Average linkage of the distances, for pictures only.
 
     Examples
     --------
@@ -98,8 +102,8 @@ class FedCollab(ClientClusterer):
     def _check_size(self, size: int, client: int) -> None:
         if size < 2:
             raise FltnbError(
-                f"Client {client} has one sample, and FedCollab needs 2, one to learn "
-                "and one to test: leave the client out."
+                f"Client {client} has one sample, and FedCollab needs two, one for "
+                "training and one for validation: leave the client out."
             )
 
     def sketches(

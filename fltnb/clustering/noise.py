@@ -38,16 +38,18 @@ def noisy(clusterer, level: float, seed: int = 0):
 
     Parameters
     ----------
-    clusterer : one of these, fitted or not
+    clusterer : ClientClusterer
+        One of these, fitted or not.
     level : float
-        Of the noise, as defined in this module.
+        Expected length of the noise on a vector, as a multiple of the typical length of
+        such vectors around their mean; at least 0.
     seed : int
-        Of the noise.
+        Seed of the noise. EigenRelevance draws it from its ``random_state`` instead.
 
     Raises
     ------
     FltnbError
-        Another clusterer, or a level below 0.
+        It is another clusterer, or the level is below 0.
     """
     level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):
@@ -55,7 +57,9 @@ def noisy(clusterer, level: float, seed: int = 0):
 
     made = type(clusterer)
     if made not in NOISY_SKETCHES:
-        raise FltnbError(f"Noise on {made.__name__} is not defined: leave it out.")
+        raise FltnbError(
+            f"Noise on what {made.__name__} sends is not defined: leave it out."
+        )
     copy = clone(clusterer)
     copy.sketches = partial(NOISY_SKETCHES[made], copy, level, int(seed))
     # methods fit a clone

@@ -31,9 +31,10 @@ class PACFL(ClientClusterer):
         are merged. The official runs had 4.9 for CIFAR-10 with two classes per client;
         EMD-CFL's had 12 for its rotated images.
     n_clusters : int, optional
-        Cut the dendrogram into this number of clusters instead.
+        Cut the dendrogram into this number of clusters, and ignore the threshold.
     n_vectors : int
-        p, singular vectors per class; fewer if a class has fewer independent images.
+        p, singular vectors per class; fewer if a class has fewer linearly independent
+        images.
 
     Examples
     --------

@@ -90,13 +90,13 @@ def sinkhorn_cost(cost: np.ndarray, regularisation: float) -> float:
         if _settled_plan(cost, works) is not None:
             break
     raise FltnbError(
-        f"Sinkhorn's plan does not settle at regularisation={regularisation:g}: take "
+        f"Sinkhorn's plan does not converge at regularisation={regularisation:g}: take "
         f'{works:g} or more, or distance="exact".'
     )
 
 
 def _settled_plan(cost: np.ndarray, regularisation: float) -> np.ndarray | None:
-    """Return the entropic plan (n, m), or None where it does not settle."""
+    """Return the entropic plan (n, m), or None where it does not converge."""
     import ot
 
     # on logarithms the sums cannot underflow, at several times the work

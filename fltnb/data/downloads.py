@@ -38,9 +38,10 @@ SOURCES = {
 
 
 def download(name: str, folder: Path) -> ImageSet:
-    """Fetch the official release with torchvision, which verifies checksums.
+    """Download a data set's official release with torchvision, which checks it.
 
-    Raises FltnbError where the set has no download, or it fails.
+    ``name``: one of :data:`SOURCES`; ``folder``: where files are kept during the
+    download. Raises FltnbError if the set has no download, or it fails.
     """
     file = f"{name}.npz"
     place = (

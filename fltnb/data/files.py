@@ -54,7 +54,7 @@ def read(path: Path) -> ImageSet:
 
     Raises FltnbError if it is damaged.
     """
-    mend = "fix that; the file itself may be sound"
+    mend = "fix that; the file itself may be intact"
     with reading(path, mend, partial(_unsound, path)):
         images = _content(path)
     if images.origin:

@@ -34,9 +34,9 @@ class ImageSet:
     Parameters
     ----------
     images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
-    labels : ndarray of int64, shape (N,), class of each image, 0 to K-1
+    labels : ndarray of int64, shape (N,), class of each image, from 0
     split : ndarray of uint8, shape (N,), 0 training, 1 test
-    class_names : tuple of str, length K
+    class_names : tuple of str, one per class
     name, origin : str
         Name, and the origin of the pixels in words; stored with every result.
     writers : ndarray of int32, shape (N,), optional
@@ -118,7 +118,7 @@ class ImageSet:
 
     @property
     def n_classes(self) -> int:
-        """Return the number of classes K, with or without images."""
+        """Return the number of classes, with or without images."""
         return len(self.class_names)
 
     @cached_property
@@ -169,9 +169,9 @@ class ImageSet:
 def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
     """Return 16 hexadecimal digits of the SHA-256 over types, shapes and contents.
 
-    With ``rows`` (positions) only these rows of the first array count; it is read in
-    pieces, not copied. Type and shape count as well: four zeros of one byte have the
-    same bytes as one zero of four.
+    The order of ``arrays`` counts. With ``rows`` (positions) only these rows of the
+    first array count; it is read in pieces, not copied. Type and shape count as well:
+    four zeros of one byte have the same bytes as one zero of four.
 
     Examples
     --------
@@ -199,10 +199,11 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
 
 
 def fixed_split(groups: np.ndarray, parts: int, *keys: int) -> np.ndarray:
-    """Return the ``split`` of an image set, the same at every call.
+    """Return the ``split`` (N,) of an image set, the same at every call.
 
-    One of ``parts`` equal parts of each group (N,), such as a class, is 1. For sets
-    that are published without a test part.
+    It is for sets that are published without a test part. Of each group, such as a
+    class, a share of 1 / ``parts`` is the test part. ``groups`` (N,): from 0; ``keys``:
+    keys of the random stream.
 
     Examples
     --------

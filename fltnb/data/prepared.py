@@ -98,10 +98,23 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     ``pacs_maps`` as inputs of its last stage (:func:`fltnb.data.features.maps`),
     computed once.
 
-    ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then
-    ``data/``; downloads are stored in the first of them. Raises FltnbError for a name
-    not in :data:`NAMES`, for bad files, or if nothing is prepared and there is no
-    network.
+    Parameters
+    ----------
+    name : str
+        One of :data:`NAMES`.
+    root : path, optional
+        The folder of prepared files; by default ``$FLTNB_DATA`` if it is set, then
+        ``data/``. Downloads are stored in the first of them.
+
+    Returns
+    -------
+    ImageSet
+
+    Raises
+    ------
+    FltnbError
+        The name is unknown, a file is damaged, or there is no prepared file and it can
+        be neither downloaded nor made.
 
     Examples
     --------
@@ -134,7 +147,7 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
 
 
 def origin(name: str) -> str:
-    """Return the origin of a set's images here; "" if no file of it is prepared.
+    """Return the origin of a data set's images here; "" if it has no prepared file.
 
     Examples
     --------
@@ -252,6 +265,8 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
       no image by construction; the most similar classes are bus, train and tank
       (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion
       and rabbit.
+
+    ``root`` and errors are those of :func:`load`.
 
     Examples
     --------

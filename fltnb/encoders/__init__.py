@@ -16,5 +16,5 @@ def canonical(settings: dict) -> dict:
 
 
 def build(settings: dict) -> EncoderSpec:
-    """Make an encoder from its settings."""
+    """Make an encoder from its settings; FltnbError if one is unknown or wrong."""
     return EncoderSpec(**checked(EncoderSpec, settings, "encoder"))

@@ -19,16 +19,16 @@ def embed_clients(
     progress: bool = False,
     n_jobs: int | None = None,
 ) -> list[np.ndarray]:
-    """Embed every client's training samples (FLT, arXiv 2103.15947, Algorithm 2).
+    """Embed every client's training samples (FLT, Algorithm 2, lines 1 to 7).
 
-    These are its lines 1 to 7. With ``finetune_epochs`` J > 0 every client starts from
-    the *same* pretrained weights, runs J epochs of Adam on its own samples and embeds
-    them with its own tuned encoder.
+    arXiv 2103.15947. With ``finetune_epochs`` J > 0 every client starts from the *same*
+    pretrained weights, runs J epochs of Adam on its own samples and embeds them with
+    its own tuned encoder.
 
-    In a "relay", as in the public code, one network and one optimiser pass from client
-    to client in random order. Each client trains J epochs in the order of its samples
-    and then embeds them. The learning rate halves every ten epochs of all clients
-    together, so that after a few clients the network hardly changes. An image's
+    With ``tuning="relay"``, as in the public code, one network and one optimiser pass
+    from client to client in random order. Each client trains J epochs in the order of
+    its samples and then embeds them. The learning rate halves every ten epochs of all
+    clients together, so that after a few clients the network hardly changes. An image's
     embedding never depends on the others in its batch.
 
     Parameters
@@ -133,7 +133,7 @@ def _pixels(fed: Federation) -> Iterator[np.ndarray]:
     if fed.layout == "tokens":
         raise FltnbError(
             "Tokens are numbers of words, without distances: embed each client's "
-            "samples yourself and fit the clusterer on the list."
+            "samples yourself and fit the clusterer on the list of embeddings."
         )
     for index in fed.train:
         yield to_inputs(fed.images[index]).reshape(len(index), -1)

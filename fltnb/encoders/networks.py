@@ -50,14 +50,14 @@ def make(kind: str, input_shape: tuple[int, ...], latent: int) -> nn.Module:
     if kind in ("resnet18", "efficientnet"):
         if channels not in (1, 3) or min(height, width) < 2:
             raise FltnbError(
-                f"A {kind} needs grey or colour images, not {input_shape}: use "
-                "kind='pixels'."
+                f"The encoder {kind!r} needs grey or colour images, not samples of "
+                f"shape {input_shape}: use kind='pixels'."
             )
         return NETWORKS[kind]()
     if height % 4 or width % 4:
         raise FltnbError(
-            f"A {kind} needs sides that are multiples of 4, not {height} x {width}: "
-            "use kind='pca'."
+            f"The encoder {kind!r} needs images whose sides are multiples of 4, not "
+            f"{height} x {width}: use kind='pca'."
         )
     return NETWORKS[kind](channels, height, width, latent)
 

@@ -51,10 +51,12 @@ class EncoderSpec:
         Embedding dimension e; the paper: 128. A "resnet18" always has 512, an
         "efficientnet" 1,280.
     batch_size : int
+        Images per step of Adam.
     lr : float
         Learning rate of Adam, in pretraining and fine-tuning. The loss is the mean
         squared error of the reconstruction.
     seed : int
+        Seed of the initial weights and of the orders of images.
     tuning : {"alone", "relay"}
         Every client tunes the pretrained encoder alone, or one encoder passes from
         client to client, as in FLT's public code:
@@ -95,7 +97,7 @@ class EncoderSpec:
             choose(self.pretrain, SOURCES[self.kind], what)
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:
             raise FltnbError(
-                f"A {self.kind} encoder has nothing to fine-tune: set "
+                f"The encoder {self.kind!r} has nothing to fine-tune: set "
                 "finetune_epochs=0."
             )
 
@@ -209,8 +211,8 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
     x = to_inputs(train).reshape(len(train), -1).astype(np.float64)
     if spec.latent > min(x.shape):
         raise FltnbError(
-            f"{spec.latent} principal components cannot be taken from {name}, "
-            f"{x.shape}: lower latent."
+            f"{name} has {x.shape[0]} images of {x.shape[1]} pixels, too few for "
+            f"{spec.latent} principal components: lower latent."
         )
     solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
     pca = PCA(spec.latent, svd_solver=solver).fit(x)
@@ -221,12 +223,18 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str) -> Weights:
 
 
 def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, ...]) -> int:
-    """Return the numbers that the server sends to each client before round 1.
+    """Return how many numbers the server sends to each client before round 1.
 
-    These are (FLT, arXiv 2103.15947, Table 6) only the encoder part if it is not tuned
-    (25,956 of the ConvAE), the whole autoencoder if clients fine-tune it (51,577), mean
-    and axes of a PCA, all of a ResNet-18 except its classifier, nothing for pixels.
-    BatchNorm's running statistics count as well. ``input_shape``: (C, H, W).
+    FLT, arXiv 2103.15947, Table 6. An autoencoder: only the encoder part if it is not
+    tuned (25,956 numbers of the ConvAE), else the whole (51,577). A PCA: mean and axes.
+    A ResNet-18: all except its classifier. An EfficientNet-Lite0: all. Pixels: nothing.
+    BatchNorm's running statistics count as well.
+
+    Parameters
+    ----------
+    spec : EncoderSpec
+    input_shape : (C, H, W)
+        Shape of the clients' images.
 
     Examples
     --------

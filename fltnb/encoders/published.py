@@ -16,15 +16,20 @@ def enc1(
 ) -> EncoderSpec:
     """Return Enc1 for the clients of a data set: MNIST, CIFAR-10 or the digits.
 
-    The digits have their own principal components.
-
     Parameters
     ----------
+    dataset : str
+        "digits": principal components of the digits themselves. "cifar10": the residual
+        autoencoder, pretrained on CIFAR-10 and ten classes of CIFAR-100. Any other
+        name: MNIST's autoencoder, pretrained on EMNIST.
     variant : {"as_written", "as_run"}
         "as_run": as in the authors' code, which on MNIST tunes Enc1, and one encoder
         passes from client to client.
-    epochs : int, of the pretraining for CIFAR-10
-    **other : ``tuning`` or ``batch_norm``, instead of the variant's
+    epochs : int
+        Epochs of the pretraining for CIFAR-10; others have their own number.
+    **other
+        Options of :class:`fltnb.encoders.EncoderSpec`, such as ``tuning`` or
+        ``batch_norm``, instead of the variant's.
 
     Examples
     --------
@@ -47,14 +52,17 @@ def enc1(
 def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec:
     """Return Enc2 for the clients of a data set: CIFAR-10, the digits, or grey images.
 
-    The digits have no encoder: pixels.
-
     Parameters
     ----------
+    dataset : str
+        "digits": raw pixels, without an encoder. "cifar10": the residual autoencoder,
+        pretrained on twenty classes of CIFAR-100. Any other name: the autoencoder for
+        grey images, pretrained on Fashion-MNIST.
     variant : {"as_written", "as_run"}
         "as_run": as in the authors' code: one encoder passes from client to client,
         and on CIFAR-10 embeds image by image in training mode.
-    **other : ``tuning`` or ``batch_norm``, instead of the variant's
+    **other
+        As for :func:`fltnb.encoders.enc1`.
 
     Examples
     --------
@@ -86,7 +94,14 @@ def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec
 def unseen(images: str) -> EncoderSpec:
     """Return an encoder trained on none of the clients' images (notebooks 15 to 17).
 
-    Colour images have no encoder: pixels. The digits have their principal components.
+    There are two exceptions: colour images are embedded as raw pixels, and the digits
+    by principal components of the digits themselves.
+
+    Parameters
+    ----------
+    images : str
+        "digits", "colours", "cifar10", "pacs", "pacs_features", "fashion_mnist", or any
+        other name: grey images.
 
     Examples
     --------

@@ -44,13 +44,15 @@ class Found(Results):
 def results(
     jobs: Grid | str, compute: bool = False, n_jobs: int = 1, device: str = "auto"
 ) -> Results:
-    """Return the stored results of a grid, or with ``compute`` all of them.
+    """Return the stored results of a grid; with ``compute``, compute missing ones.
 
     Parameters
     ----------
     jobs : Grid of :func:`fltnb.grid`, or the number or name of a notebook
         For a notebook: everything in its ledger.
-    compute : bool, compute results that are not stored
+    compute : bool
+        Compute the results that are not stored. By default they are left out, and the
+        text form of the result says how many.
     n_jobs, device : as for :func:`fltnb.compute`
 
     Raises

@@ -46,7 +46,7 @@ def table_text(notebook: str, jobs: Jobs) -> tuple[str, dict[str, str]]:
     ----------
     notebook : str
     jobs : dict
-        Name of the record -> its job: one line each.
+        Name of the record -> its experiment: one line each.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def book_text(jobs: Jobs, types: dict[str, str]) -> str:
     Parameters
     ----------
     jobs : dict
-        Name of the record -> its job.
+        Name of the record -> its experiment.
     types : dict
         Types of the columns of the CSV, from :func:`table_text`.
 
@@ -177,7 +177,7 @@ def record_of(book: Values, name: str) -> Values:
     Returns
     -------
     dict
-        ``id``, ``settings`` and ``provenance`` of the job.
+        ``id``, ``settings`` and ``provenance`` of the experiment.
     """
     own = dict(book["records"][name])
     settings = dict(own.pop("settings"))

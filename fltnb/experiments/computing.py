@@ -61,8 +61,9 @@ def compute(
         Experiments in parallel, in separate processes. A Dask cluster replaces
         them (:mod:`fltnb.experiments.machines`).
     fresh : bool, optional
-        Ignore results that were stored before this call; by default ``FLTNB_FRESH``
-        decides. Results that this process stored are used.
+        True: ignore results that were stored before this call. False: use them. None:
+        if ``FLTNB_FRESH`` is set in the environment, ignore those that were stored
+        before this process began.
     progress : bool
         Show a bar of experiments, and one of rounds if one runs at a time.
     device, backend : str
@@ -84,7 +85,7 @@ def compute(
     Warns
     -----
     UserWarning
-        A client's loss was not finite: the run is stored up to the round before.
+        A training diverged: it is stored up to the round before.
 
     Examples
     --------

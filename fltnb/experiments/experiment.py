@@ -180,15 +180,20 @@ class Clustering(Experiment):
 
     Attributes
     ----------
+    federation : Recipe
     clusterer : estimator or dict
         One of :mod:`fltnb.clustering`, or its settings.
     encoder : EncoderSpec or OwnModels
-        Encoder of the data. :class:`fltnb.OwnModels` (every client's own network) is
-        for ``EMDClustering``.
+        Encoder of the data; by default samples are not encoded.
+        :class:`fltnb.OwnModels` (every client's own network) is for ``EMDClustering``.
     noise : float
-        Level of noise on what clients send (:mod:`fltnb.clustering.noise`).
+        Level of noise on what clients send (:mod:`fltnb.clustering.noise`); 0: none.
     seed : int
-        The ``random_state`` of a clusterer that does not give one.
+        The ``random_state`` of a clusterer that does not give one, and the seed of the
+        noise.
+    keep : tuple of str
+        Fitted attributes to keep in addition to the labels, without their underscore,
+        such as "adjacency".
 
     Examples
     --------
@@ -228,10 +233,15 @@ class Distances(Experiment):
 
     Attributes
     ----------
+    federation : Recipe
+    model : str
+        A network's name (:data:`fltnb.models.NAMES`).
     training : dict
         Options of :class:`fltnb.training.TrainSpec`.
     measure : dict
         The argument ``how`` of :func:`fltnb.methods.ownmodels.measure`.
+    seed : int
+        Seed of initial weights, training and measure.
 
     Examples
     --------

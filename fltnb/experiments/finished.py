@@ -1,4 +1,4 @@
-"""A finished job, its file in the local store, and its tables as arrays."""
+"""A finished experiment, its file in the local store, and its tables as arrays."""
 
 import fcntl
 import io
@@ -20,22 +20,23 @@ Arrays = dict[str, np.ndarray]
 Values = dict[str, Any]
 """Numbers, axes or settings by name, JSON-able."""
 TABLES = ("curves", "clients")
-"""Tables of a job: round by round, and client by client."""
+"""Tables of an experiment: round by round, and client by client."""
 
 
 @dataclass
 class Finished:
-    """The result of a job.
+    """The result of an experiment.
 
     Attributes
     ----------
-    key, kind : str
-    axes : dict, values under which tables show it
+    key : str, the hash of settings, data and versions of the numerics
+    kind : str, "training", "clustering", "distances" or "study"
+    axes : dict, values of the axes under which tables show it
     numbers : dict, final numbers, name to float, int or text
     curves, clients : DataFrame or None, round by round and client by client
     arrays : dict, labels, matrices, tables of studies as ``table/<name>/<column>``
     record : dict, ``id``, ``settings`` and ``provenance``
-    keep : tuple of str, arrays that the ledger should keep
+    keep : tuple of str, names of arrays that the ledger should keep
 
     Examples
     --------
@@ -67,7 +68,7 @@ Jobs = dict[str, Finished]
 
 
 def store_path(key: str) -> Path:
-    """Return the file of a finished job in the local store."""
+    """Return the file of a finished experiment in the local store."""
     return paths.store() / "jobs" / f"{key}.npz"
 
 
@@ -86,7 +87,7 @@ def alone(key: str) -> Iterator[None]:
 
 
 def save(done: Finished) -> Finished:
-    """Write a finished job to the local store: one file, there whole or not at all."""
+    """Write a finished experiment to the local store, as one file, atomically."""
     meta = {
         "format": 1,
         "key": done.key,
@@ -106,7 +107,7 @@ def save(done: Finished) -> Finished:
 
 
 def load(key: str, since: float = 0.0) -> Finished | None:
-    """Return a finished job from the local store, without axes.
+    """Return a finished experiment from the local store, without axes.
 
     None if it is not there, from before ``since`` (seconds of Unix time) or, with a
     warning, damaged.
@@ -118,8 +119,8 @@ def load(key: str, since: float = 0.0) -> Finished | None:
         return _from_store(key, read_arrays(path.read_bytes()))
     # Damage causes many kinds of errors; all are treated in the same way.
     except Exception as error:
-        told = f"Store entry {path} is damaged ({error!r}): "
-        warnings.warn(told + "only this job is computed again.", stacklevel=2)
+        told = f"Stored result {path} is damaged ({error!r}): "
+        warnings.warn(told + "this experiment is computed again.", stacklevel=2)
         return None
 
 

@@ -165,8 +165,8 @@ def _made(run: Callable, at: dict[str, Any]) -> Experiment | None:
     except KeyError as error:
         shown = ", ".join(f"{name}={value!r}" for name, value in at.items())
         raise FltnbError(
-            f"There is no entry for {error.args[0]!r} in what the experiment looks up "
-            f"({shown}): add it to the parameter, or take a profile that has it."
+            f"The experiment of {shown} looks up {error.args[0]!r}, which is missing: "
+            "add it to the parameter that it looks up, or take a profile that has it."
         ) from error
     if experiment is not None and not isinstance(experiment, Experiment):
         raise FltnbError(
@@ -183,7 +183,10 @@ def _values(name: str, given: Any) -> list[Any]:
     one that tables cannot show.
     """
     if name in RESERVED:
-        raise FltnbError(f"An axis cannot be called {name!r}: results have that name.")
+        raise FltnbError(
+            f"An axis cannot be called {name!r}, because results have that name: "
+            "choose another."
+        )
     values = list(given) if isinstance(given, (list, tuple, range)) else [given]
     if not values:
         raise FltnbError(f"The axis {name} has no value: give one or more.")

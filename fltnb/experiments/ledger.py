@@ -1,11 +1,11 @@
 """The ledger: results of one notebook from all machines and days.
 
 Three files per notebook are committed. ``results/ledger/<notebook>.csv`` has one line
-per finished job with its axes and final numbers, for people and for git.
-``<notebook>.json`` has each job's settings and provenance, ``<notebook>.npz`` curves,
-clients and stored arrays. Writing merges by key: results of different days and machines
-add up, and none is lost. The CSV is written last and only its lines count, so a writer
-that is killed leaves the old ledger or the new one.
+per finished experiment with its axes and final numbers, for people and for git.
+``<notebook>.json`` has each experiment's settings and provenance, ``<notebook>.npz``
+curves, clients and stored arrays. Writing merges by key: results of different days and
+machines add up, and none is lost. The CSV is written last and only its lines count, so
+a writer that is killed leaves the old ledger or the new one.
 """
 
 import csv
@@ -126,7 +126,10 @@ class Ledger:
         return book
 
     def record(self, name: str) -> Values:
-        """Return settings and provenance of a record."""
+        """Return ``id``, ``settings`` and ``provenance`` of a record, given its name.
+
+        The name is that in the column ``record`` of the CSV.
+        """
         return record_of(self._book, name)
 
     @functools.cached_property
@@ -150,15 +153,16 @@ class Ledger:
         return kept
 
     def arrays(self, record: str) -> Arrays:
-        """Return the stored arrays of one job.
+        """Return the stored arrays of one experiment by name.
 
-        Raises FltnbError if the archive is damaged.
+        ``record``: its name in the column ``record`` of the CSV. Raises FltnbError if
+        the archive is damaged.
         """
         kept = self._kept.get(record, {})
         return dict(kept)
 
     def jobs(self) -> dict[str, "_Held"]:
-        """Return the job of every line by its record, whether disputed or not."""
+        """Return the result of every line by its record, whether disputed or not."""
         return {line["record"]: self._job(line) for line in self.lines}
 
     def _job(self, line: Values) -> "_Held":
@@ -182,19 +186,19 @@ class Ledger:
         )
 
     def finished(self, keys: Collection[str] | None = None) -> Iterator["_Held"]:
-        """Yield the jobs with all their stored data.
+        """Yield the experiments with all their stored data.
 
         Tables, arrays and records are read when needed.
 
         Parameters
         ----------
         keys : collection of str, optional
-            Only the jobs with these keys.
+            Only the experiments with these keys.
 
         Warns
         -----
         UserWarning
-            A key has different numbers: its jobs are left out.
+            A key has different numbers: its experiments are left out.
         """
         jobs = list(self.jobs().values())
         disputed = _disputed(jobs)
@@ -211,7 +215,7 @@ class Ledger:
                 yield done
 
     def read_all(self) -> list[Finished]:
-        """Return the jobs of :meth:`finished`, everything read now."""
+        """Return the experiments of :meth:`finished`, everything read now."""
         found = list(self.finished())
         for done in found:
             self.record(done.name)
@@ -222,7 +226,7 @@ class Ledger:
 
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
-        """Return curves and clients of all jobs; ``record`` names the job."""
+        """Return curves and clients of all experiments, named by ``record``."""
         names = self._arrays["records"]
         tables = {}
         for which in TABLES:
@@ -234,19 +238,20 @@ class Ledger:
         return tables
 
     def rows(self, which: str, places: Mapping[int, str]) -> pd.DataFrame:
-        """Return the curves or the clients of some jobs.
+        """Return the curves or the clients of some experiments.
 
         Parameters
         ----------
         which : str
             "curves" or "clients".
         places : dict
-            Position of a job among the requested ones -> its record.
+            Position of an experiment among the requested ones -> its record.
 
         Returns
         -------
         DataFrame
-            The column ``job`` has the position. Columns that no job has are left out.
+            The column ``job`` has the position. Columns that no experiment has are left
+            out.
         """
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
@@ -256,15 +261,15 @@ class Ledger:
         return found.dropna(axis=1, how="all")
 
     def merge(self, found: Sequence[Finished]) -> Self:
-        """Add finished jobs, or update the axes of existing ones.
+        """Add finished experiments, or update the axes of existing ones.
 
         One process writes at a time; others wait.
 
         Parameters
         ----------
         found : sequence of Finished
-            If a job exists with other numbers, the new one is added beside it, and
-            neither is used: see :meth:`finished`.
+            If an experiment exists with other numbers, the new one is added beside it,
+            and neither is used: see :meth:`finished`.
 
         Returns
         -------
@@ -326,7 +331,7 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
 
 
 def _finished_elsewhere(notebook: str, folder: Path) -> list[Finished]:
-    """Return all jobs of a ledger that another process may be writing.
+    """Return all experiments of a ledger that another process may be writing.
 
     Its three files must belong together. Raises FltnbError if they change all the time,
     or one of them is damaged.
@@ -358,7 +363,7 @@ def _stamps(ledger: Ledger) -> list[int]:
 
 
 class _Held(Finished):
-    """A job of a ledger, which reads tables, arrays and record when needed.
+    """An experiment of a ledger, which reads tables, arrays and record when needed.
 
     Attributes
     ----------
@@ -378,7 +383,7 @@ class _Held(Finished):
         self.name = name
 
     def _table(self, which: str) -> pd.DataFrame | None:
-        """Return a table of the job, or None if it has none."""
+        """Return a table of the experiment, or None if it has none."""
         found = self.ledger.rows(which, {0: self.name})
         if found.empty:
             return None
@@ -402,10 +407,10 @@ class _Held(Finished):
 
 
 def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
-    """Stack curves or clients of jobs.
+    """Stack curves or clients of experiments.
 
-    A ledger has the tables of all its jobs in one piece, so jobs of one ledger are read
-    together.
+    A ledger has the tables of all its experiments in one piece, so experiments of one
+    ledger are read together.
 
     Parameters
     ----------
@@ -416,8 +421,8 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The first column, ``job``, is the job's position in ``finished``. Rows of a job
-        keep their order.
+        The first column, ``job``, is the experiment's position in ``finished``. Rows of
+        an experiment keep their order.
     """
     held: dict[int, tuple[Ledger, dict[int, str]]] = {}
     fresh = []
@@ -490,7 +495,10 @@ def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
 
 
 def _differing(one: Values, other: Values) -> str:
-    """Name the first number that differs in two results; seconds may differ."""
+    """Return the name of the first number that differs in two results, or "".
+
+    Seconds may differ.
+    """
     for name, value in one.items():
         if name not in other or "seconds" in name:
             continue
@@ -508,10 +516,10 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
-    """Add finished jobs to those of a ledger.
+    """Add finished experiments to those of a ledger.
 
-    If a job with the same key and numbers exists, it gets the axes and arrays of the
-    new one.
+    If an experiment with the same key and numbers exists, it gets the axes and arrays
+    of the new one.
     """
     for done in found:
         name = _record_of_twin(jobs, done, found)
@@ -527,7 +535,7 @@ def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
 def _record_of_twin(
     jobs: Jobs, done: Finished, found: Sequence[Finished]
 ) -> str | None:
-    """Return the record that a job with the same key and numbers replaces.
+    """Return the record that an experiment with the same key and numbers replaces.
 
     The first choice is one with the same axes; then one whose axes are not requested
     now, because its axes have new names.
@@ -537,9 +545,9 @@ def _record_of_twin(
     jobs : dict
         Those of the ledger, by record.
     done : Finished
-        The job that is added.
+        The experiment that is added.
     found : sequence of Finished
-        All jobs that are added.
+        All experiments that are added.
     """
     # Equal settings may be requested under several names.
     wanted = [one.axes for one in found if one.key == done.key]
@@ -557,7 +565,7 @@ def _record_of_twin(
 def _new_record(done: Finished) -> str:
     """Name a record by 12 hexadecimal digits.
 
-    Equal jobs of different times, machines or axes are different records.
+    Equal experiments of different times, machines or axes are different records.
     """
     about = done.record["provenance"]
     finished = about.get("finished", "")
@@ -584,10 +592,10 @@ def _for_ledger(done: Finished) -> Arrays:
 
 
 def _arrays_of(jobs: Jobs) -> Arrays:
-    """Return the contents of the archive, for jobs given by record.
+    """Return the contents of the archive, for experiments given by record.
 
     ``records`` are the names, ``curves/<column>`` and ``clients/<column>`` the tables
-    of all jobs, and ``arrays/<record>/<name>`` their stored arrays.
+    of all experiments, and ``arrays/<record>/<name>`` their stored arrays.
     """
     arrays = {"records": np.array(list(jobs))}
     for which in TABLES:

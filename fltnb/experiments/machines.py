@@ -62,14 +62,14 @@ def connect(address: str) -> Client:
         from distributed import Client
     except ImportError as error:
         raise FltnbError(
-            f"Dask is not installed here ({error}): install fltnb's extra 'cluster'."
+            f"Dask is not installed here ({error}): pip install 'fltnb[cluster]'."
         ) from error
     try:
         _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
         raise FltnbError(
-            f"No Dask scheduler answers at {address}: run `dask scheduler`, or leave "
-            "DASK out."
+            f"No Dask scheduler answers at {address}: run `dask scheduler`, or give no "
+            "address to compute on this machine."
         ) from error
     return _CLIENTS[address]
 
@@ -123,8 +123,8 @@ def _refuse_other(worker: str, what: str, theirs: str, ours: str) -> None:
     """Refuse a worker with other code or versions than this process (FltnbError)."""
     if theirs != ours:
         raise FltnbError(
-            f"The Dask worker {worker} has {what} {theirs}, this process {ours}: make "
-            "them equal."
+            f"The Dask worker {worker} has {what} {theirs}, this process {ours}: "
+            "install the same on both."
         )
 
 
@@ -194,7 +194,7 @@ def gather(
                 result = future.result()
             except KilledWorker as error:
                 raise FltnbError(
-                    f"Run {futures[future]} lost worker after worker: give them "
+                    f"Run {futures[future]} lost four workers in a row: give them more "
                     f"memory, {KEPT}"
                 ) from error
             yield futures[future], result

@@ -22,7 +22,7 @@ KINDS = ("training", "clustering", "distances", "study")
 
 
 class Results:
-    """Finished jobs: ``runs``, ``curves``, ``clients``, and their stored arrays.
+    """Finished experiments: ``runs``, ``curves``, ``clients``, and their stored arrays.
 
     :func:`fltnb.results` makes them. They are never changed: :meth:`where`,
     :meth:`plain` and ``+`` return others.
@@ -30,7 +30,7 @@ class Results:
     Parameters
     ----------
     finished : iterable of (str, Finished)
-        Each job, with the notebook whose ledger has it ("" for none).
+        Each experiment, with the notebook whose ledger has it ("" for none).
 
     Examples
     --------
@@ -70,15 +70,22 @@ class Results:
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
-        """Return one row per finished job.
+        """Return one row per finished experiment.
 
-        ``notebook, kind, dataset, model, method, variant, seed``, the notebook's own
-        axes, its final numbers, ``stopped``, ``key``. Trainings: ``accuracy, variance,
-        worst, micro`` of the test split (percent, percent squared), the same with
-        ``train_`` or ``probe_`` before it, ``micro_f1, macro_f1, pooled_f1,
-        first_clients_accuracy, first_clients_variance, ari, n_clusters, bytes, seconds,
-        n_test, n_train``. Clusterings: ``n_clients, true_clusters, n_clusters, ari,
-        undecided, ari_decided, links_inside, links_across, floats_up, seconds``.
+        Columns are ``notebook, kind, dataset, model, method, variant, seed``, the
+        notebook's own axes, the final numbers, ``stopped`` (why a run diverged, or "")
+        and ``key``. Numbers of trainings: ``accuracy, variance, worst, micro`` of the
+        test split at the last round (percent, percent squared), the same with
+        ``train_`` or ``probe_`` before the name, ``micro_f1, macro_f1, pooled_f1``
+        (:func:`fltnb.metrics.f1_summary`), ``first_clients_accuracy,
+        first_clients_variance`` (over the first client of each true cluster), ``ari``
+        (adjusted Rand index), ``n_clusters, bytes`` (sent in both directions),
+        ``seconds``, and ``n_test, n_train`` (different samples). Numbers of
+        clusterings: ``n_clients, true_clusters, n_clusters, ari``; ``undecided``
+        (clients whose data do not decide) and ``ari_decided`` (of the others);
+        ``links_inside, links_across`` (share of linked pairs of clients inside and
+        across true clusters); ``floats_up`` (numbers that a client sends on average)
+        and ``seconds``.
         """
         # Verdicts select a few rows very often: with Arrow that takes a third longer.
         with pd.option_context("mode.string_storage", "python"):
@@ -112,7 +119,7 @@ class Results:
         return table
 
     def _joined(self, which: str) -> pd.DataFrame:
-        """Return the curves or the clients of all jobs with the axes in front.
+        """Return the curves or the clients of all experiments with the axes in front.
 
         ``which``: "curves" or "clients".
         """
@@ -129,7 +136,7 @@ class Results:
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame:
-        """Return one row per job, round and split, with the axes of the job in front.
+        """Return one row per experiment, round and split, with the axes in front.
 
         Columns are those of ``history`` in :class:`fltnb.Run`.
         """
@@ -137,7 +144,7 @@ class Results:
 
     @functools.cached_property
     def clients(self) -> pd.DataFrame:
-        """Return one row per job and client, with the axes of the job in front.
+        """Return one row per experiment and client, with the axes in front.
 
         Columns are those of ``clients`` in :class:`fltnb.Run`.
         """
@@ -152,13 +159,13 @@ class Results:
         """Return an experiment by key, or say that there is none."""
         if key not in self._by_key:
             raise FltnbError(
-                f"There is no job {key!r} among these {len(self)} results: take a key "
-                "from `runs`."
+                f"None of these {len(self)} results has the key {key!r}: take one from "
+                "the column key of `runs`."
             )
         return self._by_key[key]
 
     def arrays(self, key: str) -> Arrays:
-        """Return the stored arrays of a job: labels, adjacency, linkage and so on.
+        """Return the stored arrays of an experiment by name, such as "labels".
 
         Parameters
         ----------
@@ -168,26 +175,28 @@ class Results:
         Raises
         ------
         FltnbError
-            No job here has this key.
+            No experiment here has this key.
         """
         return self._get(key).arrays
 
     def table(self, key: str, name: str) -> pd.DataFrame:
-        """Return a table of a study.
+        """Return the table ``name`` of a study, empty if it has none of that name.
 
-        Raises FltnbError if no job here has this key.
+        ``key`` is a value of the column ``key`` of ``runs``. Raises FltnbError if no
+        experiment here has this key.
         """
         return table_of(self._get(key).arrays, f"table/{name}")
 
     def record(self, key: str) -> Values:
-        """Return a job's ``id``, ``settings`` and ``provenance``.
+        """Return an experiment's ``id``, ``settings`` and ``provenance``.
 
-        Raises FltnbError if no job here has this key.
+        ``key`` is a value of the column ``key`` of ``runs``. Raises FltnbError if no
+        experiment here has this key.
         """
         return self._get(key).record
 
     def where(self, **values: Any) -> Self:
-        """Return the jobs whose columns of ``runs`` have these values.
+        """Return the experiments whose columns of ``runs`` have these values.
 
         Parameters
         ----------
@@ -198,7 +207,7 @@ class Results:
         Raises
         ------
         FltnbError
-            A column is unknown, or a value does not occur in it.
+            A column is unknown, or none of the wanted values occurs in it.
         """
         keep = np.ones(len(self), dtype=bool)
         for name, wanted in values.items():
@@ -207,9 +216,9 @@ class Results:
         return type(self)(itertools.compress(self._finished, keep))
 
     def plain(self, *but: str) -> Self:
-        """Return the jobs that have none of the notebooks' own axes.
+        """Return the experiments that have none of the notebooks' own axes.
 
-        These are the jobs in which no switch is set.
+        These are the experiments in which no switch is set.
 
         Parameters
         ----------
@@ -273,7 +282,7 @@ class Results:
     def _refuse_twins(self, group: pd.DataFrame, row: Values) -> None:
         """Raise FltnbError if a seed occurs twice in a group of :meth:`mean`.
 
-        ``row`` has the common values of the group's jobs. The message names the
+        ``row`` has the common values of the group's experiments. The message names the
         axes in which they differ.
         """
         twice = group["seed"][group["seed"].duplicated()]
@@ -283,11 +292,11 @@ class Results:
         for name in (*COMMON, *self.axes):
             if name != "seed" and group[name].nunique(dropna=False) > 1:
                 several.append(name)
-        apart = ", ".join(several) or "the jobs"
+        apart = ", ".join(several) or "another column"
         where = ", ".join(f"{name} is {value}" for name, value in row.items())
         raise FltnbError(
-            f"Seed {twice.iloc[0]} occurs twice where {where}: keep {apart} apart with "
-            "by=, or select one with where()."
+            f"Seed {twice.iloc[0]} occurs twice where {where}: add {apart} to by=, or "
+            "select one with where()."
         )
 
     def provenance(self) -> pd.DataFrame:
@@ -296,8 +305,9 @@ class Results:
         Returns
         -------
         DataFrame
-            ``dataset, jobs, seeds`` (how many), ``minutes`` of computing, ``commits``,
-            ``hardware`` and ``data`` (each different value once), ``last day``.
+            ``dataset``, ``jobs, seeds`` (numbers of experiments and of different
+            seeds), ``minutes`` of computing, ``commits``, ``hardware`` and ``data``
+            (each different value once), ``last day``.
         """
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
@@ -325,7 +335,8 @@ def _minutes(group: pd.DataFrame, where: list[Values]) -> float:
     group : DataFrame
         Rows of ``runs``. Several distances share one training, with one time.
     where : list of dict
-        Their provenance. A job that was stored together with another one took no time.
+        Their provenance. An experiment that was stored together with another one took
+        no time.
     """
     seconds = [one.get("seconds", 0.0) for one in where if "trained_as" not in one]
     if "training_seconds" in group:
@@ -334,13 +345,13 @@ def _minutes(group: pd.DataFrame, where: list[Values]) -> float:
 
 
 def _words(where: list[Values], name: str) -> str:
-    """Join the values of a name in the provenance of jobs."""
+    """Join the values of a name in the provenance of experiments."""
     words = {about.get(name, "") for about in where}
     return ", ".join(sorted(words - {""}))
 
 
 def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
-    """Return for each job whether its value is wanted.
+    """Return for each experiment whether its value is wanted.
 
     Parameters
     ----------
@@ -356,7 +367,7 @@ def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
     Raises
     ------
     FltnbError
-        No job has such a value.
+        No experiment has such a value.
     """
     if callable(wanted):
         return np.asarray(wanted(column), dtype=bool)

@@ -112,7 +112,7 @@ def cached_arrays(
         try:
             return read_arrays(path.read_bytes())
         except Exception as error:
-            told = f"Store entry {path} is damaged ({error}): "
+            told = f"Stored result {path} is damaged ({error}): "
             warnings.warn(told + "only this one is computed again.", stacklevel=2)
     arrays = compute()
     named: Any = arrays  # NumPy's own options have other names

@@ -65,17 +65,19 @@ def backdoor_colours(
 
     EMD-CFL's Backdoor MNIST. Targets hold uniformly green images. Attackers hold green
     ones with the :func:`shade` of their class, which look almost the same. Backdoored
-    test images, of all clients, have the shade of class K - 1 - c instead of c. Each
-    group has its own copy of the images, so clients of different groups may hold the
-    same image. Raises FltnbError if the images have colours.
+    test images, of all clients, have the shade of class 9 - c instead of c (for ten
+    classes). Each group has its own copy of the images, so clients of different groups
+    may hold the same image. Raises FltnbError if the images have colours.
 
     Parameters
     ----------
     n_clients : int
         M, at least 3; the paper has 30. Clients are numbered by group, evenly divided.
     samples_per_client, test_per_client : int, optional
-        Training and validation images (``val_fraction``, 0.1 in the paper), and test
+        Number of a client's training and validation images together, and of its test
         images. By default all images are distributed.
+    val_fraction : float
+        Share of a client's training images held back for validation (paper: 0.1).
     test : {"clean", "backdoored", "both"}
         Clean test images; the same images with the feature of a wrong class; or the
         clean ones and, after the last round, the others as split "probe" of a run.

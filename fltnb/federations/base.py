@@ -44,15 +44,12 @@ Targets = Literal["classes", "values"]
 class Federation(OwnSamples):
     """Clients, their samples and, if known, their true clusters.
 
-    Raises FltnbError if these do not fit together, a client is empty or a sample is
-    NaN.
-
     Parameters
     ----------
     images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
         Pool of samples, uint8 or floating point (stored as float32). Tokens are whole
         numbers (N, L), sequences are floats (N, L, D) with ``layout="sequences"``.
-    labels : ndarray of int, shape (N,), classes of the samples, 0 to K-1
+    labels : ndarray of int, shape (N,), classes of the samples, from 0
         With ``targets="values"``: the numbers to predict, stored as float32.
     train, val, test, probe : sequences of M integer arrays
         Positions in the pool, one array per client. Arrays of ``val`` and ``probe`` may
@@ -60,12 +57,12 @@ class Federation(OwnSamples):
         array object, so that evaluation computes it once. ``probe`` is a second test
         set, such as the test images with a backdoor's trigger; it is only used after
         the last round.
-    n_classes : int, K, the number of outputs of a model; 1 for ``targets="values"``
+    n_classes : int, the number of classes; 1 for ``targets="values"``
     name, origin : str
         Name and origin of the samples; stored with every result.
     settings : dict
         JSON-able settings, from which :func:`fltnb.federations.build` makes it again.
-    class_names : sequence of str, length K, default "0", "1", ...
+    class_names : sequence of str, one per class, default "0", "1", ...
     clusters : ndarray of int, shape (M,), optional, true cluster of each client
     mean, std : float or C floats
         Pixel scaling of uint8 samples, see :func:`to_inputs`; :meth:`scaled` sets them
@@ -80,6 +77,12 @@ class Federation(OwnSamples):
         How the rows of a table became samples, for newcomers' rows.
     notes : sequence of str
         Sentences that say what was left out when the federation was made.
+
+    Raises
+    ------
+    FltnbError
+        The fields do not fit together, a client has no training or no test samples, or
+        a sample is NaN or infinite.
 
     Examples
     --------
@@ -188,8 +191,8 @@ class Federation(OwnSamples):
         values = as_float32(values, "The values to predict")
         if not np.isfinite(values).all():
             raise FltnbError(
-                "The values to predict hold NaN or infinite ones: leave these samples "
-                "out."
+                "The values to predict hold NaN or infinite numbers: leave these "
+                "samples out."
             )
         if n_outputs != 1 or self.class_names:
             raise FltnbError(
@@ -270,8 +273,8 @@ class Federation(OwnSamples):
         alike = len(set(n_parts.values())) == 1
         if not n_parts["train"] or not alike:
             raise FltnbError(
-                "A federation needs at least one client, each with its part of every "
-                f"split, not {n_parts}."
+                "A federation needs at least one client, and one array of positions "
+                f"per client in every split that it has, not {n_parts}."
             )
 
         seen = {}  # checked arrays by the identity of the given ones
@@ -359,13 +362,14 @@ class Federation(OwnSamples):
     def scaled(self, scaling: str) -> Self:
         """Return the federation with its pixels scaled in another way.
 
-        ``scaling`` is one of :data:`fltnb.federations.SCALINGS`.
+        ``scaling`` is one of :data:`fltnb.federations.SCALINGS`. Raises FltnbError if
+        it is not, or if the samples are not uint8 pixels.
         """
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
             raise FltnbError(
-                f"{self.name} has floating-point samples, which are not scaled here: "
-                "scale them first."
+                f"{self.name} has floating-point samples, and only uint8 pixels can be "
+                "scaled here: scale them before you make the federation."
             )
         settings = self.settings | {"scaling": scaling}
         return replace(self, mean=mean, std=std, settings=settings)
@@ -373,7 +377,8 @@ class Federation(OwnSamples):
     def inputs(self, index: np.ndarray) -> np.ndarray:
         """Return samples of the pool as model inputs, float32 (n, C, H, W).
 
-        Tokens, int64 (n, L), and sequences, float32 (n, L, D), are not changed.
+        ``index`` (n,): their positions in the pool. Tokens, int64 (n, L), and
+        sequences, float32 (n, L, D), are not changed.
         """
         if self.layout != "pictures":
             return self.images[index]
@@ -392,10 +397,11 @@ class Federation(OwnSamples):
         return self.inputs(index), self.labels[index]
 
     def label_counts(self, split: str = "train") -> np.ndarray:
-        """Return how many samples of each class every client holds, int64 (M, K).
+        """Return how many samples of each class every client holds.
 
-        Repeated samples count each time, as they do in training. Raises FltnbError if
-        there are no classes.
+        The result is int64 (M, ``n_classes``). Repeated samples count each time, as
+        they do in training. Raises FltnbError if numbers are predicted, or the split is
+        unknown.
         """
         choose(split, SPLITS, "split")
         if self.targets == "values":
@@ -415,11 +421,12 @@ class Federation(OwnSamples):
         Returns
         -------
         DataFrame
-            client; name (if they have names); cluster (if known); train, val, test
-            (numbers of samples). Of the training samples also: repeated (copies after
-            the first), classes (their number), holds (the five most frequent) and
-            largest_share (of one class), or mean and deviation of the numbers to
-            predict. ``attrs["notes"]`` says what was left out.
+            Columns ``client``; ``name`` (if they have names); ``cluster`` (true one, if
+            known); ``train, val, test`` (numbers of samples). Of the training samples
+            also ``repeated`` (number of copies after the first) and, for classes,
+            ``classes`` (their number), ``holds`` (names of the five most frequent) and
+            ``largest_share`` (of one class, 0 to 1), or ``mean`` and ``deviation`` of
+            the numbers to predict. ``attrs["notes"]`` says what was left out.
 
         Examples
         --------
@@ -465,7 +472,8 @@ class Federation(OwnSamples):
     def fingerprint(self) -> str:
         """Return 16 hexadecimal digits that identify the federation.
 
-        They depend on the used samples, their clients, the scaling and the clusters.
+        They depend on the samples of every client and split, in their order, the
+        scaling, the number of classes and the true clusters.
         """
         return self._fingerprint
 
@@ -543,7 +551,7 @@ def _positions(split: str, client: int, part: Any, size: int) -> np.ndarray:
         )
     if index.size and (index.min() < 0 or index.max() >= size):
         raise FltnbError(
-            f"The {split} part of client {client} points outside the pool of samples 0 "
-            f"to {size - 1}."
+            f"The {split} part of client {client} has positions outside the pool of "
+            f"samples: give positions of 0 to {size - 1}."
         )
     return index.astype(np.int64, copy=False)

@@ -68,9 +68,16 @@ def rotated(
     Parameters
     ----------
     angles : sequence of sequences of float
-        Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))``
-        is EMD-CFL's "4", ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its
-        "Min" and ``((0,),)`` its "Base".
+        Degrees, counter-clockwise, of each cluster. ``((0,), (90,), (180,), (270,))``
+        is EMD-CFL's usual version; ``((-3, 3), (177, 183))`` is its "Two",
+        ``((-3, -1, 1, 3),)`` its "Min" and ``((0,),)`` its "Base" (Appendix E.9).
+    samples_per_client, test_per_client : int
+        Training and test images of a client.
+
+    Raises
+    ------
+    FltnbError
+        An option is out of range, or there are too few images or clients.
 
     Examples
     --------
@@ -136,6 +143,12 @@ def rotated_copies(
         printed MNIST tables agree with 220 test images (docs/differences.md).
     val_fraction : float
         Share of a client's training images held back for validation (paper: 0.1).
+
+    Raises
+    ------
+    FltnbError
+        An option is out of range, or there are too few images, or fewer clients than
+        angles.
 
     Examples
     --------
@@ -235,8 +248,8 @@ def domains(
         n_clients = len(held) // min_samples
         if n_clients == 0:
             raise FltnbError(
-                f"Domain {domain} has {len(held)} images, not {min_samples}: lower "
-                "min_samples."
+                f"Domain {domain} has only {len(held)} images: lower min_samples, "
+                f"which is {min_samples}."
             )
         clusters += [cluster] * n_clients
         rng = stream(seed, "partition", 5, cluster)

@@ -76,8 +76,8 @@ def find(folder: Path) -> Found:
     layout = f"{folder.name}/OWNER/CLASS/PICTURE"
     if not pictures:
         raise FltnbError(
-            f"There is no picture in {folder}: lay them out as {layout}, endings "
-            f"{PICTURES}."
+            f"There is no picture in {folder}: lay them out as {layout}, with an "
+            f"ending of {', '.join(PICTURES)}."
         )
     inside = [file.relative_to(folder).parts for file in pictures]
     odd = [parts for parts in inside if len(parts) != 3]

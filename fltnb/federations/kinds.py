@@ -21,7 +21,7 @@ from .base import Federation
 from .pixels import SCALINGS
 
 KINDS: dict[str, Callable[..., Federation]] = {}
-"""Partitions that :func:`build` knows: functions of an ImageSet and options."""
+"""Kinds of federation by name: functions of an ImageSet and options."""
 
 
 def kind(make: Callable[..., Federation]) -> Callable[..., Federation]:

@@ -75,17 +75,27 @@ def label_clusters(
 
     Parameters
     ----------
+    n_clients, n_clusters : int
+        M and C.
     shared_classes : int
         s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) is
         scenario 2.
     samples_per_client : int, optional
-        n. With ``as_written`` it is refused if the classes are too small for it.
+        n, instead of floor(N / M). With ``as_written`` or ``overlap`` it is refused if
+        the classes are too small for it.
     max_train : int, optional
-        Use only this number of training images, balanced over the classes.
+        Use only this number of training images, drawn at random and balanced over the
+        classes; by default all.
     overlap : bool
         Every client draws its floor(n / classes) images of each class at random,
         independently of the other clients, so n need not decrease with M. A sampler for
         ablations in a later branch of FLT's public code does this, with 250.
+
+    Raises
+    ------
+    FltnbError
+        An option is out of range, there are too few classes for the clusters, too few
+        images for the clients, or fewer clients than clusters.
 
     Examples
     --------
@@ -354,7 +364,7 @@ def structured(
         lists = _levelled(images_of, classes_of)
     if n_clients < len(lists):
         raise FltnbError(
-            f"{len(lists)} clusters of classes need more than {n_clients} clients: "
+            f"There are {len(lists)} clusters of classes but only {n_clients} clients: "
             "give more clients, or more classes per cluster."
         )
 
@@ -416,16 +426,26 @@ def _levelled(sizes: list[int], places: list[int]) -> list[list[int]]:
 
 
 def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.ndarray:
-    r"""Return the training samples of each client of one cluster, int64 (M_c,).
+    r"""Return the sizes of a cluster's clients, in training samples, int64 (M_c,).
 
     FLT, Algorithm 4, lines 3 and 6. Of :math:`|D_c|` samples, client i = 1, ..., M_c
     gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
     :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the
     unrounded sizes sum to :math:`|D_c|`. The samples left by rounding go to the first
-    client, as in the public code.
+    client, as in the public code. For 2 clients the public code does not find the
+    solution and takes beta = 0.
 
-    Raises FltnbError if there are more clients than samples. For 2 clients the public
-    code does not find the solution and takes beta = 0.
+    Parameters
+    ----------
+    n_samples, n_clients : int
+        The cluster's training samples and clients, :math:`|D_c|` and M_c.
+    delta : float
+        Exponent of the power law, above 0.
+
+    Raises
+    ------
+    FltnbError
+        There are more clients than samples, or delta is not above 0.
 
     Examples
     --------
@@ -493,16 +513,22 @@ def dirichlet(
 
     A client with fewer than ``min_samples`` training images gets the missing ones from
     the largest client, from its most frequent class. A client without test images gets
-    one of the class on which it trains most, if there is any. ``max_train`` is that of
-    :func:`label_clusters`.
+    one of the class on which it trains most, if there is any.
 
     Parameters
     ----------
     alpha : float
         Concentration: small is strong skew, large approaches equal mixtures.
     n_clusters : int, optional
-        C, number of different mixtures. By default every client has its own, and true
-        clusters are unknown.
+        Number of different mixtures, the true clusters. By default every client has its
+        own mixture, and true clusters are unknown.
+    max_train : int, optional
+        As for :func:`label_clusters`.
+
+    Raises
+    ------
+    FltnbError
+        An option is out of range, or there are too few images for the clients.
 
     Examples
     --------
@@ -516,8 +542,9 @@ def dirichlet(
     index = training_index(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
         raise FltnbError(
-            f"There are more clients than samples: {len(index)} for {n_clients} with "
-            f"{min_samples} each."
+            f"{images.name} has {len(index)} training and {len(images.test_index)} "
+            f"test images, too few for {n_clients} clients with at least "
+            f"{min_samples} and 1: ask for fewer clients, or lower min_samples."
         )
     by_class = members(images, index)
     tested = members(images, images.test_index)

@@ -2,8 +2,8 @@
 
 They are EMD-CFL's validation samples, FeSEM's division and IID shuffle, and ImageNet
 features. ``base`` has the ``kind`` and the options of the base federation, without
-``dataset``; its own ``seed`` determines the partition. Raises FltnbError
-also if the base is refused.
+``dataset``; its own ``seed`` determines the partition. FltnbError is raised also if the
+base is refused.
 """
 
 from collections.abc import Sequence
@@ -111,8 +111,9 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
     FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and
     of test samples. Training samples only go to training parts, test samples only to
     test parts, so that no test sample is trained on. There are no true clusters any
-    more. On top of :func:`divided` it gives both of FeSEM's steps. Errors are those of
-    :func:`divided`. Images of pseudo-writers keep the style in which they were drawn.
+    more. With :func:`divided` as its base, this does both steps of FeSEM. Errors are
+    those of :func:`divided`. Images of pseudo-writers keep the style in which they were
+    drawn.
 
     Examples
     --------
@@ -138,13 +139,14 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
 
 @kind
 def seen(images: ImageSet, /, base: Base) -> Federation:
-    """Replace colour pictures by :func:`fltnb.data.features.eight_bits`.
+    """Replace colour images by features that an ImageNet network computes from them.
 
-    The network sees the pictures as clients have them, rotated or with a patch; all
-    else stays. The features replace a network that starts from ImageNet's weights
-    (EMD-CFL, arXiv 2506.07769, Section 4.1). They are kept in the store, because
-    computing them takes minutes. Raises FltnbError if the pictures are grey, or the
-    extra ``pretrained`` is not installed.
+    These are the 1,280 features of :func:`fltnb.data.features.eight_bits`, of the
+    images as clients have them, rotated or with a patch; all else stays. They are a
+    stand-in for a network that starts from ImageNet's weights (EMD-CFL, arXiv
+    2506.07769, Section 4.5). They are kept in the store, because computing them takes
+    minutes. Raises FltnbError if the images are grey, or the extra ``pretrained`` is
+    not installed.
 
     Examples
     --------

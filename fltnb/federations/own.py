@@ -87,30 +87,43 @@ class OwnSamples:
 
         Every client's samples are divided at random into test, validation and training
         part, each class in proportion as far as whole numbers allow, with at least one
-        training and one test sample. Raises FltnbError if arrays do not fit together,
-        there are NaN, a client has a single sample, or fractions are out of range.
+        training and one test sample.
 
         Parameters
         ----------
         x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
             uint8 pixels (the federation scales them) or finite floats. Integers (N, L)
             are tokens; floats (N, L, D) with ``layout="sequences"`` sequences.
-        y : array of int, shape (N,), classes 0 to K-1
+        y : array of int, shape (N,), classes from 0
             With ``targets="values"``: the numbers to predict.
         client_ids : sequence of length N
-            The owner of each sample; numbers or strings. Client i of the federation is
-            ``np.unique(client_ids)[i]``.
+            The client (owner) of each sample; whole numbers or strings. Client i of the
+            federation is ``np.unique(client_ids)[i]``.
         test_fraction, val_fraction : float
-            Parts of a client's samples for testing, above 0, and for validation.
+            Shares of a client's samples for testing (above 0) and for validation; their
+            sum is below 1.
         clusters : sequence of length M or dict, optional
             True clusters in the order of ``np.unique(client_ids)``, or by name; any
             values, numbered 0, 1, ... by sorted value.
+        seed : int
+            Seed of the division.
         class_names : sequence of str, optional
             Needed if some class number below the highest has no sample.
+        name : str
+            Name of the data, stored with every result.
         targets : {"classes", "values"}
+            Classes, or numbers (regression).
+        layout : {"pictures", "tokens", "sequences"}, optional
+            By default integers (N, L) are tokens, and all others pictures or vectors.
         min_samples : int, optional
-            Clients with fewer samples, 2 or more, are left out, with a warning. Without
+            2 or more; clients with fewer samples are left out, with a warning. Without
             it, a client with a single sample is refused.
+
+        Raises
+        ------
+        FltnbError
+            Arrays do not fit together or hold NaN, a client has a single sample, or
+            fractions are out of range.
 
         Examples
         --------
@@ -212,8 +225,11 @@ class OwnSamples:
 
         Parameters
         ----------
+        table : DataFrame
+            One row per sample.
         owner, label : str
-            Names of these columns. Their values are text: ``007`` and ``7`` differ.
+            Names of the columns with each row's client and with what is predicted.
+            Their values are read as text: ``007`` and ``7`` differ.
         features : sequence of str, optional
             The input columns; by default all others.
         preprocess : {"standard"} or None or transformer
@@ -255,8 +271,10 @@ class OwnSamples:
 
         Parameters
         ----------
+        file : path
         owner, label : str
-            Names of these columns, whose values are read as text: ``NA`` is a name.
+            Names of the columns with each row's client and with what is predicted.
+            Their values are read as text: ``NA`` is a name.
         **options
             Those of :meth:`from_frame`, and those of ``pandas.read_csv``, such as
             ``sep``, ``decimal``, ``encoding``, ``index_col`` or ``na_values``.
@@ -302,7 +320,7 @@ class OwnSamples:
     ) -> Self:
         """Make a federation from a Parquet file; options are those of `from_frame`.
 
-        FltnbError also if the package is missing that pandas needs for Parquet.
+        Raises FltnbError as that does, or if the extra ``parquet`` is not installed.
         """
         table = tables.read_parquet(tables.existing(file))
         return cls.from_frame(table, owner, label, **options)
@@ -523,7 +541,7 @@ def check_shares(test_fraction: float, val_fraction: float) -> None:
     if test_fraction + val_fraction >= 1:
         raise FltnbError(
             f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing "
-            "to train on."
+            "to train on: their sum must be below 1."
         )
 
 
@@ -596,7 +614,8 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
         missing = [name for name in names if name not in by_name]
         if missing:
             raise FltnbError(
-                f"clusters has none of the client(s) {some(missing)}: give all."
+                f"clusters lacks the client(s) {some(missing)}: give the cluster of "
+                "every client."
             )
         given = [by_name[name] for name in names]
     _, clusters = np.unique(given, return_inverse=True)
@@ -642,7 +661,7 @@ def _with_enough(owners: Owners, least: int | None) -> Owners:
     if least is None:
         raise FltnbError(
             f"Client {names[0]} has a single sample: it needs one to train on and one "
-            f"to test on; min_samples=2 leaves such clients out ({len(names)})."
+            f"to test on; min_samples=2 leaves such clients out (here {len(names)})."
         )
     if few.all():
         raise FltnbError(

@@ -242,8 +242,8 @@ class TablePreprocessing(Preprocessing):
         if content.get("format") != FORMAT or missing:
             raise FltnbError(
                 f"This preprocessing has the format {content.get('format')!r} and "
-                f"lacks {some(missing) or 'nothing'}: it needs format {FORMAT}, of "
-                "this version."
+                f"lacks {some(missing) or 'nothing'}: this version reads format "
+                f"{FORMAT}; save it again."
             )
         lengths = {len(content[name]) for name in ("numbers", "fill", "mean", "std")}
         if len(lengths) > 1:
@@ -517,7 +517,10 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
                 "a first one."
             )
         if types.is_complex_dtype(column):
-            raise FltnbError(f"Column {name} holds complex numbers: take their parts.")
+            raise FltnbError(
+                f"Column {name} holds complex numbers: make a column each of their "
+                "real and imaginary parts."
+            )
         if types.is_object_dtype(column) and column.map(_is_several).any():
             raise FltnbError(
                 f"Column {name} holds several values in one cell: give each a column "
@@ -617,7 +620,7 @@ def _as_numbers(column: "pd.Series") -> np.ndarray:
             column = pd.to_numeric(column)
         except (TypeError, ValueError) as error:
             raise FltnbError(
-                f"Column {column.name} must hold numbers ({error})."
+                f"Column {column.name} must hold numbers only ({error}): correct it."
             ) from error
     known = column.notna().to_numpy()
     given = column[known].to_numpy()
@@ -672,8 +675,8 @@ def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
     program that wrote the file. Names are brought to one form (NFC), so that a newcomer
     with another program has the same columns.
 
-    Raises FltnbError, which calls the table ``what``, if two columns have one name, or
-    if names have several levels.
+    FltnbError is raised if two columns have one name, or if names have several levels;
+    ``what`` names the table in its message.
     """
     if table.columns.nlevels > 1:
         raise FltnbError(
@@ -690,5 +693,6 @@ def check_once(names: Sequence[str], what: str) -> None:
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise FltnbError(
-            f"{what} has the column(s) {some(twice)} more than once: name or drop them."
+            f"{what} has the column(s) {some(twice)} more than once: rename or drop "
+            "all but one."
         )

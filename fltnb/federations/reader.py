@@ -91,10 +91,10 @@ class Reader:
         return to_inputs(rows, self.mean, self.std)
 
     def answers(self, scores: np.ndarray) -> np.ndarray:
-        """Return the predictions (n,) from a model's scores (n, K), or (n, 1).
+        """Return the predictions (n,) from a model's outputs (n, C), or (n, 1).
 
-        Classes by name, or by number if they have no names; float32 numbers if numbers
-        are predicted.
+        Classes are given by name, or by number if they have no names; if numbers are
+        predicted, these are float32.
         """
         if self.targets == "values":
             return scores[:, 0]

@@ -32,7 +32,8 @@ def of_classes(
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
     """Return clusters (M,) of clients that are numbered by cluster.
 
-    Sizes are as even as possible, the first clusters with one client more.
+    Sizes are as even as possible, the first clusters with one client more. Raises
+    FltnbError if there are fewer clients than clusters.
 
     Examples
     --------
@@ -73,7 +74,7 @@ def level(total: int, caps: np.ndarray) -> np.ndarray:
     while left > 0:
         free = np.flatnonzero(shares < caps)
         each = left // len(free)
-        if each == 0:  # fewer clients remain than there are bins
+        if each == 0:  # less is left than one for each free bin
             shares[free[:left]] += 1
             break
         room = (caps - shares)[free]
@@ -234,8 +235,8 @@ def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
     n_held = round(fraction * len(own))
     if fraction > 0 and n_held == 0:
         raise FltnbError(
-            f"A share of {fraction:g} of {len(own)} images is no image: hold more back "
-            "or give more."
+            f"A share of {fraction:g} of a client's {len(own)} images is less than one "
+            "image: raise the share, or give each client more images."
         )
     place = spread(len(own), n_held)
     return np.delete(own, place), own[place]

@@ -109,7 +109,10 @@ def asked(
     targets: str = "classes",
     numeric_names: bool = False,
 ) -> Asked:
-    """Check the description of a table's columns, as in ``Federation.from_frame``."""
+    """Return the checked description of a table's columns, or raise FltnbError.
+
+    The arguments are those of ``Federation.from_frame``.
+    """
     owner = str(owner).strip()
     label = str(label).strip()
     if owner == label:
@@ -464,7 +467,7 @@ def _check_columns(
     if not len(table) or not features:
         raise FltnbError(
             f"{what} has {len(table)} rows and {len(features)} feature columns: "
-            "give some."
+            "give at least one of each."
         )
     check_once(features, "features")
     keyed = [name for name in features if name in keys]
@@ -495,8 +498,8 @@ def _names(column: "pd.Series", numeric: bool, place: Places) -> np.ndarray:
             texts = np.array(whole, dtype=object)
         except (TypeError, ValueError) as error:
             raise FltnbError(
-                f"{column.name} of {place.what} holds more than numbers ({error}): "
-                "take numeric_names=False."
+                f"{column.name} of {place.what} does not hold only numbers ({error}): "
+                "give numeric_names=False."
             ) from error
     return texts.astype(str)
 

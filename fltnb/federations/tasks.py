@@ -127,7 +127,9 @@ def cross_tasks(
     clusters are 0, 0, 1. Labels of the second set come after those of the first.
     ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images
     have the same shape; the paper says "vehicles" and lists no CIFAR-100 classes.
-    Raises FltnbError if shapes differ or labels are unknown.
+    All test images of these labels are its test images. ``samples_per_user``: training
+    images of each user. Raises FltnbError if shapes differ, labels are unknown, or
+    there are too few images.
 
     Examples
     --------

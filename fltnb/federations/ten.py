@@ -6,6 +6,7 @@ Every client keeps a tenth of its samples for validation, which EMD-CFL needs.
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import choose
 from .recipe import Recipe, recipe
 from .tasks import DIGITS_TASKS, FASHION_TASKS
 
@@ -22,10 +23,11 @@ class Ground:
     n_clusters : int
         K, for methods that need it: the true number, or 3 if it is unknown.
     images : str
-        The kind of images, which sets the encoders trained without the clients' data.
+        The kind of images. It decides on which other data encoders are pretrained.
     model : str
+        A network's name (:data:`fltnb.models.NAMES`).
     lr : float or None
-        Learning rate, if it differs from that of the other federations.
+        Learning rate; None for that of most federations.
 
     Examples
     --------
@@ -50,8 +52,8 @@ def ten(seed: int = 0, n_clients: int = 20, samples: int = 150) -> dict[str, Gro
     seed : int
         Seed of the draws: which client holds which samples.
     n_clients : int
-        Number of clients in most federations; the power law has 30, the backdoors 15
-        and 9.
+        Number of clients in most federations; the power law has 30, the tasks 18, the
+        backdoors 15 and 9.
     samples : int
         Training and validation samples of a client, if all clients hold equally many.
 
@@ -146,19 +148,36 @@ def graded(
 
     Parameters
     ----------
-    difficulty, level
-        "samples": number per client; "overlap": percent of samples from a pool that all
-        clients share; "rotation": degrees between neighbouring clusters; "backdoor":
-        the attackers' shades as a multiple of the paper's; "noise": the data have none,
-        it is added to what clients send.
-    seed, n_clients, samples, dataset
-        ``samples`` is the number per client, unless the difficulty is "samples".
+    difficulty : {"samples", "overlap", "rotation", "backdoor", "noise"}
+        What ``level`` changes.
+    level : float
+        "samples": number of samples per client. "overlap": percent of a client's
+        samples that come from all classes alike. "rotation": degrees between
+        neighbouring clusters. "backdoor": ``intensity`` of
+        :func:`~fltnb.federations.backdoor_colours`. "noise": this does not change the
+        federation; noise is added to what clients send. :data:`LEVELS` has examples.
+    seed : int
+        Seed of the draws.
+    n_clients : int
+        Number of clients in four clusters. There are other numbers of clusters with
+        "overlap" (five, of ``n_clients // 5`` clients) and "backdoor" (three, of
+        ``n_clients // 4``), each of at least 2 clients.
+    samples : int
+        Number of samples per client, unless the difficulty is "samples".
+    dataset : str
+        The image set.
+
+    Raises
+    ------
+    FltnbError
+        The difficulty is unknown.
 
     Examples
     --------
     >>> import fltnb as fl
     >>> ground = fl.federations.graded("rotation", level=90.0, dataset="digits")
     """
+    choose(difficulty, LEVELS, "difficulty")
     each = int(level) if difficulty == "samples" else samples
     held: Options = {
         "samples_per_client": each,

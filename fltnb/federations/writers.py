@@ -47,9 +47,9 @@ def writers(
     Writers without a training or a test image are left out, and so are those with fewer
     than ``min_images`` images in total; the federation's origin gives their number.
     Without a seed the first writers are taken, as FLT does with 200 of them; with a
-    seed they are drawn. True clusters are unknown. Raises FltnbError for a set without
-    ``writers``, unlike ``fl.load("femnist")``, ``fl.load("celeba")`` and
-    ``fl.load("mnist_writers")``, or for too few writers.
+    seed they are drawn. True clusters are unknown. Raises FltnbError if the image set
+    does not name its writers (as ``fl.load("femnist")``, ``fl.load("celeba")`` and
+    ``fl.load("mnist_writers")`` do), or has too few of them.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def writers(
     if images.writers is None:
         raise FltnbError(
             f"{images.name} does not name the writers of its images: take femnist, "
-            "celeba or pseudo_writers."
+            "celeba or mnist_writers, or the federation pseudo_writers."
         )
     train = _by_writer(images, images.train_index)
     test = _by_writer(images, images.test_index)
@@ -135,9 +135,11 @@ def pseudo_writers(
 
     Parameters
     ----------
+    train_fraction : float
+        Share of a client's images for training.
     mean_samples : int, optional
-        Mean number of images of a client; by default :data:`MEAN_SAMPLES`, or as many
-        as the image set has for each.
+        Mean number of images of a client, training and test together; by default
+        :data:`MEAN_SAMPLES`, or fewer if the image set does not have as many.
     strength : float
         Factor for the strength of styles; 0 leaves images unchanged.
     n_styles : int, optional
@@ -173,8 +175,8 @@ def pseudo_writers(
     def dealt(split: str, index: np.ndarray, wanted: np.ndarray, key: int) -> list:
         if wanted.sum() > len(index):
             raise FltnbError(
-                f"The clients need {wanted.sum()} {split} images of {len(index)}: "
-                "lower mean_samples."
+                f"The clients need {wanted.sum()} {split} images, and there are "
+                f"{len(index)}: lower mean_samples."
             )
         shuffled = stream(seed, "partition", key).permutation(index)
         return np.split(shuffled, np.cumsum(wanted))
@@ -254,7 +256,13 @@ def apply_style(
 
     Parameters
     ----------
-    images : ndarray of uint8, shape (n, H, W), bright strokes on black; returned so
+    images : ndarray of uint8, shape (n, H, W), bright strokes on black
+    slant, width, size, shift : float
+        The style.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n, H, W)
 
     Examples
     --------

@@ -37,7 +37,8 @@ def flwr_app() -> ModuleType:
         import flwr.app
     except ImportError as error:
         raise FltnbError(
-            "Flower is not installed: type make flower, or pip install 'fltnb[flower]'."
+            "Flower is not installed: run `make flower` in a clone, or "
+            "pip install 'fltnb[flower]'."
         ) from error
     return flwr.app
 

@@ -83,7 +83,10 @@ class Scaling:
         n = count.sum(axis=0)
         if not n.all():
             empty = np.flatnonzero(n == 0).tolist()
-            raise FltnbError(f"No node has a number in the columns {empty}.")
+            raise FltnbError(
+                f"No node has a number in the columns {empty} (counted from 0): leave "
+                "them out on all nodes."
+            )
         # Distances from a central point, so that 1.7e9 + 3 keeps its 3.
         middle = (count * mean).sum(axis=0) / n
         gap = mean - middle + rest

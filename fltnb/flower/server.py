@@ -13,9 +13,9 @@ The server goes around one loop until all rounds are done:
 3. *Save*: models and clients go to the checkpoint, from which a run that was stopped
    continues.
 
-Nodes fail, disappear, and send nonsense. None of this stops a run: a node that cannot
-be used is left out with a reason, and a round with too few models is repeated. Only if
-nothing has worked for ``patience`` seconds does the server give up.
+Nodes may fail, disappear, or send unusable messages. This does not stop a run: a node
+that cannot be used is left out with a reason, and a round with too few models is
+repeated. The server stops only if there was no progress for ``patience`` seconds.
 """
 
 import json
@@ -161,8 +161,8 @@ class ClusteredFedAvg:
         """
         if isinstance(self.clusterer, EMDClustering):
             raise FltnbError(
-                "EMDClustering's clients exchange networks first: "
-                "choose another, such as fl.FCR()."
+                "EMDClustering is not possible here, because its clients exchange "
+                "networks first: choose another clusterer, such as fl.FCR()."
             )
         least = 1
         if self.clusterer is not None:
@@ -183,6 +183,7 @@ class ClusteredFedAvg:
         initial : array (P,)
             The model that all clusters start from.
         rounds : int
+            Number of rounds; 0 only forms the clusters.
 
         Returns
         -------
@@ -620,8 +621,8 @@ class ClusteredFedAvg:
             ) from error
         if about["settings"] != self.settings:
             raise FltnbError(
-                f"Checkpoint {path} has other settings: "
-                "delete it, or name another file."
+                f"Checkpoint {path} belongs to a run with another clusterer, initial "
+                "model or scaling: delete it, or name another file."
             )
         self.clients = [Client(**client) for client in about["clients"]]
         self.history = about["history"]

@@ -1,6 +1,7 @@
 """Federated methods, one file per algorithm or close family.
 
-``FLTAsRun`` and other classes with this ending do what the authors' code did.
+``FLTAsRun`` and other classes with this ending do what the authors' code did. Their
+options are those of the class without the ending, unless they say otherwise.
 """
 
 from typing import Any
@@ -183,9 +184,18 @@ __all__ += ["canonical", *METHODS, *(cls.__name__ for cls in _RUN)]
 def build(settings: dict[str, Any]) -> Method:
     """Make a method from its settings, as :meth:`Method.settings` gives them.
 
-    ``name`` (or ``kind``, its class), ``variant`` where it is "as_run", and options,
-    with ``clusterer`` and ``encoder`` as dicts. An unknown method, option or value, or
-    a missing option that the method needs, raises :class:`fltnb.FltnbError`.
+    Parameters
+    ----------
+    settings : dict
+        ``name``: the method's id, such as "fedavg"; or ``kind``: the name of its class,
+        beside which ``name`` may be any id. ``variant``: "as_run" for the class that
+        follows the authors' code. All others are options of the method; a clusterer or
+        an encoder is a dict of its own settings.
+
+    Raises
+    ------
+    FltnbError
+        The method, an option or a value is unknown, or a needed option is missing.
 
     Examples
     --------
@@ -222,14 +232,16 @@ def in_variant(cls: type[Method], variant: str) -> type[Method]:
     if variant == "as_written":
         return cls
     if cls.__name__ not in AS_RUN:
-        raise FltnbError(f"{cls.__name__} has no variant as_run: leave it out.")
+        raise FltnbError(
+            f"{cls.__name__} has no variant 'as_run': leave the variant out."
+        )
     return AS_RUN[cls.__name__]
 
 
 def canonical(settings: dict[str, Any] | Method) -> dict[str, Any]:
-    """Return the one form of all settings that mean the same method.
+    """Return the same settings for all descriptions of one method.
 
-    The id under which tables show it does not matter.
+    Defaults are left out, and so is the id under which tables show the method.
 
     Examples
     --------

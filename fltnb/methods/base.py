@@ -1,4 +1,4 @@
-"""The interface of a federated method: three answers per round, and no training code.
+"""The interface of a federated method: three functions of a round, no training code.
 
 A method defines from which model each participant starts (:meth:`Method.dispatch`), how
 the returned models are combined (:meth:`Method.collect`) and which model serves each
@@ -44,11 +44,11 @@ class Context:
         The run's seed.
     cache : callable, optional
         ``cache(key, compute)`` returns a dict of arrays and keeps it between runs:
-        results that are computed once, such as clusterings.
+        results that are computed once, such as clusterings. None: nothing is kept.
     progress : bool
         Whether such computations may show progress.
     n_jobs : int, optional
-        Number of processes for such computations.
+        Number of processes for such computations; None: one for each core.
     model : Model, optional
         The run's network.
     device : str
@@ -83,12 +83,14 @@ class _OldOptions:
 
 @dataclass(eq=False, repr=False)
 class Method(_OldOptions):
-    """Base class; ``docs/adding_a_method.md`` has a method of your own in 30 lines.
+    """Base of all methods: what clients start from, and how their models are combined.
+
+    ``docs/adding_a_method.md`` has a method of your own in 30 lines.
 
     A method is a dataclass, and its fields are its options. A value that an option's
-    annotation does not allow raises :class:`fltnb.FltnbError`. ``n_clusters`` is the
-    given number K of models or clusters. If the authors' code differs from their text,
-    a subclass ``MineAsRun`` beside the method implements the code.
+    annotation does not allow raises FltnbError. ``n_clusters`` is the given number K of
+    models or clusters. If the authors' code differs from their text, a subclass
+    ``MineAsRun`` beside the method implements the code.
 
     Attributes
     ----------
@@ -189,10 +191,10 @@ class Method(_OldOptions):
         if self.layered and not model.layers:
             raise FltnbError(
                 f"{self.name} needs a network of fltnb.models.NAMES, not "
-                f"{model.name!r}: choose another one."
+                f"{model.name!r}: choose one of these, or another method."
             )
         if self.headed:
-            assert model.head  # says what is wrong
+            _ = model.head  # refuses a network without one, and says why
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method.
@@ -207,8 +209,8 @@ class Method(_OldOptions):
     def start(self, fed: Federation, model: "Model", context: Context) -> OwnState:
         """Return the state before round 1."""
         raise FltnbError(
-            f"{type(self).__name__} has no start(self, fed, model, context): "
-            "docs/adding_a_method.md."
+            f"{type(self).__name__} has no start(self, fed, model, context): define "
+            "it, as docs/adding_a_method.md shows."
         )
 
     def observe(
@@ -231,8 +233,9 @@ class Method(_OldOptions):
     ) -> OwnState:
         """Update the state before a new phase: clients are new, or hold other data.
 
-        ``changed`` (M,) says which clients; newcomers have the highest numbers. The
-        default only updates sample counts, and is refused if clients join.
+        ``changed``, bool (M,), says which clients; newcomers have the highest numbers.
+        The default only updates the numbers of samples. A method that does not override
+        it cannot be run on a federation that clients join.
         """
         return replace(state, weights=np.asarray(fed.sizes, dtype=np.float64))
 
@@ -268,9 +271,9 @@ class Method(_OldOptions):
         return state, engine.train(theta, rows, clients, round)
 
     def trains_itself(self) -> bool:
-        """Whether :meth:`train` is not the base class's.
+        """Whether the method overrides :meth:`train`.
 
-        Runs whose methods do not train themselves may train together in one stack.
+        Runs of methods that do not may train together in one stack.
         """
         return type(self).train is not Method.train
 
@@ -282,7 +285,8 @@ class Method(_OldOptions):
         ``theta`` (n, P) are the trained models, ``clients`` (n,) ascending.
         """
         raise FltnbError(
-            f"{type(self).__name__} has no collect(self, state, clients, theta, round)."
+            f"{type(self).__name__} has no collect(self, state, clients, theta, "
+            "round): define it, as docs/adding_a_method.md shows."
         )
 
     def serve(self, state: OwnState) -> tuple[np.ndarray, np.ndarray]:
@@ -315,7 +319,7 @@ class Method(_OldOptions):
         """Return the client graph that determines the training, found before round 1.
 
         Equal graphs mean equal trainings. ``training`` has the options of
-        :func:`fltnb.run`. None if the training depends on more than a graph.
+        :func:`fltnb.rounds.run`. None if the training depends on more than a graph.
         """
         return None
 
@@ -363,7 +367,7 @@ class Welcoming(Method):
         """Return the state with the newcomers ``new`` (n,) in clusters."""
         raise FltnbError(
             f"{type(self).__name__} has no welcome(self, state, new, round, engine), "
-            "which places newcomers."
+            "which places newcomers: define it."
         )
 
 
@@ -389,7 +393,7 @@ class HardMethod(Welcoming):
     def collect(
         self, state: OwnState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> OwnState:
-        """Average by samples inside clusters; one without participants stays."""
+        """Average by samples; a cluster without participants keeps its model."""
         weights = state.weights[clients]
         models = cluster_means(state.row[clients], weights, theta, state.models)
         return replace(state, models=models)

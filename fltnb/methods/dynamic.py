@@ -50,13 +50,14 @@ class DynamicState(GraphState):
 
 @dataclass(eq=False, repr=False)
 class DynamicFLT(FLT):
-    """FLT whose server repeats FCR when clients have changed (lines 21-28).
+    """FLT whose server repeats the clustering when clients have changed.
 
-    A client whose data have changed raises a flag when it takes part next (line 13), a
-    newcomer when it joins. After a round in which more than ``lam`` flags are set, or
-    whose number ``tau`` divides, all clients send their centroids again, the server
-    repeats FCR on them, and the flags are cleared (lines 23-26). A client whose encoder
-    is tuned then continues from its latest state (Section 3).
+    arXiv 2103.15947, Algorithm 3, lines 13 and 21-28. A client whose data have changed
+    raises a flag when it takes part next (line 13), a newcomer when it joins. After a
+    round in which more than ``lam`` flags are set, and every ``tau`` rounds, all
+    clients send their centroids again, the server repeats FCR on them, and the flags
+    are cleared (lines 23-26). A client whose encoder is tuned then continues from its
+    latest state (Section 3).
 
     What the paper leaves open:
 
@@ -71,8 +72,11 @@ class DynamicFLT(FLT):
 
     Parameters
     ----------
-    clusterer, encoder, graph, rule, variant, name
-        See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
+    clusterer, encoder, graph, rule, name
+        See :class:`fltnb.methods.FLT`; the clusterer must not be fitted.
+    joining : {"alone", "placed"}
+        Where newcomers are until the next clustering, as in
+        :class:`fltnb.methods.FLT`; without effect under ``newcomers="nearest"``.
     lam : int, optional
         lambda: cluster again if more than this number of flags are set. None: clients
         send no flags.
@@ -80,9 +84,10 @@ class DynamicFLT(FLT):
         Cluster again every tau rounds, with or without flags. None: never for this
         reason.
     first : {"round 1", "round tau"}
-        The round after which tau takes effect first. The text counts rounds from 0
-        (lines 3 and 23), and tau divides 0, so this is after the first round, when only
-        newcomers can have changed.
+        The round after which tau takes effect first. "round 1": after rounds 1, tau +
+        1, 2 tau + 1, ..., as the text counts rounds from 0 (lines 3 and 23), and tau
+        divides 0; after round 1 only newcomers can have changed. "round tau": after
+        rounds tau, 2 tau, ....
     tuned_from : {"latest", "pretrained"}
         Where a client starts when it tunes its encoder again: from its own latest
         encoder, as the text says, or from the common pretrained one.
@@ -96,8 +101,13 @@ class DynamicFLT(FLT):
     Raises
     ------
     FltnbError
-        Nothing is dynamic, or the clusterer is already fitted. If ``lam`` or ``tau``
-        never takes effect there is a warning.
+        Nothing is dynamic, the clusterer is already fitted, or "nearest" is asked for
+        with another clusterer than FCR.
+
+    Warns
+    -----
+    UserWarning
+        ``lam`` never takes effect in a run, or ``tau`` never after round 1.
 
     Examples
     --------
@@ -144,8 +154,9 @@ class DynamicFLT(FLT):
             )
         if self.nearest and not isinstance(self.clusterer, FCR):
             raise FltnbError(
-                f'"nearest" needs FCR, not {type(self.clusterer).__name__}, '
-                "for one common space: or take lam and tau alone."
+                f'"nearest" needs FCR, not {type(self.clusterer).__name__}, for the '
+                "mean embeddings of clusters: give fl.FCR(...), or take "
+                '"recluster" with lam or tau.'
             )
 
     def _reclusters(self) -> bool:
@@ -170,15 +181,15 @@ class DynamicFLT(FLT):
         rounds = f"in these {len(drawn)} rounds"
         if self.lam is not None and "lambda" not in fired.values():
             warnings.warn(
-                f"lam = {self.lam} never fires {rounds}: it takes more flags than "
-                f"that, and at most {most} ever stand at a time.",
+                f"lam = {self.lam} has no effect {rounds}: more than {self.lam} flags "
+                f"must be set for a new clustering, and at most {most} are.",
                 stacklevel=4,
             )
         later = [round for round, why in fired.items() if why == "tau" and round > 1]
         if self.tau is not None and not later:
             warnings.warn(
-                f"tau = {self.tau} never fires after round 1 {rounds}: give a smaller "
-                "one.",
+                f"tau = {self.tau} has no effect after round 1 {rounds}: give a "
+                "smaller one.",
                 stacklevel=4,
             )
 
@@ -199,7 +210,7 @@ class DynamicFLT(FLT):
         fired : dict
             Round -> "lambda" or "tau".
         most : int
-            The most flags that ever stand.
+            The largest number of flags that are ever set.
         """
         coming = {phase.round: phase for phase in phases[1:]}
         n_clients = phases[0].fed.n_clients
@@ -232,8 +243,8 @@ class DynamicFLT(FLT):
     def _fires(self, flags: int, round: int) -> str:
         """Return why the server re-clusters after this round (line 23), or "".
 
-        ``flags``: how many stand; ``round``: from 1. With tau = 3 it fires after rounds
-        1, 4, 7, ..., or with ``first="round tau"`` after 3, 6, 9, ....
+        ``flags``: how many are set; ``round``: from 1. With tau = 3 it re-clusters
+        after rounds 1, 4, 7, ..., or with ``first="round tau"`` after 3, 6, 9, ....
         """
         if self.lam is not None and flags > self.lam:
             return "lambda"

@@ -57,6 +57,9 @@ class EMDCFLState(GraphState):
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
+    Zhang, Williams and Toni, arXiv 2506.07769, Algorithm 1; each client needs
+    validation samples.
+
     A client that was never drawn is a cluster of its own and holds the initial model.
     Absent clients take part in the measurements with their last model. Besides the
     rounds' models every ordered pair sends one model without its last layer, and both
@@ -65,7 +68,8 @@ class EMDCFL(Method):
     Parameters
     ----------
     clusterer : EMDClustering, optional
-        It must be unfitted, because it is fitted during the run.
+        ``EMDClustering()`` by default; one with ``n_clusters`` is refused. A copy is
+        fitted during the run, whether or not it is fitted already.
     rule : {"participants", "last_local"}
         Which models a cluster averages: those of this round's participants, or the last
         trained models of all members, as in the public code.
@@ -108,7 +112,7 @@ class EMDCFL(Method):
             )
 
     def check(self, fed) -> None:
-        """Refuse a federation in which a client has no validation samples."""
+        """Refuse a single client, or clients without validation samples."""
         self.clusterer.check(fed.sizes.tolist())
         super().check(fed)
 
@@ -230,7 +234,7 @@ class EMDCFL(Method):
 
         These are the clusterer, and every client's own network after one local round.
         The rest is a training on that graph, to the bit. ``training`` has the options
-        of :func:`fltnb.run`. None if the graph grows during the run.
+        of :func:`fltnb.rounds.run`. None if the graph grows during the run.
         """
         # the number of `participants` of a round
         n_drawn = int(training["participation"] * fed.n_clients + 1e-9)
@@ -290,7 +294,7 @@ class EMDCFL(Method):
 
 @dataclass(eq=False, repr=False)
 class EMDCFLAsRun(EMDCFL):
-    """EMD-CFL in its public code: all last models, and pairs measured every round.
+    """EMD-CFL in its public code: ``rule="last_local"`` and ``repeat=True``.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class FeSEMState(Unclustered):
 
 @dataclass(eq=False, repr=False)
 class FeSEM(HardMethod):
-    """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
+    """Federated stochastic EM with K centres (arXiv 2108.08647, Algorithms 1 and 2).
 
     In a round clients train from their own centres, the E-step assigns each client to
     the centre nearest to its model, and the M-step moves each centre to the mean of its
@@ -45,13 +45,17 @@ class FeSEM(HardMethod):
     have trained, the first K centres come from the best of 20 k-means starts on the
     models known so far.
 
-    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared
-    Euclidean distances that is FedProx's term with ``mu_i = 2 lambda / (m alpha_i)``,
-    and with Equation 9's plain mean (``alpha_i = 1 / m``) with ``mu = 2 lambda``. The
-    paper trains one local update per round, here ``local_epochs``.
+    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)`` for m clients.
+    With squared Euclidean distances that is FedProx's term with
+    ``mu_i = 2 lambda / (m alpha_i)``, and with Equation 9's plain mean
+    (``alpha_i = 1 / m``) with ``mu = 2 lambda``. The paper has one local update per
+    round (N = 1) beside 5 local epochs in its experiments; here it is the run's
+    ``local_epochs``.
 
     Parameters
     ----------
+    n_clusters : int
+        K, the number of centres.
     lam : float
         lambda of Equations 5 and 7. The paper gives no value; its code's configuration
         has 0.1, which the code does not use.
@@ -59,21 +63,24 @@ class FeSEM(HardMethod):
         Weights of the M-step's mean: equal (Equation 9), or by samples as in
         re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}
-        Which models enter the M-step under partial participation (in the paper all
-        clients take part in every round). The E-step places each client by its last
-        known model: trained, or under ``last_aggregate`` served.
+        What absent clients contribute to the M-step: nothing, the model that each
+        trained last, or the model that served each last. (In the paper all clients take
+        part in every round.) The E-step places each client by its last known model:
+        trained, or under ``last_aggregate`` served.
     grouping : {"em", "random", "equal"}
-        "random": no E-step, clients stay in K groups of equal size, drawn before round
-        1. "equal": the K centres start as copies of the common model with all clients
-        in the first, which is the result of k-means on equal models, and the behaviour
-        of EMD-CFL's runs (arXiv 2506.07769). A client leaves the first centre only if
-        the others' mean moves away from it.
+        "em": an E-step and an M-step in every round, as in Algorithm 1. "random": no
+        E-step, clients stay in K groups of equal size, drawn before round 1. "equal":
+        the K centres start as copies of the common model with all clients in the first,
+        which is the result of k-means on equal models, and the behaviour of EMD-CFL's
+        runs (arXiv 2506.07769). A client leaves the first centre only if this centre
+        moves farther from the client's model than the initial model is.
     report : {"own", "best"}
-        "best": the test result is that of the centre with the most correct predictions
-        on *all* clients.
+        "own": each client is tested with its own centre. "best": all clients are tested
+        with one centre, that with the most correct predictions on *all* clients.
     alpha : {"equal", "samples"}
-        alpha_i of Equation 7: ``1 / m``, or a client's share of all samples, which
-        pulls small clients more strongly. Clients then train one after the other.
+        alpha_i of Equation 7. "equal": ``1 / m``. "samples": a client's share of all
+        samples; then the penalty is stronger on small clients, and clients train one
+        after the other.
 
     Examples
     --------
@@ -128,7 +135,10 @@ class FeSEM(HardMethod):
         return state, Trained(models, loss)
 
     def trains_itself(self) -> bool:
-        """Return whether clients have different penalties (or a subclass says so)."""
+        """Whether clients have different penalties, or a subclass overrides ``train``.
+
+        Otherwise this method trains as the base class.
+        """
         return self.alpha == "samples" or type(self).train is not FeSEM.train
 
     def start(self, fed, model, context: Context) -> FeSEMState:
@@ -277,14 +287,16 @@ class FeSEMAsRun(FeSEM):
 
 @dataclass(eq=False, repr=False)
 class FeSEMMA(FeSEM):
-    """FeSEM with neurons matched inside each cluster before averaging (Section 5.1).
+    """FeSEM with neurons matched inside each cluster before averaging.
+
+    arXiv 2108.08647, Section 5.1. Options are those of :class:`fltnb.methods.FeSEM`.
 
     In the M-step the neurons of all members of a cluster are reordered, layer by layer,
-    to match the member with the most samples (:mod:`fltnb.methods.matching`, which
-    lists the differences from FedMA). The E-step compares models without reordering.
-    All clients start from one model, so their neurons are mostly in the same order
-    already, and then this is FeSEM. A torchvision model raises
-    :class:`fltnb.FltnbError`.
+    to match the member with the most samples (``fltnb.methods.matching`` lists the
+    differences from FedMA). The E-step compares models without reordering. All clients
+    start from one model, so their neurons are mostly in the same order already, and
+    then this is FeSEM. A network that is not one of ``fltnb.models.NAMES`` raises
+    FltnbError.
 
     Examples
     --------
@@ -346,15 +358,17 @@ class FedSEMState(Unclustered):
 class FedSEM(HardMethod):
     """FeSEM as in FLT's runs: k-means on all clients' flattened models in every round.
 
-    Models are averaged inside the groups. The first round has 20 random starts of
-    k-means; later ones start from the last centres. There is no proximal term.
+    Models are averaged inside the groups, by samples. In the first round k-means has 20
+    starts; in later ones it starts from the last centres. There is no proximal term.
 
     Parameters
     ----------
+    n_clusters : int
+        K, the number of groups.
     rule : {"participants", "last_local", "last_aggregate"}
-        What absent clients contribute to the *average*
-        (:class:`fltnb.methods.graph.GraphMethod`). Their *group* always follows from
-        their last known model: the one that they trained last, or under
+        What absent clients contribute to the *average*: nothing, the model that each
+        trained last, or the model that served each last. Their *group* always follows
+        from their last known model: the one that they trained last, or under
         ``last_aggregate`` the one that served them last.
 
     Examples

@@ -34,8 +34,8 @@ class OneShot(GraphMethod):
     """Methods whose graph comes from one clustering before round 1.
 
     The clustering is of embeddings, or of what :meth:`samples` returns. A clusterer
-    that is already fitted on the same number of clients is used as it is; otherwise a
-    copy is fitted.
+    that is already fitted is used as it is, and must be fitted on as many clients as
+    the federation has; of one that is not fitted, a copy is.
 
     ``joining`` says what happens to clients that join later. "alone": they have no
     neighbours and start from the mean of all models. "placed": the clusterer's
@@ -73,8 +73,8 @@ class OneShot(GraphMethod):
             self.encoder = EncoderSpec(kind="pixels")
         elif not isinstance(self.encoder, EncoderSpec):
             raise FltnbError(
-                f"encoder must be an fl.encoders.EncoderSpec, not {self.encoder!r}; "
-                "or fit the clusterer."
+                f"encoder must be an fl.encoders.EncoderSpec, not {self.encoder!r}: "
+                "give one, or fit the clusterer on embeddings of your own."
             )
 
     def _clusters(self) -> bool:
@@ -104,12 +104,13 @@ class OneShot(GraphMethod):
         name = type(self.clusterer).__name__
         if fed.layout == "tokens":
             raise FltnbError(
-                f"{name} compares numbers, and tokens are none: fit it on embeddings "
-                "of your own, or take a method that clusters by models."
+                f"{name} compares samples by distances, which tokens do not have: fit "
+                "it on embeddings of your own, or take a method that clusters by "
+                "models."
             )
         if getattr(self.clusterer, "labelled", False) and fed.targets == "values":
             raise FltnbError(
-                f"{name} looks at classes, and {fed.name} has numbers to predict: "
+                f"{name} needs classes, and {fed.name} has numbers to predict: "
                 "choose another clusterer."
             )
         if hasattr(self.clusterer, "check"):
@@ -254,27 +255,39 @@ def learned(fitted: Any) -> dict[str, np.ndarray]:
 
 @dataclass(eq=False, repr=False)
 class FLT(OneShot):
-    """Federated learning with taskonomy (FLT, Algorithm 3).
+    """FLT: cluster the clients once, then average over the resulting client graph.
+
+    Federated learning with taskonomy, arXiv 2103.15947, Algorithm 3.
 
     Parameters
     ----------
     clusterer : estimator over clients, optional
-        ``FCR()`` by default.
+        ``FCR()`` by default. A fitted one is used as it is; of an unfitted one a copy
+        is fitted on the embeddings.
     graph : {"clusters", "full"}
         Case II (disjoint clusters) or case I (the adjacency without a cut).
     membership : {"clients", "leaf_order"}
-        "leaf_order" repeats an index error of the public code, to measure its effect
-        (:func:`leaf_order_labels`). Only in case II, and not in :class:`FLTAsRun`.
+        "leaf_order" repeats an index error of the public code, to measure its effect:
+        cluster c gets the clients ``leaf_order[labels == c]``. Only in case II.
     encoder : EncoderSpec, optional
         The encoder of the clients' data; raw pixels by default.
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute: nothing, the model that each trained last, or
         the model that served each last.
     joining : {"alone", "placed"}
-        What happens to clients that join later; see :class:`OneShot`. Line 24 of
-        Algorithm 3, which clusters again, is :class:`fltnb.methods.DynamicFLT`.
+        What happens to clients that join later. "alone": they have no neighbours and
+        start from the mean of all models. "placed": the clusterer's ``place`` finds
+        their cluster from what they send, if any fits. Lines 21 to 28 of Algorithm 3,
+        which cluster again, are :class:`fltnb.methods.DynamicFLT`.
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
+
+    Raises
+    ------
+    FltnbError
+        An option is out of range, ``membership="leaf_order"`` is asked for in case I,
+        or the clusterer is fitted on another number of clients or cannot work on the
+        federation's samples.
 
     Examples
     --------
@@ -298,7 +311,7 @@ class FLT(OneShot):
         super().__post_init__()
         if self.membership == "leaf_order" and self.graph == "full":
             raise FltnbError(
-                "Membership by leaf order concerns disjoint clusters only: "
+                'membership="leaf_order" needs disjoint clusters: '
                 'give graph="clusters" as well.'
             )
 
@@ -308,8 +321,8 @@ class FLT(OneShot):
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
                 raise FltnbError(
-                    f"{type(fitted).__name__} has no dendrogram to misread: "
-                    'give membership="clients".'
+                    f"{type(fitted).__name__} has no dendrogram, so its clients have "
+                    'no leaf order: give membership="clients".'
                 )
             labels = leaf_order_labels(labels, fitted.leaf_order_)
             adjacency = labels[:, None] == labels
@@ -358,11 +371,11 @@ class SoftFLT(FLT):
     client distance of FCR (Algorithm 2, line 15), and g is the ``weight``. If all
     distances are 0 or infinite, this is case I on the thresholded graph, for any g and
     s. If absent clients contribute nothing, a client whose nearest participant has
-    weight w also counts its own model, with weight 1 - w.
+    g = w also counts the model that served it, with the weight :math:`n_i\,(1 - w)`.
 
     Parameters
     ----------
-    clusterer, encoder, rule, name
+    clusterer, encoder, rule, joining, name
         See :class:`fltnb.methods.FLT`; the clusters are only reported.
     weight : {"gaussian", "linear"}
         g: exp(-x^2), or max(0, 1 - x / 2), which is 0 beyond twice the scale.
@@ -395,8 +408,8 @@ class SoftFLT(FLT):
             self.scale = getattr(self.clusterer, "threshold", None)
         if not self.scale:
             raise FltnbError(
-                f"{type(self.clusterer).__name__} has no threshold above 0 to take as "
-                "scale: give one."
+                f"{type(self.clusterer).__name__} has no threshold above 0 that could "
+                "be the scale: give scale."
             )
 
     def graph_of(self, fitted: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -407,7 +420,7 @@ class SoftFLT(FLT):
 
 @dataclass(eq=False, repr=False)
 class SoftFLTAsRun(SoftFLT):
-    """Soft FLT under the rule of FLT's tables.
+    """Soft FLT; absent clients contribute their last trained model, as in FLT's tables.
 
     Examples
     --------
@@ -443,6 +456,15 @@ def soft_graph(
 @dataclass(eq=False, repr=False)
 class PCAKMHC(FLT):
     """PCA+kM+HC, FLT's baseline: every client runs PCA and k-means on its pixels.
+
+    FLT, arXiv 2103.15947, Section 4.3.
+
+    Parameters
+    ----------
+    clusterer : PCAKMeans, optional
+        ``PCAKMeans()`` by default.
+    encoder, graph, membership, rule, joining, name
+        See :class:`fltnb.methods.FLT`.
 
     Examples
     --------
@@ -488,19 +510,21 @@ class PCAKMHCAsRun(PCAKMHC):
 class PACFL(OneShot):
     """One-shot clustering by subspaces of the images, then FedAvg in the clusters.
 
-    The subspaces are those of training images with pixels in [0, 1]; all colours of an
-    image form one column.
+    Vahidian et al., AAAI 2023 (arXiv 2209.10526). The subspaces are those of training
+    images with pixels in [0, 1]; all colours of an image form one column.
 
     Parameters
     ----------
     clusterer : fltnb.clustering.PACFL, optional
-        Its default threshold suits few data sets.
+        ``fltnb.clustering.PACFL()`` by default, whose threshold suits few data sets.
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute: nothing, the model that each trained last, or
         the model that served each last.
     joining : {"placed", "alone"}
-        Where clients go that join later. "placed": in the cluster with the nearest
-        subspaces, if any is near.
+        What happens to clients that join later. "placed": they join the cluster with
+        the nearest subspaces, if any is near. "alone": they have no neighbours.
+    name : str, optional
+        Another id for tables and colours.
 
     Examples
     --------
@@ -540,7 +564,7 @@ class PACFLAsRun(PACFL):
     """PACFL as in EMD-CFL's tables: subspaces of *validation* images.
 
     The images are scaled as for the network, and each channel is a column. Absent
-    clients contribute their last trained model.
+    clients contribute their last trained model. Each client needs validation samples.
 
     Examples
     --------

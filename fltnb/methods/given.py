@@ -27,6 +27,11 @@ class Clusters(GraphMethod):
         What absent clients contribute: nothing, the model that each trained last, or
         the model that served each last.
 
+    Raises
+    ------
+    FltnbError
+        ``clusters`` does not fit the federation's clients, or has NaN.
+
     Examples
     --------
     >>> Clusters(np.array([0, 0, 1])).settings()
@@ -50,8 +55,8 @@ class Clusters(GraphMethod):
         # NaN is the one value that differs from itself
         if any(isinstance(one, (list, dict)) or one != one for one in values):
             raise FltnbError(
-                "clusters must be one plain value for each client, none NaN: clients "
-                "without a cluster get one of their own."
+                "clusters must have one number or text for each client, and no NaN: "
+                "give a client without a cluster one of its own."
             )
         self.clusters = given
 

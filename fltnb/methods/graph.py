@@ -39,8 +39,15 @@ class GraphState(State):
 class ClientGraph(NamedTuple):
     """Which clients are averaged together.
 
-    The adjacency (M, M), the clusters' labels (M,), and the scalars that were sent to
-    find them, summed over all clients: (up, down).
+    Attributes
+    ----------
+    adjacency : ndarray, shape (M, M)
+        Weights in [0, 1] with ones on the diagonal: row i weighs the models of client
+        i's neighbours, besides their numbers of samples.
+    labels : ndarray of int, shape (M,), optional
+        Cluster of each client; it is reported and does not change the averages.
+    sent : tuple of two ints
+        Scalars sent to find the graph, summed over all clients: (up, down).
 
     Examples
     --------
@@ -58,7 +65,7 @@ class ClientGraph(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class GraphMethod(Method):
-    """Base of the methods that average over a fixed graph.
+    """Base of the methods that average over a fixed client graph.
 
     Subclasses define :meth:`client_graph`.
 
@@ -113,8 +120,8 @@ class GraphMethod(Method):
         fits = graph.shape == (M, M) and shares.all()
         if not fits or not (graph.diagonal() == 1).all():
             raise FltnbError(
-                f"client_graph of {type(self).__name__} must return ({M}, {M}) numbers "
-                "in [0, 1] with ones on the diagonal."
+                f"The client graph of {type(self).__name__} must be a ({M}, {M}) "
+                "adjacency of numbers in [0, 1] with ones on the diagonal."
             )
 
     def graph_before(
@@ -279,9 +286,16 @@ def rewire(
 
 @dataclass(eq=False, repr=False)
 class FedAvg(GraphMethod):
-    """Federated averaging (FLT, Algorithm 1): one model for all clients.
+    """Federated averaging: one model for all clients.
 
-    All entries of its graph are 1.
+    McMahan et al., arXiv 1602.05629; FLT, arXiv 2103.15947, Algorithm 1. All entries of
+    its client graph are 1.
+
+    Parameters
+    ----------
+    rule : {"participants", "last_local", "last_aggregate"}
+        What absent clients contribute: nothing, the model that each trained last, or
+        the model that served each last.
 
     Examples
     --------
@@ -331,7 +345,13 @@ class FedAvgAsRun(FedAvg):
 class OnGraph(GraphMethod):
     """Averaging over a given client graph.
 
-    It is the rest of FLT, PACFL or EMD-CFL after their clustering.
+    This is how FLT, PACFL and EMD-CFL train after their clustering.
+
+    Parameters
+    ----------
+    graph : ClientGraph
+    rule : {"participants", "last_local", "last_aggregate"}
+        See :class:`fltnb.methods.FedAvg`.
 
     Examples
     --------
@@ -362,6 +382,16 @@ class OnGraph(GraphMethod):
 @dataclass(eq=False, repr=False)
 class Oracle(FedAvg):
     """FedAvg inside each true cluster: the result of a perfect clustering.
+
+    Parameters
+    ----------
+    rule : {"participants", "last_local", "last_aggregate"}
+        See :class:`fltnb.methods.FedAvg`.
+
+    Raises
+    ------
+    FltnbError
+        The federation has no true clusters.
 
     Examples
     --------

@@ -37,12 +37,14 @@ class MTHFLState(GraphState):
 
 @dataclass(eq=False, repr=False)
 class MTHFL(OneShot):
-    """Multi-task hierarchical federated learning (MT-HFL, Section II-D, Algorithm 1).
+    """Multi-task hierarchical federated learning (arXiv 2410.02733, Algorithm 1).
 
-    A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every
-    ``local_rounds`` rounds the GPS averages (lines 6 and 7), so G global iterations are
-    ``G * local_rounds`` rounds. All servers start from one model. :meth:`traffic` is
-    that between a user and its LPS.
+    Every task has a local parameter server (LPS), and one global parameter server (GPS)
+    averages the layers that all tasks share (Section II-D). A round of a run is one
+    FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` rounds
+    the GPS averages (lines 6 and 7), so G global iterations are ``G * local_rounds``
+    rounds. All servers start from one model. Traffic is counted between a user and its
+    LPS.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ class MTHFL(OneShot):
         drew.)
     shared : int, optional
         Number of first layers with weights that are shared; 0: none. By default the
-        convolutions, or the first layer if there are none.
+        convolutions, or the first layer if there are no convolutions.
     local_rounds : int
         Rounds of every LPS per round of the GPS; the paper gives no value.
     weighting : {"samples", "equal"}
@@ -63,7 +65,7 @@ class MTHFL(OneShot):
         Which server's model is tested on a user's data: that of its own server, or that
         of its task, as in the paper's figures. The server of task t is server t for
         random groups, otherwise the server of most users of the task.
-    encoder, rule, name
+    encoder, rule, joining, name
         See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the
         clusterer.
 
@@ -71,7 +73,7 @@ class MTHFL(OneShot):
     ------
     FltnbError
         A federation has no true clusters where they are needed, or the model fewer
-        layers than are to be shared.
+        layers than are to be shared; or newcomers are to be placed without a clusterer.
 
     Examples
     --------
@@ -98,12 +100,17 @@ class MTHFL(OneShot):
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without the needed tasks, or unfit for clustering."""
+        if isinstance(self.clusterer, str) and self.joining == "placed":
+            raise FltnbError(
+                f'MTHFL with "{self.clusterer}" has no clusterer, which could place '
+                'newcomers: leave out joining="placed".'
+            )
         if fed.clusters is None:
             needs = [self.clusterer] if isinstance(self.clusterer, str) else []
             needs += ["task"] if self.view == "task" else []
             if needs:
                 raise FltnbError(
-                    f'"{needs[0]}" needs the true clusters: '
+                    f'MTHFL with "{needs[0]}" needs the true clusters: '
                     "give `clusters` when you build the federation."
                 )
         super().check(fed)
@@ -140,7 +147,7 @@ class MTHFL(OneShot):
         changed: np.ndarray,
         context: Context,
     ) -> MTHFLState:
-        """Keep the groups: a newcomer gets an LPS of its own."""
+        """Keep the groups: a newcomer gets an LPS of its own, or is placed."""
         state = super().changed(state, fed, model, changed, context)
         return self._with_tasks(state, fed)
 

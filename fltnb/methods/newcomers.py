@@ -62,7 +62,10 @@ def counted(state: AState, n_models: int) -> AState:
 
 
 def nearest_direction(updates: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Return for each update (n, d) the direction (K, d) with the largest cosine."""
+    """Return which direction (K, d) has the largest cosine with each update (n, d).
+
+    Indices (n,). The cosine with a direction of zeros is 0.
+    """
     directions = directions.astype(np.float64)
     norm = np.linalg.norm(directions, axis=1)
     norm = np.where(norm > 0, norm, np.inf)

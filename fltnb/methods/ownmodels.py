@@ -83,8 +83,18 @@ class OwnModels:
     """Encoder: every client's own network after one local round (EMD-CFL).
 
     It can replace a :class:`fltnb.encoders.EncoderSpec`, but only for
-    :class:`fltnb.EMDClustering`, because each client's embeddings have different axes.
-    The options are those of the training whose first round this is.
+    :class:`fltnb.clustering.EMDClustering`, because each client's embeddings have
+    different axes. The options are those of the training whose first round this is; the
+    defaults are not those of :func:`fltnb.rounds.run`.
+
+    Parameters
+    ----------
+    model : str
+        Name of the network, for :func:`fltnb.models.make`.
+    local_epochs, batch_size, lr, momentum, weight_decay, precision
+        As in :class:`fltnb.training.TrainSpec`.
+    seed : int
+        Seed of the common initial model, the sample orders and the dropout masks.
 
     Examples
     --------
@@ -114,7 +124,7 @@ class OwnModels:
     def embed(
         self, fed: Federation, device: str = "auto"
     ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-        """Train, and return the arguments of :meth:`fltnb.EMDClustering.fit`.
+        """Train, and return the arguments of ``EMDClustering.fit``.
 
         These are every client's training samples (n_i, d) embedded by its own network,
         and a function from i to all clients' validation samples embedded by the network
@@ -197,12 +207,12 @@ def measure(
     fed, net, start, theta
         The clients, and the results of :func:`local_models`.
     how : mapping
-        ``{"name": "EMDClustering", ...}`` with its options (row i is under the network
-        of client i, so the matrix is not symmetric). "parameters": Euclidean, all
-        trained parameters. "last layer": the same for weights and biases of the last
-        layer. "updates": 1 - cosine of the updates, as CFL compares gradients (from a
-        common start their Euclidean distance is that of the parameters). "angles":
-        PACFL's, in degrees.
+        ``name`` and, of "EMDClustering", its options (row i is under the network of
+        client i, so the matrix is not symmetric). Other names have no options.
+        "parameters": Euclidean, all trained parameters. "last layer": the same for
+        weights and biases of the last layer. "updates": 1 - cosine of the updates, as
+        CFL compares gradients (from a common start their Euclidean distance is that of
+        the parameters). "angles": PACFL's, in degrees.
     seed, n_jobs : int
         Seed of EMD-CFL's projection; processes (without effect on the result).
     seen : tuple, optional

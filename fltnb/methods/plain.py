@@ -16,7 +16,7 @@ from .state import State, alone
 
 @dataclass(eq=False, repr=False)
 class Local(Method):
-    """No aggregation: participants keep the model they train.
+    """Local training without aggregation: participants keep the model that they train.
 
     It is called Local in FLT, NoFed in FeSEM (arXiv 2108.08647).
 
@@ -62,9 +62,15 @@ class FedProx(FedAvg):
     """FedProx: clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
     Li et al., arXiv 1812.06127. The aggregation is FedAvg's, and ``mu=0`` is FedAvg bit
-    for bit. mu is 0.001 to 1 in the original, 0.1 in FeSEM; training is stable only for
-    ``lr * mu`` below 2. In the original, participants may also stop early; this is left
-    out here.
+    for bit. In the original, participants may also stop early; this is left out here.
+
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term: 0.001 to 1 in the original, 0.1 in FeSEM. Training
+        is stable only for ``lr * mu`` below 2.
+    rule : {"participants", "last_local", "last_aggregate"}
+        See :class:`fltnb.methods.FedAvg`.
 
     Examples
     --------
@@ -122,7 +128,7 @@ class FedSGD(FedAvg):
     Parameters
     ----------
     batch : int, optional
-        Number of samples of a client's gradient, drawn in each round; default: all.
+        Number of samples of a client's gradient, drawn in each round; by default all.
 
     Examples
     --------
@@ -178,7 +184,7 @@ class FedSGD(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class FedSGDAsRun(FedSGD):
-    """FedSGD in FeSEM's published code: two samples.
+    """FedSGD in FeSEM's published code: a gradient of two samples per client.
 
     The code asks for 32 samples, but cuts them to the number of entries in the record
     of a client's data, which are images and labels.
@@ -201,10 +207,16 @@ class FedSGDAsRun(FedSGD):
 
 @dataclass(eq=False, repr=False)
 class FedDist(FedAvg):
-    """Server step ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, Section 6.1).
+    """FedAvg with a partial step of the server from its model towards the plain mean.
 
-    The step is that of Reptile (arXiv 1803.02999). ``epsilon`` is between 0 (the model
-    never moves) and 1 (the mean itself); FeSEM's runs have 0.6.
+    The new model is ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, arXiv
+    2108.08647, Section 6.1), which is the step of Reptile (arXiv 1803.02999).
+
+    Parameters
+    ----------
+    epsilon : float
+        Length of the step, from 0 (the model never moves) to 1 (the mean itself);
+        FeSEM's runs have 0.6.
 
     Examples
     --------
@@ -241,8 +253,14 @@ class FedDist(FedAvg):
 class FedDistWS(FedDist):
     """FedDist with a mean weighted by samples; ``epsilon=1`` is FedAvg.
 
-    This is FedDist+WS, "FedDWS" in the paper's list. The paper gives no step, and the
-    public code for this row does not run; a remark in it suggests ``epsilon=1``.
+    This is FedDist+WS, "FedDWS" in FeSEM's list of baselines (arXiv 2108.08647, Section
+    6.1). The paper gives no value of ``epsilon``, and the public code for this row does
+    not run; a comment in it suggests 1.
+
+    Parameters
+    ----------
+    epsilon : float
+        As in :class:`fltnb.methods.FedDist`.
 
     Examples
     --------
@@ -265,17 +283,27 @@ class FedDistWS(FedDist):
 class FedDANE(FedAvg):
     """Participants first agree on a mean gradient, then train with corrected gradients.
 
-    Phase A: each sends the gradient of its mean loss at the server's model; the server
-    returns their mean g, weighted by samples. Phase B: each minimises ``f_i(theta) +
-    <g - grad f_i(sent), theta> + mu / 2 ||theta - sent||^2`` by SGD, so that every step
-    has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean
-    follows.
+    Li et al., arXiv 2001.01920; FeSEM's tables. Phase A: each participant sends the
+    gradient of its mean loss at the server's model; the server returns their mean g,
+    weighted by samples. Phase B: each minimises ``f_i(theta) + <g - grad f_i(sent),
+    theta> + mu / 2 ||theta - sent||^2`` by SGD, so that every step has the constant
+    ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean follows.
 
     In the paper other clients are drawn for phase B. The official code uses the same
-    seed for both draws, so they are the same clients, as here. The other engines cannot
-    add a constant to a gradient, so this method trains in its own one: the serial
-    engine with that step, on the run's device. A torchvision model raises
-    :class:`fltnb.FltnbError`. FeSEM's configurations try 0, 0.5 and 1 for mu.
+    seed for both draws, so they are the same clients, as here. The usual back ends
+    cannot add a constant to a gradient, so this method trains one client after the
+    other, on the run's device.
+
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term; FeSEM's configurations try 0, 0.5 and 1.
+
+    Raises
+    ------
+    FltnbError
+        The network is not one of ``fltnb.models.NAMES``, or the loss is not cross
+        entropy.
 
     Examples
     --------

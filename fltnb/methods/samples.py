@@ -1,6 +1,6 @@
-"""Measurements of soft methods for each sample.
+"""Losses and outputs for each sample, which soft methods need.
 
-An engine only gives means over a client.
+An engine only gives means over a client's samples.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Split = Literal["train", "val"]
 def check_validation(fed: Federation, who: str, other: str = "") -> None:
     """Refuse a federation in which some client has no validation samples.
 
-    ``other``: another way to fix it, for the message.
+    ``who`` needs them; ``other``: another way to fix it, for the message.
     """
     for client, own in enumerate(fed.val):
         if len(own) == 0:
             raise FltnbError(
-                f"{who} looks at validation samples, and client {client} has none: "
+                f"{who} needs validation samples, and client {client} has none: "
                 f"build the federation with some (val_fraction, or held_out){other}."
             )
 
@@ -85,8 +85,8 @@ def _losses(engine: Engine, theta: np.ndarray, client: int, split: str) -> np.nd
         found.append(losses(engine.spec.loss, of_model, targets))
     if not found[0].ndim:
         raise FltnbError(
-            "A loss that returns a mean cannot be compared sample by sample: let it "
-            "return the loss of each sample."
+            "This method compares losses sample by sample, and your loss returns a "
+            "mean: let it return the loss of each sample."
         )
     return torch.stack(found).numpy()
 

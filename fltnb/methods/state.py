@@ -34,7 +34,7 @@ AState = TypeVar("AState", bound="State")
 
 @dataclass(eq=False, kw_only=True)
 class State:
-    """Base of all states.
+    """What a method remembers between rounds: base of all states.
 
     Attributes
     ----------
@@ -48,7 +48,8 @@ class State:
     sent : int array (2,), optional
         Scalars sent up and down besides the rounds' models.
     of_clients : tuple of str
-        Additional fields that have an entry for each client.
+        Names of further fields with an entry for each client, which grow if clients
+        join.
 
     Examples
     --------

@@ -110,7 +110,7 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     shape = tuple(int(size) for size in input_shape)
     if len(shape) != 3:
         raise FltnbError(
-            f"Model {name!r} takes pictures and vectors, not samples of shape {shape}: "
+            f"Model {name!r} takes images and vectors, not samples of shape {shape}: "
             "give a network of your own, model=module."
         )
     n_classes = int(n_classes)
@@ -147,15 +147,17 @@ def shaped(
     Parameters
     ----------
     model : str, nn.Module, function, Own or Model
-        A name for :func:`make`, or your own network (:func:`own`).
+        A name for :func:`make`, or your own network (:func:`own`). A Model is returned
+        as it is.
     fed : Federation
     n_outputs : int, optional
-        By default one for each class.
+        Number of outputs; by default one for each class.
 
     Raises
     ------
     FltnbError
-        The network does not fit the samples (:meth:`OwnModel.of`).
+        The network cannot be made or applied, its outputs have a wrong shape, or some
+        of its weights have no effect.
 
     Examples
     --------

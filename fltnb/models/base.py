@@ -53,7 +53,7 @@ class Flatten:
 
 @dataclass(frozen=True)
 class Dense:
-    """Fully connected layer with bias.
+    """Fully connected layer with bias, from ``inputs`` to ``outputs`` numbers.
 
     Examples
     --------
@@ -69,6 +69,15 @@ class Dense:
 @dataclass(frozen=True)
 class Conv:
     """Square convolution with bias and stride 1.
+
+    Parameters
+    ----------
+    inputs, outputs : int
+        Channels.
+    padding : int
+        Pixels of zeros at each side.
+    kernel : int
+        Pixels on a side of the kernel.
 
     Examples
     --------
@@ -109,9 +118,14 @@ class ReLU:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops units, or whole ``channels``, with probability p in training.
+    """Drops units in training; the remaining ones are scaled by 1 / (1 - p).
 
-    The remaining ones are scaled by 1 / (1 - p).
+    Parameters
+    ----------
+    p : float
+        Probability to drop.
+    channels : bool
+        Whether whole channels are dropped, and not single units.
 
     Examples
     --------
@@ -134,6 +148,14 @@ class Stage(NamedTuple):
     gradients. The training steps pool first, because later operations then process
     a quarter of the numbers.
 
+    Attributes
+    ----------
+    linear : Dense or Conv
+    pool, relu : bool
+        Whether max pooling and ReLU follow.
+    dropout : int or None
+        Position in :attr:`Model.dropout` of the dropout that follows, if any.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -141,18 +163,26 @@ class Stage(NamedTuple):
     Stage(linear=Dense(inputs=64, outputs=32), pool=False, relu=True, dropout=None)
     """
 
-    linear: Any  # Dense or Conv
+    linear: Any
     pool: bool
     relu: bool
-    dropout: int | None  # position in Model.dropout
+    dropout: int | None
 
 
 class KeyedDropout(nn.Module):
     """Dropout with a given mask, so that all back ends drop the same units.
 
-    ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in
-    evaluation mode. Without one, units are drawn as ``nn.Dropout`` does. ``p``:
-    probability to drop.
+    Parameters
+    ----------
+    p : float
+        Probability to drop.
+
+    Attributes
+    ----------
+    keep : bool tensor (b, ...) or None
+        The mask of the next batch, True for what is kept, of the shapes of
+        :attr:`Model.dropout`; ignored in evaluation mode. None: units are drawn as
+        ``nn.Dropout`` does.
 
     Examples
     --------
@@ -179,6 +209,19 @@ class KeyedDropout(nn.Module):
 class Model:
     """A network: its layers and the shapes that follow from them.
 
+    Attributes
+    ----------
+    name : str
+    input_shape : tuple
+        (C, H, W) of a sample.
+    n_classes : int
+        Number of outputs K.
+    layers : tuple of layers
+        In the order of the forward pass; empty for networks that are known as modules
+        only, such as torchvision's and your own.
+    backends : tuple of str
+        Back ends that can train it.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -189,17 +232,16 @@ class Model:
     """
 
     name: str
-    input_shape: tuple[int, ...]  # (C, H, W)
-    n_classes: int  # outputs K
+    input_shape: tuple[int, ...]
+    n_classes: int
     layers: tuple[Layer, ...]
-    # back ends that can train it
     backends: ClassVar[tuple[str, ...]] = ("serial", "pool", "stacked")
 
     @property
     def n_statistics(self) -> int:
         """Number of tensors of batch-norm statistics.
 
-        Running mean and variance for each such layer.
+        They are running mean and variance of each batch-norm layer.
         """
         return 0
 
@@ -318,8 +360,8 @@ class Model:
     def init(self, seed: int, index: int = 0) -> np.ndarray:
         """Return initial parameters (P,) float32.
 
-        ``index``: which of several independent initialisations. They are drawn, unless
-        the network is :meth:`started` from weights.
+        They are drawn from ``seed``, unless the network is :meth:`started` from
+        weights. ``index``: which of several independent initialisations.
         """
         given = vars(self).get("start")
         if given is None:

@@ -44,7 +44,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Own:
-    """The result of :func:`own`: a network without its data.
+    """Your own network before it is shaped for data: the result of :func:`own`.
 
     Attributes
     ----------
@@ -160,16 +160,17 @@ def own(module: nn.Module | Callable[..., nn.Module], head: str | None = None) -
     ...     digits, 6, n_clusters=3, classes_per_cluster=3
     ... )
     >>> from torch import nn
-    >>> def network(n_classes):
-    ...     return nn.Sequential(nn.Flatten(), nn.Linear(64, n_classes))
-    >>> net = fl.models.own(network)
+    >>> def network(input_shape, n_outputs):
+    ...     return nn.Sequential(nn.Flatten(), nn.Linear(64, n_outputs))
+    >>> fl.models.shaped(fl.models.own(network), fed).n_parameters
+    650
     """
     return Own(module, head)
 
 
 @dataclass(frozen=True)
 class OwnModel(Model):
-    """An own network that fits a federation's samples: :meth:`of` makes it.
+    """Your own network, shaped for a federation's samples by ``fl.models.shaped``.
 
     Attributes
     ----------
@@ -281,7 +282,7 @@ class OwnModel(Model):
         """
         if not self.n_trainable:
             raise FltnbError(
-                f"{self.name} has no weights to train: set requires_grad on some."
+                f"{self.name} has no weights to train: set requires_grad=True on some."
             )
         unused = self._unused(self.module, x)
         if unused:  # a layer may be used in training only
@@ -507,7 +508,7 @@ class OwnModel(Model):
     ) -> torch.Tensor:
         """Compute outputs (b, n_outputs) of a batch in evaluation mode.
 
-        ``params``: as :meth:`unflatten` gives them.
+        ``params``: as :meth:`fltnb.models.Model.unflatten` gives them.
         """
         named = dict(zip(self._names, params, strict=True))
         module = self._still(params[0])
@@ -533,9 +534,9 @@ class OwnModel(Model):
         features = torch.cat(seen)
         if features.shape != (len(x), self.n_features):
             raise FltnbError(
-                f"The last layer of {self.name} sees {tuple(features.shape)} numbers "
-                f"of {len(x)} samples, not one row each: methods that look at features "
-                "need that."
+                f"The last layer of {self.name} gets inputs {tuple(features.shape)} "
+                f"for {len(x)} samples, not one row for each: choose a method that "
+                "does not use features."
             )
         return features
 

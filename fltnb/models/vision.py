@@ -84,14 +84,17 @@ class VisionModel(Model):
     Parameters
     ----------
     name : str
-        One of :data:`NETWORKS`: ImageNet weights (torchvision's ``IMAGENET1K_V1``),
-        normalising pixels in [0, 1] themselves, with a new last layer, drawn as torch
-        draws a dense layer. With ``:random`` appended: all weights drawn as torchvision
-        draws them.
+        ``resnet18``, ``resnet50``, ``efficientnet_b3``, ``vit_b_16`` or
+        ``convnext_base``: with ImageNet weights (torchvision's ``IMAGENET1K_V1``) and a
+        new last layer, drawn as torch draws a dense layer; such a network takes pixels
+        in [0, 1] and normalises them itself. With ``:random`` appended: all weights
+        drawn as torchvision draws them.
     input_shape : (C, H, W)
         Grey images become three equal channels. Images keep their own size
         (the paper names no other), except in ``vit_b_16``, which resizes them
         (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
+    n_classes : int
+        Number of outputs.
 
     Raises
     ------
@@ -222,7 +225,7 @@ class VisionModel(Model):
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode.
 
-        ``params``: as :meth:`unflatten` gives them.
+        ``params``: as :meth:`fltnb.models.Model.unflatten` gives them.
         """
         names = [f"net.{name}" for name, _ in self.shapes]
         named = dict(zip(names, params, strict=True))
@@ -284,8 +287,8 @@ class StageModel(VisionModel):
 
     The body before it does not change. The stage is the last block, the convolution
     after it, batch norms, pooling, the network's dropout of 0.2 and a new last layer.
-    It trains like :class:`VisionModel`, on the result of
-    :func:`fltnb.data.features.maps`.
+    It trains like :class:`VisionModel`, on the samples of the data set ``pacs_maps``,
+    which ``fltnb.data.features.maps`` computes.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from .html import html
 from .page import Page
 from .parameters import Picked, of
 from .pictures import agreement, compared, curves, dots, png
-from .scores import printed, score_table, scores, words
+from .scores import order_table, printed, score_table, scores, words
 from .tables import axis_table, mean_table, rows_of, switched
 from .verdicts import verdict_table
 
@@ -27,6 +27,7 @@ __all__ = [
 ]
 __all__ += [
     "of",
+    "order_table",
     "png",
     "printed",
     "provenance",

@@ -41,10 +41,10 @@ def asked(notebook: str, profile: str = "", table: str = "") -> Grid:
             if not table or table in own:
                 rows.append(row)
     if table and table not in there:
-        known = ", ".join(there) or "none: leave it out"
-        raise FltnbError(
-            f"Notebook {notebook} has no table {table!r}; those it has: {known}."
-        )
+        mend = "it has none, so leave --table out"
+        if there:
+            mend = f"choose one of {', '.join(there)}"
+        raise FltnbError(f"Notebook {notebook} has no table {table!r}: {mend}.")
     return Grid(rows)
 
 
@@ -159,7 +159,11 @@ def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) ->
 
 
 def compute_within(
-    notebook: str, planned: Sequence[Planned], seconds: float, **options: Any
+    notebook: str,
+    planned: Sequence[Planned],
+    seconds: float,
+    keep: bool = True,
+    **options: Any,
 ) -> int:
     """Compute the most useful missing experiments within a time; return their number.
 
@@ -173,6 +177,8 @@ def compute_within(
         The result of :func:`missing`.
     seconds : float
         The available time.
+    keep : bool
+        As for :func:`compute_all`.
     **options
         Options of :func:`fltnb.compute`.
 
@@ -184,7 +190,9 @@ def compute_within(
     ledger = _ledger(notebook)
 
     def work(rows: list[Row]) -> None:
-        ledger.merge(compute(rows, **options))
+        done = compute(rows, **options)
+        if keep:
+            ledger.merge(done)
 
     return within(planned, seconds, work)
 

@@ -51,9 +51,10 @@ def of(setting: Any, *keys: str) -> Any:
 
 
 class Picked:
-    """The parameters of one run: each from :func:`of`, or from a switch.
+    """The parameters of one run, for its data set, variant and other keys.
 
-    ``picked.rounds`` is one of them, ``picked("rounds", "lr")`` a dict of several.
+    Each is looked up by :func:`of`, unless ``switch`` replaces it. ``picked.rounds`` is
+    one of them, ``picked("rounds", "lr")`` a dict of several.
 
     Parameters
     ----------
@@ -80,7 +81,10 @@ class Picked:
         if name in self._switch:
             return self._switch[name]
         if name not in self._parameters:
-            raise FltnbError(f"The run asks for {name}, which is no parameter: add it.")
+            raise FltnbError(
+                f"The run asks for {name}, which is no parameter of this notebook: add "
+                "it to the cell of parameters."
+            )
         return of(self._parameters[name], *self._keys)
 
     def __call__(self, *names: str) -> Values:

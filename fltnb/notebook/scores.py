@@ -261,6 +261,36 @@ def score_table(
     return html(wide["text"][heads], wide["tint"][heads], below)
 
 
+def order_table(agreement: pd.DataFrame) -> display.HTML:
+    """Show how far the order of the methods here is that in print.
+
+    Setting and measure are shown where they differ between rows.
+
+    Parameters
+    ----------
+    agreement : DataFrame
+        Results of :func:`fltnb.papers.rank_agreement`, one below the other.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> found = fl.papers.rank_agreement(fl.results("11"), "emdcfl", "T1")
+    >>> "FedCE" in fl.notebook.order_table(found).data
+    True
+    """
+    shown = agreement.drop(columns="methods")
+    for name in ("dataset", "setting", "metric"):
+        shown[name] = shown[name].map(label)
+        if name != "dataset" and shown[name].nunique() == 1:
+            shown = shown.drop(columns=name)
+    caption = (
+        "Order of the methods here and in print: Spearman's rho of the means over "
+        "seeds, lowest and highest rho of single seeds, and the methods whose ranks "
+        "differ most (+: better here)."
+    )
+    return html(shown.set_index("dataset").reset_index(), caption=caption, digits=2)
+
+
 def _first_seen(values: pd.Series) -> pd.Series:
     """Return the place of each value in the order in which they come.
 

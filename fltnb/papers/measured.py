@@ -108,14 +108,14 @@ def measured(
         One row per printed number and variant: the columns of
         :func:`fltnb.papers.numbers` (``number`` is NaN if the paper has none),
         ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``),
-        ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
+        ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the runs,
         ``status`` ("printed setting", "reduced setting", "stand-in data", "not run"),
         ``on_copies`` (whether the images are compressed copies).
 
     Raises
     ------
     FltnbError
-        The results are of another table's notebook; or several jobs of one seed fit a
+        The results are of another table's notebook; or several runs of one seed fit a
         number, for example if two networks were run and the paper names none.
 
     Examples
@@ -286,7 +286,7 @@ def kinds_beside(variant: str) -> tuple[str, ...]:
 
 
 class _Found:
-    """The jobs of one notebook that may count for one table.
+    """The runs of one notebook that may count for one table.
 
     Attributes
     ----------
@@ -336,7 +336,7 @@ class _Found:
         """Return our measurement for one number.
 
         Jobs that depart in the same way form a group. The nearest group counts:
-        on the paper's data, then with the fewest departures, then with the most jobs.
+        on the paper's data, then with the fewest departures, then with the most runs.
 
         Parameters
         ----------
@@ -355,10 +355,10 @@ class _Found:
         def how_far(group: tuple) -> tuple[bool, int, int]:
             departs, _ = group
             stands_in = tested_on(departs) == "stand-in data"
-            n_jobs = len(groups[group])
-            return stands_in, len(departs), -n_jobs
+            n_runs = len(groups[group])
+            return stands_in, len(departs), -n_runs
 
-        # tuples are compared from the left: data, then departures, then jobs
+        # tuples are compared from the left: data, then departures, then runs
         nearest = min(groups, key=how_far)
         departs, _ = nearest
         rows, values = zip(*groups[nearest], strict=True)
@@ -377,7 +377,7 @@ class _Found:
     def _by_departures(
         self, line: Row, variant: str
     ) -> dict[tuple, list[tuple[dict, float]]]:
-        """Return the jobs that have a number, with it, by departures and kind.
+        """Return the runs that have a number, with it, by departures and kind.
 
         The kind keeps a study's number and a training's apart, since their mean would
         count one experiment twice.
@@ -385,7 +385,7 @@ class _Found:
         Returns
         -------
         dict
-            (phrases, kind of job) -> pairs of a job and its number.
+            (phrases, kind of run) -> pairs of a run and its number.
         """
         at_round = None
         if "rounds" in self.levels:
@@ -403,7 +403,7 @@ class _Found:
     def _departures(
         self, row: Row, line: Row, variant: str, at_round: int | None
     ) -> tuple[str, ...]:
-        """Return how a job departs from the setting of a printed line.
+        """Return how a run departs from the setting of a printed line.
 
         ``at_round``: the round whose number is looked at, None for the last.
         """
@@ -418,7 +418,7 @@ class _Found:
     def _candidates(
         self, line: Row, variant: str, at_round: int | None
     ) -> Iterator[tuple[dict, float]]:
-        """Yield the jobs that may count for a printed number, with their numbers.
+        """Yield the runs that may count for a printed number, with their numbers.
 
         Parameters
         ----------
@@ -546,7 +546,7 @@ def _levels(paper: str, table: str) -> list[str]:
 
 
 def _refuse_twice(rows: Sequence[Mapping], line: Row, variant: str) -> None:
-    """Refuse several jobs of one seed for a printed line (FltnbError)."""
+    """Refuse several runs of one seed for a printed line (FltnbError)."""
     seeds = {row["seed"] for row in rows}
     if len(seeds) == len(rows):
         return
@@ -554,6 +554,6 @@ def _refuse_twice(rows: Sequence[Mapping], line: Row, variant: str) -> None:
     networks = ", ".join(each_once)
     number = f"{label(line['method'])} on {label(line['dataset'])} {label(variant)}"
     raise FltnbError(
-        f"Several jobs of one seed fit {number} ({networks}): "
-        "select one with results.where() before."
+        f"Several runs of one seed fit {number} ({networks}): "
+        "select one with results.where() first."
     )

@@ -10,8 +10,11 @@ VARIANTS = {
 }
 SHORT = {"as_written": "text", "as_run": "code"}
 """Variant -> its source: the paper's text, or its authors' code."""
+MEASURES = {"worst": "worst client", "worst_accuracy": "accuracy of the worst client"}
+"""Measure -> its displayed name, where that is not the name with spaces."""
 
-NAMES = {name: look.label for name, look in NAMED.items()} | VARIANTS | PAPERS
+NAMES = {name: look.label for name, look in NAMED.items()}
+NAMES |= VARIANTS | PAPERS | MEASURES
 
 
 def label(name: str) -> str:

@@ -56,19 +56,29 @@ def numbers(
 ) -> pd.DataFrame:
     """Select printed numbers, in the order of the papers.
 
-    Returns a DataFrame: ``paper, table, setting, dataset, model, method, split, metric,
-    value, error, params, note`` as printed (text; ``params`` is JSON); ``number`` and
-    ``number_error`` (float, NaN if there is none); ``first``: the table that prints
-    this number first. A number counts only if ``first`` equals ``table``; 925 of 1,099
-    do. Accuracies and F1 are in percent, variances in percent squared. If no row has
-    all the values, the table is empty. Raises FltnbError if a column is unknown, or a
-    value does not occur in its column.
-
     Parameters
     ----------
-    paper : "flt", "fesem", "mthfl" or "emdcfl"
-    table : "T1", "T7", ... (MT-HFL: "TI", "TII")
-    filters : a column and its value, or list of values
+    paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional
+        By default all papers.
+    table : str, optional
+        "T1", "T7", ... (MT-HFL: "TI", "TII"); by default all tables.
+    **filters
+        A column, and its value or a list of values.
+
+    Returns
+    -------
+    DataFrame
+        ``paper, table, setting, dataset, model, method, split, metric, value, error,
+        params, note`` as printed (text; ``params`` is JSON); ``number`` and
+        ``number_error`` (float, NaN if there is none); ``first``: the table that prints
+        this number first. A number counts only if ``first`` equals ``table``; 925 of
+        1,099 do. Accuracies and F1 are in percent, variances in percent squared. Empty
+        if no row has all the values.
+
+    Raises
+    ------
+    FltnbError
+        A column is unknown, or a value does not occur in its column.
 
     Examples
     --------
@@ -95,10 +105,13 @@ def numbers(
 def claims() -> pd.DataFrame:
     """Return the papers' claims, tested or not.
 
-    Returns a DataFrame of text, one row per claim: ``id``, ``paper``, ``source``
-    (figure, table or section), ``notebook`` (the notebooks that test it), ``claim`` (in
-    our words), ``testable`` (what prevents a test as the paper means it, else empty).
-    Several sources or notebooks are separated by "; ".
+    Returns
+    -------
+    DataFrame of text
+        One row per claim: ``id``, ``paper``, ``source`` (figure, table or section),
+        ``notebook`` (the notebooks that test it), ``claim`` (in our words),
+        ``testable`` (what prevents a test as the paper means it, else empty). Several
+        sources or notebooks are separated by "; ".
 
     Examples
     --------
@@ -112,10 +125,18 @@ def claims() -> pd.DataFrame:
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     """Return numbers that a paper prints more than once with different values.
 
-    Returns a DataFrame: ``setting, dataset, model, method, split, metric``;
-    ``printed``: a dict table -> value as printed. FLT's ablation (Table 5) repeats
-    scenario 2 of Table 2 in one line and is compared with it. ``paper``: as in
-    :func:`numbers`.
+    FLT's ablation (Table 5) repeats scenario 2 of Table 2 in one line and is compared
+    with it.
+
+    Parameters
+    ----------
+    paper : {"flt", "fesem", "mthfl", "emdcfl"}
+
+    Returns
+    -------
+    DataFrame
+        ``setting, dataset, model, method, split, metric``; ``printed``: a dict table ->
+        value as printed.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from ..experiments.experiment import TRAINING
 from .names import label
 
 Row = Mapping[str, Any]
-"""A printed number, or a job: names and values."""
+"""A printed number, or a run: names and values."""
 
 TESTED_ON = ("printed setting", "reduced setting", "stand-in data")
 """How a number was obtained; only the first counts for or against a paper."""
@@ -137,7 +137,7 @@ def network_in_print(model: str) -> str:
     return "cnn"
 
 
-_FLT = {"batch_size": 10, "lr": 0.01}  # Section 4.2
+_FLT = {"batch_size": 10, "lr": 0.01}  # Section 4.1
 # Section 4.1, Appendix D.2, Table 5; rounds, epochs, batches as in the public code
 _EMDCFL = {
     "rounds": 10,
@@ -166,12 +166,12 @@ PRINTED: dict[tuple[str, str], dict[str, Any]] = {
     ("emdcfl", "backdoor_mnist"): _EMDCFL | {"n_clients": 30},
     ("emdcfl", "backdoor_cifar10"): _EMDCFL | {"n_clients": 15},
 }
-"""Paper and data set -> settings of all its numbers, with the names of a job."""
+"""Paper and data set -> settings of all its numbers, named as those of a run."""
 _PARAMS = {"M": "n_clients", "rho": "participation", "E": "local_epochs", "T": "rounds"}
 
 
 def printed_setting(line: Row) -> dict[str, Any]:
-    """Return the setting of one printed number, with the names of a job's settings.
+    """Return the setting of one printed number, named as the settings of a run.
 
     ``line``: a row of :func:`fltnb.papers.numbers`. Settings that the paper omits are
     left out.
@@ -189,7 +189,7 @@ def printed_setting(line: Row) -> dict[str, Any]:
 
 
 def run_setting(record: Row) -> dict[str, Any]:
-    """Return a job's settings in one dictionary, including those of its federation.
+    """Return a run's settings in one dictionary, including those of its federation.
 
     ``record``: from :meth:`Results.record`. If a federation is made from another one,
     the innermost one counts.
@@ -246,19 +246,30 @@ def departures(
     at_round: int | None = None,
     instead: Row | None = None,
 ) -> list[str]:
-    """Return how a job departs from the setting and the data of a printed number.
+    """Return how a run departs from the setting and the data of a printed number.
 
     If a run follows the authors' code, differences between the code and the text are
-    not departures. Returns short phrases such as "9 of 30 clients" or "stand-in:
-    pseudo-writers"; an empty list if nothing departs.
+    not departures.
 
     Parameters
     ----------
-    record : the job's ``settings`` and ``provenance`` (:meth:`Results.record`)
-    line : a row of :func:`fltnb.papers.numbers`
-    dataset, variant : of the job, as in ``runs``
-    at_round : int, optional, the number is read off the job's curve at this round
-    instead : settings that replace those of the line
+    record : dict
+        The run's ``settings`` and ``provenance`` (:meth:`Results.record`).
+    line : mapping
+        A row of :func:`fltnb.papers.numbers`.
+    dataset, variant : str
+        Those of the run, as in ``runs``.
+    at_round : int, optional
+        The round after which the number is read off the run's curve; by default the
+        last.
+    instead : mapping, optional
+        Settings that replace those of the line.
+
+    Returns
+    -------
+    list of str
+        Short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if
+        nothing departs.
 
     Examples
     --------
@@ -319,7 +330,7 @@ def _equal(have: Any, want: Any) -> bool:
 
 
 def tested_on(departs: Iterable[str]) -> str:
-    """Return how a number was obtained, given the departures of its job."""
+    """Return how a number was obtained, given the departures of its run."""
     phrases = list(departs)
     if any(phrase.startswith("stand-in") for phrase in phrases):
         return "stand-in data"

@@ -304,7 +304,8 @@ def pair_distances(
         Name -> (distances (M, M), true clusters (M,)), a line of dots each. Of the two
         directions of a pair the larger distance is drawn, or 0 if it is negative.
     tolerances : mapping
-        Label -> epsilon, drawn over all lines, or one for each line. At most three.
+        Label -> tolerance epsilon, drawn over all lines, or one for each line. At most
+        three.
     title : str
         Title that states the result.
 
@@ -457,8 +458,8 @@ def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> 
     count = len(values)
     if values.shape != (count, count):
         raise FltnbError(
-            "A matrix of clients is square, (clients, clients), "
-            f"but this one has shape {values.shape}."
+            "A matrix of clients has one row and one column per client, but this one "
+            f"has shape {values.shape}: give a square one."
         )
     if clusters is not None and np.size(clusters) != count:
         raise FltnbError(
@@ -466,7 +467,10 @@ def _check_matrix(values: np.ndarray, clusters: Clusters, order: np.ndarray) -> 
             "give one per client."
         )
     if not np.array_equal(np.sort(order), np.arange(count)):
-        raise FltnbError(f"The order must name each of the {count} clients once.")
+        raise FltnbError(
+            f"The order must name each of the {count} clients once: give a permutation "
+            f"of 0 to {count - 1}."
+        )
 
 
 def _cluster_legend(fig: Figure, clusters: Clusters) -> None:

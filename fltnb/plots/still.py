@@ -35,18 +35,19 @@ def still(fig: Figure, dpi: int = DPI) -> bytes:
     >>> still(figure)[1:4]
     b'PNG'
     """
-    from matplotlib.artist import getp, setp
     from PIL import Image
 
     fig.draw_without_rendering()  # makes all ticks
-    shaded: dict[Any, Any] = {}  # a collection has a value for each of its parts
-    for artist in fig.findobj(lambda one: hasattr(one, "set_antialiased")):
-        shaded[artist] = getp(artist, "antialiased")
-        setp(artist, antialiased=False)
+    edges: list[Any] = fig.findobj(lambda one: hasattr(one, "set_antialiased"))
+    # a collection has a value for each of its parts
+    before = [artist.get_antialiased() for artist in edges]
+    for artist in edges:
+        artist.set_antialiased(False)
     drawn = io.BytesIO()
-    fig.savefig(drawn, dpi=dpi, format="png", metadata={"Software": None})
-    for artist, before in shaded.items():
-        setp(artist, antialiased=before)
+    # this PNG is read at once: packing it would only take time
+    fig.savefig(drawn, dpi=dpi, format="png", pil_kwargs={"compress_level": 0})
+    for artist, own in zip(edges, before, strict=True):
+        artist.set_antialiased(own)
 
     pixels = np.asarray(Image.open(drawn).convert("RGB"))
     numbers, palette = few_colors(pixels, COLORS)
@@ -84,7 +85,8 @@ def few_colors(pixels: np.ndarray, n_colors: int) -> tuple[np.ndarray, np.ndarra
     >>> few_colors(pixels, 64)[0].tolist()
     [[1, 0], [0, 0]]
     """
-    codes = pixels.astype(np.int64) @ [65536, 256, 1]
+    red, green, blue = np.moveaxis(pixels.astype(np.uint32), -1, 0)
+    codes = red << 16 | green << 8 | blue
     _, first, inverse, counts = np.unique(
         codes, return_index=True, return_inverse=True, return_counts=True
     )

@@ -442,7 +442,7 @@ def _balanced(text: str, letters: int) -> str:
 
 
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    """Refuse a table that lacks a column.
+    """Refuse a table that lacks one of ``columns`` (FltnbError).
 
     ``what``: name of its rows, for the message.
     """

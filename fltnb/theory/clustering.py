@@ -55,7 +55,7 @@ def q_inverse(p: float) -> float:
 def bound(
     counts: np.ndarray, dimension: int, error: float, form: Form = "corrected"
 ) -> float:
-    """Right-hand side of Theorem 1; a value above 1 gives no information.
+    """Return the right-hand side of Theorem 1; above 1 it gives no information.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ def bound(
     Raises
     ------
     FltnbError
-        There is no such form.
+        There is no such form, or the error is not strictly between 0 and 1.
 
     Examples
     --------
     >>> import numpy as np
     >>> from fltnb.theory import clustering
-    >>> counts = np.array([[50, 50, 0], [0, 50, 50]])
-    >>> clustering.bound(counts, dimension=2, error=0.1) < 1
-    True
+    >>> counts = np.array([[5, 5, 0], [0, 5, 5]])
+    >>> round(clustering.bound(counts, dimension=2, error=0.1), 3)
+    0.132
     """
     check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -95,7 +95,7 @@ def bound(
 
 
 def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
-    """Total error in the proof's setting: Equation 9 with the correct variance.
+    """Return the total error in the proof's setting: Equation 9, correct variance.
 
     It uses no inequality, and only the labels that a client holds.
 
@@ -108,9 +108,9 @@ def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
     --------
     >>> import numpy as np
     >>> from fltnb.theory import clustering
-    >>> counts = np.array([[50, 50, 0], [0, 50, 50]])
-    >>> clustering.exact_error(counts, dimension=2, error=0.1) < 1
-    True
+    >>> counts = np.array([[5, 5, 0], [0, 5, 5]])
+    >>> round(clustering.exact_error(counts, dimension=2, error=0.1), 3)
+    0.017
     """
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     n = n[n > 0]
@@ -162,8 +162,8 @@ class Mixture:
         n_labels = self.n_groups * self.labels_per_client
         if self.n_clients % self.n_groups or n_labels > self.dimension:
             raise FltnbError(
-                f"{self.n_clients} clients do not form {self.n_groups} equal groups, "
-                "8 at most."
+                f"{self.n_clients} clients do not form {self.n_groups} equal groups: "
+                "n_groups must divide n_clients and be at most 8."
             )
 
     @property
@@ -190,7 +190,7 @@ class Mixture:
 
 
 def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> float:
-    """Share of draws in which at least one coordinate of a label's mean is wrong.
+    """Return the share of draws in which a coordinate of some label's mean is wrong.
 
     The labels of the samples are known here, so there is no k-means.
 
@@ -224,7 +224,7 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
 def pipeline_errors(
     mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0
 ) -> dict[str, float]:
-    """Errors of k-means in each client and a threshold on distances between clients.
+    """Return the errors of k-means in each client and of a threshold between clients.
 
     This is FCR without UMAP: n samples per client and label, k centroids per client.
     Clients are linked below half the distance between the means of two labels. The
@@ -308,11 +308,11 @@ def _is_wrong(kmeans: KMeans, samples: np.ndarray, mean: np.ndarray) -> bool:
 
 
 def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> float:
-    """P_err^cae of clients' embeddings (n_i, e): share nearer to another class.
+    """Return P_err^cae of embeddings: the share nearer to another class's mean.
 
-    Samples and their classes (n_i,) are pooled. The paper does not say how to measure
-    this error, and its single threshold does not fit ten classes; nearest means are the
-    classifier that suits the Gaussians of the proof.
+    The clients' samples are pooled. The paper does not say how to measure this error,
+    and its single threshold does not fit ten classes; nearest means are the classifier
+    that suits the Gaussians of the proof.
 
     Parameters
     ----------

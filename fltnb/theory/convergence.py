@@ -1,4 +1,4 @@
-"""Theorem 2 of FLT (Section 3.3, Appendix B.2): how fast the models converge.
+"""Theorem 2 of FLT (Section 3.2, Appendix B.2): how fast the models converge.
 
 All models are rows of W (M, d), the row-normalised adjacency is A (M, M), F(W) is the
 sum of all F_i(w_i), and L its smoothness. A round in which every client takes part with
@@ -39,7 +39,7 @@ def row_normalised(adjacency: np.ndarray) -> np.ndarray:
 
 
 def of_clusters(labels: np.ndarray) -> np.ndarray:
-    """Return A of disjoint clusters: blocks of 1 / size.
+    """Return A of disjoint clusters, given by ``labels`` (M,): blocks of 1 / size.
 
     Examples
     --------
@@ -77,16 +77,16 @@ def ring_of(labels: np.ndarray) -> np.ndarray:
 
 
 def deviation(A: np.ndarray) -> float:
-    """||I - A|| in the spectral norm, which the proof needs; the paper names no norm.
+    """Return ||I - A|| in the spectral norm, which the proof of Theorem 2 needs.
+
+    The paper does not say which norm it means.
 
     Examples
     --------
     >>> import numpy as np
     >>> from fltnb.theory import convergence
-    >>> round(
-    ...     float(convergence.deviation(convergence.of_clusters(np.array([0, 0, 1])))),
-    ...     6,
-    ... )
+    >>> A = convergence.of_clusters(np.array([0, 0, 1]))
+    >>> round(convergence.deviation(A), 6)
     1.0
     """
     return float(np.linalg.norm(np.eye(len(A)) - A, 2))
@@ -206,21 +206,22 @@ def iterate(
 
 
 def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Normalise A's rows over the clients that take part.
+    """Return A (M, M) with its rows normalised over the clients that take part.
 
     Parameters
     ----------
     A : array (M, M)
         Row-normalised adjacency.
-    present : int array
-        The clients; a client without a link to any of them keeps its own model.
+    present : int array (n,)
+        The clients that take part. A client without a link to any of them keeps its own
+        model.
 
     Examples
     --------
     >>> import numpy as np
     >>> from fltnb.theory import convergence
     >>> A = convergence.of_clusters(np.array([0, 0, 1]))
-    >>> convergence.mixing(A, np.array([True, False, True])).tolist()
+    >>> convergence.mixing(A, np.array([0, 2])).tolist()
     [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     W = np.zeros_like(A)
@@ -231,7 +232,7 @@ def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 
 def denominator(step: float, smoothness: float, A: np.ndarray) -> float:
-    """Factor 1 / (2 eta) - L / 2 - eta L^2 ||I - A||^2 / 2 of Equation 28.
+    """Return the factor 1 / (2 eta) - L / 2 - eta L^2 ||I - A||^2 / 2 of Equation 28.
 
     Parameters
     ----------
@@ -245,24 +246,25 @@ def denominator(step: float, smoothness: float, A: np.ndarray) -> float:
     >>> import numpy as np
     >>> from fltnb.theory import convergence
     >>> A = convergence.of_clusters(np.array([0, 0, 1]))
-    >>> step = 0.5 * convergence.step_limit(1.0, A)
-    >>> (convergence.denominator(step, 1.0, A) > 0)
-    np.True_
+    >>> round(float(convergence.denominator(0.5, 1.0, A)), 6)
+    0.25
     """
     cross_term = step / 2 * (smoothness * deviation(A)) ** 2
     return 1 / (2 * step) - smoothness / 2 - cross_term
 
 
 def step_limit(smoothness: float, A: np.ndarray) -> float:
-    """Step below which the factor of :func:`denominator` is positive, Equation 29.
+    """Return the step below which :func:`denominator` is positive (Equation 29).
+
+    ``smoothness``: L; ``A`` (M, M): row-normalised adjacency.
 
     Examples
     --------
     >>> import numpy as np
     >>> from fltnb.theory import convergence
     >>> A = convergence.of_clusters(np.array([0, 0, 1]))
-    >>> convergence.step_limit(1.0, A) > 0
-    np.True_
+    >>> round(float(convergence.step_limit(1.0, A)), 3)
+    0.618
     """
     root = np.sqrt(1 + 4 * deviation(A) ** 2)
     return 2 / (smoothness + smoothness * root)
@@ -271,7 +273,7 @@ def step_limit(smoothness: float, A: np.ndarray) -> float:
 def printed_bound(
     path: Path, step: float, smoothness: float, A: np.ndarray
 ) -> np.ndarray:
-    """Right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0.
+    """Return the right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0.
 
     Parameters
     ----------
@@ -300,9 +302,10 @@ def printed_bound(
 
 
 def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
-    """(F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)).
+    """Return the corrected bound (F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)), (T + 1,).
 
-    It holds for disjoint clusters, one model at the start, and a step below 2 / L.
+    It holds for disjoint clusters, one model at the start, and a step below 2 / L. NaN
+    at T = 0. ``path``: a run with this step; ``step, smoothness``: eta and L.
 
     Examples
     --------
@@ -324,10 +327,11 @@ def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
 def contraction_bound(
     path: Path, step: float, curvature: tuple[float, float], A: np.ndarray
 ) -> np.ndarray:
-    """Bound on the mean gap for a symmetric adjacency and mu-strongly convex costs.
+    """Return a bound (T + 1,) for a symmetric adjacency and mu-strongly convex costs.
 
-    ``r^2 G_1 / (T M (1 - q^2))`` with ``q = max(|1 - eta mu|, |1 - eta L|)``, G_1 the
-    first gap and r^2 the ratio of the largest and the least degree.
+    It bounds the mean gap by ``r^2 G_1 / (T M (1 - q^2))`` with
+    ``q = max(|1 - eta mu|, |1 - eta L|)``, G_1 the first gap and r^2 the ratio of the
+    largest and the smallest degree. It is ours, not the paper's. NaN at T = 0.
 
     Parameters
     ----------
@@ -370,9 +374,9 @@ def local_epochs_bound(
     local_steps: int,
     optimum: np.ndarray,
 ) -> np.ndarray:
-    """Equation 38: the bound with E local steps and one optimum W* for all rounds.
+    """Return Equation 38, the bound with E local steps and one optimum W*, (T + 1,).
 
-    For every T it uses ||W^t - W*|| of the last round.
+    For every T it uses ||W^t - W*|| of the last round. NaN at T = 0.
 
     Parameters
     ----------

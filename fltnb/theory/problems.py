@@ -131,8 +131,8 @@ class Problem:
         """
         if self.kind != "least squares":
             raise FltnbError(
-                "Only least squares has its optimum in closed form: "
-                "iterate for other problems."
+                "Only least squares has its optimum in closed form: for other problems "
+                "run convergence.iterate with many rounds."
             )
         n, d = self.features.shape[1:]
         best = np.empty(self.shape)

@@ -47,9 +47,12 @@ PRINTED_SIZES = {"MLP": 169_462, "CNN": 3_459_582, "ConvAE": 51_577}
 
 
 class Cost(NamedTuple):
-    """Scalars sent in a whole run, both up and down.
+    """Scalars (numbers) sent in a whole run, up and down together.
 
-    ``once`` before round 1, in all rounds, and the sum.
+    Attributes
+    ----------
+    once, rounds, total : float
+        Before round 1, in all rounds, and the sum of both.
 
     Examples
     --------
@@ -101,7 +104,9 @@ class Sizes:
 
 
 def formula(method: str, **symbols: Any) -> Cost:
-    """Return a cost of FLT's Table 6, or the same for methods that it leaves out.
+    """Return the communication cost of a method by FLT's Table 6.
+
+    For methods that the table leaves out the formula is ours (:data:`FORMULAS`).
 
     Parameters
     ----------
@@ -143,10 +148,10 @@ def formula(method: str, **symbols: Any) -> Cost:
 
 
 class Scales:
-    """An engine that counts the scalars sent in a round.
+    """An engine that counts the scalars (numbers) sent in a round, in ``moved``.
 
-    Models that a client has not received before are sent down; all trained ones are
-    sent up.
+    It passes all work on to another engine. A model counts as sent down to a client if
+    the client has not received it before; all trained models count as sent up.
 
     Examples
     --------

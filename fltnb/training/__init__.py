@@ -81,9 +81,10 @@ def make_engine(
         by default all that torch has; the last digits may depend on it. On a busy
         machine, threads that wait for each other can take ten times as long as one.
     step : {"auto", "eager", "compiled", "graph", "compiled graph"}
-        How the stacked back end runs a step of the papers' networks
-        (:mod:`fltnb.training.runner`). "auto": as CUDA graphs on a GPU, if their
-        first step agrees with the plain one.
+        How the stacked back end runs a step of the papers' networks: operation by
+        operation, compiled by torch, as a CUDA graph, or as a graph of compiled
+        kernels. "auto": as CUDA graphs on a GPU, if their first step agrees with the
+        plain one, else "eager".
 
     Raises
     ------
@@ -161,6 +162,12 @@ def make_engines(
     """Return an engine for each of several runs, as :func:`make_engine` does.
 
     They share their stacks if possible (:func:`train_together`).
+
+    Parameters
+    ----------
+    runs : sequence of (Federation, Model, TrainSpec)
+    backend, device
+        As for :func:`make_engine`.
 
     Examples
     --------

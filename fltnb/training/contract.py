@@ -29,12 +29,12 @@ Arrays = Sequence[np.ndarray]
 
 
 class UnavailableError(RuntimeError):
-    """A back end cannot be had here, or not for this network; ``serial`` can."""
+    """A back end is not available here or for this network; ``serial`` always is."""
 
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """Local training of one client in one round.
+    """Settings of the local training of one client in one round.
 
     Parameters
     ----------
@@ -50,8 +50,10 @@ class TrainSpec:
         and round.
     proximal : float
         mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
-    loss : str or function
-        See :mod:`fltnb.training.losses`.
+    loss : {"cross_entropy", "binary", "squared_error"} or function
+        "binary": two classes with one output. "squared_error": numbers to predict. A
+        function takes outputs and targets of a batch and returns the loss of each
+        sample, or their mean; see ``fltnb.training.losses``.
     class_weights : sequence of K numbers, optional
         Factors for the training losses of each class's samples. The mean is taken over
         the batch size, not over the sum of the weights.
@@ -104,7 +106,7 @@ class TrainSpec:
 
     @property
     def kernels(self) -> torch.dtype:
-        """Type that convolutions compute in."""
+        """The torch type in which convolutions compute."""
         if self.precision == "bfloat16":
             return torch.bfloat16
         return getattr(torch, self.dtype)
@@ -112,7 +114,7 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class Trained:
-    """Local training of n clients, in the order in which they were asked for.
+    """Result of the local training of n clients, in the order of the request.
 
     Attributes
     ----------
@@ -138,7 +140,7 @@ class Trained:
 
 @dataclass(frozen=True, eq=False)
 class Variation:
-    """What one call of :meth:`Engine.train` does otherwise than the run's settings.
+    """What one call of :meth:`Engine.train` does differently from the run's settings.
 
     Parameters
     ----------
@@ -169,16 +171,18 @@ class Variation:
         for name, value in checked(Variation, vars(self), "a call of train").items():
             object.__setattr__(self, name, value)
         if self.pull and self.anchors is None:
-            raise FltnbError("A pull needs anchors, the models to which it pulls.")
+            raise FltnbError(
+                "pull needs anchors, the models towards which it pulls: give both."
+            )
 
     def of(self, positions: Ints | int) -> "Variation":
-        """Return the same for some of the clients."""
+        """Return the same variation for the clients at some positions."""
         if self.anchors is None:
             return self
         return replace(self, anchors=self.anchors[positions])
 
     def applied(self, spec: TrainSpec) -> TrainSpec:
-        """Return the settings of such a call."""
+        """Return the settings ``spec`` with this variation."""
         epochs = spec.local_epochs if self.epochs is None else self.epochs
         proximal = spec.proximal if self.anchors is None else self.pull
         if (epochs, proximal) == (spec.local_epochs, spec.proximal):
@@ -299,6 +303,8 @@ def validate(fed: Federation, model: Model, spec: TrainSpec) -> None:
 class Engine(AbstractContextManager):
     """Trains and tests models of a federation's clients, in a ``with`` statement.
 
+    :func:`fltnb.training.make_engine` makes one.
+
     Examples
     --------
     >>> import fltnb as fl
@@ -361,6 +367,11 @@ class Engine(AbstractContextManager):
         how : Variation
             What this call does differently from the run's settings.
 
+        Returns
+        -------
+        Trained
+            Models (n, P) and losses (n,), in the order of ``clients``.
+
         Raises
         ------
         FltnbError
@@ -382,7 +393,7 @@ class Engine(AbstractContextManager):
         sample_weights: Arrays | None = None,
         how: Variation = USUAL,
     ) -> Work:
-        """Return what :meth:`train` was given, as :meth:`_train` takes it.
+        """Return the arguments of :meth:`train` in the form that back ends take.
 
         Raises FltnbError if an argument does not fit, or a client has no training
         samples.
@@ -427,7 +438,7 @@ class Engine(AbstractContextManager):
             if shapes != one_each:
                 raise FltnbError(
                     "sample_weights needs, for each client, one number per training "
-                    "sample."
+                    "sample: give a list of arrays (n_i,), one for each client."
                 )
             factors = list(own)
         if self.spec.class_weights is None:
@@ -460,6 +471,11 @@ class Engine(AbstractContextManager):
         rows, clients : sequences of L integers
             ``theta[rows[j]]`` is tested on the samples of ``clients[j]``.
         split : {"train", "val", "test", "probe"}
+
+        Returns
+        -------
+        Evaluation
+            Results (L,), in the order of ``clients``.
 
         Raises
         ------

@@ -24,7 +24,7 @@ SLICE = 1000  # samples per forward pass
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Test of L (model, client) pairs.
+    """Test results of L (model, client) pairs.
 
     Attributes
     ----------

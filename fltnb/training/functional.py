@@ -63,7 +63,7 @@ class _Batch(NamedTuple):
 
 
 class FunctionalEngine(SerialEngine):
-    """Stacked training of networks that are known as modules only.
+    """Stacked training of own networks, which are known as modules only.
 
     Attributes
     ----------

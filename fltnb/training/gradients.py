@@ -1,7 +1,7 @@
-"""SGD's rule and the ways back that the hand-written steps share.
+"""SGD's rule and the backward passes of layers that the hand-written steps share.
 
-The ways back are torch's own functions, those that autograd calls, without its records.
-They take all their arguments by position; here each has its name.
+The backward passes are torch's own functions, those that autograd calls, without its
+records. They take all their arguments by position; here each has its name.
 """
 
 from collections.abc import Callable

@@ -350,8 +350,8 @@ class ModuleTrainer:
             return found
         if not found.ndim:
             raise FltnbError(
-                "A loss that returns a mean cannot weight samples: let it return the "
-                "loss of each sample."
+                "This training weights samples, and your loss returns a mean: let it "
+                "return the loss of each sample."
             )
         return found * factors
 

@@ -90,7 +90,7 @@ is its traceback as text.
 
 
 class PoolUnavailableError(UnavailableError):
-    """Processes or shared memory cannot be had here."""
+    """Processes or shared memory are not available here."""
 
 
 class ForkedAutogradError(RuntimeError):
@@ -418,7 +418,7 @@ class PoolEngine(Engine):
             # AssertionError is multiprocessing's own: "daemonic processes are not
             # allowed to have children".
             raise PoolUnavailableError(
-                f"worker processes cannot be had here ({error})."
+                f"worker processes are not available here ({error})."
             ) from error
 
     def _share(self) -> _Setup:

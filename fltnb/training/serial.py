@@ -1,7 +1,7 @@
-"""One client after the other with plain autograd: the oracle of the other back ends.
+"""One client after the other with plain autograd: the reference of all back ends.
 
-Its training (:mod:`fltnb.training.module`) shares no code with the fast steps,
-so that errors in the hand-written code are found.
+Its training (:mod:`fltnb.training.module`) shares no code with the fast steps, so that
+a comparison finds errors in the hand-written code.
 """
 
 from collections.abc import Iterator
@@ -46,10 +46,10 @@ def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
 
 
 class SerialEngine(Engine):
-    """Plain PyTorch training, on CPU or GPU; all that torchvision's networks have.
+    """Plain PyTorch training, on CPU or GPU; torchvision's networks need this back end.
 
-    They get ``n_threads`` on a CPU, by default all that torch has; other networks
-    always get one.
+    They train in ``n_threads`` threads on a CPU, by default all that torch has; other
+    networks always in one.
     """
 
     backend = "serial"

@@ -159,10 +159,21 @@ def sharing(
 
 
 def train_together(asked: Sequence[Asked]) -> list[Trained]:
-    """Answer what several runs ask for: in one stack where engines share theirs.
+    """Train clients of several runs, in one stack if their engines share their stacks.
 
     Others train one after the other. Runs whose calls vary in epochs, proximal term or
     frozen parameters have stacks of their own for each variation.
+
+    Parameters
+    ----------
+    asked : sequence of (Engine, tuple)
+        The engine of each run, of :func:`make_engines`, and the arguments of its
+        ``train``.
+
+    Returns
+    -------
+    list of Trained
+        In the order of the runs.
 
     Examples
     --------

@@ -104,12 +104,18 @@ class Job(NamedTuple):
 
     Attributes
     ----------
-    start : ndarray (P,), its model before; only read, as several jobs may share it
-    samples : int64 (n,), positions in the pool
-    spec : TrainSpec, of its run: seed and learning rate
-    client, round : int, keys of its draws
-    weights : ndarray (n,) or None, factors on the losses of its samples
-    anchor : ndarray (P,), what FedProx's term pulls to
+    start : ndarray, shape (P,)
+        Its model before; only read, as several jobs may share it.
+    samples : ndarray of int64, shape (n,)
+        Positions in the pool.
+    spec : TrainSpec
+        Of its run: seed and learning rate.
+    client, round : int
+        Keys of its draws.
+    weights : ndarray, shape (n,), or None
+        Factors on the losses of its samples.
+    anchor : ndarray, shape (P,)
+        The model to which FedProx's term pulls.
     """
 
     start: np.ndarray
@@ -132,7 +138,8 @@ class Stacks:
     spec : TrainSpec
         Seed and learning rate do not matter.
     device : torch.device
-    way : one of :data:`fltnb.training.runner.WAYS`
+    way : str
+        How steps run, one of :data:`fltnb.training.runner.WAYS`.
 
     Attributes
     ----------
@@ -227,7 +234,7 @@ class Training:
             copies += 4  # of the first step's comparison
         numbers = copies * self.model.n_parameters
 
-        # Of one step only: what it keeps for the way back, and the gradients there.
+        # Of one step only: what it keeps for the backward pass, and the gradients.
         activations = sum(math.prod(shape) for shape in self.model.activations)
         numbers += 4 * spec.batch_size * activations
 

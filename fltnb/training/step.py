@@ -169,7 +169,7 @@ def _meaning(samples: Samples) -> torch.Tensor:
 
 
 class _Seen(NamedTuple):
-    """What the way back needs of a dense stage.
+    """What the backward pass needs of a dense stage.
 
     ``x``: inputs (a, B, inputs); ``weight``: (a, outputs, inputs), itself and no copy;
     ``out``: activations (a, B, outputs); ``mask``: dropout's, of the same shape.
@@ -182,7 +182,7 @@ class _Seen(NamedTuple):
 
 
 class _SeenParts(NamedTuple):
-    """What the way back needs of a convolution: a tensor for every part.
+    """What the backward pass needs of a convolution: a tensor for every part.
 
     ``x``: inputs (B, clients * C, H, W); ``weight``: (clients * outputs, C, k, k) in
     the kernels' type; ``raw``: outputs before pooling and ``winners``: the maxima's
@@ -305,7 +305,7 @@ class Step:
         -------
         logits : tensor, shape (a, B, K)
         tape : list
-            What the way back needs of each stage.
+            What the backward pass needs of each stage.
         """
         weights = values[0::2]
         biases = values[1::2]

@@ -295,7 +295,7 @@ class LeanTrainer:
         return below, [layer.room(b) for layer in self.head]
 
     def _step(self, x, y, logits, masks, weights) -> None:
-        """Take a step: forward, back, and SGD's update on the way back.
+        """Take a step: forward and backward pass, and in the latter SGD's update.
 
         Parameters
         ----------
@@ -326,9 +326,9 @@ class LeanTrainer:
         """Take a step of the dense layers.
 
         Layer k maps ``inputs[k]`` to ``inputs[k + 1]``, and the last one to the logits.
-        On the way back ``d`` is the gradient of a layer's outputs. Its own backward
-        pass takes the step and writes the gradient of its inputs, which are the outputs
-        of the layer before.
+        In the backward pass ``d`` is the gradient of a layer's outputs. The layer's own
+        takes the step and writes the gradient of its inputs, which are the outputs of
+        the layer before.
 
         Parameters
         ----------

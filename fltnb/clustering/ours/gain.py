@@ -22,7 +22,16 @@ PENALTIES = 10.0 ** np.arange(-2, 4)  # in units of a feature's mean square
 class Gain(NamedTuple):
     """Points of accuracy that a model per cluster gains, mean over clients.
 
-    Each gain has the standard error of this mean.
+    Attributes
+    ----------
+    points, error : float
+        Gain over one model for all clients, and the standard error of this mean.
+    over_own, over_own_error : float
+        The same over a separate model for each client.
+    clients : DataFrame
+        One row per client: ``client``, ``cluster``, ``samples``, and its held-out
+        accuracy in percent under each of the three, ``one_model``, ``cluster_model``
+        and ``own_model``.
 
     Examples
     --------
@@ -35,12 +44,10 @@ class Gain(NamedTuple):
     (6, 6)
     """
 
-    points: float  # over one model for all
+    points: float
     error: float
-    over_own: float  # over a separate model for each client
+    over_own: float
     over_own_error: float
-    # One row per client: client, cluster, samples, and its held-out accuracy in percent
-    # under each of the three, one_model, cluster_model, own_model.
     clients: pd.DataFrame
 
 
@@ -60,31 +67,41 @@ def clustering_gain(
     seed: Natural = 0,
     embedded: Sequence[np.ndarray] | None = None,
 ) -> Gain:
-    r"""Estimate what clusters would gain. This is this project's own method.
+    r"""Estimate what clusters would gain, before anything is trained.
 
-    It uses cross-validated ridge regression on random features. Mean and mean square of
-    all *training* samples are summed over clients. A client turns its samples into
-    features :math:`\phi(x) = [\mathrm{ReLU}(R (x - m) / s + b), 1]`, with R and b
-    Gaussian from ``seed``, and sums :math:`\phi\phi^T` and :math:`\phi y^T` in each of
-    5 folds. Copies of a sample are in the same fold, on all clients. From these sums
-    the server fits regressions for all clients together, for each cluster and for each
-    client, without one fold, and the clients count correct predictions in that fold.
-    For each of the three the penalty with the most correct predictions is taken. Test
-    samples are not used.
+    It is this project's own method: cross-validated ridge regression on random
+    features. Mean and mean square of all *training* samples are summed over clients. A
+    client turns its samples into features :math:`\phi(x) = [\mathrm{ReLU}(R (x - m) / s
+    + b), 1]`, with R and b Gaussian from ``seed``, and sums :math:`\phi\phi^T` and
+    :math:`\phi y^T` in each of 5 folds. Copies of a sample are in the same fold, on all
+    clients. From these sums the server fits regressions for all clients together, for
+    each cluster and for each client, without one fold, and the clients count correct
+    predictions in that fold. For each of the three the penalty with the most correct
+    predictions is taken. Test samples are not used.
 
     The error treats clients as independent draws. It does not include the effect of the
     network and of the rounds that follow: trust a large gain, but train to confirm a
     small one. Clusters that were found with the training labels look slightly too good.
-    Raises FltnbError if there is not one label per client, some are NaN, there are no
-    classes, or an option is out of range.
 
     Parameters
     ----------
-    labels : int (M,), cluster of each client, such as ``labels_`` of a clusterer
+    fed : Federation
+        One with classes.
+    labels : sequence of M values
+        Cluster of each client, such as ``labels_`` of a clusterer.
     width : int
-        Random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers.
-    embedded : sequence of M arrays (n_i, e), optional
+        Random features d; for K classes a client sends at most
+        ``5 (d + 1) (d + 1 + K)`` numbers.
+    seed : int
+        Seed of the random features and of the folds.
+    embedded : sequence of M arrays, shapes (n_i, e), optional
         Embeddings that replace the samples in the regressions; tokens need them.
+
+    Raises
+    ------
+    FltnbError
+        There is not one label for each client, some are NaN, there are no classes, or
+        an option is out of range.
 
     Examples
     --------
@@ -132,7 +149,7 @@ def _numbered(labels: np.ndarray, fed: Federation) -> np.ndarray:
     if fed.targets == "values":
         raise FltnbError(
             "clustering_gain counts correct classes, and this federation "
-            "has numbers to predict: train with and without clusters."
+            "has numbers to predict: compare trainings with and without clusters."
         )
     values = as_array(labels, "labels")
     if values.shape != (fed.n_clients,):
@@ -157,7 +174,8 @@ def _samples(
         arrays = check_clients(embedded)
         if [len(one) for one in arrays] != fed.sizes.tolist():
             raise FltnbError(
-                "embedded must have one row for each training sample of each client."
+                "embedded must have one row for each training sample of each client: "
+                "give M arrays (n_i, e) in the order of fed.train."
             )
         return [one.astype(np.float64) for one in arrays]
     if fed.layout == "tokens":

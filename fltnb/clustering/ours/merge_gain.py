@@ -72,33 +72,42 @@ class MergeGain(ClientClusterer):
 
     Parameters
     ----------
-    n_features, folds : int, d and F
+    n_features : int
+        d, the number of random features.
+    folds : int
+        F, the number of folds.
     n_draws : int
         Draws of R, over which losses are averaged. With one draw the clusters depend on
-        the seed: take 4 for a decision, as :func:`fltnb.advise` does, or measure the
-        effect by :meth:`stability`. The papers' tables here have one draw.
-    n_clusters : int or None, if it is known: merging ends there
+        the seed: take 4 for a decision, as ``fl.advise`` does, or measure the effect by
+        :meth:`stability`. The papers' tables here have one draw.
+    n_clusters : int or None
+        If the number of clusters is known, merging ends there.
     random_state : int
         Determines R, so it must be the same for all clients, and, with the client, the
         folds.
     n_classes : int or None
-        Classes are 0 to ``n_classes - 1``; ``fit`` finds them in all clients' y.
+        Classes are 0 to ``n_classes - 1``. None: ``fit`` finds the number in all
+        clients' y; a client that computes its sketch alone must give it.
     epsilon, delta, clip : float or None
-        A private release: features clipped to norm ``clip``, Gaussian noise on A and B,
-        and folds that do not depend on classes; the sizes of folds are not hidden.
+        With ``epsilon`` an (epsilon, delta) differentially private release (see
+        :class:`~fltnb.clustering.base.ClientClusterer`): features clipped to norm
+        ``clip``, Gaussian noise on A and B, and folds that do not depend on classes;
+        the sizes of folds are not hidden.
     secret : int
         Seed of this noise. The server knows ``random_state``, so in a real release each
         client needs its own secret; the default is for simulations.
-    n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
+    n_jobs : int or None
+        See :class:`~fltnb.clustering.base.ClientClusterer`.
 
     Attributes
     ----------
-    gain_ : ndarray (M - 1,)
+    gain_ : ndarray, shape (M - 1,)
         Gain of each merge of ``linkage_`` in the search, also beyond ``n_clusters_``.
-    linkage_ : its heights are the running maximum of ``-gain_``, from 0
-    loss_ : ndarray (M,)
+    linkage_ : ndarray, shape (M - 1, 4)
+        Its heights are the running maximum of ``-gain_``, shifted to begin at 0.
+    loss_ : ndarray, shape (M,)
         Cross-validated squared error of each client under its cluster's regression.
-    distance_ : ndarray (M, M)
+    distance_ : ndarray, shape (M, M)
         ``-gain`` of merging two clients, negative if they gain; NaN if not evaluated.
 
     Examples
@@ -208,8 +217,8 @@ class MergeGain(ClientClusterer):
         target = _targets(np.asarray(y), self._n_classes(), client)
         if len(target) != len(x):
             raise FltnbError(
-                f"Client {client} has {len(x)} samples but classes of {len(target)}: "
-                "give one for each."
+                f"Client {client} has {len(x)} samples but y has {len(target)} values: "
+                "give one for each sample."
             )
         parts = self._parts(target, client)
         phis = [self.random_features(x, draw) for draw in range(self.n_draws)]
@@ -341,7 +350,8 @@ class MergeGain(ClientClusterer):
             if seed != self.random_state:
                 raise FltnbError(
                     f"Client {i} drew its features from seed {seed:g}, the server has "
-                    f"{self.random_state}: give everybody the same random_state."
+                    f"{self.random_state}: give all clients and the server the same "
+                    "random_state."
                 )
             shape = (*sketch["moments"].shape, *sketch["products"].shape, int(p))
             if like is None:
@@ -349,7 +359,8 @@ class MergeGain(ClientClusterer):
             if shape != like:
                 raise FltnbError(
                     f"Client {i} sends arrays of shape {shape}, others {like}: give "
-                    "everybody the same features, folds, draws and classes."
+                    "all clients the same n_features, folds, n_draws and n_classes, "
+                    "and samples of the same width."
                 )
         self._shape = like
         return Sums.of(sketches)

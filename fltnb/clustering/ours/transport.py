@@ -74,7 +74,8 @@ class TransportSignatures(ClientClusterer):
 
     Parameters
     ----------
-    k : int, centroids per half; a half with no more than k samples is sent as it is
+    k : int
+        Centroids per half; a half with no more than k samples is sent as it is.
     alpha : float
         Bounds the *family-wise* probability that clients with one distribution are
         separated anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal
@@ -84,30 +85,38 @@ class TransportSignatures(ClientClusterer):
     n_clusters : int or None
         For a cut of the dendrogram without tests. Clients then still move to their
         nearest cluster, which may leave fewer clusters.
-    n_splits : int, random divisions per client
-    random_state : int, with a client's number it determines the client's draws
+    n_splits : int
+        Random divisions into halves per client.
+    random_state : int
+        Together with a client's number it determines the client's draws.
     tolerance : float
         Mean Z that is no reason to separate groups, however large they are: data of one
         purpose are never exactly equal.
     epsilon, delta, clip : float or None
-        A private release by noisy sums and counts (:func:`gaussian_noise`). With 128
-        dimensions and epsilon near 1, a few hundred samples give no signal. There is
-        one division, and the spread is estimated over clients.
-    n_jobs : see :class:`~fltnb.clustering.base.ClientClusterer`
+        With ``epsilon`` an (epsilon, delta) differentially private release (see
+        :class:`~fltnb.clustering.base.ClientClusterer`) by noisy sums and counts
+        (``fltnb.clustering.ours.transport.gaussian_noise``). With 128 dimensions and
+        epsilon near 1, a few hundred samples give no signal. There is one division, and
+        the spread is estimated over clients.
+    n_jobs : int or None
+        See :class:`~fltnb.clustering.base.ClientClusterer`.
 
     Attributes
     ----------
-    undecided_ : ndarray (M,) bool
+    undecided_ : ndarray of bool, shape (M,)
         A second cluster is not rejected at alpha, or the client has fewer than
         the 8 samples that the test needs.
-    distance_ : ndarray (M, M) float32
+    distance_ : ndarray of float32, shape (M, M)
         Z: standardised, hence around 0 (and below) for equal clients; diagonal 0.
-    adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``
-    centroids_, weights_ : ndarray (M, 2 k, e), (M, 2 k)
+    adjacency_ : ndarray of uint8, shape (M, M)
+        1 where Z does not exceed ``norm.isf(alpha)``.
+    centroids_, weights_ : ndarrays, shapes (M, 2 k, e) and (M, 2 k)
         One half after the other (NaN and 0 where missing).
-    self_distance_, spread_ : ndarray (M,), s_i, and c of one client
-    null_ : ndarray (M, n_splits), all distances of a client to itself
-    gap_, limit_ : ndarray (M - 1,)
+    self_distance_, spread_ : ndarrays, shape (M,)
+        s_i, and c of one client.
+    null_ : ndarray, shape (M, n_splits)
+        All distances of a client to itself.
+    gap_, limit_ : ndarrays, shape (M - 1,)
         Mean Z between the groups of each merge of ``linkage_``, and its limit.
 
     Examples

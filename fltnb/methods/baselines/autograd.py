@@ -1,4 +1,4 @@
-"""Gradients and training by plain autograd, for FedDANE's local step."""
+"""Gradients and training by plain autograd, for FedDANE's corrected local steps."""
 
 import numpy as np
 import torch

@@ -111,9 +111,10 @@ class Recursive(Welcoming):
 class CFL(Recursive):
     """Recursive bipartition of the clients during training; K is not needed.
 
-    A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``. An
-    update is the difference between a member's model after and before local training.
-    Both halves continue from their members' mean.
+    Sattler et al., arXiv 1910.01991. A cluster is cut when ``||mean update|| < eps1``
+    and ``max ||update|| > eps2``. An update is the difference between a member's model
+    after and before local training. Both halves continue from the mean of the models
+    that their members have just trained.
 
     With partial participation (in the original all clients take part in every round)
     the condition uses each member's *latest* update, once every member has trained
@@ -126,10 +127,13 @@ class CFL(Recursive):
         Thresholds for norms of updates; ``eps1=0`` never cuts. The defaults are the
         official code's, for its network, a learning rate of 0.1 and one epoch;
         in other settings they must be tuned.
-    warmup : int, rounds at the start in which nothing is cut
-    min_size : int, only clusters with more members than this are cut
+    warmup : int
+        Rounds at the start in which nothing is cut.
+    min_size : int
+        Only clusters with more members than this are cut.
     weighting : {"plain", "samples"}
-        Members of a mean have equal weights, as in the official code, or by samples.
+        Members of a mean have equal weights, as in the official code, or are weighted
+        by samples.
 
     Examples
     --------

@@ -47,13 +47,13 @@ class CFLGPState(Unclustered):
 class CFLGP(HardMethod):
     """Cluster clients by the leading singular directions of their averaged updates.
 
-    Every ``period`` rounds all participants also train one of the K models, the same
-    model for all, each model in turn. The update enters that model's block of the
-    client's profile, which is a mean over the client's updates. The profiles of all
-    clients that have trained are projected on their K leading singular vectors and
-    clustered by k-means++. The new clusters are renamed so that as many clients as
-    possible keep their label. Models are averaged inside the new clusters, with equal
-    weights.
+    Kim, Kim and de Veciana, ICML 2024 (PMLR 235). Every ``period`` rounds all
+    participants also train one of the K models, the same model for all, each model in
+    turn. The update enters that model's block of the client's profile, which is a mean
+    over the client's updates. The profiles of all clients that have trained are
+    projected on their K leading singular vectors and clustered by k-means++. The new
+    clusters are renamed so that as many clients as possible keep their label. Models
+    are averaged inside the new clusters, with equal weights.
 
     In the paper an update is the gradient of a single mini-batch; here it is that of
     the whole local training. A client that was never drawn in such a round stays in
@@ -61,8 +61,12 @@ class CFLGP(HardMethod):
 
     Parameters
     ----------
-    period : int, Q, rounds from one clustering to the next
-    stop : int, labels are frozen after this round; 0 never
+    n_clusters : int
+        K, the number of models and clusters.
+    period : int
+        Q, rounds from one clustering to the next.
+    stop : int
+        Labels are frozen after this round; 0: never.
 
     Examples
     --------

@@ -1,8 +1,4 @@
-"""CLoVE: clusters of the clients' loss vectors, assigned to the models.
-
-Bhatia et al., arXiv 2506.22427. Written from the authors' code (Nokia-Bell-Labs,
-Loss-Vector-based-Clustered-Federated-Learning), not compared with the paper.
-"""
+"""CLoVE: clusters of the clients' loss vectors, assigned to the models."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -45,6 +41,9 @@ class CLoVEState(State):
 class CLoVE(HardMethod):
     """IFCA in which the server clusters the loss vectors of all participants.
 
+    Bhatia et al., arXiv 2506.22427; written from the authors' code (Nokia-Bell-Labs,
+    Loss-Vector-based-Clustered-Federated-Learning), not compared with the paper.
+
     Every participant sends its mean losses under all K models. The server clusters
     these vectors by k-means. It assigns to each cluster a different model, so that the
     total loss of the members is smallest (a minimum-cost assignment), and averages
@@ -61,10 +60,11 @@ class CLoVE(HardMethod):
         under Ward's linkage, from 2 on; a larger number must be better by a tenth. It
         is never 1.
     max_clusters : int
-        The authors' runs on FEMNIST have 20.
+        Number of models if ``n_clusters`` is not given; 20 in the authors' runs on
+        FEMNIST.
     first : {"losses", "random"}
         How clusters are made in round 1: from the losses, as in all other rounds, or at
-        random, with none empty.
+        random, with none empty if there are at least K participants.
     patience : int, optional
         Participations without a change after which labels freeze; None: never.
     split : {"train", "val"}
@@ -138,7 +138,10 @@ class CLoVE(HardMethod):
         return placed(replace(state, kept=kept), new, nearest)
 
     def traffic(self, state: CLoVEState, n_parameters: int) -> tuple[int, int]:
-        """Count K models down, one and K losses up; once frozen, one each."""
+        """Count K models and a number down, a model and K losses up.
+
+        Once labels are frozen it is one model in each direction.
+        """
         if state.frozen:
             return n_parameters, n_parameters
         K = len(state.models)

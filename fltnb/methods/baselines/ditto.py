@@ -1,8 +1,4 @@
-"""Ditto: every client has its own model, which is kept near the global model.
-
-Li et al., ICML 2021 (arXiv 2012.04221). We read the authors' code (litian96/ditto), but
-not all of the paper.
-"""
+"""Ditto: every client has its own model, which is kept near the global model."""
 
 from dataclasses import dataclass, replace
 
@@ -27,10 +23,13 @@ class DittoState(State):
 class Ditto(Method):
     """FedAvg, and in addition a model for each client, which serves this client.
 
+    Li et al., ICML 2021 (arXiv 2012.04221). We read the authors' code (litian96/ditto),
+    but not all of the paper.
+
     A participant trains the global model w as in FedAvg. Then it continues to train its
-    own model v, by ``grad f_i(v) + lam (v - w)``, with w as it was received. With
-    ``lam=0`` its own model is that of training alone; w is FedAvg's for any ``lam``. A
-    client that never took part is served w. ``lr * lam`` must be below 2.
+    own model v, by the gradient ``grad f_i(v) + lam (v - w)``, with w as it was
+    received. With ``lam=0`` its own model is that of training alone; w is FedAvg's for
+    any ``lam``. A client that never took part is served w.
 
     The authors' code takes the plain mean of updates, and alternates the steps of v and
     w in each batch. Here w is the mean by samples, and v is trained on the same batches
@@ -39,9 +38,11 @@ class Ditto(Method):
 
     Parameters
     ----------
-    lam : float, 1 in the authors' runs
+    lam : float
+        Weight of the pull of v towards w; 1 in the authors' runs. Training is stable
+        only for ``lr * lam`` below 2.
     epochs : int, optional
-        Epochs for v; by default the run's ``local_epochs``.
+        Local epochs for v; by default the run's ``local_epochs``.
 
     Examples
     --------

@@ -30,17 +30,22 @@ class FedCEState(State):
 class FedCE(Welcoming):
     """K models; each client trains its best one, and contributes to all.
 
-    A participant's association with its best model grows by 1, and with any other model
-    by ``exp(-delta ||a_best - a_k||)``, where a is the vector of a model's losses on
-    the client's batches. Model k becomes the mean of the participants' trained models,
-    with weights that are the softmax *over clients* of their associations with k. The
+    Cai et al., ACM MM 2023, as EMD-CFL's authors re-implemented it. A participant's
+    association with its best model grows by 1, and with any other model by
+    ``exp(-delta ||a_best - a_k||)``, where a is the vector of a model's losses on the
+    client's batches. Model k becomes the mean of the participants' trained models, with
+    weights that are the softmax *over clients* of their associations with k. The
     associations only grow, so the weights become more and more unequal. The numbers of
     samples do not matter. Clients are served the model that was best for them when they
     took part last (model 0 if never).
 
     Parameters
     ----------
-    delta : float, 0.5 in EMD-CFL's runs
+    n_clusters : int
+        K, the number of models.
+    delta : float
+        How fast the growth decays with the distance of the losses; 0.5 in EMD-CFL's
+        runs.
     split : {"val", "train"}
         Samples for comparing the models, in batches of the run's ``batch_size``.
 
@@ -108,9 +113,10 @@ class FedCE(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class FedCEAsRun(FedCE):
-    """FedCE as in EMD-CFL's tables.
+    """FedCE as in EMD-CFL's tables: 1 is added K times in a round, not once.
 
-    It adds 1 for each of the K tested models, always to the best one so far.
+    A client tests the K models one after the other, and after each test 1 is added to
+    its association with the best model so far.
 
     Examples
     --------

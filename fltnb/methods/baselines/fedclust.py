@@ -28,11 +28,11 @@ class FedClustState(ColdStartState):
 class FedClust(ColdStart):
     """One-shot clustering by the weights of the last layer, then FedAvg in clusters.
 
-    In round 1, the warm-up, participants only send their last layer. Euclidean
-    distances between these layers, complete linkage (as in EMD-CFL's runs) and a
-    threshold give the clusters. Their models are still the initial one. A newcomer
-    joins the cluster whose members' mean last layer is nearest to its own, and then
-    sends whole models.
+    Islam et al., ICPP 2024 (arXiv 2407.07124). In round 1, the warm-up, participants
+    only send their last layer. Euclidean distances between these layers, complete
+    linkage (as in EMD-CFL's runs) and a threshold give the clusters. Their models are
+    still the initial one. A newcomer joins the cluster whose members' mean last layer
+    is nearest to its own, and then sends whole models.
 
     Parameters
     ----------
@@ -41,6 +41,12 @@ class FedClust(ColdStart):
         depends on the training.
     n_clusters : int, optional
         Cut the dendrogram into this number of clusters; give one of the two.
+
+    Raises
+    ------
+    FltnbError
+        Neither or both of the two are given, or fewer than ``n_clusters`` clients, or
+        fewer than 2, take part in round 1.
 
     Examples
     --------
@@ -67,8 +73,8 @@ class FedClust(ColdStart):
         super().__post_init__()
         if (self.threshold is None) == (self.n_clusters is None):
             raise FltnbError(
-                "FedClust needs a threshold or a number of clusters: give threshold or "
-                "n_clusters."
+                "FedClust needs either a threshold or a number of clusters: give "
+                "threshold or n_clusters, and not both."
             )
 
     def compared(self, model) -> slice:
@@ -108,7 +114,7 @@ class FedClust(ColdStart):
 
 @dataclass(eq=False, repr=False)
 class FedClustAsRun(FedClust):
-    """FedClust as in EMD-CFL's tables.
+    """FedClust as in EMD-CFL's tables: the models are fixed after the warm-up.
 
     Distances are between *all* weights, and the averages of the warm-up **never
     change**.

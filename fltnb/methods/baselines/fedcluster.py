@@ -33,19 +33,21 @@ class FedClusterState(CFLState):
 class FedCluster(Recursive):
     """FedAvg for some rounds, one cut by the last layer's updates, then the same again.
 
-    A cluster that is ``period`` rounds old is cut in two by average linkage of the
-    cosine distances between members' updates of the last layer's weights (without
-    biases). Let s be the largest cosine across the halves. The cut is kept if
-    ``sqrt((1 - s) / 2) >= gamma``; otherwise the cluster is never cut again. Both
-    halves continue from the model that the cluster had *before* the round of these
-    updates. Partial participation is treated as in :class:`fltnb.methods.CFL`.
+    As in FeSEM's tables (arXiv 2108.08647). A cluster that is ``period`` rounds old is
+    cut in two by average linkage of the cosine distances between members' updates of
+    the last layer's weights (without biases). Let s be the largest cosine across the
+    halves. The cut is kept if ``sqrt((1 - s) / 2) >= gamma``; otherwise, and with fewer
+    than three members, the cluster is never cut again. Both halves continue from the
+    model that the cluster had *before* the round of these updates. Partial
+    participation is treated as in :class:`fltnb.methods.CFL`.
 
     Parameters
     ----------
     gamma : float
         Smallest separation of the halves. Above 1 nothing is ever cut, which is FedAvg.
         FeSEM's code has 0.13.
-    period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
+    period : int
+        Rounds of FedAvg before a cut is tried; 30 in FeSEM's code.
 
     Examples
     --------

@@ -13,19 +13,23 @@ from ..flt import OneShot
 class FedCollab(OneShot):
     """One clustering of the clients' samples and classes, then FedAvg in the clusters.
 
-    :class:`fltnb.clustering.FedCollab` explains the comparison. Its traffic before
-    round 1 is counted, and is large. Newcomers stand alone.
+    Bao et al., ICML 2023 (arXiv 2306.06508). :class:`fltnb.clustering.FedCollab`
+    explains the comparison. Its traffic before round 1 is counted, and is large.
+    Newcomers stand alone.
 
     Parameters
     ----------
     clusterer : fltnb.clustering.FedCollab, optional
-        Its ``c`` determines the number of clusters.
+        ``fltnb.clustering.FedCollab()`` by default; its ``c`` determines the number of
+        clusters.
     encoder : EncoderSpec, optional
         The encoder whose outputs the networks get; raw pixels by default. (For colour
         images the authors' runs used the outputs of a network with ImageNet weights.)
-    rule : {"participants", "last_local", "last_aggregate"}
-        What absent clients contribute: nothing, the model that each trained last, or
-        the model that served each last.
+    rule, name
+        See :class:`fltnb.methods.FLT`.
+    joining : {"alone", "placed"}
+        Clients that join later stand alone; "placed" raises FltnbError when one joins,
+        as this clusterer cannot place it.
 
     Examples
     --------

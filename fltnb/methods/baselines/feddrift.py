@@ -1,8 +1,4 @@
-"""FedDrift: clients leave a model that no longer fits; similar models are merged.
-
-Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799). Written from the authors' code
-(microsoft/FedDrift), not compared with the paper.
-"""
+"""FedDrift: clients leave a model that no longer fits; similar models are merged."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -51,13 +47,16 @@ class FedDriftState(State):
 class FedDrift(Method):
     """Clusters for federations that change; between changes it is FedAvg inside them.
 
+    Jothimurugesan et al., AISTATS 2023 (arXiv 2206.00799); written from the authors'
+    code (microsoft/FedDrift), not compared with the paper.
+
     When a phase begins, every client, also an absent one, tests all models on its new
     training data and takes the best. If the accuracy of the best is lower by more than
     ``delta`` than that of its own model was before, the client gets a new model, a copy
-    of the best. The models of the other clients are compared in pairs: how much worse
-    each model is on the data of the other's clients than the other model
-    (:func:`losses_of_merging`). Complete linkage merges models up to ``merge``. In the
-    mean a model's weight is the sum of its clients over all phases.
+    of the best. The models of the other clients are compared in pairs: how much
+    accuracy each model loses on the data of the other model's clients. Complete linkage
+    merges models up to a loss of ``merge``. A merged model is a mean, in which each
+    model has the weight of its number of clients, summed over all phases.
 
     In the original, training uses all data that a model's clients ever had. Here it
     uses the data of the present phase (a window of one). FedDrift-Eager is not
@@ -66,9 +65,11 @@ class FedDrift(Method):
     Parameters
     ----------
     delta : float
-        Accuracy as a share; 0.04 to 0.20 in the authors' runs, by data set.
+        Smallest fall of a client's accuracy, as a share, that makes it leave its model;
+        0.04 to 0.20 in the authors' runs, by data set.
     merge : float, optional
-        By default ``delta``.
+        Largest loss of accuracy, as a share, up to which models are merged; by default
+        ``delta``.
     first : {"each", "one"}
         Whether each client starts with its own model, or all clients with one.
     max_models : int, optional

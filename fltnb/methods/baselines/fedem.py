@@ -21,8 +21,8 @@ class FedEMState(State):
     """State of FedEM: every client's proportions (M, K) of the components.
 
     FedRC also has ``sums`` (M, K, C) of the samples' weights by class, and ``parts``
-    (K, C) of the classes in the components. :class:`FedEMAsRun` has ``copies`` (M, P)
-    of the last component.
+    (K, C), the shares of the classes in each component. :class:`FedEMAsRun` has
+    ``copies`` (M, P) of the last component.
     """
 
     of_clients = ("shares", "sums", "copies")
@@ -35,19 +35,26 @@ class FedEMState(State):
 
 @dataclass(eq=False, repr=False)
 class FedEM(Welcoming):
-    """K component models, shared by all clients, in proportions of each client.
+    """Every client is a mixture of K component models that all clients share.
 
-    It is expectation-maximisation. In a round a participant computes posterior weights
-    q of the components for each training sample (E-step). Their mean is its new
-    proportions. Then it trains *each component* locally, with each sample's loss
-    multiplied by its weight. The server averages each component over all participants,
-    by samples. A prediction is the mean of the components' probabilities, weighted by
-    the proportions. Only :meth:`evaluate` computes it; ``serve`` and labels give the
-    component with the largest proportion.
+    Marfoq et al., NeurIPS 2021 (arXiv 2108.10252). It is expectation-maximisation. In a
+    round a participant computes posterior weights q of the components for each training
+    sample (E-step). Their means over its samples are its new proportions. Then it
+    trains *each component* locally, with each sample's loss multiplied by its weight.
+    The server averages each component over all participants, by samples. A prediction
+    is the mean of the components' probabilities, weighted by the proportions. Only
+    :meth:`evaluate` computes it; ``serve`` and labels give the component with the
+    largest proportion.
 
     The weights of a sample sum to 1 over the components, so each component trains with
-    a part of the learning rate, 1 / K on average at the start. It needs a larger rate
-    than FedAvg. A client that never took part has equal proportions.
+    a part of the learning rate, 1 / K on average at the start. FedEM therefore needs a
+    larger learning rate than FedAvg. A client that never took part has equal
+    proportions.
+
+    Parameters
+    ----------
+    n_clusters : int
+        K, the number of components.
 
     Examples
     --------
@@ -153,9 +160,9 @@ class FedEM(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class FedEMAsRun(FedEM):
-    """FedEM as in EMD-CFL's tables.
+    """FedEM as in EMD-CFL's tables: tested with one component, not with the mixture.
 
-    A client is tested with its *local copy of the last component* (by accident).
+    By accident a client is tested with its *local copy of the last component*.
 
     Examples
     --------

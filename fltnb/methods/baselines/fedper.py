@@ -1,7 +1,4 @@
-"""FedPer: clients share all layers except the last one, which is their own.
-
-Arivazhagan et al., arXiv 1912.00818; we have not read all of the paper.
-"""
+"""FedPer: clients share all layers except the last one, which is their own."""
 
 from dataclasses import dataclass, replace
 
@@ -29,9 +26,10 @@ class FedPerState(State):
 class FedPer(Method):
     """Body and head are trained together; bodies are averaged, heads stay local.
 
-    The head is the last layer, the body everything below, including the statistics of
-    batch normalisations. The mean is weighted by samples, as in FedAvg. A client that
-    never took part, such as a newcomer, is served the body with the initial head.
+    Arivazhagan et al., arXiv 1912.00818; we have not read all of the paper. The head is
+    the last layer, the body everything below, including the statistics of batch
+    normalisations. The mean is weighted by samples, as in FedAvg. A client that never
+    took part, such as a newcomer, is served the body with the initial head.
 
     Examples
     --------

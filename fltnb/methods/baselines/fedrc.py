@@ -1,4 +1,4 @@
-"""FedRC: FedEM with weights corrected by the classes.
+"""FedRC: FedEM with weights corrected by the components' shares of the classes.
 
 Guo et al., ICML 2024 (arXiv 2301.12379).
 """
@@ -13,13 +13,19 @@ from .fedem import FedEM, FedEMAsRun, FedEMState
 
 @dataclass(eq=False, repr=False)
 class FedRC(FedEM):
-    """FedEM with weights corrected by how much of a *class* each component holds.
+    """FedEM with weights divided by the share of a *class* in each component.
 
-    ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``. c_k(y) is
-    the part of class y that component k holds over all clients: first 1 / K, then
-    renewed in every round from the sums of q. So label skew alone does not separate
-    clients, and components follow different labellings of the same images. The
-    prediction does not use the parts.
+    Guo et al., ICML 2024 (arXiv 2301.12379). ``q_k(x, y)`` is proportional to
+    ``share_k exp(-loss_k(x, y)) / c_k(y)``. c_k(y) is the share of class y in component
+    k over all clients, the sum of q_k over the samples of class y divided by its sum
+    over all samples. It is renewed in every round and at first equal for all k. So
+    label skew alone does not separate clients, and components follow different
+    labellings of the same images. The prediction does not use these shares.
+
+    Parameters
+    ----------
+    n_clusters : int
+        K, the number of components.
 
     Examples
     --------
@@ -37,7 +43,7 @@ class FedRC(FedEM):
     name = "fedrc"
 
     def start(self, fed, model, context: Context) -> FedEMState:
-        """Start as FedEM, with equal class parts."""
+        """Start as FedEM, with the same shares of classes in all components."""
         K = self.n_clusters
         C = model.n_classes
         return replace(
@@ -49,7 +55,7 @@ class FedRC(FedEM):
     def scores(
         self, state: FedEMState, losses: np.ndarray, client: int, labels: np.ndarray
     ) -> np.ndarray:
-        """Return FedEM's weights divided by the class parts."""
+        """Return FedEM's log-weights minus the logarithms of the classes' shares."""
         scores = super().scores(state, losses, client, labels)
         return scores - np.log(state.parts[:, labels])
 
@@ -68,13 +74,13 @@ class FedRC(FedEM):
     def collect(
         self, state: FedEMState, clients: np.ndarray, theta: np.ndarray, round: int
     ) -> FedEMState:
-        """Average the components and renew the class parts."""
+        """Average the components and renew the shares of classes."""
         sums = np.maximum(state.sums.sum(axis=0), 1e-8)
         parts = sums / sums.sum(axis=1, keepdims=True)
         return replace(super().collect(state, clients, theta, round), parts=parts)
 
     def traffic(self, state: FedEMState, n_parameters: int) -> tuple[int, int]:
-        """Count all components and the class parts, down and up."""
+        """Count all components and the shares of classes, down and up."""
         down, up = super().traffic(state, n_parameters)
         parts = state.parts.size
         return down + parts, up + parts
@@ -82,7 +88,7 @@ class FedRC(FedEM):
 
 @dataclass(eq=False, repr=False)
 class FedRCAsRun(FedRC, FedEMAsRun):
-    """FedRC, tested like :class:`FedEMAsRun`.
+    """FedRC as in EMD-CFL's tables: tested like :class:`fltnb.methods.FedEMAsRun`.
 
     Examples
     --------

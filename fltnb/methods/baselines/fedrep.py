@@ -1,8 +1,4 @@
-"""FedRep: heads are fitted to a shared body, then the body to the heads.
-
-Collins et al., ICML 2021 (arXiv 2102.07078). We read the authors' code
-(lgcollins/FedRep), but not all of the paper.
-"""
+"""FedRep: heads are fitted to a shared body, then the body to the heads."""
 
 from dataclasses import dataclass, replace
 
@@ -17,16 +13,22 @@ from .fedper import FedPer, FedPerState
 
 @dataclass(eq=False, repr=False)
 class FedRep(FedPer):
-    """:class:`FedPer` in two phases: heads with a fixed body, then the reverse.
+    """FedPer in two phases: heads with a fixed body, then the body with fixed heads.
 
-    The run's ``local_epochs`` has no effect. Both phases use the samples in the same
-    orders. Only bodies are sent and averaged, by samples.
+    Collins et al., ICML 2021 (arXiv 2102.07078). We read the authors' code
+    (lgcollins/FedRep), but not all of the paper.
+
+    Body and head are those of :class:`fltnb.methods.FedPer`. The run's ``local_epochs``
+    has no effect. Both phases use the samples in the same orders. Only bodies are sent
+    and averaged, by samples.
 
     Parameters
     ----------
-    head_epochs : int, 10 in the authors' runs
+    head_epochs : int
+        Local epochs of the head; 10 in the authors' runs.
     body_epochs : int
-        1 or 5 in the authors' runs; 0 leaves the body at its initial value.
+        Local epochs of the body; 1 or 5 in the authors' runs. 0 leaves the body at its
+        initial value.
 
     Examples
     --------
@@ -68,9 +70,9 @@ class FedRepRunState(FedPerState):
 
 @dataclass(eq=False, repr=False)
 class FedRepAsRun(FedRep):
-    """FedRep in its code: a client that never took part has the last mean head.
+    """FedRep in its code: a client that never took part is served the last mean head.
 
-    Heads are averaged too, and the table of clients' own tensors shares memory with
+    Heads are averaged too, and in the code the own head of a client shares memory with
     this mean until the client takes part. The same holds for newcomers.
 
     Examples

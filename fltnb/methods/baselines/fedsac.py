@@ -22,10 +22,18 @@ DIRECTIONS = 3
 class FedSaC(PFedGraph):
     """pFedGraph with a reward for partners whose features span other directions.
 
-    Weights minimise ``||w - p||^2 + sum_j (l1 c_ij + l2 d_ij) w_j``. c is the cosine of
-    the mean angle between matched pairs of the clients' three leading principal
-    directions of features. Features are the inputs of the last layer for training
-    samples, under the trained models. Clients also send these directions.
+    Yan et al., ICML 2024 (arXiv 2405.09892). Client i's weights minimise ``||w - p||^2
+    + sum_j (l1 c_ij + l2 d_ij) w_j``, with p and d as in
+    :class:`fltnb.methods.PFedGraph`. c is the cosine of the mean angle between matched
+    pairs of the clients' three leading principal directions of features. Features are
+    the inputs of the last layer for training samples, under the trained models. Clients
+    also send these directions.
+
+    Parameters
+    ----------
+    l1, l2 : float
+        Weights of the two costs: of features in the same directions, and of different
+        updates.
 
     Examples
     --------
@@ -82,9 +90,10 @@ class FedSaC(PFedGraph):
 
 @dataclass(eq=False, repr=False)
 class FedSaCAsRun(FedSaC, PFedGraphAsRun):
-    """FedSaC as in EMD-CFL's tables.
+    """FedSaC as in EMD-CFL's tables: cosines of this round's updates, as they are.
 
-    The regulariser, which those runs had with mu = 1, is left out.
+    See :class:`fltnb.methods.PFedGraphAsRun`. The regulariser, which those runs had
+    with mu = 1, is left out.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""FedSoft: clients between several centres (arXiv 2112.06053)."""
+"""FedSoft: clients between several centres (Ruan and Joe-Wong, arXiv 2112.06053)."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -35,11 +35,12 @@ class FedSoftState(State):
 class FedSoft(Welcoming):
     """K centres on the server, and every client's importance weights of them.
 
-    A client's weight u_k is the share of its samples that prefer centre k. In every
-    ``period``-th round a participant counts which centre has the smallest loss on each
-    of its training samples; these shares are u. It trains one model near all centres,
-    ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``. This model enters every
-    centre, with weights ``u_ik n_i`` normalised to sum 1 over the participants.
+    Ruan and Joe-Wong, arXiv 2112.06053. A client's weight u_k is the share of its
+    samples that prefer centre k. In every ``period``-th round a participant counts
+    which centre has the smallest loss on each of its training samples; these shares are
+    u. It trains one model near all centres, ``f_i(theta) + lam / 2 sum_k u_k ||theta -
+    center_k||^2``. This model enters every centre, with weights ``u_ik n_i`` normalised
+    to sum 1 over the participants.
 
     Up to a constant, the penalty pulls towards the mean of the centres with weights u.
     Here clients also *start* from this mean, as in the published runs; in the original
@@ -49,13 +50,15 @@ class FedSoft(Welcoming):
 
     Parameters
     ----------
+    n_clusters : int
+        K, the number of centres.
     lam : float
         lambda; 0.01 (CIFAR-10) and 0.1 (MNIST) in the official examples.
-    period : int, tau, rounds from one measurement of u to the next
+    period : int
+        tau, rounds from one measurement of u to the next.
     serves : {"own", "center"}
         The tested model: the one that a client trained last, or its centre with the
         largest importance.
-    variant : "as_run" is :class:`FedSoftAsRun`, without ``lam`` and ``period``
 
     Examples
     --------
@@ -180,9 +183,10 @@ class FedSoft(Welcoming):
 
 @dataclass(eq=False, repr=False)
 class FedSoftAsRun(FedSoft):
-    """FedSoft as in EMD-CFL's tables.
+    """FedSoft as in EMD-CFL's tables: whole validation batches are counted.
 
-    Whole *validation batches* are counted, in every round; there is no proximal term.
+    They are counted in every round, and there is no proximal term: so it has no options
+    ``lam`` and ``period``. Each client needs validation samples.
 
     Examples
     --------

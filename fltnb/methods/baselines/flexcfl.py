@@ -26,19 +26,26 @@ class FlexCFLState(ColdStartState):
 class FlexCFL(ColdStart):
     """Fixed groups by decomposed cosine similarity; the groups may pull each other.
 
-    The participants' updates of round 1 are clustered by k-means on their cosines with
-    the updates' leading left singular vectors (:func:`decomposed_cosines`). A group
-    starts from the plain mean of its members' models; later rounds average by samples.
-    A newcomer joins the group whose mean first update has the largest cosine with its
-    own. In the official code ``min(20 K, M)`` clients take part in the cold start, with
-    50 steps each; migration is not implemented here.
+    Duan et al., IEEE TPDS 2022 (arXiv 2108.09749). The participants' updates of round 1
+    are clustered by k-means on their cosines with the updates' leading left singular
+    vectors. A group starts from the plain mean of its members' models; later rounds
+    average by samples. A newcomer joins the group whose mean first update has the
+    largest cosine with its own. In the official code ``min(20 K, M)`` clients take part
+    in the cold start, with 50 steps each; migration is not implemented here.
 
     Parameters
     ----------
+    n_clusters : int
+        K, the number of groups.
     eta : float
         Inter-group rate: after each average a group's model becomes the mean of itself,
-        with weight 1, and of the other groups' models, with weights ``eta / norm``. The
-        official configuration has 0.
+        with weight 1, and of the other groups' models, each with the weight ``eta /
+        norm`` for its norm. The official configuration has 0.
+
+    Raises
+    ------
+    FltnbError
+        Fewer than K clients take part in round 1.
 
     Examples
     --------

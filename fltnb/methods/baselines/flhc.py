@@ -1,8 +1,4 @@
-"""FL+HC: hierarchical clusters of the clients' updates, found once.
-
-Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791). Written from descriptions by
-third parties, not compared with the paper; no official code is known.
-"""
+"""FL+HC: hierarchical clusters of the clients' updates, found once."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -43,14 +39,17 @@ class FLHCState(State):
 class FLHC(HardMethod):
     """FedAvg, one clustering of all clients' updates, then FedAvg inside the clusters.
 
+    Briggs, Fan and Andras, IJCNN 2020 (arXiv 2004.11791); written from descriptions by
+    third parties, not compared with the paper. No official code is known.
+
     In round ``after + 1`` *all* clients train the joint model, also those that are
     absent in this round, and send their updates. Clusters are merged up to a distance.
     They start with the joint model, and the models that this round's participants have
     just trained give their first average (the original needs one more round for it).
 
-    No published number tests more than its linkage and distance. The package FedCL
-    gives the *similarity* to a clusterer that expects distances, so it merges members
-    of opposite groups.
+    The published numbers that we know only test the linkage and the distance. The
+    package FedCL gives the *similarity* to a clusterer that expects distances, so it
+    merges members of opposite groups.
 
     Parameters
     ----------
@@ -60,11 +59,18 @@ class FLHC(HardMethod):
     n_clusters : int, optional
         Cut the dendrogram into this number of clusters; give one of the two.
     after : int
-        n, rounds of FedAvg before. The original tries 1, 3, 5, 10, and recommends 10
-        with L1.
+        n, rounds of FedAvg before the clustering. The original tries 1, 3, 5, 10, and
+        recommends 10 with L1.
     metric : {"L2", "L1", "cosine"}
+        Distance of two updates.
     linkage : {"complete", "average", "single"}
-        We do not know that of the original.
+        Linkage of the dendrogram; we do not know that of the original.
+
+    Raises
+    ------
+    FltnbError
+        Neither or both of ``threshold`` and ``n_clusters`` are given, or there is a
+        single client.
 
     Examples
     --------
@@ -92,8 +98,8 @@ class FLHC(HardMethod):
         super().__post_init__()
         if (self.threshold is None) == (self.n_clusters is None):
             raise FltnbError(
-                "FLHC needs a threshold or a number of clusters: give threshold or "
-                "n_clusters."
+                "FLHC needs either a threshold or a number of clusters: give threshold "
+                "or n_clusters, and not both."
             )
 
     def check(self, fed) -> None:

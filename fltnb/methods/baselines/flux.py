@@ -1,8 +1,4 @@
-"""FLUX: clusters by statistics of features that the joint model computes from the data.
-
-Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305). Written from the authors' code
-(dariofenoglio98/FLUX), not compared with the paper.
-"""
+"""FLUX: clusters by statistics of features that the joint model computes from data."""
 
 from dataclasses import dataclass, field, replace
 
@@ -22,7 +18,7 @@ from ..samples import Split
 from ..state import State, one_cluster
 
 RISE = 0.06  # of accuracy in a round; below it training counts as settled
-SETTLED = 3  # training never counts as settled before this round
+SETTLED = 3  # accuracies that are needed before training can count as settled
 POINTS = 200  # number of random points that determine the axes
 SPREAD = 1.02  # their range, as a multiple of the largest feature
 ABSENT = -1.0  # replaces the mean of a class that a client does not have
@@ -65,13 +61,17 @@ class FLUXState(State):
 class FLUX(HardMethod):
     """FedAvg, one clustering by descriptors, then FedAvg inside the clusters.
 
-    Training has settled when the mean accuracy of the joint model rose by less than
-    0.06 in a round, after at least three rounds. Then every client, also an absent one,
-    sends means and standard deviations of the features that the received model computes
-    from its samples: of all samples and of those of each class, along a few axes that
-    all clients can draw themselves. The server scales each of these blocks to [0, 1] by
-    one range. It links clients up to a distance, the elbow of the distances to nearest
-    neighbours (DBSCAN with 2 samples; noise points stand alone).
+    Fenoglio et al., NeurIPS 2025 (arXiv 2511.22305); written from the authors' code
+    (dariofenoglio98/FLUX), not compared with the paper.
+
+    Training has settled when the mean accuracy of the joint model has risen by less
+    than ``rise`` in some round, and at least three rounds were measured. Then every
+    client, also an absent one, sends means and standard deviations of the features that
+    the received model computes from its samples: of all samples and of those of each
+    class, along a few axes that all clients can draw themselves. The server scales each
+    of these blocks to [0, 1] by one range. It links clients up to a distance, the elbow
+    of the distances to nearest neighbours (DBSCAN with 2 samples; noise points stand
+    alone).
 
     A newcomer needs no classes. It gets the cluster whose mean descriptor of all
     samples is nearest to its own, computed by the model that computed the others.
@@ -91,7 +91,8 @@ class FLUX(HardMethod):
         The round after which clusters are formed in any case. The original has 80 % of
         all rounds, mostly 8 of 10.
     rise : float
-        The smallest rise of accuracy, as a share, of training that has not settled.
+        A smaller rise of accuracy in a round, as a share, means that training has
+        settled.
     split : {"val", "train"}
         The samples on which the joint model is tested.
 
@@ -122,7 +123,7 @@ class FLUX(HardMethod):
         super().check(fed)
         if fed.targets == "values":
             raise FltnbError(
-                f"FLUX looks at classes, and {fed.name} has numbers to predict: choose "
+                f"FLUX needs classes, and {fed.name} has numbers to predict: choose "
                 "another method."
             )
 

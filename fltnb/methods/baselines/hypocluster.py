@@ -8,7 +8,14 @@ from .ifca import IFCA
 
 @dataclass(eq=False, repr=False)
 class HypoCluster(IFCA):
-    """IFCA without warm-up and shared layers.
+    """IFCA without warm-up and shared layers, as in FeSEM's tables.
+
+    Mansour et al., arXiv 2002.10619.
+
+    Parameters
+    ----------
+    n_clusters, split
+        See :class:`fltnb.methods.IFCA`.
 
     Examples
     --------

@@ -33,14 +33,17 @@ class IFCAState(State):
 
 @dataclass(eq=False, repr=False)
 class IFCA(HardMethod):
-    """Iterative federated clustering, model averaging (IFCA, Algorithm 1, option II).
+    """IFCA: each participant trains the one of K models that fits its data best.
 
-    K models are sent to each participant, which trains the one with the smallest loss;
-    the server averages each group. An absent client keeps its last group; a client that
-    was never drawn is served model 0.
+    Ghosh et al., arXiv 2006.04088, Algorithm 1, option II (model averaging). K models
+    are sent to each participant, which trains the one with the smallest loss; the
+    server averages each group. An absent client keeps its last group; a client that was
+    never drawn is served model 0.
 
     Parameters
     ----------
+    n_clusters : int
+        K, the number of models and groups.
     warmup : int
         Rounds of plain FedAvg before the K models separate. They then copy all layers
         of FedAvg's model except the last, and each starts with a newly drawn last layer

@@ -1,8 +1,4 @@
-"""OCFL: one clustering of the updates, in the round in which they begin to diverge.
-
-Zuziak et al., arXiv 2503.04231. Written from the authors' code
-(MKZuziak/Clustered-Federated-Learning), not compared with the paper.
-"""
+"""OCFL: one clustering of the updates, in the round in which they begin to diverge."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -43,6 +39,9 @@ class OCFLState(Unclustered):
 class OCFL(HardMethod):
     """FedAvg with equal weights until clients' updates diverge; then one clustering.
 
+    Zuziak et al., arXiv 2503.04231; written from the authors' code
+    (MKZuziak/Clustered-Federated-Learning), not compared with the paper.
+
     A round's temperature is the norm of the cosine distances between all updates, as a
     share of its largest possible value. In the first round in which it rises, the
     distances are clustered, every cluster continues from the common model, and this
@@ -60,7 +59,13 @@ class OCFL(HardMethod):
     n_clusters : int, optional
         For k-means, which needs it.
     min_size : int
-        Smallest size of a cluster of HDBSCAN.
+        Smallest size of a cluster of HDBSCAN, at least 2.
+
+    Raises
+    ------
+    FltnbError
+        ``n_clusters`` is given without k-means, or the reverse; ``min_size`` is 1; or
+        there are fewer clients than HDBSCAN's smallest cluster, or fewer than 2.
 
     Examples
     --------
@@ -88,8 +93,8 @@ class OCFL(HardMethod):
         super().__post_init__()
         if (self.clusterer == "kmeans") != (self.n_clusters is not None):
             raise FltnbError(
-                'OCFL takes n_clusters with clusterer="kmeans" and no other: give both '
-                "or neither."
+                'OCFL needs n_clusters for clusterer="kmeans", and for no other: give '
+                "both or neither."
             )
         if self.min_size < 2:
             raise FltnbError("OCFL needs clusters of at least 2: raise min_size.")
@@ -192,10 +197,9 @@ class OCFL(HardMethod):
 
 @dataclass(eq=False, repr=False)
 class OCFLAsRun(OCFL):
-    """OCFL in its code, with full participation.
+    """OCFL in its code: all noise points of HDBSCAN form one cluster.
 
-    All noise points of HDBSCAN form one cluster, and affinity propagation gets
-    distances, although it expects similarities.
+    Affinity propagation gets distances, although it expects similarities.
 
     Examples
     --------

@@ -36,16 +36,22 @@ class PFedGraphState(State):
 
 @dataclass(eq=False, repr=False)
 class PFedGraph(Method):
-    """A model per client, a mean over the participants with weights for each client.
+    """A model for each client: a mean over the participants with weights of its own.
 
-    Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex.
-    p are the shares of samples, and d is the negative cosine of updates. The client
-    continues from the mean of the participants' models with these weights. A large
-    alpha gives FedAvg; for alpha near 0 each client is alone.
+    Ye et al., ICML 2023 (PMLR 202). Client i's weights w minimise
+    ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex. p are the participants'
+    shares of samples, and d is the negative cosine of their updates since the initial
+    model, where a cosine above 0.9 counts as 1. The client continues from the mean of
+    the participants' models with these weights.
 
     The regulariser, mu = 0.01 times the cosine between the local model and a reference,
     is left out: its gradient is at most mu divided by the model's norm. (The official
     code has the sign that pushes models apart.)
+
+    Parameters
+    ----------
+    alpha : float
+        A large alpha gives FedAvg; for alpha near 0 each client is alone.
 
     Examples
     --------
@@ -125,7 +131,7 @@ class PFedGraph(Method):
 
 @dataclass(eq=False, repr=False)
 class PFedGraphAsRun(PFedGraph):
-    """pFedGraph as in EMD-CFL's tables: this round's updates, unchanged cosines.
+    """pFedGraph as in EMD-CFL's tables: cosines of this round's updates, as they are.
 
     Examples
     --------

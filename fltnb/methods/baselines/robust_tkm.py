@@ -44,15 +44,16 @@ class RobustTKMState(Unclustered):
 class RobustTKM(HardMethod):
     """k-means with centres that ignore outliers, and trimmed means as models.
 
-    Clients are clustered once, as soon as K have trained, by all parameters; later
-    clients join the nearest centre. The original has three stages. The first (every
-    client fits its own model) is the local training of the first round. The last takes
-    trimmed means of *gradients*; here they are of models, which is the same for one
-    local step.
+    Ghosh et al., arXiv 1906.06629; the row Robust (TKM) of FeSEM's tables. Clients are
+    clustered once, as soon as K have trained, by all parameters; later clients join the
+    nearest centre. The original has three stages. The first (every client fits its own
+    model) is the local training of the first round. The last takes trimmed means of
+    *gradients*; here they are of models, which is the same for one local step.
 
     Parameters
     ----------
-    n_clusters : int, number of clusters K; 3 in FeSEM's tables
+    n_clusters : int
+        K, the number of clusters; 3 in FeSEM's tables.
     trim : float
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim``
         farthest members. Each parameter of a cluster's model is the mean over its

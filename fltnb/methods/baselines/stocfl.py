@@ -1,8 +1,4 @@
-"""StoCFL: clusters that are only ever merged, found as clients take part.
-
-Zeng et al., arXiv 2303.00897. Written from the authors' code (dunzeng/StoCFL), not
-compared with the paper.
-"""
+"""StoCFL: clusters that are only ever merged, found as clients take part."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -49,6 +45,9 @@ class StoCFLState(Unclustered):
 class StoCFL(Welcoming):
     """Clusters by the first updates of participants, pulled by a global model.
 
+    Zeng et al., arXiv 2303.00897; written from the authors' code (dunzeng/StoCFL), not
+    compared with the paper.
+
     A client that takes part for the first time trains the initial model and sends its
     update, once; until then it is a cluster of its own. In each round the clusters of
     the participants are compared by the mean of these first updates. Pairs are merged
@@ -71,7 +70,7 @@ class StoCFL(Welcoming):
     mu : float
         Weight of the penalty; 0.05 and 0.1 in these runs.
     anchor_epochs : int
-        Epochs of the first training, 20 in these runs.
+        Local epochs of the first training from the initial model, 20 in these runs.
 
     Examples
     --------

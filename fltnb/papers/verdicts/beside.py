@@ -77,20 +77,20 @@ def in_print(paper: str, table: str, dataset: str, model: str) -> tuple[str, str
     return name, network_in_print(model)
 
 
-# ---------------------------------------------------------------- of jobs
+# ---------------------------------------------------------------- of runs
 
 
 def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return how jobs depart from the printed setting, each phrase once.
+    """Return how runs depart from the printed setting, each phrase once.
 
     Parameters
     ----------
     claim : Claim
-        The claim for which the jobs were used.
+        The claim for which the runs were used.
     table : str
         The printed table with which they are compared; "" for none.
     used : dict
-        Key of a job -> the results that contain it.
+        Key of a run -> the results that contain it.
     """
     said = []
     about = ["key", "dataset", "model", "method", "variant", "stopped"]
@@ -104,7 +104,7 @@ def departs_of(claim: Claim, table: str, used: Mapping[str, Any]) -> tuple[str, 
 
 
 def count_seeds(used: Mapping[str, Any]) -> int:
-    """Count the seeds of jobs; ``used``: key -> results."""
+    """Count the seeds of runs; ``used``: key -> results."""
     seeds = set()
     for _, runs in _each(used, ["key", "seed"]):
         seeds.update(runs["seed"].dropna())
@@ -114,7 +114,7 @@ def count_seeds(used: Mapping[str, Any]) -> int:
 def _each(
     used: Mapping[str, Any], columns: Sequence[str]
 ) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield results, each once, with columns of ``runs`` for the jobs that are used."""
+    """Yield results, each once, with columns of ``runs`` for the runs that are used."""
     every = {id(results): results for results in used.values()}
     for results in every.values():
         runs = results.runs[columns]
@@ -122,7 +122,7 @@ def _each(
 
 
 def _departs(claim: Claim, table: str, record: Mapping, run: Any) -> list[str]:
-    """Return how one job departs from the nearest setting printed in a table.
+    """Return how one run departs from the nearest setting printed in a table.
 
     Without a table, as for many figures, what the paper's text says of the data set
     counts. A claim that is tested as a whole, such as a theorem, has no setting.

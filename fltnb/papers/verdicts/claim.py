@@ -25,7 +25,7 @@ class Finding:
     text : str, shown instead of the number
     why : str, why the claim could not be tested
     departs : phrases, how the numbers depart from the paper's, in addition to what the
-        settings of jobs show, such as "stand-in: pixels"
+        runs' settings show, such as "stand-in: pixels"
     """
 
     number: float
@@ -173,7 +173,7 @@ def claim(id: str, **how: Any) -> Callable:
     if id not in set(claims()["id"]):
         raise FltnbError(f"claims.csv has no claim {id!r}: add it there first.")
     if id in CLAIMS:
-        raise FltnbError(f"The claim {id!r} has a test already: write only one.")
+        raise FltnbError(f"The claim {id!r} has a test already: remove one of the two.")
 
     def register(function: Callable[[Any], Finding]) -> Claim:
         first_line, *_ = (function.__doc__ or "").strip().splitlines()

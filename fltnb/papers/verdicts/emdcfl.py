@@ -303,7 +303,7 @@ def pacfl_fails_its_worst_client(t: Numbers) -> Finding:
     return Finding(
         number=worst,
         holds=[worst <= -5, ari < 1, abs(average) <= 1],
-        text=f"worst {worst:+.1f}, average {average:+.1f}, ARI {ari:.2f}",
+        text=f"worst client {worst:+.1f}, average {average:+.1f}, ARI {ari:.2f}",
     )
 
 

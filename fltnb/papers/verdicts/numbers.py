@@ -39,7 +39,7 @@ from ..settings import printed_setting
 
 
 class Nothing:
-    """Results without a job, for a notebook that was not computed.
+    """Results without a run, for a notebook that was not computed.
 
     It has the attributes of results that :class:`Numbers` reads, and no rows, so that
     every claim finds an empty table and no test asks whether there are results.
@@ -191,7 +191,7 @@ class Numbers:
     Attributes
     ----------
     used : dict
-        Keys of all jobs that were used -> the results that contain them. From these the
+        Keys of all runs that were used -> the results that contain them. From these the
         report knows on how many seeds a claim was tested, and how the runs depart from
         the printed setting; so every method here notes what it gives out.
     printed : bool
@@ -469,7 +469,7 @@ class Numbers:
         # a run occurs once for every set of axes for which it was requested
         return clients.drop_duplicates(["key", "client"])
 
-    # ---------------------------------------------------------------- other jobs
+    # ---------------------------------------------------------------- other experiments
 
     def clusterings(self, **axes: Any) -> pd.DataFrame:
         """Return a row of ``runs`` for each clustering (``ari, n_clusters, key``).
@@ -511,11 +511,11 @@ class Numbers:
         about.extend(self.results.axes)
         studies = self._rows("study", axes)
         distances = self._rows("distances", axes)
-        jobs = pd.concat([studies, distances])
-        about = [column for column in about if column in jobs]
+        both = pd.concat([studies, distances])
+        about = [column for column in about if column in both]
         tables = []
         keys = []
-        for run in jobs[about].to_dict("records"):
+        for run in both[about].to_dict("records"):
             table = self.results.table(run["key"], name)
             if table.empty:
                 continue
@@ -536,11 +536,11 @@ class Numbers:
         return found
 
     def record(self, key: str) -> dict[str, Any]:
-        """Return ``settings`` and ``provenance`` of a job."""
+        """Return ``settings`` and ``provenance`` of a run."""
         return self.results.record(key)
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """Return the stored arrays of a job, by name; it counts as used.
+        """Return the stored arrays of a run, by name; it counts as used.
 
         Empty for printed numbers.
         """
@@ -565,7 +565,7 @@ class Numbers:
     # ---------------------------------------------------------------- selection
 
     def _rows(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
-        """Return the jobs of a kind with these axes.
+        """Return the runs of a kind with these axes.
 
         Trainings and clusterings with an axis set that is not named are left out.
         """
@@ -574,7 +574,7 @@ class Numbers:
     def _select(self, kind: str, axes: Mapping[str, Any]) -> pd.DataFrame:
         """Select the rows of :meth:`_rows`.
 
-        Whether an axis is a switch is decided among all jobs of the kind, before the
+        Whether an axis is a switch is decided among all runs of the kind, before the
         selection of data set and network. Otherwise an axis that was varied on another
         data set only would not be noticed here.
         """
@@ -598,7 +598,7 @@ class Numbers:
         return without(found, switches(of_kind, others))
 
     def _use(self, keys: Iterable[str]) -> None:
-        """Record that jobs were used; printed numbers have no keys."""
+        """Record that runs were used; printed numbers have no keys."""
         if not self.printed:
             self.used.update(dict.fromkeys(keys, self.results))
 

@@ -24,7 +24,7 @@ def listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
     Examples
     --------
     >>> listed({"emdcfl": 1.0, "worst": 0.5})
-    'EMD-CFL 1.00, worst 0.50'
+    'EMD-CFL 1.00, worst client 0.50'
     """
     said = []
     for name, value in values.items():

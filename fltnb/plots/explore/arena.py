@@ -61,7 +61,8 @@ class ArenaExplorer(Explorer):
         federations = [name for name in family.unique() if levels[name] > 1]
         if not federations:
             raise FltnbError(
-                "The table has no family at two levels: ask for whole tracks."
+                "The table has no family at two levels: give one with the runs of "
+                "whole tracks."
             )
 
         methods = runs["method"].unique().tolist()

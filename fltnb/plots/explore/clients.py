@@ -296,7 +296,8 @@ def _check(fit: Fit, **given: Any) -> None:
     for name, size in sizes.items():
         if size != count:
             raise FltnbError(
-                f"{name} is of {size} clients, not of the {count} clustered: give all."
+                f"{name} is of {size} clients, but {count} were clustered: give one "
+                "entry for each of them."
             )
     samples = given["samples"]
     if samples is not None and np.ndim(samples[0]) not in (3, 4):

@@ -153,8 +153,8 @@ class Explorer:
         lowest, highest = allowed
         if not lowest <= value <= highest:
             raise FltnbError(
-                f"{name} goes from {lowest} to {highest:.4g}, "
-                f"but {value} was requested."
+                f"{name} goes from {lowest} to {highest:.4g}, not to {value}: choose a "
+                "value in this range."
             )
 
     def _draw(self, moved: set[str]) -> None:

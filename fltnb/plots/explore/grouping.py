@@ -77,7 +77,8 @@ def taken(source: Any) -> Fit:
     far = np.asarray(kept["distance"], dtype=float)
     if far.ndim != 2 or not 1 < len(far) == far.shape[1]:
         raise FltnbError(
-            f"distance must be (M, M), of two clients or more, not {far.shape}."
+            "distance must be a matrix (M, M) of two clients or more, but it has the "
+            f"shape {far.shape}: give the distances of all pairs."
         )
     far = farther(far)
     # pairs that were not measured get the largest distance

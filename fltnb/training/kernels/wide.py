@@ -1,4 +1,4 @@
-"""2x2 pooling with ReLU, and the way back through it and a wide convolution.
+"""2x2 pooling with ReLU, and the backward pass of it and of a wide convolution.
 
 Wide means many input channels. Only the maxima of the pooling have a gradient: a
 quarter of the pixels, and fewer after ReLU. A library multiplies the zeros, too. Here
@@ -277,7 +277,7 @@ def _input_gradients(
 
         A weight at (y, z) has led from pixel (r, c) of the image to pixel (r - y,
         c - z) before the pooling, both counted from the first pixel inside the padding.
-        So this is the way back, for every channel::
+        So this is the backward pass, for every channel::
 
             d_x[r, c] = sum over (y, z), and over the outputs o that won
                         pixel (r - y, c - z), of d[o] * taps[y, z, o]
