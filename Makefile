@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report site counts test cells beside coverage lab lint bench flower status clean \
+.PHONY: help reproduce report site counts test cells compiled beside coverage lab lint bench flower status clean \
   lock format refresh FORCE
 
 # ---- options -------------------------------------------------------------------
@@ -175,8 +175,15 @@ SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # Every output of every notebook is compared with what the committed evidence gives;
 # 00 computes as well. On another processor UMAP's last digits move dots of committed
 # pictures: those drawn on the way go elsewhere. Notebooks take longest: they come first.
-cells: $(READY)
+cells: compiled
 	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env $(SPREAD) $(ORDER:%=notebooks/%.ipynb) tests
+
+# UMAP and the kernels of all networks, once, while the types are checked: else each of
+# the processes that come first compiles them.
+COMPILE := import numpy, fltnb.training.kernels.dense; from fltnb.clustering.fcr import umap_layout;
+COMPILE += umap_layout(numpy.random.default_rng(0).normal(size=(20, 3)), 5, 2, 0)
+compiled: $(READY)
+	@$(PY) -c '$(COMPILE)'
 
 beside: $(READY)
 	@said=$$($(MAKE) --no-print-directory lint 2>&1 && \
