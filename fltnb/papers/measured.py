@@ -335,7 +335,7 @@ class _Found:
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return our measurement for one number.
 
-        Jobs that depart in the same way form a group. The nearest group counts:
+        Runs that depart in the same way form a group. The nearest group counts:
         on the paper's data, then with the fewest departures, then with the most runs.
 
         Parameters
