@@ -233,7 +233,7 @@ class Ledger:
             table = table_of(self._arrays, which)
             if table.empty:
                 continue
-            places = table.pop("place")
+            places = table.pop("job")
             tables[which] = table.assign(record=names[places])
         return tables
 
@@ -250,10 +250,10 @@ class Ledger:
         Returns
         -------
         DataFrame
-            The column ``place`` has the position. Columns that no experiment has are
+            The column ``job`` has the position. Columns that no experiment has are
             left out.
         """
-        wanted = pd.DataFrame({"place": list(places), "record": list(places.values())})
+        wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
             return wanted[:0]
         found = wanted.merge(self._tables[which], on="record")
@@ -387,7 +387,7 @@ class _Held(Finished):
         found = self.ledger.rows(which, {0: self.name})
         if found.empty:
             return None
-        return found.drop(columns="place")
+        return found.drop(columns="job")
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame | None:
@@ -421,7 +421,7 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The first column, ``place``, is the experiment's position in ``finished``. Rows
+        The first column, ``job``, is the experiment's position in ``finished``. Rows
         of an experiment keep their order.
     """
     held: dict[int, tuple[Ledger, dict[int, str]]] = {}
@@ -434,17 +434,17 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
             continue
         table = getattr(done, which)
         if table is not None:
-            fresh.append(table.assign(place=place))
+            fresh.append(table.assign(job=place))
 
     read = [ledger.rows(which, places) for ledger, places in held.values()]
     parts = [part for part in read + fresh if len(part)]
     if not parts:
         nothing = pd.Series(dtype=np.int64)
-        return pd.DataFrame({"place": nothing})
+        return pd.DataFrame({"job": nothing})
     whole = pd.concat(parts)
-    whole = whole.sort_values("place", kind="stable", ignore_index=True)
-    others = whole.columns.drop("place")
-    return whole[["place", *others]]
+    whole = whole.sort_values("job", kind="stable", ignore_index=True)
+    others = whole.columns.drop("job")
+    return whole[["job", *others]]
 
 
 def _damaged(path: Path, error: Exception, rest: str = "") -> FltnbError:

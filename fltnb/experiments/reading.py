@@ -130,8 +130,8 @@ class Results:
             return pd.DataFrame(columns=front)
         # An axis may have the name of a client's own number.
         front = [name for name in front if name not in whole]
-        by_place = whole.set_index("place")
-        joined = self.runs[front].join(by_place, how="right")
+        by_job = whole.set_index("job")
+        joined = self.runs[front].join(by_job, how="right")
         return joined.reset_index(drop=True)
 
     @functools.cached_property
