@@ -303,6 +303,22 @@ class Spy(DynamicFLT):
         return super().client_graph(*arguments)
 
 
+def test_a_newcomer_waits_unless_it_was_placed(fed, cache):
+    """Whoever was placed also counts where the models of new clusters come from."""
+    first, second = (phase.fed for phase in phases(fed))
+    model = fl.models.make("mlp", fed.input_shape, fed.n_classes)
+    new = np.arange(second.n_clients) >= first.n_clients
+    context = fl.methods.Context(0, model=model, cache=cache)
+    for joining, waiting in (("alone", 5), ("placed", 0)):
+        method = DynamicFLT(fcr(), ENCODER, tau=1, joining=joining)
+        state = method.start(first, model, context)
+        state = method.changed(state, second, model, new, context)
+        assert state.alone.sum() == waiting
+        assert state.flags.tolist() == new.tolist()
+        again = method.revise(state, second, 3, context)
+        assert not again.alone.any() and not again.flags.any()
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -311,6 +327,7 @@ class Spy(DynamicFLT):
         {"tau": 3},
         {"lam": 5, "tau": 4},
         {"lam": 1, "newcomers": "nearest"},
+        {"lam": 3, "drifted": "nearest", "joining": "placed"},
     ],
 )
 def test_what_was_foreseen_is_what_happens(base, cache, options):
