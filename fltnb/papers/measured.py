@@ -16,6 +16,7 @@ numbers stands beside a printed one.
 """
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -365,7 +366,8 @@ class _Found:
         _refuse_twice(rows, line, variant)
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
-            "mean": sum(values) / len(values),
+            # exact, so that equal means are ties on every version of Python
+            "mean": math.fsum(values) / len(values),
             "spread": seed_spread(values),
             "seeds": len(values),
             "departs": departs,
