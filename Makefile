@@ -177,9 +177,11 @@ SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # pictures: those drawn on the way go elsewhere. Notebooks take longest: they come first.
 # Python counts the lines that run for nothing from 3.12 on; before, `make coverage` does
 # it for a third more processor time.
-COVERED = $(shell $(PY) -c 'import sys; print("--cov --cov-report= --cov-fail-under=95" * (sys.version_info >= (3, 12)))')
+COUNTED = $(shell $(PY) -c 'import sys; print("-m coverage run" * (sys.version_info >= (3, 12)))')
 cells: compiled
-	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env $(SPREAD) $(COVERED) $(ORDER:%=notebooks/%.ipynb) tests
+	@$(if $(COUNTED),$(PY) -m coverage erase)
+	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) $(COUNTED) -m pytest --nbval --nbval-current-env $(SPREAD) $(ORDER:%=notebooks/%.ipynb) tests
+	@$(if $(COUNTED),$(PY) -m coverage combine --quiet && printf 'Per cent of the package that ran: ' && $(PY) -m coverage report --format=total --fail-under=95)
 
 # UMAP and the kernels of all networks, once, while the types are checked: else each of
 # the processes that come first compiles them.
@@ -194,7 +196,9 @@ beside: $(READY)
 	printf '\n%s\n' "$$said"; exit $$failed
 
 coverage: $(READY)
-	$(PY) -m pytest $(SPREAD) -p no:nbval --cov --cov-report=term:skip-covered
+	@$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest $(SPREAD) -p no:nbval
+	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report --skip-covered
 
 bench: $(READY)
 	$(PY) -m benchmarks.run $(if $(filter-out 0,$(SAVE)),--save)
