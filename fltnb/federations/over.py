@@ -26,9 +26,16 @@ def held_out(
 ) -> Federation:
     """Hold back a share of every client's training samples for validation.
 
-    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn from
-    all samples of a client, not class by class, and at least one. Raises FltnbError if
-    the base has validation samples or changes, or a client keeps no training samples.
+    At least one sample of every client is held back. They are drawn from all its
+    samples, not class by class. Raises FltnbError if the base has validation samples or
+    changes, or a client keeps no training samples.
+
+    Parameters
+    ----------
+    base : dict
+        Settings of the federation whose clients these are: its kind and options.
+    val_fraction : float
+        The share; 0.1 in EMD-CFL (arXiv 2506.07769, Section 4.1).
 
     Examples
     --------
