@@ -76,13 +76,19 @@ def divided(
 ) -> Federation:
     """Divide every client's samples again into training and test part.
 
-    FeSEM (arXiv 2108.08647, Section 6.1) uses 80 % of each device's samples for
-    training; LEAF's files and FLT use 90 %. No client gets or loses samples; a sample
-    that a client held several times is held once. True clusters stay. Samples are drawn
-    at random for each client, not class by class, with at least one on each side.
-    Raises FltnbError if the base changes, has validation samples or a second test set,
-    or its clients have samples in common, such as a common test set; or a client has a
-    single sample.
+    No client gets or loses samples; a sample that a client held several times is held
+    once. True clusters stay. Samples are drawn at random for each client, not class by
+    class, with at least one on each side. Raises FltnbError if the base changes, has
+    validation samples or a second test set, or its clients have samples in common, such
+    as a common test set; or a client has a single sample.
+
+    Parameters
+    ----------
+    base : dict
+        As for :func:`held_out`.
+    train_fraction : float
+        Share of a client's samples for training: 0.8 in FeSEM (arXiv 2108.08647,
+        Section 6.1), 0.9 in LEAF's files and FLT.
 
     Examples
     --------
