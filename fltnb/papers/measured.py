@@ -85,12 +85,14 @@ def measured(
 ) -> pd.DataFrame:
     """Return our measurement for every number of a printed table.
 
-    Only trainings with the same data, method, variant and network count, and only
-    those without a switch, that is, without a value on an axis which other runs of this
-    notebook lack. If several have a number, the one nearest to the printed setting
-    counts. A study counts for the tables named on its axis ``table``. Its own table
-    "printed" has one row per number with ``value``, the columns that distinguish the
-    numbers (``method``, ``user_i``) and ``otherwise``, if the setting departs.
+    A training counts for a number if it has the same data, method, variant and network,
+    and no switch: no value on an axis that the notebook's other runs leave empty. If
+    several such settings have results, the one nearest to the printed setting counts.
+
+    A study counts for the tables that its axis ``table`` names. What it measured is in
+    its stored table "printed": a row per number with ``value``, the columns that
+    distinguish the numbers (``method``, ``user_i``) and, if the setting departs from
+    the paper's, ``otherwise``, which says how.
 
     Parameters
     ----------
