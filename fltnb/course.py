@@ -281,7 +281,7 @@ class Course:
             confusion=counts,
             model=self.net,
             reader=Reader.of(self.fed),
-            owners=self.fed.names,
+            names=self.fed.names,
         )
         if stopped:
             raise DivergedError(stopped, run)

@@ -75,7 +75,7 @@ class Run:
         The network whose weights are in ``theta``.
     reader : Reader, optional
         Reads new samples (:class:`fltnb.federations.reader.Reader`).
-    owners : tuple of M str
+    names : tuple of M str
         Names of the clients.
 
     Examples
@@ -102,7 +102,7 @@ class Run:
     confusion: np.ndarray | None = None
     model: Model | None = None
     reader: Reader | None = None
-    owners: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -236,8 +236,8 @@ class Run:
         few = np.flatnonzero(tested & (total < FEW))
         if len(few):
             who = few.tolist()
-            if self.owners:
-                who = [self.owners[i] for i in few]
+            if self.names:
+                who = [self.names[i] for i in few]
             names = some(who)
             warnings.warn(
                 f"{len(few)} of {tested.sum()} clients have fewer than {FEW} test "
@@ -273,16 +273,16 @@ class Run:
             if len(only) == 1:
                 return int(only[0])
             raise FltnbError(
-                f"This run has {len(only)} models: name a client of {some(self.owners)}"
+                f"This run has {len(only)} models: name a client of {some(self.names)}"
                 ", or for a newcomer a cluster."
             )
-        if isinstance(client, str) and client in self.owners:
-            return int(self.rows[self.owners.index(client)])
+        if isinstance(client, str) and client in self.names:
+            return int(self.rows[self.names.index(client)])
         whole = isinstance(client, numbers.Integral) and not isinstance(client, bool)
         if whole and 0 <= int(client) < len(self.rows):
             return int(self.rows[int(client)])
         raise FltnbError(
-            f"There is no client {client!r}: this run has {some(self.owners)}; for a "
+            f"There is no client {client!r}: this run has {some(self.names)}; for a "
             "newcomer give a cluster."
         )
 
@@ -525,7 +525,7 @@ def clients_table(
 ) -> pd.DataFrame:
     """Return :attr:`Run.clients`; ``accuracy`` (M,) or R2 for each split."""
     columns: dict[str, Any] = {"client": np.arange(fed.n_clients)}
-    if fed.owners is not None:
+    if fed.named:
         columns["name"] = fed.names
     columns["cluster"] = -1 if labels is None else labels
     columns["true_cluster"] = -1 if fed.clusters is None else fed.clusters

@@ -456,6 +456,20 @@ def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not
         assert down.iloc[-1] == 5 * encoder
 
 
+def test_clients_with_names_are_placed_when_they_join(digits):
+    client_ids = [f"ward {i % 8}" for i in range(640)]
+    named = fl.Federation.from_arrays(
+        digits.images[:640],
+        digits.labels[:640],
+        client_ids,
+        clusters=[0, 1] * 4,
+    )
+    joined = with_events(named, [{"round": 2, "join": 2}])
+    method = DynamicFLT(FCR(k=2, n_neighbors=3), ENCODER, newcomers="nearest")
+    found = run(method, joined, **(QUICK | {"rounds": 3}))
+    assert found.names == joined.names and (found.labels >= 0).all()
+
+
 TUNED = fl.encoders.EncoderSpec("convae", "digits", epochs=1, finetune_epochs=1)
 
 

@@ -509,9 +509,9 @@ def test_published_partition_of_cifar10():
 def test_from_arrays_by_hand():
     x = np.arange(12, dtype=np.float64).reshape(12, 1)
     y = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
-    owners = ["b"] * 6 + ["a"] * 6
+    client_ids = ["b"] * 6 + ["a"] * 6
     fed = Federation.from_arrays(
-        x, y, owners, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
+        x, y, client_ids, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
     )
     assert (
         fed.n_clients == 2

@@ -174,11 +174,11 @@ def test_new_samples_must_look_like_those_of_the_training(clustered):
 def test_a_table_is_read_by_its_own_preprocessing_and_answers_in_its_words(tmp_path):
     rng = np.random.default_rng(0)
     n = 240
-    table = pd.DataFrame({"owner": rng.choice(["AKH Wien", "007"], n)})
+    table = pd.DataFrame({"client": rng.choice(["AKH Wien", "007"], n)})
     table["age"] = rng.normal(50, 10, n)
     table["sex"] = rng.choice(["f", "m"], n)
     table["ill"] = np.where(table["age"] > 50, "yes", "no")
-    fed = fl.Federation.from_frame(table, owner="owner", label="ill", seed=0)
+    fed = fl.Federation.from_frame(table, client="client", label="ill", seed=0)
     settings = {"rounds": 20, "lr": 0.1, "participation": 1.0, "n_workers": 1}
     run = fl.run(fl.methods.FedAvg(), fed, "mlp32", progress=False, **settings)
     again = fl.Run.load(run.save(tmp_path / "run"))
@@ -197,7 +197,7 @@ def test_a_table_is_read_by_its_own_preprocessing_and_answers_in_its_words(tmp_p
         preprocessing.TablePreprocessing.from_dict,
         kept,
     )
-    assert again.owners == fed.names
+    assert again.names == fed.names
     assert again.clients["name"].tolist() == list(fed.names)
 
 

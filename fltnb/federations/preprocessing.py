@@ -58,7 +58,7 @@ class Preprocessing:
     ----------
     columns : tuple of str, the needed columns, in the order in which they were fitted
     beside : tuple of str
-        Columns that may be in a table and are ignored: owner and label.
+        Columns that may be in a table and are ignored: client and label.
     """
 
     columns: tuple[str, ...]
@@ -118,7 +118,7 @@ class Preprocessing:
         """Return the needed columns, or refuse a table with others.
 
         An additional column is refused and not left out: often it is a needed one under
-        another name, or the table is not the one that is meant. Only owner and label
+        another name, or the table is not the one that is meant. Only client and label
         may be there, since newcomers' files mostly have them.
         """
         table = named(rows, "The table")

@@ -456,6 +456,7 @@ class DynamicFLT(FLT):
         for split in SPLITS:
             of_all = getattr(fed, split)
             parts[split] = [of_all[i] for i in who]
+        parts["names"] = [fed.names[i] for i in who]
         some = replace(fed, clusters=None, **parts)
         known = state.latest
         own = None
