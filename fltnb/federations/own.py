@@ -249,7 +249,7 @@ class OwnSamples:
         """
         import pandas as pd
 
-        _check_names_of_options(options)
+        _check_old_names(options)
         _check_known(options, OPTIONS, "from_frame")
         if not isinstance(table, pd.DataFrame):
             raise FltnbError(
@@ -280,7 +280,7 @@ class OwnSamples:
             Those of :meth:`from_frame`, and those of ``pandas.read_csv``, such as
             ``sep``, ``decimal``, ``encoding``, ``index_col`` or ``na_values``.
         """
-        _check_names_of_options(options)
+        _check_old_names(options)
         pandas_options = tables.pandas_options()
         own = {}
         of_pandas = {}
@@ -554,7 +554,7 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     return values.astype(np.int64, copy=False)
 
 
-def _check_names_of_options(options: Mapping[str, Any]) -> None:
+def _check_old_names(options: Mapping[str, Any]) -> None:
     """Refuse options of tables by their names in earlier versions."""
     if "owner" in options:
         raise FltnbError(
