@@ -275,8 +275,7 @@ def test_residual_fine_tunes_with_a_last_batch_of_one(fed):
         latent=4,
         batch_size=int(fed.sizes[0]) - 1,
     )
-    one = {"train": fed.train[:1], "test": fed.test[:1], "val": None}
-    part = replace(fed, **one, clusters=None, names=None)
+    part = replace(fed, train=fed.train[:1], test=fed.test[:1], val=None, clusters=None)
     assert np.isfinite(embed_clients(part, spec)[0]).all()
 
 

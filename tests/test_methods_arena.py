@@ -516,7 +516,7 @@ def test_flux_places_a_newcomer_by_its_inputs_alone():
     assert placed == [0, 0, 1, 1]
     parts = {split: getattr(fed, split) for split in ("train", "val", "test")}
     joined = {split: [*own, own[2], own[0]] for split, own in parts.items()}
-    six = replace(fed, names=None, **joined)
+    six = replace(fed, **joined)
     state = method.changed(state, six, net, None, Context(0))
     assert state.labels.tolist() == [0, 0, 1, 1, 1, 0]
     assert state.weights.tolist() == six.sizes.tolist()

@@ -202,10 +202,15 @@ class Federation(OwnSamples):
         return {"labels": values.astype(np.float32), "class_names": ()}
 
     def _checked_names(self) -> tuple[str, ...]:
-        """Return the clients' names as text, or refuse them."""
-        if self.names is None:
+        """Return the clients' names as text, or refuse them.
+
+        Clients that are called by their numbers have no names: if some of them make
+        another federation, they are numbered again.
+        """
+        given = () if self.names is None else self.names
+        names = tuple(str(name) for name in given)
+        if names == _numbered(len(names)):
             return _numbered(self.n_clients)
-        names = tuple(str(name) for name in self.names)
         if len(names) != len(self.train):
             raise FltnbError(
                 f"There are {len(names)} names for {len(self.train)} clients: give one "
