@@ -94,7 +94,7 @@ def without_fltnb(folder: Path, cluster: int, table: pd.DataFrame) -> list[str]:
 def main(folder: Path) -> None:
     """Advise, train with clusters and without, save, and serve a newcomer."""
     fed = fl.Federation.from_frame(
-        all_patients(), owner="hospital", label="outcome", test_fraction=0.3, seed=0
+        all_patients(), client="hospital", label="outcome", test_fraction=0.3, seed=0
     )
     print(fed)
     advice = fl.advise(fed, progress=False)

@@ -61,7 +61,10 @@ def participants(
 def draws(
     fed: Federation, rounds: int, participation: float, seed: int
 ) -> list[np.ndarray]:
-    """Return the participants of every round, from the clients present then."""
+    """Return the participants of every round, drawn from the clients present then.
+
+    Entry t - 1 of the list has the numbers of round t's clients, ascending.
+    """
     n_clients_from = {phase.round: phase.fed.n_clients for phase in phases(fed)}
     n_clients = fed.n_clients
     drawn = []
@@ -278,7 +281,7 @@ class Course:
             confusion=counts,
             model=self.net,
             reader=Reader.of(self.fed),
-            owners=self.fed.names,
+            names=self.fed.names,
         )
         if stopped:
             raise DivergedError(stopped, run)

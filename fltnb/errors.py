@@ -75,6 +75,29 @@ def reading(
         raise unsound(error) from error
 
 
+def unwritten(of: object, method: str, where: str = "") -> FltnbError:
+    """Return the error of a base class that leaves a method to its subclasses.
+
+    Parameters
+    ----------
+    of : object
+        An instance of a subclass that does not have the method.
+    method : str
+        Its name and parameters.
+    where : str
+        The page that shows how to write it.
+
+    Examples
+    --------
+    >>> class Mine:
+    ...     pass
+    >>> print(unwritten(Mine(), "start(self, fed)"))
+    Mine has no start(self, fed): define it.
+    """
+    shown = f", as {where} shows" if where else ""
+    return FltnbError(f"{type(of).__name__} has no {method}: define it{shown}.")
+
+
 def choose(value: str, allowed, what: str) -> str:
     """Return ``value`` if it is one of ``allowed``, else raise FltnbError listing them.
 

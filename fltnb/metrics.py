@@ -1,9 +1,9 @@
-"""The measures that the papers report about a run, and two estimates of their error.
+"""The measures that the papers report about a run, and estimates of their error.
 
 FLT (Tables 1-4) prints, for the last round, the mean over clients of the accuracy in
 percent and its variance over clients in percent squared ("fairness": smaller is
-fairer). Its "std. error" is the binomial error of the pooled samples
-(:func:`binomial_error`), which says nothing about the scatter between runs; that is
+fairer). Its "std. error" is the binomial error of the n pooled samples, 100 sqrt(p (1 -
+p) / n) for an accuracy p, which says nothing about the scatter between runs; that is
 :func:`seed_spread`.
 """
 
@@ -357,24 +357,6 @@ def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
     if spread(targets) > 0:
         scores["r2"] = float(r2_score(targets, outputs[:, 0]))
     return scores
-
-
-def binomial_error(accuracy_percent: float, n: int) -> float:
-    r"""Return the error that FLT prints for accuracy p: :math:`100\sqrt{p(1-p)/n}`.
-
-    ``accuracy_percent`` is 100 p. The formula treats the mean over clients as the
-    accuracy on ``n`` independent images, where ``n`` counts the *distinct* images of
-    the whole test (or training) set: 10,000 for MNIST, not the sum of the clients'
-    shared test sets. Of the 144 errors that FLT prints for scenarios 1, 2 and 4 and the
-    ablation, 133 agree with it within 0.01.
-
-    Examples
-    --------
-    >>> round(binomial_error(82.73, 10_000), 2)
-    0.38
-    """
-    p = accuracy_percent / 100
-    return 100 * (p * (1 - p) / n) ** 0.5
 
 
 def seed_spread(values: ArrayLike) -> float:

@@ -75,7 +75,7 @@ class Run:
         The network whose weights are in ``theta``.
     reader : Reader, optional
         Reads new samples (:class:`fltnb.federations.reader.Reader`).
-    owners : tuple of M str
+    names : tuple of M str
         Names of the clients.
 
     Examples
@@ -86,7 +86,7 @@ class Run:
     >>> run = fl.run(fl.methods.FedAvg(), fed, "mlp32", rounds=1, progress=False)
     >>> run.clients.columns[:2].tolist(), run.theta.shape[0]
     (['client', 'cluster'], 1)
-    >>> run.predict(images.images[:5], owner=3).shape
+    >>> run.predict(images.images[:5], client=3).shape
     (5,)
     """
 
@@ -102,7 +102,7 @@ class Run:
     confusion: np.ndarray | None = None
     model: Model | None = None
     reader: Reader | None = None
-    owners: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def accuracy(self) -> float:
@@ -236,8 +236,8 @@ class Run:
         few = np.flatnonzero(tested & (total < FEW))
         if len(few):
             who = few.tolist()
-            if self.owners:
-                who = [self.owners[i] for i in few]
+            if self.names:
+                who = [self.names[i] for i in few]
             names = some(who)
             warnings.warn(
                 f"{len(few)} of {tested.sum()} clients have fewer than {FEW} test "
@@ -247,13 +247,13 @@ class Run:
         correct = np.trace(self.confusion, axis1=1, axis2=2)
         return metrics.means_over_clients(correct[tested], total[tested], seed)
 
-    def row(self, owner: str | int | None = None, cluster: int | None = None) -> int:
+    def row(self, client: str | int | None = None, cluster: int | None = None) -> int:
         """Return the row of ``theta`` that serves a client, or a cluster's members.
 
         Parameters
         ----------
-        owner : str or int
-            A client, by name or number.
+        client : str or int
+            Name or number.
         cluster : int
             Instead of a client, for a newcomer: a value of ``labels``.
 
@@ -265,31 +265,31 @@ class Run:
             models.
         """
         if cluster is not None:
-            if owner is not None:
-                raise FltnbError("Give an owner or a cluster, not both.")
+            if client is not None:
+                raise FltnbError("Give a client or a cluster, not both.")
             return self._row_of_cluster(cluster)
-        if owner is None:
+        if client is None:
             only = np.unique(self.rows)
             if len(only) == 1:
                 return int(only[0])
             raise FltnbError(
-                f"This run has {len(only)} models: name an owner of {some(self.owners)}"
+                f"This run has {len(only)} models: name a client of {some(self.names)}"
                 ", or for a newcomer a cluster."
             )
-        if isinstance(owner, str) and owner in self.owners:
-            return int(self.rows[self.owners.index(owner)])
-        whole = isinstance(owner, numbers.Integral) and not isinstance(owner, bool)
-        if whole and 0 <= int(owner) < len(self.rows):
-            return int(self.rows[int(owner)])
+        if isinstance(client, str) and client in self.names:
+            return int(self.rows[self.names.index(client)])
+        whole = isinstance(client, numbers.Integral) and not isinstance(client, bool)
+        if whole and 0 <= int(client) < len(self.rows):
+            return int(self.rows[int(client)])
         raise FltnbError(
-            f"There is no owner {owner!r}: this run has {some(self.owners)}; for a "
+            f"There is no client {client!r}: this run has {some(self.names)}; for a "
             "newcomer give a cluster."
         )
 
     def _row_of_cluster(self, cluster: int) -> int:
         """Return the row that serves all members of a cluster, or refuse it."""
         if self.labels is None:
-            raise FltnbError("This run has no clusters: give an owner.")
+            raise FltnbError("This run has no clusters: give a client.")
         members = np.flatnonzero(self.labels == cluster)
         if not len(members):
             known = ", ".join(str(label) for label in np.unique(self.labels))
@@ -298,12 +298,12 @@ class Run:
         if len(rows) > 1:
             raise FltnbError(
                 f"The {len(members)} members of cluster {cluster} have {len(rows)} "
-                "different models: give an owner."
+                "different models: give a client."
             )
         return int(rows[0])
 
     def module(
-        self, owner: str | int | None = None, cluster: int | None = None
+        self, client: str | int | None = None, cluster: int | None = None
     ) -> nn.Module:
         """Return the network that serves a client, for use without fltnb.
 
@@ -313,19 +313,19 @@ class Run:
 
         Parameters
         ----------
-        owner, cluster : see :meth:`row`
+        client, cluster : see :meth:`row`
 
         Raises
         ------
         FltnbError
             As for :meth:`row`, or the run does not know its network.
         """
-        return self._network().filled(self.theta[self.row(owner, cluster)])
+        return self._network().filled(self.theta[self.row(client, cluster)])
 
     def outputs(
         self,
         samples: Any,
-        owner: str | int | None = None,
+        client: str | int | None = None,
         cluster: int | None = None,
     ) -> np.ndarray:
         """Return a network's outputs (n, C) for new samples.
@@ -336,7 +336,7 @@ class Run:
         import torch
 
         network = self._network()
-        row = self.row(owner, cluster)
+        row = self.row(client, cluster)
         assert self.reader is not None  # as there is a network
         x = torch.from_numpy(self.reader.inputs(samples))
         params = network.unflatten(self.theta[row])
@@ -348,7 +348,7 @@ class Run:
     def predict(
         self,
         samples: Any,
-        owner: str | int | None = None,
+        client: str | int | None = None,
         cluster: int | None = None,
     ) -> np.ndarray:
         """Predict new samples with the model that serves a client.
@@ -358,7 +358,7 @@ class Run:
         samples : array (n, ...) or DataFrame
             In the same layout as the samples of the federation, without any scaling:
             the run's own preprocessing is applied.
-        owner, cluster : see :meth:`row`
+        client, cluster : see :meth:`row`
 
         Returns
         -------
@@ -372,7 +372,7 @@ class Run:
             As for :meth:`row`; the samples have another shape, type or columns; or the
             run does not know its network.
         """
-        outputs = self.outputs(samples, owner, cluster)
+        outputs = self.outputs(samples, client, cluster)
         assert self.reader is not None  # as there are outputs
         return self.reader.answers(outputs)
 
@@ -525,7 +525,7 @@ def clients_table(
 ) -> pd.DataFrame:
     """Return :attr:`Run.clients`; ``accuracy`` (M,) or R2 for each split."""
     columns: dict[str, Any] = {"client": np.arange(fed.n_clients)}
-    if fed.owners is not None:
+    if fed.named:
         columns["name"] = fed.names
     columns["cluster"] = -1 if labels is None else labels
     columns["true_cluster"] = -1 if fed.clusters is None else fed.clusters

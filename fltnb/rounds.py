@@ -314,7 +314,7 @@ def _weights(initial: Run | np.ndarray, net: Model) -> np.ndarray:
         if len(used) > 1:
             raise FltnbError(
                 f"initial is a run with {len(used)} models: choose, "
-                "initial=run.theta[run.row(owner)], or give all, initial=run.theta."
+                "initial=run.theta[run.row(client)], or give all, initial=run.theta."
             )
         initial = initial.theta[used]
     weights = np.atleast_2d(as_array(initial, "initial"))

@@ -115,8 +115,10 @@ def _execute(source: Path, output: Path, profile: str, log) -> str:
             stderr_file=log,
             # a kernel starts in 2 s on an idle machine, but much slower on a busy one
             start_timeout=180,
-            # no warnings about a connection that stays on this machine
-            extra_arguments=["--log-level=ERROR"],
+            # Cells' errors are in the copy. The kernel's own log would warn of a
+            # connection that stays on this machine, and tell of the interrupt by which
+            # every kernel is ended ("KeyboardInterrupt caught in kernel").
+            extra_arguments=["--log-level=CRITICAL"],
         )
     except papermill.PapermillExecutionError as failure:
         log.write("\n".join(failure.traceback) + "\n")

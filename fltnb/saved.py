@@ -54,7 +54,7 @@ def write(run: "Run", folder: str | Path) -> Path:
         "model": _described(run.model),
         "settings": run.settings,
         "reader": run.reader.to_dict(),
-        "owners": list(run.owners),
+        "owners": list(run.names),
         "rows": run.rows.tolist(),
         "labels": _listed(run.labels),
         "labels_at": labels_at,
@@ -117,7 +117,7 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
             "confusion": _array(about["confusion"]),
             "model": net,
             "reader": Reader.from_dict(about["reader"]),
-            "owners": tuple(about["owners"]),
+            "names": tuple(about["owners"]),
         }
         _check_clients(fields)
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -133,7 +133,7 @@ def _check_clients(fields: dict[str, Any]) -> None:
     n_models = len(fields["theta"])
     if rows.size and not 0 <= rows.min() <= rows.max() < n_models:
         raise ValueError(f"there are {n_models} models, not {rows.max()}")
-    for name in ("owners", "labels", "clients"):
+    for name in ("names", "labels", "clients"):
         part = fields[name]
         if part is not None and len(part) not in (0, len(rows)):
             raise ValueError(f"{name} are {len(part)}, not {len(rows)}")
@@ -268,7 +268,7 @@ def _network(saved: dict[str, Any], given: Any, folder: Path) -> "Model":
 
 def _table(file: Path) -> pd.DataFrame:
     """Read history or clients."""
-    # an owner may be called NA
+    # a client may be called NA
     return pd.read_csv(file, dtype={"name": str}, keep_default_na=False, na_values=[""])
 
 

@@ -4,6 +4,7 @@ nothing computed is lost.
 
 import os
 import pickle
+import re
 import warnings
 import zipfile
 
@@ -19,7 +20,10 @@ from fltnb.__main__ import main
 from fltnb.experiments import Ledger, computing, prepare, saving
 from fltnb.experiments import train as train_module
 from fltnb.experiments.computing import ignored_before
+from fltnb.experiments.experiment import Experiment
 from fltnb.experiments.finished import store_path
+from fltnb.federations.preprocessing import Preprocessing
+from fltnb.methods.baselines.coldstart import ColdStart
 from fltnb.training import serial
 
 DIGITS = {
@@ -46,6 +50,23 @@ pytestmark = pytest.mark.usefixtures("own_store")
 @pytest.fixture(scope="module")
 def fed():
     return fl.federations.build(DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("call", "missing"),
+    [
+        (lambda: methods.Method().start(None, None, None), "start(self, fed, "),
+        (lambda: methods.Method().collect(None, [], None, 1), "collect(self, state, "),
+        (lambda: methods.GraphMethod().client_graph(None, None), "client_graph(self, "),
+        (lambda: ColdStart(2).form(None, [], None, 1), "form(self, state, clients, "),
+        (lambda: ColdStart(2).place(None, None), "place(self, state, theta): define"),
+        (lambda: Experiment().settings, "settings: define it"),
+        (lambda: Preprocessing().to_dict(), "to_dict(self): define it"),
+    ],
+)
+def test_a_base_class_names_what_a_subclass_must_define(call, missing):
+    with pytest.raises(fl.FltnbError, match=f" has no {re.escape(missing)}"):
+        call()
 
 
 def spec(federation=DIGITS, method=None, model="mlp", rounds=2, **changes):

@@ -15,6 +15,7 @@ import fltnb as fl
 from fltnb import clustering
 from fltnb.clustering import EMDClustering, build, canonical, sketch_bytes
 from fltnb.clustering.base import n_scalars
+from fltnb.clustering.fcr import umap_class
 from fltnb.clustering.noise import noisy
 from fltnb.randomness import integer
 
@@ -173,16 +174,13 @@ def test_bytes_and_noise_of_sketches():
 
 def test_fcr_in_eight_lines():
     """Algorithm 2 of FLT by hand, with the documented seeds."""
-    from umap import UMAP  # takes seconds
-
     kmeans, layout = integer(7, "kmeans"), integer(7, "umap")
     sent = [
         KMeans(2, n_init=10, random_state=kmeans).fit(x).cluster_centers_
         for x in CLIENTS
     ]
-    plane = UMAP(n_neighbors=3, random_state=layout, n_jobs=1).fit_transform(
-        np.vstack(sent).astype(np.float32)
-    )
+    umap = umap_class()(n_neighbors=3, random_state=layout, n_jobs=1)
+    plane = umap.fit_transform(np.vstack(sent).astype(np.float32))
     points = plane.reshape(6, 2, 2).astype(float)
     distance = np.linalg.norm(
         points[:, None, :, None] - points[None, :, None], axis=-1

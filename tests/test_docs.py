@@ -98,10 +98,10 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path, monkeypatch):
     for file, says in (
         (
             "empty/a.txt",
-            "no picture in empty: lay them out as empty/OWNER/CLASS/PICTURE",
+            "no picture in empty: lay them out as empty/CLIENT/CLASS/PICTURE",
         ),
         ("broken/ann/cat/1.png", "broken/ann/cat/1.png cannot be read as a picture"),
-        ("photos/ann/x.png", "photos/ann/x.png is not where its owner"),
+        ("photos/ann/x.png", "photos/ann/x.png is not where its client"),
     ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(b"no picture")
@@ -112,11 +112,11 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path, monkeypatch):
 
     table = "hospital,outcome,age\nann,1,3\nann,0,4\n"
     (tmp_path / "t.csv").write_text(table, encoding="utf-8")
-    says = "no column owner, label; it has hospital, outcome"
+    says = "no column client, label; it has hospital, outcome"
     refused(says, fed.from_csv, "t.csv")
     refused("There is no file zzz.csv", fed.from_csv, "zzz.csv")
     refused("photos is a folder: use from_folder", fed.from_csv, "photos")
-    keys = {"owner": "hospital", "label": "outcome"}
+    keys = {"client": "hospital", "label": "outcome"}
     says = r'features must be a list: \["age"\]'
     refused(says, fed.from_csv, "t.csv", **keys, features="age")
     says = "option of from_csv 'test_share': choose one of test_fraction"

@@ -303,6 +303,22 @@ class Spy(DynamicFLT):
         return super().client_graph(*arguments)
 
 
+def test_a_newcomer_waits_unless_it_was_placed(fed, cache):
+    """Whoever was placed also counts where the models of new clusters come from."""
+    first, second = (phase.fed for phase in phases(fed))
+    model = fl.models.make("mlp", fed.input_shape, fed.n_classes)
+    new = np.arange(second.n_clients) >= first.n_clients
+    context = fl.methods.Context(0, model=model, cache=cache)
+    for joining, waiting in (("alone", 5), ("placed", 0)):
+        method = DynamicFLT(fcr(), ENCODER, tau=1, joining=joining)
+        state = method.start(first, model, context)
+        state = method.changed(state, second, model, new, context)
+        assert state.alone.sum() == waiting
+        assert state.flags.tolist() == new.tolist()
+        again = method.revise(state, second, 3, context)
+        assert not again.alone.any() and not again.flags.any()
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -311,6 +327,7 @@ class Spy(DynamicFLT):
         {"tau": 3},
         {"lam": 5, "tau": 4},
         {"lam": 1, "newcomers": "nearest"},
+        {"lam": 3, "drifted": "nearest", "joining": "placed"},
     ],
 )
 def test_what_was_foreseen_is_what_happens(base, cache, options):
@@ -437,6 +454,20 @@ def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not
     for r in (flags, nearest):
         down = r.history["bytes_down"] - static.history["bytes_down"]
         assert down.iloc[-1] == 5 * encoder
+
+
+def test_clients_with_names_are_placed_when_they_join(digits):
+    client_ids = [f"ward {i % 8}" for i in range(640)]
+    named = fl.Federation.from_arrays(
+        digits.images[:640],
+        digits.labels[:640],
+        client_ids,
+        clusters=[0, 1] * 4,
+    )
+    joined = with_events(named, [{"round": 2, "join": 2}])
+    method = DynamicFLT(FCR(k=2, n_neighbors=3), ENCODER, newcomers="nearest")
+    found = run(method, joined, **(QUICK | {"rounds": 3}))
+    assert found.names == joined.names and (found.labels >= 0).all()
 
 
 TUNED = fl.encoders.EncoderSpec("convae", "digits", epochs=1, finetune_epochs=1)

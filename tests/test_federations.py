@@ -324,6 +324,17 @@ def test_described_by_hand():
     )
 
 
+def test_overlapping_clients_draw_equally_many_images_of_each_class_or_none():
+    images = counted([20, 40])
+    few = {"n_clusters": 1, "classes_per_cluster": 2, "overlap": True}
+    drawn = label_clusters(images, 3, **few).label_counts()
+    assert drawn.tolist() == [[10, 10]] * 3
+    sentence = "cannot draw 30 images of each class, as one class has only 20"
+    refused(sentence, label_clusters, images, 1, **few)
+    few["samples_per_client"] = 60
+    refused(sentence, label_clusters, images, 3, **few)
+
+
 def test_shared_classes_form_a_ring():
     fed = label_clusters(counted([30] * 10), 10, 5, 3, shared_classes=1, seed=1)
     held = [set(np.flatnonzero(row)) for row in fed.label_counts()[::2]]
@@ -498,9 +509,9 @@ def test_published_partition_of_cifar10():
 def test_from_arrays_by_hand():
     x = np.arange(12, dtype=np.float64).reshape(12, 1)
     y = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
-    owners = ["b"] * 6 + ["a"] * 6
+    client_ids = ["b"] * 6 + ["a"] * 6
     fed = Federation.from_arrays(
-        x, y, owners, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
+        x, y, client_ids, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
     )
     assert (
         fed.n_clients == 2

@@ -29,4 +29,4 @@ def test_hospitals_are_grouped_trained_saved_and_serve_a_newcomer(
     shares = [float(share) for share, _ in right]
     assert shares[0] == shares[1] > 75
     again = fl.Run.load(tmp_path / "models")
-    assert sorted(again.owners) == sorted(example.NAMES)
+    assert sorted(again.names) == sorted(example.NAMES)

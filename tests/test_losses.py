@@ -20,10 +20,10 @@ def tables(targets="values", n_clients=3, n=20, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n_clients * n, 5)).astype(np.float32)
     y = x.sum(axis=1) + 0.1 * rng.normal(size=len(x))
-    owners = np.repeat(np.arange(n_clients), n)
+    client_ids = np.repeat(np.arange(n_clients), n)
     if targets == "classes":
         y = (y > 0).astype(int)
-    return fl.Federation.from_arrays(x, y, owners, targets=targets)
+    return fl.Federation.from_arrays(x, y, client_ids, targets=targets)
 
 
 def trained(fed, model, spec, backend="serial", weights=None, **options):

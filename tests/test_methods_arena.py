@@ -499,10 +499,10 @@ def test_flux_clusters_once_a_rise_is_small_but_not_before_three_rounds():
 
 def test_flux_places_a_newcomer_by_its_inputs_alone():
     """Clients 0 and 1 have small values, 2 and 3 large ones, and all both classes."""
-    owner = np.repeat(FOUR, 100)
-    x = np.random.default_rng(0).random((400, 6)) * (1 + 4 * (owner > 1)[:, None])
+    client_ids = np.repeat(FOUR, 100)
+    x = np.random.default_rng(0).random((400, 6)) * (1 + 4 * (client_ids > 1)[:, None])
     options = {"val_fraction": 0.2, "test_fraction": 0.2}
-    fed = fl.Federation.from_arrays(x, np.arange(400) % 2, owner, **options)
+    fed = fl.Federation.from_arrays(x, np.arange(400) % 2, client_ids, **options)
     net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
     method = m.FLUX(n_components=3, latest=0, n_clusters=2)
     state = method.start(fed, net, Context(0))
@@ -516,7 +516,7 @@ def test_flux_places_a_newcomer_by_its_inputs_alone():
     assert placed == [0, 0, 1, 1]
     parts = {split: getattr(fed, split) for split in ("train", "val", "test")}
     joined = {split: [*own, own[2], own[0]] for split, own in parts.items()}
-    six = replace(fed, owners=None, **joined)
+    six = replace(fed, **joined)
     state = method.changed(state, six, net, None, Context(0))
     assert state.labels.tolist() == [0, 0, 1, 1, 1, 0]
     assert state.weights.tolist() == six.sizes.tolist()

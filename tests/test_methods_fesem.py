@@ -124,11 +124,11 @@ def quadratic(targets, sizes, monkeypatch, **options):
         return each if reduction == "none" else each.sum()
 
     monkeypatch.setattr("torch.nn.functional.cross_entropy", loss)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    held = [np.flatnonzero(owner == i) for i in range(len(sizes))]
+    client_ids = np.repeat(np.arange(len(sizes)), sizes)
+    held = [np.flatnonzero(client_ids == i) for i in range(len(sizes))]
     fed = fl.Federation(
-        images=np.zeros((len(owner), 1)),
-        labels=owner,
+        images=np.zeros((len(client_ids), 1)),
+        labels=client_ids,
         train=held,
         test=held,
         n_classes=len(sizes),

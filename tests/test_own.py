@@ -28,8 +28,8 @@ def pictures(n_clients=4, n=12, seed=0, shape=(4, 4), dtype=np.uint8):
     labels = rng.integers(0, 3, n_clients * n)
     images = rng.integers(0, 80, (len(labels), *shape)) + 60 * labels[:, None, None]
     images = images.astype(dtype) / (1 if dtype == np.uint8 else 255)
-    owners = np.repeat(np.arange(n_clients), n)
-    return fl.Federation.from_arrays(images.astype(dtype), labels, owners)
+    client_ids = np.repeat(np.arange(n_clients), n)
+    return fl.Federation.from_arrays(images.astype(dtype), labels, client_ids)
 
 
 class Conv(nn.Module):

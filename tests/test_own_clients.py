@@ -26,7 +26,7 @@ import fltnb as fl
 from fltnb.federations import preprocessing
 
 Federation = fl.Federation
-FOUR = "owner,label,a,b\n"
+FOUR = "client,label,a,b\n"
 
 
 def csv(folder, text, name="t.csv", encoding="utf-8"):
@@ -52,25 +52,25 @@ def visits(n=60, seed=0):
     return table
 
 
-def test_owners_and_classes_of_a_table_are_text(tmp_path):
+def test_clients_and_classes_of_a_table_are_text(tmp_path):
     rows = "".join(
-        f"{owner},{i % 2},{i},1\n" for owner in ("007", "7", "07") for i in range(4)
+        f"{client},{i % 2},{i},1\n" for client in ("007", "7", "07") for i in range(4)
     )
     fed = Federation.from_csv(csv(tmp_path, FOUR + rows))
     assert fed.names == ("007", "07", "7") and fed.sizes.tolist() == [3, 3, 3]
     assert Federation.from_csv(tmp_path / "t.csv", numeric_names=True).names == ("7",)
 
     rows = "".join(
-        f"{owner},{label},{i},1\n"
-        for owner in ("NA", "None")
+        f"{client},{label},{i},1\n"
+        for client in ("NA", "None")
         for i, label in enumerate(["01", "1", "null", "1e3"] * 2)
     )
     fed = Federation.from_csv(csv(tmp_path, FOUR + rows))
     assert fed.names == ("NA", "None") and fed.class_names == ("01", "1", "1e3", "null")
     # blanks around a name are no part of it; an accent has one form
     rows = "".join(
-        f"{owner},0,{i},1\n"
-        for owner in ("Linz", "Linz ", " Linz", "Jose\u0301", "Jos\u00e9")
+        f"{client},0,{i},1\n"
+        for client in ("Linz", "Linz ", " Linz", "Jose\u0301", "Jos\u00e9")
         for i in range(2)
     )
     assert Federation.from_csv(csv(tmp_path, FOUR + rows)).names == (
@@ -78,7 +78,7 @@ def test_owners_and_classes_of_a_table_are_text(tmp_path):
         "Linz",
     )
     # numbers are in the order of numbers, and stay text
-    rows = "".join(f"{owner},{owner},{owner},1\n" * 2 for owner in range(12))
+    rows = "".join(f"{client},{client},{client},1\n" * 2 for client in range(12))
     fed = Federation.from_csv(csv(tmp_path, FOUR + rows))
     assert fed.names == tuple(map(str, range(12))) == fed.class_names
 
@@ -87,7 +87,7 @@ def test_a_long_table_has_one_type_a_column(tmp_path):
     labels = [str(i % 10) for i in range(1000)] + ["a", "b"] * 500
     wide = pd.DataFrame(np.random.default_rng(0).normal(size=(2000, 400)))
     wide.insert(0, "label", labels)
-    wide.insert(0, "owner", np.arange(2000) // 500)
+    wide.insert(0, "client", np.arange(2000) // 500)
     wide.to_csv(tmp_path / "t.csv", index=False)
     fed = Federation.from_csv(tmp_path / "t.csv")
     assert fed.class_names == (*"0123456789", "a", "b") and fed.names == (*"0123",)
@@ -97,19 +97,22 @@ def test_a_long_table_has_one_type_a_column(tmp_path):
     ("text", "says"),
     [
         (
-            "owner,label,a,label\nx,0,1,2\nx,1,2,3\n",
+            "client,label,a,label\nx,0,1,2\nx,1,2,3\n",
             "t.csv has the column.s. label more than once",
         ),
         (
-            "owner,label,a,a \nx,0,1,2\nx,1,2,3\n",
+            "client,label,a,a \nx,0,1,2\nx,1,2,3\n",
             "t.csv has the column.s. a more than once",
         ),
-        ("owner,owner,label,a\nx,0,1,2\nx,1,2,3\n", "column.s. owner more than once"),
+        (
+            "client,client,label,a\nx,0,1,2\nx,1,2,3\n",
+            "column.s. client more than once",
+        ),
         (FOUR + "x,0,1\nx,1,2,3\n", r"fewer values than its header .* .lines 2."),
         (FOUR + "x,0,1,2\n\n\nx,1,2\n", r"fewer values than its header .* .lines 5."),
         (FOUR + "x,0,1,2,9\nx,1,2,3,9\n", "columns without a name in its header"),
-        (FOUR + 'x,0,1,2\n,1,"2\n",3\n', r"t.csv has gaps in owner .lines 3."),
-        (FOUR + '"x\ny",0,1,2\n\n,1,2,3\n', r"t.csv has gaps in owner .lines 5."),
+        (FOUR + 'x,0,1,2\n,1,"2\n",3\n', r"t.csv has gaps in client .lines 3."),
+        (FOUR + '"x\ny",0,1,2\n\n,1,2,3\n', r"t.csv has gaps in client .lines 5."),
         (FOUR + "x,0,1,2\nx, ,1,2\n", r"gaps in label .lines 3."),
         (
             FOUR + 'x,0,"1,5",2\nx,1,"2,5",3\n',
@@ -121,7 +124,7 @@ def test_a_long_table_has_one_type_a_column(tmp_path):
         ),
         (
             FOUR + "x,0,1,2\ny,1,2,3\nz,1,2,3\n",
-            "Every row of t.csv has a different owner",
+            "Every row of t.csv has a different client",
         ),
         (
             FOUR + "x,0.5,1,2\nx,1,2,3\n",
@@ -143,20 +146,20 @@ def test_gaps_are_found_by_line_where_nothing_fills_them(tmp_path):
 
 
 def test_a_compressed_table_that_is_cut_short_is_said(tmp_path):
-    packed = gzip.compress(b"owner,label,a\n" + b"anna,x,1.5\nben,y,2.5\n" * 200)
+    packed = gzip.compress(b"client,label,a\n" + b"anna,x,1.5\nben,y,2.5\n" * 200)
     file = tmp_path / "t.csv.gz"
     file.write_bytes(packed)
-    assert Federation.from_csv(file, "owner", "label").names == ("anna", "ben")
+    assert Federation.from_csv(file, "client", "label").names == ("anna", "ben")
     file.write_bytes(packed[:-9])
-    refused("t.csv.gz cannot be read as CSV", Federation.from_csv, file, "owner")
-    twice = "owner,label,\u00e9,e\u0301\n" + "anna,x,1,2\nben,y,2,3\n" * 8
+    refused("t.csv.gz cannot be read as CSV", Federation.from_csv, file, "client")
+    twice = "client,label,\u00e9,e\u0301\n" + "anna,x,1,2\nben,y,2,3\n" * 8
     (tmp_path / "t.csv").write_text(twice, encoding="utf-8")
     says = "has the column.s. \u00e9 more than once"
-    refused(says, Federation.from_csv, tmp_path / "t.csv", "owner", "label")
+    refused(says, Federation.from_csv, tmp_path / "t.csv", "client", "label")
 
 
 def test_options_of_pandas_pass_through(tmp_path, monkeypatch):
-    text = "nr;owner;label;größe\n1;a;ja;1,5\n2;a;nein;2,5\n3;b;ja;-\n4;b;nein;0,5\n"
+    text = "nr;client;label;größe\n1;a;ja;1,5\n2;a;nein;2,5\n3;b;ja;-\n4;b;nein;0,5\n"
     file = csv(tmp_path, text, encoding="latin-1")
     options = {"sep": ";", "encoding": "latin-1", "decimal": ",", "index_col": 0}
     fed = Federation.from_csv(file, **options, na_values=["-"])
@@ -175,6 +178,9 @@ def test_options_of_pandas_pass_through(tmp_path, monkeypatch):
         file,
         standardise=False,
     )
+    says = "owner has become client: give client= the column"
+    refused(says, Federation.from_csv, file, owner="nr")
+    refused(says, Federation.from_frame, visits(), owner="hospital")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Federation.from_csv("~/t.csv", **options, na_values=["-"]).n_clients == 2
     bare = csv(tmp_path, "x,0,1.0\nx,1,2.0\ny,0,4.0\ny,1,3.0\n", "bare.csv")
@@ -253,7 +259,7 @@ def test_preprocess_none_and_of_ones_own():
     standard = Federation.from_frame(table, "hospital", "outcome")
     np.testing.assert_allclose(own.images, standard.images, atol=1e-5)
     refused("StandardScaler is your own transformer", own.preprocessing.to_dict)
-    wrong = {"owner": "hospital", "label": "outcome"}
+    wrong = {"client": "hospital", "label": "outcome"}
     refused(
         "Features sex hold text",
         Federation.from_frame,
@@ -295,18 +301,20 @@ def test_preprocess_none_and_of_ones_own():
 
 
 def test_names_that_differ_by_case_alone_are_told():
-    owners, classes = ["Anna", "anna", "Bob"] * 20, ["ill", "Ill", "well", "ill"] * 15
-    table = pd.DataFrame({"owner": owners, "label": classes, "dose": np.arange(60.0)})
+    table = pd.DataFrame({"client": ["Anna", "anna", "Bob"] * 20})
+    table["label"] = ["ill", "Ill", "well", "ill"] * 15
+    table["dose"] = np.arange(60.0)
     with pytest.warns(UserWarning) as told:
-        fed = Federation.from_frame(table, "owner", "label")
+        fed = Federation.from_frame(table, "client", "label")
     said = "though only by upper and lower case or the form of letters:"
     wanted = [f"Different clients, {said} Anna / anna."]
     wanted.append(f"Different classes, {said} Ill / ill.")
     assert [str(one.message) for one in told] == wanted
     assert list(fed.notes) == wanted and fed.n_clients == fed.n_classes == 3
-    wide = table.replace({"owner": {"Anna": "7", "anna": "\uff17"}})  # full-width
+    wide = table.replace({"client": {"Anna": "7", "anna": "\uff17"}})  # full-width
+    wide = wide.replace({"label": {"Ill": "ill"}})
     with pytest.warns(UserWarning, match="clients, .*: 7 / \uff17."):
-        Federation.from_frame(wide.replace({"label": {"Ill": "ill"}}), "owner", "label")
+        Federation.from_frame(wide, "client", "label")
 
 
 def test_names_of_a_parquet_file_may_be_bytes_and_no_name_hides_in_an_index():
@@ -319,7 +327,7 @@ def test_names_of_a_parquet_file_may_be_bytes_and_no_name_hides_in_an_index():
 
 def test_values_to_predict():
     day = visits().assign(days=pd.Timestamp("2024-01-01"))
-    of = {"owner": "hospital", "label": "days", "targets": "values"}
+    of = {"client": "hospital", "label": "days", "targets": "values"}
     refused("days of The table holds dates", Federation.from_frame, day, **of)
     table = visits().assign(days=np.linspace(0, 10, 60))
     fed = Federation.from_frame(
@@ -415,6 +423,7 @@ def test_clients_have_names(tmp_path):
         {"kind": "dirichlet", "dataset": "digits", "n_clients": 3, "alpha": 1.0}
     )
     assert nameless.names == ("0", "1", "2") and nameless.place("2") == 2
+    assert fed.named and not nameless.named and "name" not in nameless.summary()
     changing = fl.federations.with_events(fed, [{"round": 2, "join": 1}])
     first, last = (phase.fed for phase in changing.phases)
     assert first.names == last.names[:2] and sorted(last.names) == list(fed.names)
@@ -574,9 +583,9 @@ def photos(tmp_path):
         Image.fromarray(picture).save(file, **options)
         return file
 
-    for owner in ("anna", "ben"):
+    for client in ("anna", "ben"):
         for i in range(4):
-            paint(f"{owner}/c{i % 2}/{i}.png")
+            paint(f"{client}/c{i % 2}/{i}.png")
     paint.folder = tmp_path / "photos"
     return paint
 
@@ -704,7 +713,7 @@ def test_pictures_that_cannot_be_read_are_named(photos, monkeypatch):
 def frame_of_two():
     return pd.DataFrame(
         {
-            "owner": ["007", "7"] * 6,
+            "client": ["007", "7"] * 6,
             "label": ["a", "b", "a", "b"] * 3,
             "x": np.arange(12.0),
             "ward": ["north", None, "south"] * 4,
@@ -743,7 +752,7 @@ def test_parquet_without_a_reader_or_without_content_is_a_sentence(
     refused("pip install 'fltnb", fl.Federation.from_parquet, file)
 
 
-def test_names_that_look_the_same_are_one_owner():
+def test_names_that_look_the_same_are_one_client():
     ids = [
         "AKH Wien",
         "AKH\u00a0Wien",
@@ -756,7 +765,7 @@ def test_names_that_look_the_same_are_one_owner():
     groups = {"AKH Wien ": "a", "Graz": "b"}
     fed = Federation.from_arrays(x, y, ids, clusters=groups)
     assert fed.names == ("AKH Wien", "Graz")
-    frame = pd.DataFrame({"owner": ids, "label": y, "a": np.arange(10.0)})
+    frame = pd.DataFrame({"client": ids, "label": y, "a": np.arange(10.0)})
     assert Federation.from_frame(frame).names == ("AKH Wien", "Graz")
 
 

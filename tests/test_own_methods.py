@@ -56,8 +56,8 @@ def dense():
 
 
 def made(x, y, **options):
-    owners = np.repeat(np.arange(CLIENTS), SAMPLES)
-    return fl.Federation.from_arrays(x, y, owners, val_fraction=0.2, **options)
+    client_ids = np.repeat(np.arange(CLIENTS), SAMPLES)
+    return fl.Federation.from_arrays(x, y, client_ids, val_fraction=0.2, **options)
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ class Fake:
             [
                 {
                     "dataset": "mnist",
-                    "jobs": len(self.runs),
+                    "experiments": len(self.runs),
                     "seeds": 1,
                     "minutes": 1.5,
                     "data": "<b>",

@@ -482,37 +482,6 @@ def test_client_strip_draws_every_client_and_the_median():
     )
 
 
-def test_dots_show_every_run_the_mean_and_what_is_printed():
-    rows = [
-        ("flt", "as_written", 90.0, 80.0),
-        ("flt", "as_written", 92.0, 81.0),
-        ("flt", "paper", 95.0, np.nan),
-    ]
-    table = pd.DataFrame(
-        [*rows, ("ifca", "as_run", 70.0, 60.0)],
-        columns=["method", "variant", "accuracy", "worst"],
-    )
-    fig, axes = plots.dots(table, ["accuracy", "worst"])
-    marks = {
-        m: [
-            sorted(line.get_xdata()) for line in axes[0].lines if line.get_marker() == m
-        ]
-        for m in ("s", "|")
-    }
-    assert marks == {"s": [[70.0]], "|": [[91.0], [70.0]]}
-    hollow = [line for line in axes[0].lines if line.get_markerfacecolor() == "none"]
-    assert [line.get_xdata().tolist() for line in hollow if len(line.get_xdata())] == [
-        [95.0]
-    ]
-    assert [text.get_text() for text in axes[0].get_yticklabels()] == ["FLT", "IFCA"]
-    assert axes[0].get_ylim()[0] > axes[0].get_ylim()[1]  # the first on top
-    assert texts(fig) == ["as written", "as run", "paper", "mean of the runs"]
-    _, axes = plots.dots(
-        table.assign(task=["one", "two", "one", "two"]), col="task", style=None
-    )
-    assert [ax.get_title() for ax in axes] == ["one", "two"]
-
-
 CURVES, RUNS, EYE = (
     curves(1),
     pd.DataFrame({"method": ["flt"], "accuracy": [1.0], "worst": [1.0], "a": [1]}),
@@ -567,5 +536,3 @@ def test_what_cannot_be_drawn_is_refused_with_a_sentence():
         RUNS.assign(test=np.nan),
         hue=None,
     )
-    refused("not both", plots.dots, RUNS, ["accuracy", "worst"], style=None, col="a")
-    refused("no runs", plots.dots, RUNS[:0], style=None)

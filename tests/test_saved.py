@@ -53,10 +53,10 @@ def test_a_run_comes_back_from_its_folder_with_the_same_numbers(
     assert again.settings == clustered.settings
     assert again.labels_at.keys() == clustered.labels_at.keys()
     x = digits.images[:30]
-    for owner in range(6):
-        scores = clustered.outputs(x, owner)
-        np.testing.assert_array_equal(again.outputs(x, owner), scores)
-        np.testing.assert_array_equal(again.predict(x, owner), scores.argmax(axis=1))
+    for client in range(6):
+        scores = clustered.outputs(x, client)
+        np.testing.assert_array_equal(again.outputs(x, client), scores)
+        np.testing.assert_array_equal(again.predict(x, client), scores.argmax(axis=1))
 
 
 def test_files_are_plain_and_tensors_have_the_modules_names(clustered, tmp_path):
@@ -64,9 +64,9 @@ def test_files_are_plain_and_tensors_have_the_modules_names(clustered, tmp_path)
     files = sorted(file.name for file in folder.iterdir())
     assert files == ["clients.csv", "history.csv", "models.safetensors", "run.json"]
     tensors = load_file(folder / "models.safetensors")
-    owner = 4
-    k = clustered.row(owner)
-    state = clustered.module(owner).state_dict()
+    client = 4
+    k = clustered.row(client)
+    state = clustered.module(client).state_dict()
     assert {f"{k}.{name}" for name in state} <= set(tensors)
     for name, value in state.items():
         np.testing.assert_array_equal(tensors[f"{k}.{name}"], value.numpy())
@@ -151,15 +151,15 @@ def test_nothing_is_left_where_saving_failed(clustered, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_owners_and_clusters_name_a_model(clustered, own):
+def test_clients_and_clusters_name_a_model(clustered, own):
     assert clustered.row(cluster=int(clustered.labels[3])) == clustered.row(3)
-    refused("This run has 3 models: name an owner", clustered.row)
-    refused("There is no owner 'Anna': this run has 0, 1, 2", clustered.row, "Anna")
-    refused("There is no owner 6", clustered.row, 6)
-    refused("There is no owner True", clustered.row, True)
+    refused("This run has 3 models: name a client", clustered.row)
+    refused("There is no client 'Anna': this run has 0, 1, 2", clustered.row, "Anna")
+    refused("There is no client 6", clustered.row, 6)
+    refused("There is no client True", clustered.row, True)
     refused("There is no cluster 9: this run has 0, 1, 2", clustered.row, cluster=9)
-    refused("Give an owner or a cluster, not both", clustered.row, 0, 1)
-    refused("This run has no clusters: give an owner", own.row, cluster=0)
+    refused("Give a client or a cluster, not both", clustered.row, 0, 1)
+    refused("This run has no clusters: give a client", own.row, cluster=0)
 
 
 def test_new_samples_must_look_like_those_of_the_training(clustered):
@@ -174,11 +174,11 @@ def test_new_samples_must_look_like_those_of_the_training(clustered):
 def test_a_table_is_read_by_its_own_preprocessing_and_answers_in_its_words(tmp_path):
     rng = np.random.default_rng(0)
     n = 240
-    table = pd.DataFrame({"owner": rng.choice(["AKH Wien", "007"], n)})
+    table = pd.DataFrame({"client": rng.choice(["AKH Wien", "007"], n)})
     table["age"] = rng.normal(50, 10, n)
     table["sex"] = rng.choice(["f", "m"], n)
     table["ill"] = np.where(table["age"] > 50, "yes", "no")
-    fed = fl.Federation.from_frame(table, owner="owner", label="ill", seed=0)
+    fed = fl.Federation.from_frame(table, client="client", label="ill", seed=0)
     settings = {"rounds": 20, "lr": 0.1, "participation": 1.0, "n_workers": 1}
     run = fl.run(fl.methods.FedAvg(), fed, "mlp32", progress=False, **settings)
     again = fl.Run.load(run.save(tmp_path / "run"))
@@ -197,7 +197,7 @@ def test_a_table_is_read_by_its_own_preprocessing_and_answers_in_its_words(tmp_p
         preprocessing.TablePreprocessing.from_dict,
         kept,
     )
-    assert again.owners == fed.names
+    assert again.names == fed.names
     assert again.clients["name"].tolist() == list(fed.names)
 
 

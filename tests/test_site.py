@@ -148,10 +148,11 @@ def test_the_gallery_has_pictures_of_all_notebooks_and_the_printed_tables():
 
 
 def test_terms_are_whole_words_in_either_case_and_plural_and_initials_as_they_are():
-    find = pattern(["client", "local epoch", "ARI"])
-    said = "Clients, subclients; a local epoch, an ARI, the Sari, ari."
+    find = pattern(["client", "local epoch", "ARI", "mover's distance"])
+    said = "Clients, subclients; a local epoch, ARI, the Sari, ari, a mover’s distance."
     assert [found[0] for found in find.finditer(said)] == [
         "Clients",
         "local epoch",
         "ARI",
+        "mover’s distance",
     ]

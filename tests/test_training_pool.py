@@ -197,6 +197,7 @@ SCRIPT = """
     forgets = os.fork()  # two scripts for the imports of one
     if not forgets:
         os.setsid()
+    signal.alarm(600)  # it ends even if the test has failed and nobody stops it
     for stream, where in ((1, "out"), (2, "err")):
         file = where + ("2" if forgets else "1")
         os.dup2(os.open(file, os.O_CREAT | os.O_WRONLY), stream)
@@ -236,7 +237,7 @@ def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process(tmp_path):
         start_new_session=True,
     )
     out, err = ([tmp_path / f"{name}{n}" for n in (1, 2)] for name in ("out", "err"))
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while (
         not (out[0].exists() and out[0].read_text().endswith("\n"))
         and time.monotonic() < end

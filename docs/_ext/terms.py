@@ -34,7 +34,10 @@ NOTEBOOKS = re.compile(r"\b[Nn]otebooks? \d\d(?:(?:, | and | to )\d\d)*\b")
 
 
 def pattern(terms: list[str]) -> re.Pattern:
-    """Return what finds terms as whole words, longest first, plurals too."""
+    """Return what finds terms as whole words, longest first, plurals too.
+
+    Sphinx has made apostrophes of the text typographic.
+    """
     ordered = sorted(terms, key=len, reverse=True)
     words = "|".join(
         re.escape(one)
@@ -42,6 +45,7 @@ def pattern(terms: list[str]) -> re.Pattern:
         else f"[{one[0].upper()}{one[0]}]{re.escape(one[1:])}"
         for one in ordered
     )
+    words = words.replace("'", "['’]")
     return re.compile(rf"\b({words}){ENDING}\b")
 
 
@@ -85,7 +89,7 @@ class LinkTerms(SphinxPostTransform):
         made: list[nodes.Node] = []
         at = 0
         for found in find.finditer(text):
-            anchor = by_word[found[1].lower()]
+            anchor = by_word[found[1].lower().replace("’", "'")]
             if anchor in seen:
                 continue
             seen.add(anchor)

@@ -76,7 +76,7 @@ def main(folder: Path) -> dict[str, fl.rounds.Run]:
     best.save(folder / "run")
     again = fl.Run.load(folder / "run", model=ResNet)
     samples = fed.images[fed.test[0]]
-    right = again.predict(samples, owner=0) == fed.labels[fed.test[0]]
+    right = again.predict(samples, client=0) == fed.labels[fed.test[0]]
     print(f"client 0, from the saved run: {100 * right.mean():.1f} % right")
     return runs
 

@@ -48,11 +48,11 @@ def federation(seed: int = 0) -> fl.Federation:
     tokens = rng.integers(0, WORDS - 2, (n, LENGTH))
     place = rng.integers(0, LENGTH, n)
     tokens[np.arange(n), place] = WORDS - 2 + topic
-    owner = np.repeat(np.arange(CLIENTS), SENTENCES)
-    opinion = owner % 2
+    client_ids = np.repeat(np.arange(CLIENTS), SENTENCES)
+    opinion = client_ids % 2
     groups = {client: client % 2 for client in range(CLIENTS)}
     return fl.Federation.from_arrays(
-        tokens, topic ^ opinion, owner, clusters=groups, val_fraction=0.2
+        tokens, topic ^ opinion, client_ids, clusters=groups, val_fraction=0.2
     )
 
 

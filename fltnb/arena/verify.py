@@ -43,6 +43,7 @@ def verify(
     Parameters
     ----------
     card : dict
+        The result of :func:`fltnb.arena.compete`, or one read from a file.
     seed : int, optional
         Seed of the draw; by default an unpredictable one, which is printed.
     tell : callable

@@ -42,13 +42,13 @@ class Found(Results):
 
 
 def results(
-    jobs: Grid | str, compute: bool = False, n_jobs: int = 1, device: str = "auto"
+    grid: Grid | str, compute: bool = False, n_jobs: int = 1, device: str = "auto"
 ) -> Results:
     """Return the stored results of a grid; with ``compute``, compute missing ones.
 
     Parameters
     ----------
-    jobs : Grid of :func:`fltnb.grid`, or the number or name of a notebook
+    grid : Grid of :func:`fltnb.grid`, or the number or name of a notebook
         For a notebook: everything in its ledger.
     compute : bool
         Compute the results that are not stored. By default they are left out, and the
@@ -67,24 +67,24 @@ def results(
     >>> len(results.runs) > 100
     True
     """
-    if isinstance(jobs, str):
-        return _of_notebook(jobs)
+    if isinstance(grid, str):
+        return _of_notebook(grid)
     if _collected:
-        _collected[-1].append(jobs)
+        _collected[-1].append(grid)
         return Found([])
     if compute:
         books = [Ledger(name) for name in ledger_names()]
-        done = compute_rows(jobs, n_jobs, device=device, ledgers=books)
+        done = compute_rows(grid, n_jobs, device=device, ledgers=books)
         found = Found(("", one) for one in done)
     else:
         there = stored()
-        asked = [row for row in jobs if row.experiment.id in there]
+        asked = [row for row in grid if row.experiment.id in there]
         found = Found(_read(row, there[row.experiment.id]) for row in asked)
-    found.asked = jobs
+    found.asked = grid
     return found
 
 
-def missing_in_words(jobs: Grid) -> str:
+def missing_in_words(grid: Grid) -> str:
     """Say how much of a grid is not stored, and how long it takes on this machine.
 
     Without an earlier run of the same kind here, the time is not known.
@@ -94,7 +94,7 @@ def missing_in_words(jobs: Grid) -> str:
     for held in there.values():
         for _, done in held:
             every.append(done)
-    planned = plan(jobs, set(there), every)
+    planned = plan(grid, set(there), every)
     told = f"{len(planned)} are not stored"
     seconds = 0.0
     for one in planned:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..settings import plain
-from .finished import Finished, Jobs, Values
+from .finished import Finished, Records, Values
 from .grid import COMMON
 
 FORMAT = 2
@@ -29,23 +29,23 @@ Places = dict[str, int]
 """Lines of a list in the JSON, and their numbers."""
 
 
-def own_axes(jobs: Iterable[Finished]) -> list[str]:
+def own_axes(finished: Iterable[Finished]) -> list[str]:
     """Return the names of a notebook's own axes, in order."""
     names = []
-    for done in jobs:
+    for done in finished:
         for name in done.axes:
             if name not in COMMON and name not in names:
                 names.append(name)
     return names
 
 
-def table_text(notebook: str, jobs: Jobs) -> tuple[str, dict[str, str]]:
+def table_text(notebook: str, records: Records) -> tuple[str, dict[str, str]]:
     """Return the CSV and the type of each of its columns.
 
     Parameters
     ----------
     notebook : str
-    jobs : dict
+    records : dict
         Name of the record -> its experiment: one line each.
 
     Returns
@@ -56,10 +56,10 @@ def table_text(notebook: str, jobs: Jobs) -> tuple[str, dict[str, str]]:
     types : dict
         Column -> one of :data:`TYPES`, in the order of the columns.
     """
-    axes = own_axes(jobs.values())
+    axes = own_axes(records.values())
     lines = []
     types: dict[str, str] = {}
-    for record, done in jobs.items():
+    for record, done in records.items():
         line = _line(notebook, record, done, axes)
         lines.append(line)
         for name, value in line.items():
@@ -105,12 +105,12 @@ def _common_type(known: str | None, value: Any) -> str:
     return "text"
 
 
-def book_text(jobs: Jobs, types: dict[str, str]) -> str:
+def book_text(records: Records, types: dict[str, str]) -> str:
     """Return the JSON: every record, machine and part of settings is one line.
 
     Parameters
     ----------
-    jobs : dict
+    records : dict
         Name of the record -> its experiment.
     types : dict
         Types of the columns of the CSV, from :func:`table_text`.
@@ -125,18 +125,18 @@ def book_text(jobs: Jobs, types: dict[str, str]) -> str:
     """
     machines: Places = {}
     parts: Places = {}
-    records = []
-    for name, done in jobs.items():
+    written = []
+    for name, done in records.items():
         record = _record(done, machines, parts)
-        records.append(f"{json.dumps(name)}: {json.dumps(record)}")
+        written.append(f"{json.dumps(name)}: {json.dumps(record)}")
 
     blocks = [
         f'"format": {FORMAT}',
-        f'"axes": {json.dumps(own_axes(jobs.values()))}',
+        f'"axes": {json.dumps(own_axes(records.values()))}',
         f'"columns": {json.dumps(types)}',
         '"machines": [\n' + ",\n".join(machines) + "\n]",
         '"parts": [\n' + ",\n".join(parts) + "\n]",
-        '"records": {\n' + ",\n".join(records) + "\n}",
+        '"records": {\n' + ",\n".join(written) + "\n}",
     ]
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 

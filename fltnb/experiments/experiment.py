@@ -12,6 +12,7 @@ from typing import Any
 from .. import clustering, encoders, federations, methods
 from ..clustering import ours as _ours  # noqa: F401  clusterers that settings may name
 from ..encoders import EncoderSpec
+from ..errors import unwritten
 from ..federations import Federation
 from ..federations.recipe import Recipe
 from ..methods import Method
@@ -49,7 +50,7 @@ class Experiment:
     @functools.cached_property
     def settings(self) -> Values:
         """Return all settings that determine the numbers, without defaults."""
-        raise NotImplementedError
+        raise unwritten(self, "settings")
 
     @functools.cached_property
     def id(self) -> str:

@@ -63,8 +63,8 @@ class Finished:
     keep: tuple[str, ...] = ()
 
 
-Jobs = dict[str, Finished]
-"""Jobs of a ledger by the name of their record."""
+Records = dict[str, Finished]
+"""A ledger's experiments by the name of their record."""
 
 
 def store_path(key: str) -> Path:

@@ -31,7 +31,7 @@ from .finished import (
     TABLES,
     Arrays,
     Finished,
-    Jobs,
+    Records,
     Values,
     below,
     columns_of,
@@ -161,11 +161,11 @@ class Ledger:
         kept = self._kept.get(record, {})
         return dict(kept)
 
-    def jobs(self) -> dict[str, "_Held"]:
+    def experiments(self) -> dict[str, "_Held"]:
         """Return the result of every line by its record, whether disputed or not."""
-        return {line["record"]: self._job(line) for line in self.lines}
+        return {line["record"]: self._experiment(line) for line in self.lines}
 
-    def _job(self, line: Values) -> "_Held":
+    def _experiment(self, line: Values) -> "_Held":
         """Separate the axes in a line from the numbers."""
         own = self._book["axes"]
         axes = {name: line[name] for name in (*COMMON[2:], *own) if name in line}
@@ -200,15 +200,15 @@ class Ledger:
         UserWarning
             A key has different numbers: its experiments are left out.
         """
-        jobs = list(self.jobs().values())
-        disputed = _disputed(jobs)
+        found = list(self.experiments().values())
+        disputed = _disputed(found)
         for key, how in disputed.items():
             warnings.warn(
                 f"{self.path('csv')} has different results for key {key} ({how}): "
                 "none of them is used until you delete all lines but the right one.",
                 stacklevel=3,
             )
-        for done in jobs:
+        for done in found:
             if done.key in disputed:
                 continue
             if keys is None or done.key in keys:
@@ -250,8 +250,8 @@ class Ledger:
         Returns
         -------
         DataFrame
-            The column ``job`` has the position. Columns that no experiment has are left
-            out.
+            The column ``job`` has the position. Columns that no experiment has are
+            left out.
         """
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
@@ -286,9 +286,9 @@ class Ledger:
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.notebook, self.folder)
-            jobs: Jobs = {**before.jobs()}
-            _add(jobs, found)
-            _write(before, jobs)
+            records: Records = {**before.experiments()}
+            _add(records, found)
+            _write(before, records)
         return type(self)(self.notebook, self.folder)
 
 
@@ -421,8 +421,8 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The first column, ``job``, is the experiment's position in ``finished``. Rows of
-        an experiment keep their order.
+        The first column, ``job``, is the experiment's position in ``finished``. Rows
+        of an experiment keep their order.
     """
     held: dict[int, tuple[Ledger, dict[int, str]]] = {}
     fresh = []
@@ -473,14 +473,14 @@ def _typed(text: str, kind: str) -> Any:
     return read(text)
 
 
-def _disputed(jobs: Iterable[Finished]) -> dict[str, str]:
+def _disputed(finished: Iterable[Finished]) -> dict[str, str]:
     """Return the keys that have different numbers, and the differences.
 
     The words are for people, such as "accuracy 50.0 and 51.0".
     """
     first: dict[str, Values] = {}
     disputed: dict[str, str] = {}
-    for done in jobs:
+    for done in finished:
         # Texts that are not in the CSV are ignored.
         numbers = {name: value for name, value in done.numbers.items() if value != ""}
 
@@ -515,25 +515,25 @@ def _equal(a: Any, b: Any) -> bool:
     return a == b
 
 
-def _add(jobs: Jobs, found: Sequence[Finished]) -> None:
+def _add(records: Records, found: Sequence[Finished]) -> None:
     """Add finished experiments to those of a ledger.
 
     If an experiment with the same key and numbers exists, it gets the axes and arrays
     of the new one.
     """
     for done in found:
-        name = _record_of_twin(jobs, done, found)
+        name = _record_of_twin(records, done, found)
         if name is None:
             new = _new_record(done)
-            jobs[new] = done
+            records[new] = done
             continue
-        twin = jobs[name]
+        twin = records[name]
         twin.axes = dict(done.axes)
         twin.arrays.update(_for_ledger(done))
 
 
 def _record_of_twin(
-    jobs: Jobs, done: Finished, found: Sequence[Finished]
+    records: Records, done: Finished, found: Sequence[Finished]
 ) -> str | None:
     """Return the record that an experiment with the same key and numbers replaces.
 
@@ -542,7 +542,7 @@ def _record_of_twin(
 
     Parameters
     ----------
-    jobs : dict
+    records : dict
         Those of the ledger, by record.
     done : Finished
         The experiment that is added.
@@ -552,7 +552,7 @@ def _record_of_twin(
     # Equal settings may be requested under several names.
     wanted = [one.axes for one in found if one.key == done.key]
     renamed = None
-    for name, held in jobs.items():
+    for name, held in records.items():
         if held.key != done.key or _differing(held.numbers, done.numbers):
             continue
         if held.axes == done.axes:
@@ -591,34 +591,34 @@ def _for_ledger(done: Finished) -> Arrays:
     return kept
 
 
-def _arrays_of(jobs: Jobs) -> Arrays:
+def _arrays_of(records: Records) -> Arrays:
     """Return the contents of the archive, for experiments given by record.
 
     ``records`` are the names, ``curves/<column>`` and ``clients/<column>`` the tables
     of all experiments, and ``arrays/<record>/<name>`` their stored arrays.
     """
-    arrays = {"records": np.array(list(jobs))}
+    arrays = {"records": np.array(list(records))}
     for which in TABLES:
-        table = stacked(jobs.values(), which)
+        table = stacked(records.values(), which)
         table = table.drop(columns="seconds", errors="ignore")
         for name, column in columns_of(which, table).items():
             if len(column):
                 arrays[name] = compact(column)
 
-    for record, done in jobs.items():
+    for record, done in records.items():
         for name, value in _for_ledger(done).items():
             arrays[f"arrays/{record}/{name}"] = value
     return arrays
 
 
-def _write(ledger: Ledger, jobs: Jobs) -> None:
+def _write(ledger: Ledger, records: Records) -> None:
     """Write the three files, the CSV last.
 
     All texts are made before the first file is written.
     """
-    packed: Values = dict(pack(_arrays_of(jobs)))
-    table, types = table_text(ledger.notebook, jobs)
-    book = book_text(jobs, types)
+    packed: Values = dict(pack(_arrays_of(records)))
+    table, types = table_text(ledger.notebook, records)
+    book = book_text(records, types)
 
     archive = ledger.path("npz")
     paths.write_atomically(archive, lambda file: np.savez_compressed(file, **packed))

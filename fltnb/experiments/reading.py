@@ -49,7 +49,7 @@ class Results:
     def __repr__(self) -> str:
         notebooks = {notebook for notebook, _ in self._finished}
         names = ", ".join(sorted(notebooks - {""}))
-        return f"Results({len(self)} jobs of {names or 'no notebook'})"
+        return f"Results({len(self)} experiments of {names or 'no notebook'})"
 
     def __add__(self, other: Self) -> Self:
         every = {}
@@ -59,14 +59,14 @@ class Results:
         return type(self)(every.values())
 
     @property
-    def _jobs(self) -> list[Finished]:
+    def _done(self) -> list[Finished]:
         """The finished experiments, one for each row."""
         return [done for _, done in self._finished]
 
     @functools.cached_property
     def axes(self) -> tuple[str, ...]:
         """Return the names of the notebooks' own axes, in order."""
-        return tuple(own_axes(self._jobs))
+        return tuple(own_axes(self._done))
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
@@ -125,7 +125,7 @@ class Results:
         """
         about = [name for name in COMMON if name != "kind"]
         front = ["key", *about, *self.axes]
-        whole = stacked(self._jobs, which)
+        whole = stacked(self._done, which)
         if whole.empty:
             return pd.DataFrame(columns=front)
         # An axis may have the name of a client's own number.
@@ -153,7 +153,7 @@ class Results:
     @functools.cached_property
     def _by_key(self) -> dict[str, Finished]:
         """The finished experiments by key."""
-        return {done.key: done for done in self._jobs}
+        return {done.key: done for done in self._done}
 
     def _get(self, key: str) -> Finished:
         """Return an experiment by key, or say that there is none."""
@@ -305,7 +305,7 @@ class Results:
         Returns
         -------
         DataFrame
-            ``dataset``, ``jobs, seeds`` (numbers of experiments and of different
+            ``dataset``, ``experiments, seeds`` (their number, and that of different
             seeds), ``minutes`` of computing, ``commits``, ``hardware`` and ``data``
             (each different value once), ``last day``.
         """
@@ -315,7 +315,7 @@ class Results:
             last = max(about["finished"] for about in where)
             row = {
                 "dataset": dataset,
-                "jobs": len(group),
+                "experiments": len(group),
                 "seeds": group["seed"].nunique(),
                 "minutes": _minutes(group, where),
                 "commits": _words(where, "commit"),
@@ -375,7 +375,7 @@ def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
         wanted = [wanted]
     wanted = list(wanted)
     there = column.dropna().unique().tolist()
-    # Known words may be requested even if no job here has them.
+    # Known words may be requested even if no experiment here has them.
     if column.name == "kind":
         there += KINDS
     if column.name == "variant":

@@ -63,11 +63,13 @@ def backdoor_colours(
 ) -> Federation:
     """Colour grey images: green, green whose shade follows the class, or purple.
 
-    EMD-CFL's Backdoor MNIST. Targets hold uniformly green images. Attackers hold green
-    ones with the :func:`shade` of their class, which look almost the same. Backdoored
-    test images, of all clients, have the shade of class 9 - c instead of c (for ten
-    classes). Each group has its own copy of the images, so clients of different groups
-    may hold the same image. Raises FltnbError if the images have colours.
+    EMD-CFL's Backdoor MNIST. The clients are three groups. Targets, which are to be
+    protected, hold uniformly green images. Attackers hold green ones with the
+    :func:`shade` of their class, which look almost the same. The others hold purple
+    ones. Backdoored test images, of all clients, have the shade of a wrong class: 9 - c
+    instead of c (for ten classes). Each group has its own copy of the images, so
+    clients of different groups may hold the same image. Raises FltnbError if the images
+    have colours.
 
     Parameters
     ----------
@@ -149,11 +151,12 @@ def backdoor_patches(
 ) -> Federation:
     """Divide the classes in two, and put a coloured patch into attackers' corners.
 
-    EMD-CFL's Backdoor CIFAR-10. Targets hold the first half of the classes. Attackers
-    hold the same classes with a patch in the top left corner, whose colour follows the
-    class. The others hold the second half. Backdoored test images, of all clients, have
-    the patch of class c + 1 (for the last class of the half, of the first). Targets and
-    attackers each have a copy of the first half.
+    EMD-CFL's Backdoor CIFAR-10. The clients are three groups. Targets, which are to be
+    protected, hold the first half of the classes. Attackers hold the same classes with
+    a patch in the top left corner, whose colour follows the class. The others hold the
+    second half. Backdoored test images, of all clients, have the patch of a wrong
+    class: c + 1 instead of c, and the first class instead of the last one of the half.
+    Targets and attackers each have a copy of the first half.
 
     The paper has 15 clients. ``patch`` is the side in pixels, 3 in the authors' public
     notebook; other options are those of :func:`backdoor_colours`. Raises FltnbError if

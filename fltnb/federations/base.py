@@ -67,8 +67,8 @@ class Federation(OwnSamples):
     mean, std : float or C floats
         Pixel scaling of uint8 samples, see :func:`to_inputs`; :meth:`scaled` sets them
         by a name.
-    owners : sequence of M str, optional
-        Names of the clients, all different; by default :attr:`names` has "0", "1", ...
+    names : sequence of M str, default "0", "1", ...
+        Names of the clients, all different.
     targets : {"classes", "values"}
         What is predicted: classes, or numbers (regression).
     layout : {"pictures", "tokens", "sequences"}, optional
@@ -111,7 +111,7 @@ class Federation(OwnSamples):
     clusters: np.ndarray | None = None
     mean: Scale = 0.0
     std: Scale = 1.0
-    owners: Sequence[str] | None = None
+    names: tuple[str, ...] = None  # type: ignore[assignment]
     targets: Targets = "classes"
     layout: Layout = None  # type: ignore[assignment]
     preprocessing: "Preprocessing | None" = None
@@ -131,7 +131,6 @@ class Federation(OwnSamples):
             "images": images,
             "layout": layout_of(images, self.layout),
             "n_classes": n_classes,
-            "owners": self._checked_owners(),
             "notes": tuple(self.notes),
         }
         if self.targets == "classes":
@@ -146,6 +145,7 @@ class Federation(OwnSamples):
                 f"The settings of a federation must be plain JSON values ({error})."
             ) from error
         values.update(self._checked_splits(size))
+        values["names"] = self._checked_names()
         if self.clusters is not None:
             clusters = integers("clusters", self.clusters, len(self.train), "client")
             values["clusters"] = clusters
@@ -201,11 +201,16 @@ class Federation(OwnSamples):
             )
         return {"labels": values.astype(np.float32), "class_names": ()}
 
-    def _checked_owners(self) -> tuple[str, ...] | None:
-        """Return the clients' names as text, or refuse them."""
-        if self.owners is None:
-            return None
-        names = tuple(str(name) for name in self.owners)
+    def _checked_names(self) -> tuple[str, ...]:
+        """Return the clients' names as text, or refuse them.
+
+        Clients that are called by their numbers have no names: if some of them make
+        another federation, they are numbered again.
+        """
+        given = () if self.names is None else self.names
+        names = tuple(str(name) for name in given)
+        if names == _numbered(len(names)):
+            return _numbered(self.n_clients)
         if len(names) != len(self.train):
             raise FltnbError(
                 f"There are {len(names)} names for {len(self.train)} clients: give one "
@@ -312,11 +317,9 @@ class Federation(OwnSamples):
         return len(self.train)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the clients; "0", "1", ... if they have none."""
-        if self.owners is None:
-            return tuple(str(number) for number in range(self.n_clients))
-        return tuple(self.owners)
+    def named(self) -> bool:
+        """Whether the clients have other names than their numbers."""
+        return self.names != _numbered(self.n_clients)
 
     def place(self, client: str | int) -> int:
         """Return the number of a client, given by name or number.
@@ -441,8 +444,8 @@ class Federation(OwnSamples):
 
         table = pd.DataFrame({"client": np.arange(self.n_clients)})
         table.attrs["notes"] = list(self.notes)
-        if self.owners is not None:
-            table["name"] = self.owners
+        if self.named:
+            table["name"] = self.names
         if self.clusters is not None:
             table["cluster"] = self.clusters
         for split in ("train", "val", "test"):
@@ -534,6 +537,11 @@ class Federation(OwnSamples):
             f"samples each, {clusters}, {predicted}, inputs {inputs}"
         )
         return "\n".join([text, *self.notes])
+
+
+def _numbered(n_clients: int) -> tuple[str, ...]:
+    """Return the names of clients that have only numbers."""
+    return tuple(str(number) for number in range(n_clients))
 
 
 def _positions(split: str, client: int, part: Any, size: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Pictures in folders, one per owner and class: which are used, and which left out."""
+"""Pictures in folders, one per client and class: which are used, and which left out."""
 
 import os
 from collections import Counter
@@ -51,29 +51,29 @@ SYSTEM = (
 
 
 class Found(NamedTuple):
-    """The pictures of a folder, sorted, with owners and classes (N,)."""
+    """The pictures of a folder, sorted, with clients and classes (N,)."""
 
     files: list[Path]
-    owners: list[str]
+    clients: list[str]
     classes: list[str]
     notes: tuple[str, ...]  # what was left out, in sentences
 
 
 def find(folder: Path) -> Found:
-    """List the pictures of ``folder/OWNER/CLASS``, and what is left out.
+    """List the pictures of ``folder/CLIENT/CLASS``, and what is left out.
 
-    Raises FltnbError if there is no folder, no picture, or a picture whose owner and
+    Raises FltnbError if there is no folder, no picture, or a picture whose client and
     class cannot be read from its path.
     """
     if not folder.is_dir():
         raise FltnbError(
             f"There is no folder {folder}: give the one that holds a folder for each "
-            "owner."
+            "client."
         )
     files, hidden, links = _contents(folder)
     pictures = [file for file in files if _is_picture(file)]
     others = [file for file in files if not _is_picture(file)]
-    layout = f"{folder.name}/OWNER/CLASS/PICTURE"
+    layout = f"{folder.name}/CLIENT/CLASS/PICTURE"
     if not pictures:
         raise FltnbError(
             f"There is no picture in {folder}: lay them out as {layout}, with an "
@@ -84,17 +84,17 @@ def find(folder: Path) -> Found:
     if odd:
         where = "/".join((folder.name, *odd[0]))
         raise FltnbError(
-            f"{where} is not where its owner and class can be read ({len(odd)} such): "
+            f"{where} is not where its client and class can be read ({len(odd)} such): "
             f"use {layout}."
         )
-    owners = [text_of(owner) for owner, _, _ in inside]
+    clients = [text_of(client) for client, _, _ in inside]
     classes = [text_of(name) for _, name, _ in inside]
     notes = []
     notes += _on_hidden(hidden)
-    notes += _on_others(folder, others, set(owners))
+    notes += _on_others(folder, others, set(clients))
     notes += _on_links(links)
     notes += _on_empty(folder, files)
-    return Found(pictures, owners, classes, tuple(notes))
+    return Found(pictures, clients, classes, tuple(notes))
 
 
 def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
@@ -171,8 +171,8 @@ def _on_links(links: list[str]) -> list[str]:
     return [f"Left out, links to folders or to nothing: {names}."]
 
 
-def _on_others(folder: Path, others: list[Path], owners: set[str]) -> list[str]:
-    """Say which files are not pictures, and which owners have only these."""
+def _on_others(folder: Path, others: list[Path], clients: set[str]) -> list[str]:
+    """Say which files are not pictures, and which clients have only these."""
     if not others:
         return []
     endings = [file.suffix.lower() or "no ending" for file in others]
@@ -181,17 +181,17 @@ def _on_others(folder: Path, others: list[Path], owners: set[str]) -> list[str]:
 
     holders = set()
     for file in others:
-        owner, *rest = file.relative_to(folder).parts
+        client, *rest = file.relative_to(folder).parts
         if rest:
-            holders.add(text_of(owner))
-    only = sorted(holders - owners)
+            holders.add(text_of(client))
+    only = sorted(holders - clients)
     if only:
         notes.append(f"Left out, without any picture that can be read: {some(only)}.")
     return notes
 
 
 def _on_empty(folder: Path, files: list[Path]) -> list[str]:
-    """Say which owners have folders without files."""
+    """Say which clients have folders without files."""
     with_files = {file.relative_to(folder).parts[0] for file in files}
     empty = []
     for place in sorted(folder.iterdir()):

@@ -81,15 +81,16 @@ def label_clusters(
         s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) is
         scenario 2.
     samples_per_client : int, optional
-        n, instead of floor(N / M). With ``as_written`` or ``overlap`` it is refused if
-        the classes are too small for it.
+        n, instead of floor(N / M). With ``as_written`` it is refused if the classes are
+        too small for it.
     max_train : int, optional
         Use only this number of training images, drawn at random and balanced over the
         classes; by default all.
     overlap : bool
         Every client draws its floor(n / classes) images of each class at random,
         independently of the other clients, so n need not decrease with M. A sampler for
-        ablations in a later branch of FLT's public code does this, with 250.
+        ablations in a later branch of FLT's public code does this, with 250. Refused if
+        a class has fewer images.
 
     Raises
     ------
@@ -131,14 +132,13 @@ def label_clusters(
         )
 
     size = target // classes_per_cluster
-    exact = samples_per_client is not None
     if overlap:
-        if exact:
-            _check_size(target, size, [by_class[c] for c in np.unique(lists)])
+        _check_size(size, [by_class[c] for c in np.unique(lists)])
         train = _drawn_apart(by_class, lists[clusters], size, seed)
     elif variant == "as_run":
         train = _blocks(by_class, lists, clusters, size, filler=index[-1])
     else:
+        exact = samples_per_client is not None
         wanted = _wanted(by_class, lists, clusters, target, exact)
         (held,) = hand_out(seed, (by_class, wanted))
         train = []
@@ -182,13 +182,13 @@ def _class_lists(
     return rng.permutation(usable)[places]
 
 
-def _check_size(target: int, size: int, classes: list[np.ndarray]) -> None:
+def _check_size(size: int, classes: list[np.ndarray]) -> None:
     """Refuse to draw ``size`` images of each class if one has fewer."""
     most = min(len(held) for held in classes)
     if size > most:
         raise FltnbError(
-            f"samples_per_client is {target} but a class has only {most} images: "
-            "ask for fewer."
+            f"Clients cannot draw {size} images of each class, as one class has only "
+            f"{most}: give a smaller samples_per_client."
         )
 
 

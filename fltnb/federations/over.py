@@ -26,9 +26,16 @@ def held_out(
 ) -> Federation:
     """Hold back a share of every client's training samples for validation.
 
-    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn from
-    all samples of a client, not class by class, and at least one. Raises FltnbError if
-    the base has validation samples or changes, or a client keeps no training samples.
+    At least one sample of every client is held back. They are drawn from all its
+    samples, not class by class. Raises FltnbError if the base has validation samples or
+    changes, or a client keeps no training samples.
+
+    Parameters
+    ----------
+    base : dict
+        Settings of the federation whose clients these are: its kind and options.
+    val_fraction : float
+        The share; 0.1 in EMD-CFL (arXiv 2506.07769, Section 4.1).
 
     Examples
     --------
@@ -69,13 +76,19 @@ def divided(
 ) -> Federation:
     """Divide every client's samples again into training and test part.
 
-    FeSEM (arXiv 2108.08647, Section 6.1) uses 80 % of each device's samples for
-    training; LEAF's files and FLT use 90 %. No client gets or loses samples; a sample
-    that a client held several times is held once. True clusters stay. Samples are drawn
-    at random for each client, not class by class, with at least one on each side.
-    Raises FltnbError if the base changes, has validation samples or a second test set,
-    or its clients have samples in common, such as a common test set; or a client has a
-    single sample.
+    No client gets or loses samples; a sample that a client held several times is held
+    once. True clusters stay. Samples are drawn at random for each client, not class by
+    class, with at least one on each side. Raises FltnbError if the base changes, has
+    validation samples or a second test set, or its clients have samples in common, such
+    as a common test set; or a client has a single sample.
+
+    Parameters
+    ----------
+    base : dict
+        As for :func:`held_out`.
+    train_fraction : float
+        Share of a client's samples for training: 0.8 in FeSEM (arXiv 2108.08647,
+        Section 6.1), 0.9 in LEAF's files and FLT.
 
     Examples
     --------

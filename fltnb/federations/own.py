@@ -1,4 +1,4 @@
-"""Your own clients: samples, classes and owners from arrays, tables or pictures."""
+"""Your own clients: their samples and classes from arrays, tables or pictures."""
 
 import unicodedata
 import warnings
@@ -44,14 +44,14 @@ class Options(NamedTuple):
     min_samples: int | None = None
 
 
-class Owners(NamedTuple):
-    """The clients, and the owner of each sample.
+class Clients(NamedTuple):
+    """The clients, and the client of each sample.
 
     Attributes
     ----------
     names : list of M str
     place : ndarray of int, shape (N,)
-        Positions of the owners among these; -1: no client.
+        The position of each sample's client among these; -1: no client.
     clusters : ndarray of int, shape (M,), or None
         True clusters.
     notes : tuple of str
@@ -97,7 +97,7 @@ class OwnSamples:
         y : array of int, shape (N,), classes from 0
             With ``targets="values"``: the numbers to predict.
         client_ids : sequence of length N
-            The client (owner) of each sample; whole numbers or strings. Client i of the
+            The client of each sample; whole numbers or strings. Client i of the
             federation is ``np.unique(client_ids)[i]``.
         test_fraction, val_fraction : float
             Shares of a client's samples for testing (above 0) and for validation; their
@@ -128,8 +128,8 @@ class OwnSamples:
         Examples
         --------
         >>> from fltnb import Federation
-        >>> owners = ["ann", "bob", "ann", "bob"]
-        >>> fed = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], owners, 0.5)
+        >>> client_ids = ["ann", "bob", "ann", "bob"]
+        >>> fed = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], client_ids, 0.5)
         >>> fed.n_clients, fed.sizes.tolist(), fed.names
         (2, [1, 1], ('ann', 'bob'))
         """
@@ -145,8 +145,8 @@ class OwnSamples:
         options = _checked(
             Options(test_fraction, val_fraction, clusters, seed, name, min_samples)
         )
-        owners = _owners(client_ids, clusters)
-        return cls._divided(x, y, owners, options, class_names, targets, layout)
+        clients = clients_of(client_ids, clusters)
+        return cls._divided(x, y, clients, options, class_names, targets, layout)
 
     @classmethod
     def from_clients(
@@ -197,19 +197,19 @@ class OwnSamples:
         place = np.repeat(np.arange(len(given.names)), given.sizes)
         options = _checked(Options(**options))
         clusters = clusters_of(options.clusters, given.names)
-        owners = Owners(list(given.names), place, clusters)
+        found = Clients(list(given.names), place, clusters)
         labels = given.y
         class_names = given.class_names
         if targets == "classes" and labels.dtype.kind not in "iu":
             class_names, labels = tables.classes_of(labels)
         x = as_samples(given.x, layout)
-        return cls._divided(x, labels, owners, options, class_names, targets, layout)
+        return cls._divided(x, labels, found, options, class_names, targets, layout)
 
     @classmethod
     def from_frame(
         cls,
         table: "pd.DataFrame",
-        owner: str = "owner",
+        client: str = "client",
         label: str = "label",
         features: Sequence[str] | None = None,
         preprocess: Any = "standard",
@@ -217,18 +217,18 @@ class OwnSamples:
         numeric_names: bool = False,
         **options: Any,
     ) -> Self:
-        """Make a federation from a DataFrame with one row, owner and label per sample.
+        """Make a federation from a DataFrame with one row per sample.
 
-        Client i is the i-th owner in sorted order. Raises FltnbError if a column is
-        missing or occurs twice, owner or label has gaps, or columns are neither numbers
-        nor categories.
+        Client i is the i-th in sorted order. Raises FltnbError if a column is missing
+        or occurs twice, client or label has gaps, or columns are neither numbers nor
+        categories.
 
         Parameters
         ----------
         table : DataFrame
             One row per sample.
-        owner, label : str
-            Names of the columns with each row's client and with what is predicted.
+        client, label : str
+            The columns that say which client a row belongs to, and what is predicted.
             Their values are read as text: ``007`` and ``7`` differ.
         features : sequence of str, optional
             The input columns; by default all others.
@@ -242,20 +242,21 @@ class OwnSamples:
         targets : {"classes", "values"}
             "values": the label is a number to predict.
         numeric_names : bool
-            Owners and classes are numbers: ``007`` and ``7`` are equal.
+            Clients and classes are numbers: ``007`` and ``7`` are equal.
         **options
             ``test_fraction``, ``val_fraction``, ``clusters``, ``seed``, ``name``,
             ``min_samples`` of :meth:`from_arrays`.
         """
         import pandas as pd
 
+        _check_old_names(options)
         _check_known(options, OPTIONS, "from_frame")
         if not isinstance(table, pd.DataFrame):
             raise FltnbError(
                 f"from_frame takes a pandas DataFrame, not {type(table).__name__}: "
                 "from_arrays takes arrays, from_csv a file."
             )
-        asked = tables.asked(owner, label, features, targets, numeric_names)
+        asked = tables.asked(client, label, features, targets, numeric_names)
         rows = tables.rows_of(table, asked, "The table")
         return cls._of_rows(rows, asked, preprocess, options)
 
@@ -263,27 +264,23 @@ class OwnSamples:
     def from_csv(
         cls,
         file: Path | str,
-        owner: str = "owner",
+        client: str = "client",
         label: str = "label",
         **options: Any,
     ) -> Self:
-        """Make a federation from a CSV file with one row, owner and label per sample.
+        """Make a federation from a CSV file with one row per sample.
 
         Parameters
         ----------
         file : path
-        owner, label : str
-            Names of the columns with each row's client and with what is predicted.
+        client, label : str
+            The columns that say which client a row belongs to, and what is predicted.
             Their values are read as text: ``NA`` is a name.
         **options
             Those of :meth:`from_frame`, and those of ``pandas.read_csv``, such as
             ``sep``, ``decimal``, ``encoding``, ``index_col`` or ``na_values``.
         """
-        if "standardise" in options:
-            raise FltnbError(
-                "standardise has become preprocess: give preprocess=None instead of "
-                "standardise=False, and nothing instead of True."
-            )
+        _check_old_names(options)
         pandas_options = tables.pandas_options()
         own = {}
         of_pandas = {}
@@ -304,7 +301,7 @@ class OwnSamples:
 
         preprocess = own.pop("preprocess", "standard")
         told = {name: own.pop(name) for name in ASKED if name in own}
-        asked = tables.asked(owner, label, **told)
+        asked = tables.asked(client, label, **told)
         table = tables.read_csv(file, asked.texts, of_pandas)
         lines = tables.Lines.of(file, of_pandas, len(table))
         rows = tables.rows_of(table, asked, file.name, lines)
@@ -314,7 +311,7 @@ class OwnSamples:
     def from_parquet(
         cls,
         file: Path | str,
-        owner: str = "owner",
+        client: str = "client",
         label: str = "label",
         **options: Any,
     ) -> Self:
@@ -323,7 +320,7 @@ class OwnSamples:
         Raises FltnbError as that does, or if the extra ``parquet`` is not installed.
         """
         table = tables.read_parquet(tables.existing(file))
-        return cls.from_frame(table, owner, label, **options)
+        return cls.from_frame(table, client, label, **options)
 
     @classmethod
     def from_folder(
@@ -334,12 +331,12 @@ class OwnSamples:
         background: str = "white",
         **options: Any,
     ) -> Self:
-        """Make a federation from pictures in ``<folder>/<owner>/<class>/<picture>``.
+        """Make a federation from pictures in ``<folder>/<client>/<class>/<picture>``.
 
         PNG, JPEG and other usual formats are read, and rotated by their EXIF data, as
-        in an image viewer. Client i is the i-th owner in sorted order. Hidden and
-        system folders and files that are not pictures are left out, with a warning that
-        names them. Raises FltnbError if there is no folder or no picture, or a picture
+        in an image viewer. Client i is the i-th in sorted order. Hidden and system
+        folders and files that are not pictures are left out, with a warning that names
+        them. Raises FltnbError if there is no folder or no picture, or a picture
         is in a wrong place or cannot be read.
 
         Parameters
@@ -358,11 +355,11 @@ class OwnSamples:
         found = folders.find(Path(folder).expanduser())
         x = folders.read(found, size, mode, background)
         class_names, y = np.unique(found.classes, return_inverse=True)
-        names, place = np.unique(found.owners, return_inverse=True)
+        names, place = np.unique(found.clients, return_inverse=True)
         names = names.tolist()
         clusters = clusters_of(options.clusters, names)
-        owners = Owners(names, place, clusters, found.notes)
-        return cls._divided(x, y, owners, options, class_names.tolist(), "classes")
+        clients = Clients(names, place, clusters, found.notes)
+        return cls._divided(x, y, clients, options, class_names.tolist(), "classes")
 
     @classmethod
     def _of_rows(
@@ -376,10 +373,10 @@ class OwnSamples:
         options = _checked(Options(**options))
         if preprocess is None:
             rows.check_gaps()
-        names, place = tables.numbered(rows.owners)
+        names, place = tables.numbered(rows.clients)
         clusters = clusters_of(options.clusters, names)
-        owners = Owners(names, place, clusters)
-        owners = _with_enough(owners, options.min_samples)
+        clients = Clients(names, place, clusters)
+        clients = _with_enough(clients, options.min_samples)
         if asked.values:
             targets = "values"
             class_names = None
@@ -388,15 +385,15 @@ class OwnSamples:
             targets = "classes"
             class_names, y = tables.numbered(rows.labels)
 
-        parts = divide(y, owners, options, stratify=targets == "classes")
+        parts = divide(y, clients, options, stratify=targets == "classes")
         train = np.sort(np.concatenate(parts["train"]))
-        beside = (asked.owner, asked.label)
+        beside = (asked.client, asked.label)
         features = rows.table[rows.features]
         fitted = preprocessing.fit(preprocess, features, train, beside)
         x = fitted.values(fitted.table(features))
         x = as_samples(as_float32(x, "The table"))
         return cls._made(
-            x, y, owners, parts, options, class_names, targets, preprocessing=fitted
+            x, y, clients, parts, options, class_names, targets, preprocessing=fitted
         )
 
     @classmethod
@@ -404,7 +401,7 @@ class OwnSamples:
         cls,
         x: np.ndarray,
         y: np.ndarray,
-        owners: Owners,
+        clients: Clients,
         options: Options,
         class_names: Sequence[str] | None,
         targets: str,
@@ -417,10 +414,10 @@ class OwnSamples:
         values = tables.are_values(targets)
         if not values:
             y = integers("Labels", y, len(x), "sample")
-        owners = _with_enough(owners, options.min_samples)
-        parts = divide(y, owners, options, stratify=not values)
+        clients = _with_enough(clients, options.min_samples)
+        parts = divide(y, clients, options, stratify=not values)
         return cls._made(
-            x, y, owners, parts, options, class_names, targets, layout=layout
+            x, y, clients, parts, options, class_names, targets, layout=layout
         )
 
     @classmethod
@@ -428,7 +425,7 @@ class OwnSamples:
         cls,
         x: np.ndarray,
         y: np.ndarray,
-        owners: Owners,
+        clients: Clients,
         parts: dict[str, list[np.ndarray]],
         options: Options,
         class_names: Sequence[str] | None,
@@ -448,16 +445,16 @@ class OwnSamples:
             # reports it.
             n_classes = len(np.unique(y))
 
-        notes = list(owners.notes)
-        notes.extend(_alike(owners.names, "clients"))
+        notes = list(clients.notes)
+        notes.extend(_alike(clients.names, "clients"))
         notes.extend(_alike(class_names, "classes"))
         for note in notes:
             warnings.warn(note, stacklevel=4)
 
-        clusters = owners.clusters
+        clusters = clients.clusters
         if clusters is None:
             clusters = np.array([])
-        content = array_digest(x, y, owners.place, clusters)
+        content = array_digest(x, y, clients.place, clusters)
         settings = {
             "kind": "from_arrays",
             "content": content,
@@ -474,11 +471,11 @@ class OwnSamples:
             labels=y,
             n_classes=n_classes,
             class_names=class_names,
-            clusters=owners.clusters,
+            clusters=clients.clusters,
             settings=settings,
             name=options.name,
             origin=f"own arrays (sha256 {content})",
-            owners=owners.names,
+            names=clients.names,
             targets=targets,
             notes=notes,
             **parts,
@@ -488,7 +485,7 @@ class OwnSamples:
 
 
 def divide(
-    y: np.ndarray, owners: Owners, options: Options, stratify: bool
+    y: np.ndarray, clients: Clients, options: Options, stratify: bool
 ) -> dict[str, list[np.ndarray]]:
     """Divide every client's samples into training, validation and test part.
 
@@ -496,7 +493,7 @@ def divide(
     ----------
     y : ndarray, shape (N,)
         Classes, or numbers to predict.
-    owners : Owners
+    clients : Clients
         Every client has two samples at least.
     options : Options
     stratify : bool
@@ -511,8 +508,8 @@ def divide(
     if not stratify:
         kinds = np.zeros(len(y), dtype=np.int64)  # all samples have one kind
     parts: dict[str, list] = {"train": [], "val": [], "test": []}
-    for i in range(len(owners.names)):
-        held = np.flatnonzero(owners.place == i)
+    for i in range(len(clients.names)):
+        held = np.flatnonzero(clients.place == i)
         n_test, n_val = _held_out(len(held), options)
         shuffled = stream(options.seed, "split", 1 + i).permutation(held)
         test, rest = _take(shuffled, kinds, n_test)
@@ -557,6 +554,20 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     return values.astype(np.int64, copy=False)
 
 
+def _check_old_names(options: Mapping[str, Any]) -> None:
+    """Refuse options of tables by their names in earlier versions."""
+    if "owner" in options:
+        raise FltnbError(
+            "owner has become client: give client= the column that says which client "
+            "a row belongs to."
+        )
+    if "standardise" in options:
+        raise FltnbError(
+            "standardise has become preprocess: give preprocess=None instead of "
+            "standardise=False, and nothing instead of True."
+        )
+
+
 def _check_known(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     """Refuse unknown options of a function."""
     for given in options:
@@ -575,7 +586,7 @@ def _checked(options: Options) -> Options:
     return checked
 
 
-def _owners(client_ids: Sequence, clusters: Any) -> Owners:
+def clients_of(client_ids: Sequence, clusters: Any) -> Clients:
     """Return the different ids, sorted, and the position of each sample's id.
 
     Blanks around text are removed. Raises FltnbError if some are missing or do not
@@ -588,7 +599,7 @@ def _owners(client_ids: Sequence, clusters: Any) -> Owners:
         ids = np.asarray(client_ids, dtype=object)
         n_texts = sum(isinstance(one, str) for one in ids)
         if pd.isna(ids).any():
-            raise FltnbError("Some client_ids are missing: give each sample an owner.")
+            raise FltnbError("Some client_ids are missing: give each sample a client.")
         if 0 < n_texts < len(ids):
             raise FltnbError(
                 "client_ids mix values that do not sort: make them all text or all "
@@ -601,8 +612,8 @@ def _owners(client_ids: Sequence, clusters: Any) -> Owners:
     names, place = np.unique(ids, return_inverse=True)
     names = [tables.text_of(name) for name in names.tolist()]
     if "" in names:
-        raise FltnbError("Some client_ids are missing: give each sample an owner.")
-    return Owners(names, place, clusters_of(clusters, names))
+        raise FltnbError("Some client_ids are missing: give each sample a client.")
+    return Clients(names, place, clusters_of(clusters, names))
 
 
 def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
@@ -648,16 +659,16 @@ def _alike(names: Sequence[str] | None, what: str) -> list[str]:
     ]
 
 
-def _with_enough(owners: Owners, least: int | None) -> Owners:
+def _with_enough(clients: Clients, least: int | None) -> Clients:
     """Leave out clients with fewer than ``least`` samples, with a warning.
 
     Without ``least`` a client with a single sample is refused.
     """
-    sizes = np.bincount(owners.place, minlength=len(owners.names))
+    sizes = np.bincount(clients.place, minlength=len(clients.names))
     few = sizes < (least or 2)
-    names = [owners.names[i] for i in np.flatnonzero(few)]
+    names = [clients.names[i] for i in np.flatnonzero(few)]
     if not names:
-        return owners
+        return clients
     if least is None:
         raise FltnbError(
             f"Client {names[0]} has a single sample: it needs one to train on and one "
@@ -669,23 +680,23 @@ def _with_enough(owners: Owners, least: int | None) -> Owners:
             "min_samples."
         )
     note = f"Left out, with fewer than {least} samples: {some(names)}."
-    kept = _only(owners, np.flatnonzero(~few))
-    return kept._replace(notes=(*owners.notes, note))
+    kept = _only(clients, np.flatnonzero(~few))
+    return kept._replace(notes=(*clients.notes, note))
 
 
-def _only(owners: Owners, kept: np.ndarray) -> Owners:
-    """Return some of the clients, numbered again; samples of others have no owner.
+def _only(clients: Clients, kept: np.ndarray) -> Clients:
+    """Return some of the clients, numbered again; samples of others have none.
 
-    If 0, 2 and 3 of four clients are kept, owners 0, 1, 2 and 3 become 0, -1, 1 and 2.
+    If 0, 2 and 3 of four clients are kept, 0, 1, 2 and 3 become 0, -1, 1 and 2.
     """
-    number = np.full(len(owners.names), -1)
+    number = np.full(len(clients.names), -1)
     number[kept] = np.arange(len(kept))
-    clusters = owners.clusters
+    clusters = clients.clusters
     if clusters is not None:
         _, clusters = np.unique(clusters[kept], return_inverse=True)
-    return owners._replace(
-        names=[owners.names[i] for i in kept],
-        place=number[owners.place],
+    return clients._replace(
+        names=[clients.names[i] for i in kept],
+        place=number[clients.place],
         clusters=clusters,
     )
 

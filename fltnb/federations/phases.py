@@ -217,10 +217,8 @@ def _clients(
         held = getattr(fed, split)
         parts[split] = [held[i] for i in source]
     clusters = None if fed.clusters is None else fed.clusters[source]
-    owners = fed.owners
-    if owners is not None:
-        owners = [owners[i] for i in members]
-    return replace(fed, **parts, clusters=clusters, owners=owners, settings=settings)
+    parts["names"] = [fed.names[i] for i in members] if fed.named else None
+    return replace(fed, **parts, clusters=clusters, settings=settings)
 
 
 def _event(

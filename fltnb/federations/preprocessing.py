@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..arrays import as_array, as_float64
-from ..errors import FltnbError
+from ..errors import FltnbError, unwritten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ class Preprocessing:
     ----------
     columns : tuple of str, the needed columns, in the order in which they were fitted
     beside : tuple of str
-        Columns that may be in a table and are ignored: owner and label.
+        Columns that may be in a table and are ignored: client and label.
     """
 
     columns: tuple[str, ...]
@@ -66,7 +66,7 @@ class Preprocessing:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in plain JSON, or refuse what cannot be."""
-        raise NotImplementedError
+        raise unwritten(self, "to_dict(self)")
 
     def transform(self, rows: "pd.DataFrame | np.ndarray") -> np.ndarray:
         """Return samples float32 (n, D) of rows, (n, columns).
@@ -94,7 +94,7 @@ class Preprocessing:
 
     def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
         """Return the numbers (n, D) of a :meth:`table`, finite or not."""
-        raise NotImplementedError
+        raise unwritten(self, "_transformed(self, table)")
 
     def table(self, rows: "pd.DataFrame | np.ndarray") -> "pd.DataFrame":
         """Return rows as a DataFrame with exactly the needed columns.
@@ -118,7 +118,7 @@ class Preprocessing:
         """Return the needed columns, or refuse a table with others.
 
         An additional column is refused and not left out: often it is a needed one under
-        another name, or the table is not the one that is meant. Only owner and label
+        another name, or the table is not the one that is meant. Only client and label
         may be there, since newcomers' files mostly have them.
         """
         table = named(rows, "The table")

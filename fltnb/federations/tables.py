@@ -77,16 +77,16 @@ class Asked(NamedTuple):
 
     Attributes
     ----------
-    owner, label : str
+    client, label : str
         The columns with each row's client and with the value to predict.
     features : sequence of str, or None for all other columns
     values : bool
         Whether labels are numbers to predict.
     numeric_names : bool
-        Whether owners and classes are numbers, so that 007 equals 7.
+        Whether clients and classes are numbers, so that 007 equals 7.
     """
 
-    owner: str
+    client: str
     label: str
     features: Sequence[str] | None
     values: bool
@@ -98,12 +98,12 @@ class Asked(NamedTuple):
         if self.numeric_names:
             return ()
         if self.values:
-            return (self.owner,)
-        return (self.owner, self.label)
+            return (self.client,)
+        return (self.client, self.label)
 
 
 def asked(
-    owner: str,
+    client: str,
     label: str,
     features: Sequence[str] | None = None,
     targets: str = "classes",
@@ -113,18 +113,18 @@ def asked(
 
     The arguments are those of ``Federation.from_frame``.
     """
-    owner = str(owner).strip()
+    client = str(client).strip()
     label = str(label).strip()
-    if owner == label:
+    if client == label:
         raise FltnbError(
-            f"owner and label are both {owner!r}: name the column of each."
+            f"client and label are both {client!r}: name the column of each."
         )
     if isinstance(features, str):
         raise FltnbError(f'features must be a list: ["{features}"].')
     if features is not None:
         features = [str(name).strip() for name in features]
     numeric = check("numeric_names", numeric_names, bool)
-    return Asked(owner, label, features, are_values(targets), numeric)
+    return Asked(client, label, features, are_values(targets), numeric)
 
 
 def are_values(targets: str) -> bool:
@@ -139,7 +139,7 @@ class Rows(NamedTuple):
     ----------
     table : DataFrame
         Each column has a unique name.
-    owners : ndarray of text, shape (N,)
+    clients : ndarray of text, shape (N,)
     labels : ndarray of text, shape (N,)
         float64 if numbers are predicted.
     features : list of str
@@ -149,7 +149,7 @@ class Rows(NamedTuple):
     """
 
     table: "pd.DataFrame"
-    owners: np.ndarray
+    clients: np.ndarray
     labels: np.ndarray
     features: list[str]
     place: "Places"
@@ -177,7 +177,7 @@ def read_csv(
     file : Path
     texts : sequence of str
         Columns of names. By a converter each value is kept as text, so that the class
-        "007" stays different from "7", and an owner may be called "NA".
+        "007" stays different from "7", and a client may be called "NA".
     options : dict
         Those of ``pandas.read_csv``; a converter that the user gives for a column of
         names replaces this one.
@@ -407,32 +407,32 @@ def existing(file: Path | str) -> Path:
 def rows_of(
     table: "pd.DataFrame", asked: Asked, what: str, lines: Lines | None = None
 ) -> Rows:
-    """Split a table into owners, labels and features.
+    """Split a table into clients, labels and features.
 
     ``what``: the table's name in messages; ``lines``: lines of its file. Raises
-    FltnbError if a column is missing, or a row has no owner or label.
+    FltnbError if a column is missing, or a row has no client or label.
     """
     table = named(table, what)
-    owner, label = asked.owner, asked.label
+    client, label = asked.client, asked.label
     features = asked.features
     if features is None:
-        features = [name for name in table if name not in (owner, label)]
+        features = [name for name in table if name not in (client, label)]
     features = list(features)
-    _check_columns(table, what, [owner, label], features)
+    _check_columns(table, what, [client, label], features)
 
     place = Places(what, lines)
-    owners = _names(table[owner], asked.numeric_names, place)
+    clients = _names(table[client], asked.numeric_names, place)
     if asked.values:
         labels = _values(table[label], place)
     else:
         labels = _names(table[label], asked.numeric_names, place)
         _check_classes(labels, label, what)
-    if len(np.unique(owners)) == len(owners) > 1:
+    if len(np.unique(clients)) == len(clients) > 1:
         raise FltnbError(
-            f"Every row of {what} has a different {owner}: owner must name the column "
-            "with the client of each row."
+            f"Every row of {what} has a different {client}: client= must name the "
+            "column that says which client a row belongs to."
         )
-    return Rows(table, owners, labels, features, place)
+    return Rows(table, clients, labels, features, place)
 
 
 class Places(NamedTuple):
@@ -462,7 +462,7 @@ def _check_columns(
     if unknown:
         raise FltnbError(
             f"{what} has no column {some(unknown)}; it has {some(list(table))}: "
-            "name the right ones with owner=, label= and features=."
+            "name the right ones with client=, label= and features=."
         )
     if not len(table) or not features:
         raise FltnbError(
@@ -473,7 +473,8 @@ def _check_columns(
     keyed = [name for name in features if name in keys]
     if keyed:
         raise FltnbError(
-            f"features contain {some(keyed)}, the owner or the label: leave it out."
+            f"features contain {some(keyed)}, the column of the client or of the "
+            "label: leave it out."
         )
 
 

@@ -216,7 +216,16 @@ def _mean_samples(images: ImageSet, n_clients: int, train_fraction: float) -> in
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
-    """Draw the styles of pseudo-writers, each independent of their number.
+    """Draw the styles of pseudo-writers.
+
+    Parameters
+    ----------
+    n_clients : int
+        Number of writers; the first ones have the same styles if there are more.
+    seed : int
+    strength : float
+        Multiplies slant, width and shift, and is the exponent of size: with 0 all
+        writers have the same hand.
 
     Returns
     -------
@@ -225,8 +234,7 @@ def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.nd
         with deviation 0.28, at most 0.6 to each side; *width*, pixels added to each
         side of a stroke (negative: removed) in an image of 28 pixels, uniform in
         -0.6 to 0.9; *size*, the magnification, uniform in 0.65 to 1; *shift*, pixels
-        downward in an image of 28, normal with deviation 1, at most 2. ``strength``
-        multiplies slant, width and shift and is the exponent of size.
+        downward in an image of 28, normal with deviation 1, at most 2.
 
     Examples
     --------

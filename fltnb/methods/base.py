@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from .. import clustering
-from ..errors import FltnbError
+from ..errors import FltnbError, unwritten
 from ..federations import Federation
 from ..federations.phases import Phase
 from ..settings import Count, Variant, brief, checked
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Rule = Literal["participants", "last_local", "last_aggregate"]
 RULES = get_args(Rule)
+HOW_TO = "docs/adding_a_method.md"
 # the state of the authors' code that printed FLT's Tables 1 and 2 (docs/differences.md)
 PUBLISHED_RULE: Rule = "last_local"
 
@@ -208,10 +209,7 @@ class Method(_OldOptions):
 
     def start(self, fed: Federation, model: "Model", context: Context) -> OwnState:
         """Return the state before round 1."""
-        raise FltnbError(
-            f"{type(self).__name__} has no start(self, fed, model, context): define "
-            "it, as docs/adding_a_method.md shows."
-        )
+        raise unwritten(self, "start(self, fed, model, context)", HOW_TO)
 
     def observe(
         self, state: OwnState, clients: np.ndarray, round: int, engine: "Engine"
@@ -284,10 +282,7 @@ class Method(_OldOptions):
 
         ``theta`` (n, P) are the trained models, ``clients`` (n,) ascending.
         """
-        raise FltnbError(
-            f"{type(self).__name__} has no collect(self, state, clients, theta, "
-            "round): define it, as docs/adding_a_method.md shows."
-        )
+        raise unwritten(self, "collect(self, state, clients, theta, round)", HOW_TO)
 
     def serve(self, state: OwnState) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (M,))``: ``theta[rows[i]]`` serves client i."""
@@ -365,10 +360,7 @@ class Welcoming(Method):
         self, state: OwnState, new: np.ndarray, round: int, engine: "Engine"
     ) -> OwnState:
         """Return the state with the newcomers ``new`` (n,) in clusters."""
-        raise FltnbError(
-            f"{type(self).__name__} has no welcome(self, state, new, round, engine), "
-            "which places newcomers: define it."
-        )
+        raise unwritten(self, "welcome(self, state, new, round, engine)")
 
 
 @dataclass(eq=False, repr=False)

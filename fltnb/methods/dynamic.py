@@ -35,8 +35,9 @@ class DynamicState(GraphState):
 
     Arrays of bool (M,): ``pending``: the client has new data but has not sent its flag;
     ``flags``: it has sent it; ``alone``: it is a newcomer that waits for its cluster.
-    ``with_encoder``: how many clients have the encoder; ``anchors`` (C, e): mean
-    embeddings of the clusters. ``latest`` (M, E): the encoders that clients have tuned;
+    ``with_encoder``: how many clients have been clustered or assigned to the nearest
+    cluster, and so have the encoder; ``anchors`` (C, e): mean embeddings of the
+    clusters. ``latest`` (M, E): the encoders that clients have tuned;
     a row of NaN is the pretrained one.
     """
 
@@ -63,10 +64,10 @@ class DynamicFLT(FLT):
 
     - *Models of new clusters* start from the sample-weighted mean of the models that
       served their members (in case I: clients with equal neighbourhoods), without
-      members that sent a flag or are new, unless there are no others.
-    - *Newcomers* stand alone until the next clustering: they start from the mean of all
-      models, and take part when they are drawn. (In the paper they are not in S until
-      then.)
+      members that sent a flag or stood alone, unless there are no others.
+    - *Newcomers* stand alone until the next clustering, or are placed (``joining``).
+      Alone, they start from the mean of all models. They take part when they are drawn.
+      (In the paper they are not in S until then.)
     - *Cost.* A re-clustering sends all clients' centroids again, and the encoder to
       clients that do not have it; flags are not counted.
 
@@ -339,8 +340,8 @@ class DynamicFLT(FLT):
     ) -> DynamicState:
         """Note which clients have new data, and take in newcomers.
 
-        Alone at first, or at their nearest cluster. ``changed``: bool (M,), of all
-        clients that are there now.
+        They stand alone at first, or are in a cluster already. ``changed``: bool (M,),
+        of all clients that are there now.
         """
         new = np.arange(fed.n_clients) >= len(state.row)
         n_new = new.sum()
@@ -361,7 +362,9 @@ class DynamicFLT(FLT):
             state = replace(state, latest=latest)
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
-        return replace(state, alone=state.alone | new, flags=state.flags | new)
+        n_neighbours = np.count_nonzero(state.relation[state.row], axis=1)
+        waits = new & (n_neighbours == 1)  # itself
+        return replace(state, alone=state.alone | waits, flags=state.flags | new)
 
     def collect(
         self, state: DynamicState, clients: np.ndarray, theta: np.ndarray, round: int
@@ -379,7 +382,9 @@ class DynamicFLT(FLT):
         self, state: DynamicState, fed: Federation, round: int, context: Context
     ) -> DynamicState:
         """Place or re-cluster (lines 21-28)."""
-        raised = state.flags & ~state.alone
+        # flags of newcomers count until the next clustering
+        clustered = np.arange(len(state.row)) < state.with_encoder
+        raised = state.flags & clustered
         if self.drifted == "nearest" and raised.any():
             state = self._place(state, np.flatnonzero(raised), fed, context)
         if not self._fires(int(state.flags.sum()), round):
@@ -451,6 +456,7 @@ class DynamicFLT(FLT):
         for split in SPLITS:
             of_all = getattr(fed, split)
             parts[split] = [of_all[i] for i in who]
+        parts["names"] = [fed.names[i] for i in who]
         some = replace(fed, clusters=None, **parts)
         known = state.latest
         own = None

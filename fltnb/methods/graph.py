@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ..aggregate import distinct_rows, mix
-from ..errors import FltnbError
+from ..errors import FltnbError, unwritten
 from ..federations import Federation
 from ..federations.phases import phases
 from .base import PUBLISHED_RULE, Context, Method, Rule
@@ -92,8 +92,8 @@ class GraphMethod(Method):
     rule: Rule = field(default="participants", kw_only=True)
 
     def client_graph(self, fed: Federation, context: Context) -> ClientGraph:
-        """Return the graph; the adjacency is in [0, 1] with ones on the diagonal."""
-        raise NotImplementedError
+        """Return the graph; every subclass defines it."""
+        raise unwritten(self, "client_graph(self, fed, context)")
 
     def start(self, fed: Federation, model, context: Context) -> OwnState:
         """Build the graph; all models start from one common initialisation."""

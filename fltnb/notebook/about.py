@@ -27,7 +27,7 @@ def provenance(found: Any) -> display.HTML:
     table = found.provenance()
     columns = {
         "data": table["dataset"].map(label),
-        "runs": table["jobs"],
+        "runs": table["experiments"],
         "seeds": table["seeds"],
         "minutes of computing": table["minutes"].round().astype(int),
         "source": table["data"],

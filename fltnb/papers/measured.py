@@ -16,6 +16,7 @@ numbers stands beside a printed one.
 """
 
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -84,12 +85,14 @@ def measured(
 ) -> pd.DataFrame:
     """Return our measurement for every number of a printed table.
 
-    Only trainings with the same data, method, variant and network count, and only
-    those without a switch, that is, without a value on an axis which other runs of this
-    notebook lack. If several have a number, the one nearest to the printed setting
-    counts. A study counts for the tables named on its axis ``table``. Its own table
-    "printed" has one row per number with ``value``, the columns that distinguish the
-    numbers (``method``, ``user_i``) and ``otherwise``, if the setting departs.
+    A training counts for a number if it has the same data, method, variant and network,
+    and no switch: no value on an axis that the notebook's other runs leave empty. If
+    several such settings have results, the one nearest to the printed setting counts.
+
+    A study counts for the tables that its axis ``table`` names. What it measured is in
+    its stored table "printed": a row per number with ``value``, the columns that
+    distinguish the numbers (``method``, ``user_i``) and, if the setting departs from
+    the paper's, ``otherwise``, which says how.
 
     Parameters
     ----------
@@ -335,7 +338,7 @@ class _Found:
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return our measurement for one number.
 
-        Jobs that depart in the same way form a group. The nearest group counts:
+        Runs that depart in the same way form a group. The nearest group counts:
         on the paper's data, then with the fewest departures, then with the most runs.
 
         Parameters
@@ -365,7 +368,8 @@ class _Found:
         _refuse_twice(rows, line, variant)
         origin = self.results.record(rows[0]["key"])["provenance"]
         return {
-            "mean": sum(values) / len(values),
+            # exact, so that equal means are ties on every version of Python
+            "mean": math.fsum(values) / len(values),
             "spread": seed_spread(values),
             "seeds": len(values),
             "departs": departs,

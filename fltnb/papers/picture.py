@@ -173,8 +173,8 @@ def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
         Upper end of its row in pixels.
     """
     at = float(NAMES)  # where the next piece begins
-    middle = top + 22
-    drawn = [f'<text x="{NAMES - 10}" y="{middle}" text-anchor="end">{name}</text>']
+    baseline = top + 22  # of the texts
+    drawn = [f'<text x="{NAMES - 10}" y="{baseline}" text-anchor="end">{name}</text>']
     for word, number in numbers.items():
         if not number:
             continue
@@ -186,7 +186,7 @@ def _bar(name: str, numbers: pd.Series, top: int) -> list[str]:
             f'fill="{FILLS[word]}" stroke="#fff"/>'
         )
         drawn.append(
-            f'<text x="{centre:.1f}" y="{middle}" text-anchor="middle" '
+            f'<text x="{centre:.1f}" y="{baseline}" text-anchor="middle" '
             f'fill="{ink}">{number}</text>'
         )
         at += width
@@ -207,7 +207,9 @@ def _key(top: int) -> list[str]:
 
 
 def scores(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of test accuracies and F1 scores that were run, each once.
+    """Return the rows of test accuracies and F1 scores that were run.
+
+    A number that is printed in two tables is taken from the first one.
 
     Parameters
     ----------
@@ -258,8 +260,8 @@ def title(found: pd.DataFrame, claims: pd.DataFrame) -> str:
 def _points(ax: Axes, points: pd.DataFrame) -> None:
     """Draw the scores of a paper: on the line, ours equal the printed ones.
 
-    Those that do not count, since their setting or data are others, are grey and lie
-    below.
+    Scores in a reduced setting or on stand-in data, which say nothing about the paper,
+    are grey. They are drawn first, so that they hide no others.
     """
     in_print = points["status"] == "printed setting"
     other = points[~in_print]

@@ -34,7 +34,7 @@ BARS = "docs/pictures/claims.svg"
 ARENA = "docs/pictures/arena.png"
 """README's picture of the arena: one of notebook 15's, as it is stored there."""
 KINDS = ("printed", "text", "code")
-"""Columns of numbers in a table: the paper's, and ours of the text and of the code."""
+"""Columns of numbers: printed, ours following the text, ours following the code."""
 MOST = 8
 """Columns that are read without scrolling on a page of GitHub, 838 pixels wide."""
 
@@ -74,9 +74,9 @@ def picture_of_arena() -> bytes:
 def old(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> list[str]:
-    """Return the files of the report, README included, that tell other results.
+    """Return the files, README included, whose text differs from that of :func:`pages`.
 
-    Arguments are as for :func:`pages`.
+    Arguments are those of :func:`pages`.
     """
     different = []
     for name, text in pages(held, found, judged).items():
@@ -112,9 +112,8 @@ def pages(
     """Return file -> text: ``docs/report/``, ``README.md`` and its picture of claims.
 
     All pages are made from the same two tables, so that a number is the same wherever
-    it is told. README is not written anew: only what stands between its marks
-    (:func:`_replaced`) comes from results. Without a README, only the pages of the
-    report are returned.
+    it occurs. In README only the text between its marks (:func:`_replaced`) changes.
+    Without a README, only the pages of the report are returned.
 
     Parameters
     ----------
@@ -227,10 +226,9 @@ def pipes(table: pd.DataFrame) -> str:
 def _summary(
     held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per paper: numbers, how many are near, claims, costs.
+    """Return a row per paper: its numbers, how many of ours are near, claims, hours.
 
-    How many are near is counted of those in the printed setting only: other numbers say
-    nothing about the paper.
+    Only numbers in the printed setting can be near: others say nothing about the paper.
     """
     totals = counts(found)
     near = nearness(found)
@@ -264,7 +262,7 @@ def _by_variant(counted: pd.DataFrame, of: str, form: str) -> str:
     counted : DataFrame
         A row per variant, of :func:`counts` or :func:`nearness`.
     of : str
-        The column of what was run; a variant without any is left out.
+        The column that counts what was run; a variant with 0 there is left out.
     form : str
         Format of a row, with the names of its columns.
 
@@ -312,7 +310,7 @@ def _hours(held: Mapping[str, Any], paper: str) -> float:
 def _claims(judged: pd.DataFrame) -> pd.DataFrame:
     """Return a row per claim: its outcome and on what it was tested.
 
-    Below the sentence stands what prevents a test as the paper means it.
+    If the claim cannot be tested as the paper means it, the reason is in italics below.
     """
     rows = []
     for claim in judged.itertuples():
@@ -350,7 +348,7 @@ class _Footnotes:
     >>> notes = _Footnotes(usual="9 of 30 clients")
     >>> notes.mark("9 of 30 clients"), notes.mark("one seed"), notes.mark("one seed")
     ('', '<sup>a</sup>', '<sup>a</sup>')
-    >>> notes.told()[1]
+    >>> notes.sentences()[1]
     '<sup>a</sup> one seed.'
     """
 
@@ -366,8 +364,11 @@ class _Footnotes:
             self.letters[remark] = chr(ord("a") + len(self.letters))
         return f"<sup>{self.letters[remark]}</sup>"
 
-    def write(self, cell: Row) -> str:
-        """Format a number of ours, in italics if it is not from the printed setting."""
+    def number(self, cell: Row) -> str:
+        """Format a number of ours.
+
+        It is in italics with a mark if it is not from the printed setting.
+        """
         if cell["status"] == "not run":
             return "–"
         text = cell_text(cell, seeds=False)
@@ -376,7 +377,7 @@ class _Footnotes:
         departs = "; ".join(cell["departs"])
         return f"*{text}*{self.mark(departs)}"
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return a sentence for the usual remark and one for each letter."""
         said = []
         if self.usual:
@@ -410,9 +411,10 @@ def _table(found: pd.DataFrame, results: Any) -> str:
         The results that were measured.
     """
     notes = _Footnotes(_usual(found))
-    table = for_people(found, notes.write)
-    told_otherwise = ["setting", "text − printed", "code − printed"]
-    table = table.drop(columns=told_otherwise, errors="ignore")
+    table = for_people(found, notes.number)
+    # footnotes have the setting, and readers can subtract
+    left_out = ["setting", "text − printed", "code − printed"]
+    table = table.drop(columns=left_out, errors="ignore")
     if "note" in table:
         said = table.pop("note")
         said = said.str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
@@ -421,16 +423,16 @@ def _table(found: pd.DataFrame, results: Any) -> str:
     name = found["table"].iloc[0]
     status = _status(found, table["measure"].unique())
     parts = [f"### Table {name[1:]}", status, *_by_head(table)]
-    told = remarks(found, results) + notes.told()
-    if told:
-        parts.append("<br>\n".join(told))
+    below = remarks(found, results) + notes.sentences()
+    if below:
+        parts.append("<br>\n".join(below))
     return "\n\n".join(parts)
 
 
 def _usual(found: pd.DataFrame) -> str:
-    """Return the most frequent departure, "" if nothing departs.
+    """Return the most frequent departure from the printed setting, "" if there is none.
 
-    It is told once above the footnotes, so that most cells need no letter.
+    One sentence says it for the whole table, so that most cells need no letter.
     """
     departs = Counter("; ".join(said) for said in found["departs"] if said)
     if not departs:
@@ -442,8 +444,8 @@ def _usual(found: pd.DataFrame) -> str:
 def _by_head(table: pd.DataFrame) -> list[str]:
     """Return a table in parts by data set and network, each with a heading.
 
-    There is one part, in which data set and network are columns, if nothing else
-    distinguishes the lines: each part would have a single one.
+    If only data set and network distinguish the lines, every part would be a single
+    line: then the table stays whole, and these two are columns.
     """
     heads = [head for head in ("data", "model") if head in table]
     others = table.columns[: table.columns.get_loc("measure")].difference(heads)
@@ -460,8 +462,8 @@ def _by_head(table: pd.DataFrame) -> list[str]:
 def _narrow(table: pd.DataFrame) -> list[str]:
     """Return a table as Markdown, in parts if it has more columns than :data:`MOST`.
 
-    A part has whole measures, about as many as the others, and the lines for which the
-    paper prints one of them.
+    Columns of one measure stay together, and every part has about equally many
+    measures. A line is in the parts in which the paper has numbers for it.
 
     Parameters
     ----------
@@ -495,7 +497,7 @@ def _status(found: pd.DataFrame, measures: Sequence[str]) -> str:
     """Return a sentence: how many numbers of a table were run, and in which setting.
 
     Such as "24 numbers (accuracy); following the text: 20 printed setting, 4 reduced
-    setting." Several measures are not named, as they are headings of the table.
+    setting." The measure is named if there is only one; several are in the heading.
     """
     said = []
     for variant, own in found.groupby("variant", sort=False):

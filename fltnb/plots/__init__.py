@@ -9,7 +9,7 @@ from .advice import advice
 from .lines import against_bytes, curves, lines
 from .maps import client_map, weight_maps
 from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images
-from .runs import client_strip, dots
+from .runs import client_strip
 from .style import (
     CLUSTERS,
     METHODS,
@@ -32,7 +32,6 @@ __all__ = [
     "client_strip",
     "cluster_color",
     "curves",
-    "dots",
     "gallery",
     "headline",
     "label",

@@ -5,7 +5,6 @@ share them.
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError, choose, unwritten
 from ..federations import SPLITS, Federation
 from ..models import Model
 from ..randomness import stream
@@ -512,9 +511,9 @@ class Engine(AbstractContextManager):
         clients = _integers(clients, self.fed.n_clients, "client")
         return theta, rows, clients
 
-    @abstractmethod
     def _train(self, work: Work, done: Trained) -> None:
         """Train as :meth:`train` says, and fill the rows of ``done``."""
+        raise unwritten(self, "_train(self, work, done)")
 
     def _scores(
         self, theta: np.ndarray, tasks: list[Task], split: str
@@ -537,15 +536,15 @@ class Engine(AbstractContextManager):
 
     def _kernels(self) -> AbstractContextManager:
         """Return the context, threads and kernels, in which this back end computes."""
-        raise NotImplementedError
+        raise unwritten(self, "_kernels(self)")
 
     def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return one model (P,) as a function from inputs to logits."""
-        raise NotImplementedError
+        raise unwritten(self, "_served(self, theta)")
 
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and labels of some samples, on the device."""
-        raise NotImplementedError
+        raise unwritten(self, "_batch(self, index)")
 
 
 def _integers(values: Ints, limit: int, what: str) -> list[int]:

@@ -143,9 +143,9 @@ class StackedEngine(Engine):
 def sharing(
     runs: Sequence[tuple[Federation, Model, TrainSpec]], device: torch.device
 ) -> list[Engine]:
-    """Return engines that share their stacks.
+    """Return an engine per run; the engines share their stacks.
 
-    Of runs that are :func:`fltnb.training.stacks.alike`.
+    The runs are :func:`fltnb.training.stacks.alike`.
     """
     _, model, spec = runs[0]  # all others train as this one, but for seed and rate
     feds = [fed for fed, _, _ in runs]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...errors import FltnbError
+from ...errors import FltnbError, unwritten
 from ..base import Context, HardMethod
 from ..modelspace import cluster_means, with_rows
 from ..newcomers import counted, first_training, placed
@@ -29,7 +29,8 @@ class ColdStart(HardMethod):
     The participants of round 1 are clustered by their trained models. A client that
     takes part later first trains from the initial model, and joins a cluster by the
     result; until then it is served the initial model and counts as a cluster of its
-    own. A newcomer does this when it joins.
+    own. A newcomer does this when it joins. Subclasses define :meth:`form` and
+    :meth:`place`.
     """
 
     state_type: ClassVar[type[ColdStartState]] = ColdStartState
@@ -65,7 +66,7 @@ class ColdStart(HardMethod):
 
         Returns ``(labels (n,), models of the clusters (C, P), further state)``.
         """
-        raise NotImplementedError
+        raise unwritten(self, "form(self, state, clients, theta, round)")
 
     def welcome(
         self, state: ColdStartState, new: np.ndarray, round: int, engine
@@ -76,7 +77,7 @@ class ColdStart(HardMethod):
 
     def place(self, state: OwnState, theta: np.ndarray) -> np.ndarray:
         """Return clusters (n,) of newcomers from their trained models (n, P)."""
-        raise NotImplementedError
+        raise unwritten(self, "place(self, state, theta)")
 
     def aggregate(
         self,

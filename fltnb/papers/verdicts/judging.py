@@ -217,7 +217,7 @@ def _judge(claim: Claim, held: _Held) -> list[dict[str, Any]]:
     If it could be tested on none of ours, a row says why.
     """
     rows = []
-    without = []  # cases for which there is no job
+    without = []  # cases for which there is no run
     seen = set()
     for dataset, model, given in _cases(claim, held):
         row = _row(claim, held.notebook, given) | {"dataset": dataset, "model": model}

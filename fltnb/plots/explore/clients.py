@@ -75,18 +75,18 @@ class ClientsExplorer(Explorer):
         self._samples = samples
         self._truth = truth
         self._accuracy = accuracy
-        # then the dendrogram is one of the rows of the links
+        # whether the dendrogram is built from the rows of the links, as FCR's is
         self._of_links = isinstance(source, CentroidClusterer)
-        # the rule "modularity" is the clusterer's own, else FCR's
+        # whose rule "modularity" is used: the clusterer's own if it has one, else FCR's
         self._by_modularity = source if self._of_links else FCR()
 
-        # the option that a slider changes with a new fit, and the fits by its value
+        # the option whose slider needs a new fit, and the fits by its value
         self._refitted: Any = None
         if X is not None:
             self._refitted = _refitted(options)
         self._fits = {options.get(self._refitted): fit}
 
-        # controls and panels; samples and accuracies have one if they were given
+        # samples and accuracies have a panel if they were given
         controls = self._controls_of(fit, options, threshold)
         names = ["map", "links", "dendrogram", "client graph"]
         if accuracy is not None:
@@ -104,9 +104,10 @@ class ClientsExplorer(Explorer):
     ) -> dict[str, Control]:
         """Return the controls of a fit.
 
-        The threshold is at first the clusterer's own. If it has none, it is where a cut
-        of the dendrogram gives the found clusters. A few clients may be very far from
-        all others: the slider ends where 99 % of the distances do.
+        The threshold is at first the clusterer's own. If it has none, it is at the cut
+        of the dendrogram that gives the found clusters. Its slider ends at the
+        percentile 99 of the distances, as a few clients may be very far from all
+        others, or at twice the first threshold.
 
         Parameters
         ----------
@@ -114,7 +115,7 @@ class ClientsExplorer(Explorer):
         options : dict
             Options of the clusterer; empty if there is none.
         asked : float
-            The threshold goes at least up to this value.
+            The slider goes at least up to this value.
         """
         count = len(fit.far)
         found = int(fit.labels.max()) + 1
@@ -135,9 +136,10 @@ class ClientsExplorer(Explorer):
     def _rules(self) -> Control:
         """Return the rules that make sense here; the clusterer's own is set first.
 
-        If the dendrogram is one of links, there is no rule "as fitted" and no height
-        "below the threshold". EMD-CFL groups clients with equal neighbours, unless it
-        got the number of clusters.
+        A dendrogram of links changes with the threshold, and its heights are no
+        distances: the rules "as fitted" and "below the threshold" make no sense there.
+        EMD-CFL groups clients with equal neighbours, unless it was told the number of
+        clusters.
         """
         told = getattr(self._source, "n_clusters", None) is not None
         rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
@@ -166,9 +168,9 @@ class ClientsExplorer(Explorer):
             ax.imshow(panels.sheet(images), cmap="gray")
 
     def _fit(self) -> Fit:
-        """Return the fit for the present sketches.
+        """Return the fit with the present value of the option that needs a new one.
 
-        Each value of the slider is fitted once and kept.
+        Each value is fitted once, and the fit is kept.
         """
         value = self.at.get(self._refitted)
         if value not in self._fits:
@@ -257,9 +259,9 @@ class ClientsExplorer(Explorer):
 
 
 def _refitted(options: Mapping[str, Any]) -> str | None:
-    """Return the first of :data:`REFITTED` that a clusterer has; None if it has none.
+    """Return the first of :data:`REFITTED` that is a number among the options.
 
-    A clusterer may have the option and leave the choice to the data, with None.
+    None if there is none: an option that is None is chosen from the data.
     """
     for name in REFITTED:
         if isinstance(options.get(name), int):
@@ -274,15 +276,15 @@ def _many(number: int, what: str) -> str:
 
 
 def _check(fit: Fit, **given: Any) -> None:
-    """Refuse arguments that do not fit the clustered clients, and vectors as samples.
+    """Refuse arguments for other clients than the clustered ones, and vector samples.
 
-    Drawing would otherwise fail later, with an error of matplotlib's.
+    Drawing would otherwise fail later, with an error from matplotlib.
 
     Parameters
     ----------
     fit : Fit
     **given
-        Name -> one entry per client, or None; ``samples`` among them.
+        Name -> one entry per client, or None if it was not given.
 
     Raises
     ------

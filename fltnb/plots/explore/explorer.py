@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ...errors import FltnbError, choose
+from ...errors import FltnbError, choose, unwritten
 from ..still import still
 from ..style import MEASURES, label
 
@@ -159,7 +159,7 @@ class Explorer:
 
     def _draw(self, moved: set[str]) -> None:
         """Draw what depends on the controls ``moved``."""
-        raise NotImplementedError
+        raise unwritten(self, "_draw(self, moved)")
 
     def _ipython_display_(self) -> None:
         """Show the widget, if any, and a still picture for places without widgets."""

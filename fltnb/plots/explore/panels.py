@@ -4,6 +4,7 @@ These *spots* are rows (n, 5): client, left, top, right, bottom, the latter as s
 the picture's width and height. The browser uses them to find the clicked client.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ def links(
 
 
 def _coarse(linked: Array) -> tuple[Array, int]:
-    """Return links in at most as many cells as are visible.
+    """Return the matrix of links in at most :data:`MOST_CELLS` rows and columns.
 
     Parameters
     ----------
@@ -173,11 +174,10 @@ def _coarse(linked: Array) -> tuple[Array, int]:
         Width of all cells together in clients: M, or a little more.
     """
     count = len(linked)
-    per_cell = -(-count // MOST_CELLS)
-    missing = -count % per_cell
-    padded = np.pad(linked.astype(np.float32), (0, missing))
-    size = count + missing
-    cells = size // per_cell
+    per_cell = math.ceil(count / MOST_CELLS)
+    cells = math.ceil(count / per_cell)
+    size = cells * per_cell
+    padded = np.pad(linked.astype(np.float32), (0, size - count))
     blocks = padded.reshape(cells, per_cell, cells, per_cell)
     return blocks.mean(axis=(1, 3)), size
 
@@ -200,8 +200,8 @@ def dendrogram(
         Position of each client below the dendrogram.
     labels : array (M,)
     threshold : float or None
-        None if heights are not distances of clients: then the line is between the last
-        merge inside these clusters and the next one.
+        Height of the line. None if the tree was built from the links, so that its
+        heights are no distances: then the line is at the cut that gives these clusters.
 
     Returns
     -------
@@ -242,7 +242,7 @@ def client_graph(ax: Axes, linked: Array, rank: Array, labels: Array) -> Array:
     angle = 2 * np.pi * rank / len(labels)
     ring = np.stack([np.sin(angle), np.cos(angle)], axis=1)
     pairs = np.argwhere(np.triu(linked, 1))
-    step = max(1, -(-len(pairs) // MOST_LINKS))
+    step = max(1, math.ceil(len(pairs) / MOST_LINKS))
     drawn = pairs[::step]
 
     cluster, other = labels[drawn].T
@@ -300,9 +300,7 @@ def scale(ax: Axes, merges: Array, threshold: float, highest: float) -> None:
 
 
 def sheet(images: Array) -> Array:
-    """Join 24 images in 4 rows of 6, with lines between them.
-
-    They are spread evenly over all images.
+    """Join 24 of the images, evenly spaced, in 4 rows of 6 with lines between them.
 
     Parameters
     ----------
@@ -314,10 +312,9 @@ def sheet(images: Array) -> Array:
     """
     places = np.linspace(0, len(images) - 1, 24)
     shown = images[places.astype(int)]
-    lines = [(0, 0)] * shown.ndim
-    lines[1] = (0, 1)
-    lines[2] = (0, 1)
-    shown = np.pad(shown, lines, constant_values=shown.max())
+    width = [(0, 0)] * shown.ndim
+    width[1] = width[2] = (0, 1)  # a line below and on the right
+    shown = np.pad(shown, width, constant_values=shown.max())
     rows = [np.concatenate(row, axis=1) for row in np.split(shown, 4)]
     return np.concatenate(rows)
 
@@ -334,7 +331,7 @@ def _along(axis: str, order: Array) -> Array:
     Returns
     -------
     array (M, 2)
-        NaN along the other axis, which a client fills completely.
+        x and y. NaN along the other axis, as a client is everywhere along it.
     """
     places = np.full((len(order), 2), np.nan)
     places[order, "xy".index(axis)] = np.arange(len(order)) + 0.5
@@ -348,9 +345,9 @@ def _spots(ax: Axes, places: Array, each: int = 1) -> Array:
     ----------
     ax : Axes
     places : array (n, 2)
-        Coordinates of the data, grouped by client; NaN means the whole axis.
+        x and y of the points in the panel, grouped by client; NaN: the whole axis.
     each : int
-        Number of places per client.
+        Number of points per client.
 
     Returns
     -------

@@ -102,9 +102,9 @@ class RunsExplorer(Explorer):
     def _chosen(self) -> pd.DataFrame:
         """Return the selected runs.
 
-        Each column offers what the choices before it leave. A choice that is not
-        offered any more becomes the first that is; methods all come back where none of
-        those chosen is left.
+        Each column offers the values that remain after the choices before it. A value
+        that is no longer offered is replaced by the first that is. If none of the
+        chosen methods is left, all are chosen.
         """
         runs = self._runs
         for name in self._columns:

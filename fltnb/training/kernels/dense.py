@@ -71,7 +71,8 @@ def forward(x, w, out, relu):
     out[:, :outputs] = 0
     rows = max(1, CHUNK // outputs)  # of weights in a chunk
     # All samples meet a chunk of weights before the next chunk is read: of 785 x 200
-    # weights 81 rows at a time. Of 12 samples two blocks of 5 come first, then 10, 11.
+    # weights 81 rows at a time. Of 12 samples first come two blocks of 5, then samples
+    # 10 and 11 alone.
     for begin in range(0, n, rows):
         end = min(begin + rows, n)
         part = x[:, begin:end]
@@ -95,10 +96,10 @@ def forward(x, w, out, relu):
 def backward(w, target, x, d, keep, scale, below):
     """Take the gradient back through a layer, and update ``target``.
 
-    Set are ``below = d @ w.T`` and ``target = keep * target + scale * x.T @ d``. With
-    ``keep`` 1 and ``scale`` minus the learning rate over b, and the weights themselves
-    as the target, this is SGD's step without momentum. The gradient of the weights is
-    never stored.
+    This computes ``below = d @ w.T`` and ``target = keep * target + scale * x.T @ d``.
+    It is SGD's step without momentum if the target is the weights, ``keep`` is 1, and
+    ``scale`` is minus the learning rate over b. The gradient of the weights is never
+    stored.
 
     A chunk of weights is read once for both products. In the update the block of the
     first SAMPLES samples also multiplies what was there by ``keep``; later blocks only
@@ -115,7 +116,7 @@ def backward(w, target, x, d, keep, scale, below):
         Gradient of the outputs.
     keep, scale : float
     below : array, shape (b, inputs)
-        Gradient of the inputs; it is not computed if it has no rows.
+        Gradient of the inputs. With no rows, (0, inputs), it is not computed.
     """
     one = w.dtype.type(1)
     keep = w.dtype.type(keep)

@@ -148,8 +148,8 @@ def _spread(outputs, down, across) -> Callable:
         winners : array, shape (b, h, w, outputs)
             As :func:`pool` left them.
         out : array, shape (b, down, across, outputs)
-            Gradient before the pooling. Written are all pixels that a window has: a
-            last line or column that has none stays as it is.
+            Gradient before the pooling, filled where there are windows. A last line or
+            column that belongs to no window stays as it is.
         """
         for b in range(len(d)):
             for i in range(h):
@@ -169,8 +169,8 @@ def _spread(outputs, down, across) -> Callable:
 def _vectors(numbers: int) -> int:
     """Return the number of vectors of a row of sums: a divisor, at most MOST.
 
-    320 numbers are 20 vectors of 16 lanes, which are summed 10 at a time. A divisor,
-    because no vector may be left over at the row's end.
+    320 numbers are 20 vectors of 16 lanes, which are summed 10 at a time. It is a
+    divisor, so that no vector is left over at the row's end.
     """
     whole = numbers // LANES
     for count in range(MOST, 1, -1):
@@ -275,12 +275,13 @@ def _input_gradients(
     def input_gradients(d, winners, taps, d_x):
         """Fill the gradient of the images.
 
-        A weight at (y, z) has led from pixel (r, c) of the image to pixel (r - y,
-        c - z) before the pooling, both counted from the first pixel inside the padding.
-        So this is the backward pass, for every channel::
+        In the forward pass the weight in line k and column l of a kernel leads from
+        pixel (r, c) of the image to pixel (r - y, c - z) before the pooling, where y is
+        k - padding and z is l - padding. So this is the backward pass, for every
+        channel::
 
-            d_x[r, c] = sum over (y, z), and over the outputs o that won
-                        pixel (r - y, c - z), of d[o] * taps[y, z, o]
+            d_x[r, c] = sum over (k, l), and over the outputs o that won
+                        pixel (r - y, c - z), of d[o] * taps[k, l, o]
 
         The outputs that won a pixel are listed once, for all weights. With 3 outputs
         and winners 1, CUT and 1 in the first window, pixel 1 has the list of outputs 0
@@ -333,8 +334,8 @@ def _input_gradients(
                     end[below] = at_2
                     end[below + 1] = at_3
 
-            # Each weight carries an output's gradient to the input pixel (y, z) away:
-            # row r and column c of the image, where it lies inside.
+            # A weight carries the gradients of a pixel before the pooling to the
+            # image's pixel that is (y, z) further, if the image has it.
             for weight in range(size * size):
                 y = weight // size - padding
                 z = weight % size - padding
