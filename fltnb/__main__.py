@@ -37,7 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return options.command(options) or 0
+        status = options.command(options) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who reads the output, such as `head`, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (FltnbError, OSError) as error:  # such as a folder that cannot be written
         print(error, file=sys.stderr)
         return 2

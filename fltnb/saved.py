@@ -54,7 +54,7 @@ def write(run: "Run", folder: str | Path) -> Path:
         "model": _described(run.model),
         "settings": run.settings,
         "reader": run.reader.to_dict(),
-        "owners": list(run.names),
+        "owners": list(run.names),  # so called in format 1
         "rows": run.rows.tolist(),
         "labels": _listed(run.labels),
         "labels_at": labels_at,

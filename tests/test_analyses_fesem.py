@@ -1,6 +1,8 @@
 """What notebook 08 measures beside accuracies, on numbers small enough to check by
 eye; and its grids."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,8 @@ def test_clients_of_a_small_run():
     part = study.some_clients(fed, chosen)
     assert part.n_clients == 5 and part.fingerprint() != fed.fingerprint()
     assert all(np.array_equal(part.test[i], fed.test[c]) for i, c in enumerate(chosen))
+    named = replace(fed, names=[f"w{i}" for i in range(fed.n_clients)])
+    assert study.some_clients(named, chosen).names == ("w0", "w2", "w3", "w5", "w7")
     small = study.choosing_k(
         WRITERS, EM, (1, 2), {"clients": 5, "draws": 2, "rounds": 1}, **QUICK
     )["tables"]["short"]

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import warnings
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
@@ -424,6 +425,8 @@ def test_clients_have_names(tmp_path):
     )
     assert nameless.names == ("0", "1", "2") and nameless.place("2") == 2
     assert fed.named and not nameless.named and "name" not in nameless.summary()
+    last = {"train": nameless.train[1:], "test": nameless.test[1:]}
+    assert replace(nameless, **last, val=None, probe=None).names == ("0", "1")
     changing = fl.federations.with_events(fed, [{"round": 2, "join": 1}])
     first, last = (phase.fed for phase in changing.phases)
     assert first.names == last.names[:2] and sorted(last.names) == list(fed.names)

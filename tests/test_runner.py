@@ -291,3 +291,12 @@ def test_no_command_prints_help_and_durations_are_for_people(capsys):
     )
     said = [cli.duration(seconds) for seconds in (0.04, 59.94, 60, 119.6, 3725)]
     assert said == ["0.0 s", "59.9 s", "1 min 00 s", "2 min 00 s", "1 h 02 min"]
+
+
+def test_a_reader_of_the_first_lines_alone_is_told_of_no_fault():
+    command = [sys.executable, "-m", "fltnb", "status"]
+    done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done.stdout.close()
+    assert done.stderr.read() == b""
+    assert done.wait() == 1
+    done.stderr.close()

@@ -359,6 +359,7 @@ def some_clients(fed: Federation, chosen: Sequence[int] | np.ndarray) -> Federat
         test=[fed.test[i] for i in chosen],
         probe=None,
         clusters=clusters,
+        names=tuple(fed.names[i] for i in chosen) if fed.named else (),
         settings=fed.settings | {"clients": [int(i) for i in chosen]},
     )
 
