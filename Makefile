@@ -176,7 +176,7 @@ SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # 00 computes as well. On another processor UMAP's last digits move dots of committed
 # pictures: those drawn on the way go elsewhere. Notebooks take longest: they come first.
 # Python counts the lines that run for nothing from 3.12 on; before, `make coverage` does
-# it for a third more processor time.
+# it for half as much processor time again.
 COUNTED = $(shell $(PY) -c 'import sys; print("-m coverage run" * (sys.version_info >= (3, 12)))')
 cells: compiled
 	@$(if $(COUNTED),$(PY) -m coverage erase)
