@@ -246,7 +246,7 @@ lock: $(READY)
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
 
 clean:
-	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .coverage* .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	rm -rf notebooks/.ipynb_checkpoints *.egg-info build
 	find $(wildcard fltnb tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
 	$(if $(filter-out 0,$(ALL)),rm -rf results/store .venv)
