@@ -1,8 +1,6 @@
 """What notebook 08 measures beside accuracies, on numbers small enough to check by
 eye; and its grids."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -101,13 +99,6 @@ def test_what_fesem_as_run_reports_is_its_best_centre_on_everybody():
 
 
 def test_clients_of_a_small_run():
-    fed = fl.federations.build(WRITERS)
-    chosen = np.array([0, 2, 3, 5, 7])
-    part = study.some_clients(fed, chosen)
-    assert part.n_clients == 5 and part.fingerprint() != fed.fingerprint()
-    assert all(np.array_equal(part.test[i], fed.test[c]) for i, c in enumerate(chosen))
-    named = replace(fed, names=[f"w{i}" for i in range(fed.n_clients)])
-    assert study.some_clients(named, chosen).names == ("w0", "w2", "w3", "w5", "w7")
     small = study.choosing_k(
         WRITERS, EM, (1, 2), {"clients": 5, "draws": 2, "rounds": 1}, **QUICK
     )["tables"]["short"]

@@ -20,7 +20,7 @@ from fltnb.clustering import FCR
 from fltnb.encoders.embedding import embed_from_latest
 from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
-from fltnb.federations.phases import phases
+from fltnb.federations.phases import phases, some_clients
 from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftFLT
 from fltnb.methods.flt import soft_graph
 from fltnb.methods.graph import GraphState, rewire
@@ -72,6 +72,22 @@ def keeping():
 
 def held(fed, split="train"):
     return sorted(np.concatenate(getattr(fed, split)).tolist())
+
+
+def test_some_clients_keep_their_samples_and_their_names(base):
+    chosen = [7, 2, 3]
+    part = some_clients(base, chosen)
+    assert part.n_clients == 3 and part.fingerprint() != base.fingerprint()
+    assert part.clusters.tolist() == base.clusters[chosen].tolist()
+    for split in SPLITS:
+        of_all, kept = getattr(base, split), getattr(part, split)
+        assert all(np.array_equal(kept[i], of_all[c]) for i, c in enumerate(chosen))
+    assert part.names == ("0", "1", "2")
+    named = replace(base, names=[f"w{i}" for i in range(base.n_clients)])
+    assert some_clients(named, chosen).names == ("w7", "w2", "w3")
+    # client 7 with the data of client 1
+    given = some_clients(named, [7], [1])
+    assert given.names == ("w7",) and np.array_equal(given.train[0], base.train[1])
 
 
 def test_newcomers_come_last_and_drift_moves_data_between_clusters(base, fed):

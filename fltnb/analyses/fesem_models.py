@@ -1,7 +1,6 @@
 """FeSEM: its clients' handwriting, the models that they send, and how to choose K."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.metrics import silhouette_score
 
 from .. import data, federations, methods, metrics, rounds
 from ..federations import Federation
+from ..federations.phases import some_clients
 from ..methods.modelspace import gram
 from ..randomness import stream
 from .studies import Settings, Study
@@ -338,30 +338,6 @@ def choosing_k(
             }
             rows.append(row)
     return {"tables": {"short": pd.DataFrame(rows)}}
-
-
-def some_clients(fed: Federation, chosen: Sequence[int] | np.ndarray) -> Federation:
-    """Return the federation of some clients alone.
-
-    Parameters
-    ----------
-    fed : Federation
-    chosen : sequence of int
-        Numbers of the clients.
-    """
-    clusters = fed.clusters
-    if clusters is not None:
-        clusters = clusters[np.asarray(chosen)]
-    return replace(
-        fed,
-        train=[fed.train[i] for i in chosen],
-        val=[fed.val[i] for i in chosen],
-        test=[fed.test[i] for i in chosen],
-        probe=None,
-        clusters=clusters,
-        names=tuple(fed.names[i] for i in chosen) if fed.named else (),
-        settings=fed.settings | {"clients": [int(i) for i in chosen]},
-    )
 
 
 def centers(federation: Settings, method: Settings, **training: Any) -> Study:

@@ -155,7 +155,7 @@ def with_events(
     n = len(first)
     may_drift = np.arange(len(source)) < n
     unchanged = np.zeros(n, dtype=bool)
-    found = [Phase(1, _clients(fed, first, first, settings), unchanged)]
+    found = [Phase(1, some_clients(fed, first, first, settings), unchanged)]
     for event, joining in zip(events, joiners, strict=True):
         rng = stream(seed, "partition", event["round"], 1)
         n_drifting = event.get("drift", 0)
@@ -167,7 +167,7 @@ def with_events(
         changed = np.arange(n + len(joining)) >= n
         changed[ring] = True
         n = len(changed)
-        now = _clients(fed, members[:n], source[:n], settings)
+        now = some_clients(fed, members[:n], source[:n], settings)
         found.append(Phase(event["round"], now, changed))
     last = found[-1].fed
     values = {field.name: getattr(last, field.name) for field in fields(last)}
@@ -205,19 +205,44 @@ def _settings(fed: dict[str, Any]) -> dict[str, Any]:
     return settings | {"kind": "changing", "base": base}
 
 
-def _clients(
-    fed: Federation, members: np.ndarray, source: np.ndarray, settings: dict
+def some_clients(
+    fed: Federation,
+    members: Sequence[int] | np.ndarray,
+    source: Sequence[int] | np.ndarray | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> Federation:
-    """Return a federation with clients of another one.
+    """Return a federation of some clients of another one.
 
-    Client i is its client ``members[i]`` and holds the data of client ``source[i]``.
+    Parameters
+    ----------
+    fed : Federation
+    members : sequence of n int
+        Client i of the result is client ``members[i]`` of ``fed``, with its name.
+    source : sequence of n int, optional
+        It holds the data of client ``source[i]`` and is of this client's true cluster;
+        by default both are its own.
+    settings : dict, optional, default those of ``fed`` with the members as "clients"
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> fed = fl.federations.from_arrays(
+    ...     np.eye(6), [0, 1] * 3, ["a", "a", "b", "b", "c", "c"], 0.5
+    ... )
+    >>> some_clients(fed, [0, 2]).names
+    ('a', 'c')
     """
+    if source is None:
+        source = members
+    if settings is None:
+        settings = fed.settings | {"clients": [int(i) for i in members]}
     parts: dict[str, Any] = {}
     for split in SPLITS:
         held = getattr(fed, split)
         parts[split] = [held[i] for i in source]
-    clusters = None if fed.clusters is None else fed.clusters[source]
+    # clients that are called by their numbers are numbered again
     parts["names"] = [fed.names[i] for i in members] if fed.named else None
+    clusters = None if fed.clusters is None else fed.clusters[np.asarray(source)]
     return replace(fed, **parts, clusters=clusters, settings=settings)
 
 

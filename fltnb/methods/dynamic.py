@@ -19,8 +19,8 @@ from ..data import array_digest
 from ..encoders.embedding import embed_clients, embed_from_latest
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
-from ..federations import SPLITS, Federation
-from ..federations.phases import Phase, phases
+from ..federations import Federation
+from ..federations.phases import Phase, phases, some_clients
 from ..settings import Count, Natural
 from .base import PUBLISHED_RULE, Context, Rule
 from .flt import FLT
@@ -452,12 +452,7 @@ class DynamicFLT(FLT):
         means : ndarray, shape (n, e)
         state : DynamicState
         """
-        parts: dict[str, Any] = {}
-        for split in SPLITS:
-            of_all = getattr(fed, split)
-            parts[split] = [of_all[i] for i in who]
-        parts["names"] = [fed.names[i] for i in who]
-        some = replace(fed, clusters=None, **parts)
+        some = some_clients(fed, who)
         known = state.latest
         own = None
         if known is not None:
