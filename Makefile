@@ -61,7 +61,7 @@ help:
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
-	@echo "  make coverage    which lines of the package no test runs"
+	@echo "  make coverage    tests and notebooks, then which lines of the package none of them ran"
 	@echo "  make lint        style, types and the order of the rooms only"
 	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
 	@echo "  make flower      a federation of 9 processes on this machine, with Flower; with DISTURB=1 some of them are killed"
@@ -175,13 +175,10 @@ SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 # Every output of every notebook is compared with what the committed evidence gives;
 # 00 computes as well. On another processor UMAP's last digits move dots of committed
 # pictures: those drawn on the way go elsewhere. Notebooks take longest: they come first.
-# Python counts the lines that run for nothing from 3.12 on; before, `make coverage` does
-# it for half as much processor time again.
-COUNTED = $(shell $(PY) -c 'import sys; print("-m coverage run" * (sys.version_info >= (3, 12)))')
 cells: compiled
-	@$(if $(COUNTED),$(PY) -m coverage erase)
-	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) $(COUNTED) -m pytest --nbval --nbval-current-env $(SPREAD) $(ORDER:%=notebooks/%.ipynb) tests
-	@$(if $(COUNTED),$(PY) -m coverage combine --quiet && printf 'Per cent of the package that ran: ' && $(PY) -m coverage report --format=total --fail-under=95)
+	@$(PY) -m coverage erase
+	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m coverage run -m pytest --nbval --nbval-current-env $(SPREAD) $(ORDER:%=notebooks/%.ipynb) tests
+	@$(PY) -m coverage combine --quiet && printf 'Per cent of the package that ran: ' && $(PY) -m coverage report --format=total --fail-under=95
 
 # UMAP and the kernels of all networks, once, while the types are checked: else each of
 # the processes that come first compiles them.
@@ -195,10 +192,8 @@ beside: $(READY)
 	$(PY) -m fltnb notebook $(COMPUTED) --profile demo --fresh 2>&1); failed=$$?; \
 	printf '\n%s\n' "$$said"; exit $$failed
 
-coverage: $(READY)
-	@$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest $(SPREAD) -p no:nbval
-	@$(PY) -m coverage combine --quiet && $(PY) -m coverage report --skip-covered
+coverage: cells
+	@$(PY) -m coverage report --skip-covered
 
 bench: $(READY)
 	$(PY) -m benchmarks.run $(if $(filter-out 0,$(SAVE)),--save)

@@ -1,6 +1,7 @@
 """Fixtures that the tests of several rooms share."""
 
 import os
+import sys
 
 import pytest
 
@@ -16,6 +17,10 @@ for name, value in (
 os.environ.setdefault(
     "LOKY_MAX_CPU_COUNT", "1"
 )  # tests run side by side: who wants worker processes says so
+if sys.version_info < (3, 12) and "PYTEST_XDIST_WORKER" in os.environ:
+    # Python 3.11 counts lines slowly, most of all those that notebooks run: there only
+    # the processes that run tests count, not those that they start.
+    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
 
 
 @pytest.fixture(scope="session")
