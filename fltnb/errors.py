@@ -1,6 +1,7 @@
 """The one exception for bad input, and sentences for what goes wrong."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +32,32 @@ def first_line(error: Exception) -> str:
     """
     line, _, _ = str(error).strip().partition("\n")
     return line.rstrip(".")
+
+
+@contextmanager
+def lost_processes() -> Iterator[None]:
+    """Turn the death of a joblib process into one sentence.
+
+    Processes die without a word if memory runs out, because the system kills one.
+
+    Examples
+    --------
+    >>> from concurrent.futures.process import BrokenProcessPool
+    >>> try:
+    ...     with lost_processes():
+    ...         raise BrokenProcessPool
+    ... except FltnbError as error:
+    ...     print(str(error).partition(",")[0])
+    A process that computed was killed
+    """
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise FltnbError(
+            "A process that computed was killed, most likely because memory ran out: "
+            "use fewer processes at a time (n_jobs, --jobs). Results that were stored "
+            "before are kept."
+        ) from error
 
 
 @contextmanager

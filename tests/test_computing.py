@@ -1,6 +1,7 @@
 """From experiments to results: keys, store, ledger, reading, plans."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -191,6 +192,13 @@ def test_two_processes_give_the_same():
     assert one == [
         done.numbers["accuracy"] for done in compute(jobs, n_jobs=2, fresh=True)
     ]
+
+
+def test_a_killed_process_is_told_in_a_sentence(own_store, monkeypatch):
+    kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731  # goes by value
+    monkeypatch.setattr(computing, "_one", kill)
+    two = [training(seed=0), training(seed=1)]
+    refused("was killed, most likely because memory ran out", compute, two, n_jobs=2)
 
 
 @pytest.mark.parametrize(

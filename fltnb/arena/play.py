@@ -22,7 +22,7 @@ import joblib
 import numpy as np
 
 from .. import metrics, paths
-from ..errors import FltnbError
+from ..errors import FltnbError, lost_processes
 from ..experiments.key import digest, versions
 from ..federations import Federation
 from ..progress import bar
@@ -316,11 +316,11 @@ def play(
         pre_dispatch=jobs,
         batch_size=1,
     )
-    for place, numbers in parallel(affordable()):
-        kept[place] = numbers
-        took.append(numbers["seconds"])
-        progress.update()
-    progress.close()
+    with lost_processes(), progress:
+        for place, numbers in parallel(affordable()):
+            kept[place] = numbers
+            took.append(numbers["seconds"])
+            progress.update()
 
     there = [numbers for numbers in kept if numbers is not None]
     left = len(tasks) - len(there)

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, clone
 from threadpoolctl import threadpool_limits
 
 from ..arrays import as_array
-from ..errors import FltnbError
+from ..errors import FltnbError, lost_processes
 from ..metrics import adjusted_rand_index
 from ..progress import bar
 from ..settings import checked
@@ -372,7 +372,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             tasks.append(part(work, some, first + at, more))
         shown = bar(tasks, desc=f"{type(self).__name__}, {method}")
         parallel = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)
-        with threadpool_limits(1):
+        with threadpool_limits(1), lost_processes():
             parts = parallel(shown)
         return list(chain.from_iterable(parts))
 

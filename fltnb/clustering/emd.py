@@ -11,7 +11,7 @@ from joblib import Parallel, delayed
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from ..errors import FltnbError
+from ..errors import FltnbError, lost_processes
 from ..progress import bar
 from ..randomness import stream
 from ..settings import Count, Fraction, Natural, Positive
@@ -365,9 +365,10 @@ class EMDClustering(ClientClusterer):
         parallel = Parallel(n_jobs=self.n_jobs or None, return_as="generator")
         rows = parallel(self._work(tasks))
         rows = bar(rows, total=len(distance), desc="Distances", unit="client")
-        for i, found, own in rows:
-            distance[i, list(found)] = list(found.values())
-            reference[i] = own
+        with lost_processes():
+            for i, found, own in rows:
+                distance[i, list(found)] = list(found.values())
+                reference[i] = own
 
     def _work(self, tasks: Iterable) -> Iterator:
         """Yield the tasks of :meth:`measure`, with at most ``max_samples`` each.

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import joblib
 
-from ..errors import FltnbError
+from ..errors import FltnbError, lost_processes
 from ..methods import Context
 from ..progress import bar as progress_bar
 from ..settings import Count, check
@@ -194,7 +194,8 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
     else:
         one = joblib.delayed(_one)
         calls = (one(task.row, task.key, how) for task in trainings)
-        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+        with lost_processes():
+            yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
 
 
 def _here(group: list[Task], how: How) -> Iterator[Finished]:
@@ -247,8 +248,9 @@ def _without_training(
     at_a_time = n_jobs if len(clusterings) > 1 else 1
     cluster = joblib.delayed(measure.cluster)
     calls = (cluster(group, n_jobs // at_a_time, device) for group in clusterings)
-    for done in joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls):
-        yield from done
+    with lost_processes():
+        for done in joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls):
+            yield from done
     for group in _alike(missing, "distances"):
         yield from measure.distances(group, n_jobs, device)
     for task in missing:
