@@ -111,11 +111,13 @@ def dots(
     width = PAGE / len(heads)
     height = 0.24 * len(names) + 1.2
     fig, axes = panels(len(heads), (width, height), columns=len(heads), sharey=True)
+    between = ",\n" if len(heads) > 3 else ", "  # narrow panels
+    xlabel = xlabel.replace(", ", between)
     for ax, head in zip(axes, heads, strict=True):
         own = lines[lines["group"] == head]
         for place, name in enumerate(names):
             _row(ax, own[own["method"] == name], place, looks)
-        ax.set_title(head, fontsize=10, loc="left", color="0.3")
+        ax.set_title(head.replace(", ", between), fontsize=10, loc="left", color="0.3")
         ax.set_xlabel(xlabel, fontsize=9)
         ax.tick_params(labelsize=9, length=0)
         ax.grid(False, axis="y")
