@@ -1,7 +1,6 @@
 """The one exception for bad input, and sentences for what goes wrong."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,6 +49,8 @@ def lost_processes() -> Iterator[None]:
     ...     print(str(error).partition(",")[0])
     A process that computed was killed
     """
+    from concurrent.futures.process import BrokenProcessPool  # imports much
+
     try:
         yield
     except BrokenProcessPool as error:
