@@ -1,10 +1,12 @@
 """From experiments to results: keys, store, ledger, reading, plans."""
 
+import gc
 import json
 import os
 import shutil
 import signal
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -701,3 +703,21 @@ def test_budgets_are_times():
     assert [plan.minutes(text) for text in ("150m", "2.5h", "90s")] == [150, 150, 1.5]
     for text in ("", "150", "m", "-3m", "soon"):
         refused("is no time", plan.minutes, text)
+
+
+def test_checked_experiments_do_not_keep_their_federations(monkeypatch):
+    """Those of a whole grid, all pictures of 20 sets of clients, may need 24 GB."""
+    alive = []
+    build = experiment.federations.build
+
+    def noted(settings):
+        fed = build(settings)
+        alive.append(weakref.ref(fed))
+        return fed
+
+    monkeypatch.setattr(experiment.federations, "build", noted)
+    held = [FED | {"seed": seed} for seed in range(100, 120)]
+    tasks = [prepare(row_of(one, {"name": "fedavg"}, "mlp", 1)) for one in held]
+    gc.collect()
+    assert len(alive) == 20 and sum(fed() is not None for fed in alive) <= 8
+    assert tasks[0].fed.fingerprint() == build(held[0]).fingerprint()

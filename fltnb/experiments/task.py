@@ -1,4 +1,4 @@
-"""An experiment with its data, ready to be computed."""
+"""An experiment that was checked, with the key of its result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Task:
-    """A row of a grid with its data; ``key`` identifies its result.
+    """A row of a grid; ``key`` identifies its result.
 
     ``spec`` and ``net``: local training and network, for a training.
     """
 
     row: Row
     key: str
-    fed: Federation | None = None
     spec: TrainSpec | None = None
     net: Model | None = None
 
@@ -32,6 +31,16 @@ class Task:
     def experiment(self) -> Any:
         """Return the experiment to compute."""
         return self.row.experiment
+
+    @property
+    def fed(self) -> Federation | None:
+        """Return the federation, or None for an experiment without one.
+
+        It is built again if it is not among the last few, because those of all
+        experiments of a grid may need more memory than there is.
+        """
+        federation = self.experiment.federation
+        return None if federation is None else built(federation)
 
 
 def prepare(row: Row) -> Task:
@@ -60,6 +69,6 @@ def prepare(row: Row) -> Task:
     fed = built(experiment.federation)
     key = experiment.key(fed.fingerprint())
     if not isinstance(experiment, Training):
-        return Task(row, key, fed)
+        return Task(row, key)
     spec, net = check(experiment.method, fed, **experiment.arguments)
-    return Task(row, key, fed, spec, net)
+    return Task(row, key, spec, net)
