@@ -241,8 +241,8 @@ def _without_training(
 ) -> Iterator[Finished]:
     """Yield clusterings, distances and studies; shared work is done once.
 
-    Several groups of clusterings run in separate processes. A single group uses all
-    processes for its embedding, as each group of distances does.
+    Several groups of clusterings, and several studies, run in separate processes. A
+    single group uses all processes for its embedding, as each group of distances does.
     """
     clusterings = _alike(missing, "clustering")
     at_a_time = n_jobs if len(clusterings) > 1 else 1
@@ -253,9 +253,13 @@ def _without_training(
             yield from done
     for group in _alike(missing, "distances"):
         yield from measure.distances(group, n_jobs, device)
-    for task in missing:
-        if task.experiment.kind == "study":
-            yield measure.study(task)
+
+    studies = [task for task in missing if task.experiment.kind == "study"]
+    at_a_time = n_jobs if len(studies) > 1 else 1
+    one = joblib.delayed(measure.study)
+    with lost_processes():
+        calls = (one(task) for task in studies)
+        yield from joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls)
 
 
 def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:

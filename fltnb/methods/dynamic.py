@@ -452,7 +452,7 @@ class DynamicFLT(FLT):
         means : ndarray, shape (n, e)
         state : DynamicState
         """
-        some = some_clients(fed, who)
+        some = replace(some_clients(fed, who), clusters=None)  # no method knows them
         known = state.latest
         own = None
         if known is not None:
