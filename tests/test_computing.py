@@ -22,6 +22,7 @@ from toys import training as row_of
 import fltnb as fl
 from fltnb import checkpoint as checkpoints
 from fltnb import paths
+from fltnb.analyses import mthfl_similarity
 from fltnb.data import files
 from fltnb.experiments import (
     Finished,
@@ -35,6 +36,7 @@ from fltnb.experiments import (
     plan,
     prepare,
     results,
+    saving,
 )
 from fltnb.experiments import train as train_module
 from fltnb.experiments.ledger import merge_folder
@@ -721,3 +723,21 @@ def test_checked_experiments_do_not_keep_their_federations(monkeypatch):
     gc.collect()
     assert len(alive) == 20 and sum(fed() is not None for fed in alive) <= 8
     assert tasks[0].fed.fingerprint() == build(held[0]).fingerprint()
+
+
+def test_a_study_says_where_the_images_of_its_clients_come_from(monkeypatch):
+    """Its function makes the clients, so that its experiment has no federation."""
+    tasks = {"users_per_task": [2, 1], "samples_per_user": [40, 20], "seed": 0}
+    clients = {"kind": "tasks", "dataset": "digits", "tasks": [[0, 1], [2, 3]]}
+    study = fl.Study(
+        mthfl_similarity.mean_image, {"federation": clients | tasks, "seeds": 1}
+    )
+    rows = fl.grid(lambda seed: study, seed=0)
+    origin = fl.compute(rows, progress=False)[0].record["provenance"]["data_origin"]
+    assert origin == fl.load("digits").origin != ""
+
+    told = {"cifar10": "official", "cifar100": "copies"}
+    monkeypatch.setattr(saving.prepared, "origin", told.get)
+    both = {"dataset": "cifar10", "kind": "cross_tasks", "other": "cifar100"}
+    origin = saving.origins({"federation": both, "encoder": {"pretrain": "mnist"}})
+    assert origin == "cifar10: official; cifar100: copies"

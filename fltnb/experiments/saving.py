@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .. import paths
+from ..data import NAMES, prepared
 from ..provenance import environment
 from ..settings import plain
 from .finished import Arrays, Finished, Values, read_arrays, save
@@ -20,6 +21,36 @@ from .task import Task
 def small(labels: np.ndarray) -> np.ndarray:
     """Return whole numbers as they are stored, in 32 bits."""
     return np.asarray(labels, dtype=np.int32)
+
+
+def datasets(settings: Values) -> set[str]:
+    """Return the data sets that settings of an experiment name.
+
+    Those in the settings of an encoder are left out: clients do not have them.
+
+    Examples
+    --------
+    >>> clients = {"dataset": "cifar10", "kind": "cross_tasks", "other": "cifar100"}
+    >>> sorted(datasets({"federation": clients, "seeds": 3}))
+    ['cifar10', 'cifar100']
+    """
+    found = set()
+    for name, value in settings.items():
+        if name in ("federation", "base"):
+            found |= datasets(value)
+        elif isinstance(value, str) and value in NAMES:
+            found.add(value)
+    return found
+
+
+def origins(settings: Values) -> str:
+    """Return the origin of the data sets that settings name, each after its name."""
+    names = sorted(datasets(settings))
+    # without reading the images, but for the digits, which have no file
+    told = [prepared.origin(name) or prepared.load(name).origin for name in names]
+    if len(names) > 1:
+        told = [f"{name}: {origin}" for name, origin in zip(names, told, strict=True)]
+    return "; ".join(told)
 
 
 def saved(
@@ -49,7 +80,9 @@ def saved(
     about["data_origin"] = ""
     about["data"] = ""
     about["seconds"] = numbers["seconds"]
-    if task.fed is not None:
+    if task.fed is None:  # a study makes its clients itself
+        about["data_origin"] = origins(task.experiment.settings)
+    else:
         about["data_origin"] = task.fed.origin
         about["data"] = task.fed.fingerprint()
     about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,15 +1,15 @@
 """Compute the experiments of a notebook, without Jupyter, into its ledger."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..data import NAMES
 from ..data.prepared import origin
 from ..errors import FltnbError
 from ..experiments import Grid, Ledger, Row, compute, stored
 from ..experiments.asking import ledger_names
 from ..experiments.plan import Planned, plan, within
+from ..experiments.saving import datasets
 from .grids import grids, notebook_file
 
 
@@ -121,21 +121,11 @@ def _of_these_images(record: dict[str, Any], here: Callable[[str], str]) -> bool
     here : function
         The origin of a data set here, "" if it is not prepared.
     """
-    federation = record["settings"].get("federation", {})
-    origins = [here(name) for name in set(_datasets(federation))]
+    origins = [here(name) for name in datasets(record["settings"])]
     if not all(origins):
         return True
     then = record["provenance"].get("data_origin", "")
     return then.count("copies") == " ".join(origins).count("copies")
-
-
-def _datasets(federation: dict[str, Any]) -> Iterator[str]:
-    """Yield the data sets that a federation's settings name."""
-    for value in federation.values():
-        if isinstance(value, dict):
-            yield from _datasets(value)
-        elif isinstance(value, str) and value in NAMES:
-            yield value
 
 
 def compute_all(notebook: str, rows: Grid, keep: bool = True, **options: Any) -> int:
