@@ -725,19 +725,25 @@ def test_checked_experiments_do_not_keep_their_federations(monkeypatch):
     assert tasks[0].fed.fingerprint() == build(held[0]).fingerprint()
 
 
-def test_a_study_says_where_the_images_of_its_clients_come_from(monkeypatch):
-    """Its function makes the clients, so that its experiment has no federation."""
+def test_a_study_says_on_which_clients_it_was_computed(monkeypatch):
+    """Its function makes them; other images are another result, as for a training."""
     tasks = {"users_per_task": [2, 1], "samples_per_user": [40, 20], "seed": 0}
     clients = {"kind": "tasks", "dataset": "digits", "tasks": [[0, 1], [2, 3]]}
-    study = fl.Study(
-        mthfl_similarity.mean_image, {"federation": clients | tasks, "seeds": 1}
+    options = {"federation": clients | tasks, "seeds": 1}
+    rows = fl.grid(lambda seed: fl.Study(mthfl_similarity.mean_image, options), seed=0)
+    done = fl.compute(rows, progress=False)[0]
+    fed = fl.federations.build(clients | tasks)
+    about = done.record["provenance"]
+    assert about["data_origin"] == fl.load("digits").origin == fed.origin != ""
+    assert about["data"] == fed.fingerprint()
+    assert done.key == key.key_of(
+        done.record["id"], done.record["settings"], about["data"]
     )
-    rows = fl.grid(lambda seed: study, seed=0)
-    origin = fl.compute(rows, progress=False)[0].record["provenance"]["data_origin"]
-    assert origin == fl.load("digits").origin != ""
 
     told = {"cifar10": "official", "cifar100": "copies"}
     monkeypatch.setattr(saving.prepared, "origin", told.get)
+    one = {"dataset": "cifar10", "n_clients": 5}
+    assert saving.origins(one | {"encoder": {"pretrain": "mnist"}}) == "official"
     both = {"dataset": "cifar10", "kind": "cross_tasks", "other": "cifar100"}
-    origin = saving.origins({"federation": both, "encoder": {"pretrain": "mnist"}})
+    origin = saving.origins({"federation": both})
     assert origin == "cifar10: official; cifar100: copies"

@@ -303,7 +303,6 @@ class Study(Experiment):
     """
 
     kind = "study"
-    federation = None
     function: Callable[..., Values]
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -311,6 +310,12 @@ class Study(Experiment):
     def seed(self) -> int:  # type: ignore[override]  # an option here
         """Return the seed among the options, or 0."""
         return self.options.get("seed", 0)
+
+    @functools.cached_property
+    def federation(self) -> Recipe | None:  # type: ignore[override]
+        """Return the clients among the options, which the key of the result needs."""
+        clients = self.options.get("federation")
+        return None if clients is None else Recipe(clients)
 
     @functools.cached_property
     def settings(self) -> Values:
