@@ -16,6 +16,7 @@ from .style import CLUSTERS, PAGE, cluster_color, headline, label, legend, panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 Clusters = ArrayLike | None
@@ -402,27 +403,39 @@ def _matrix(
     shown = np.arange(count) if order is None else np.asarray(order)
     _check_matrix(values, clusters, shown)
     low, high = limits or _ends(values)
-    sns.heatmap(
+    # seaborn's heatmap would draw the whole figure for every matrix in it
+    mesh = ax.pcolormesh(
         values[np.ix_(shown, shown)],
-        ax=ax,
         cmap=cmap,
         vmin=low,
         vmax=max(high, low + 1e-12),
-        square=True,
         rasterized=True,
-        cbar=bool(bar) or limits is None,
-        cbar_kws={"label": bar, "shrink": 0.75, "pad": 0.02},
-        annot=count <= MOST_NUMBERS and values.dtype.kind == "f",
-        fmt=".2f",
-        annot_kws={"size": 8},
-        xticklabels=False,
-        yticklabels=False,
     )
+    ax.set(xlim=(0, count), ylim=(count, 0), aspect="equal", xticks=[], yticks=[])
+    sns.despine(ax=ax, left=True, bottom=True)
+    if count <= MOST_NUMBERS and values.dtype.kind == "f":
+        _write_numbers(ax, mesh)
+    if bar or limits is None:
+        scale = ax.figure.colorbar(mesh, ax=ax, label=bar, shrink=0.75, pad=0.02)
+        scale.outline.set_linewidth(0)
+        for colors in scale.ax.collections:  # a PDF would have lines between them
+            colors.set_rasterized(True)
     ax.grid(False)
     if ax.collections[0].colorbar:
         ax.collections[0].colorbar.ax.tick_params(labelsize=8)
     if clusters is not None:
         _strip(ax, np.asarray(clusters)[shown])
+
+
+def _write_numbers(ax: Axes, mesh: QuadMesh) -> None:
+    """Write the numbers of a matrix on its cells, in white on dark ones."""
+    from seaborn.utils import relative_luminance
+
+    values = np.asarray(mesh.get_array())
+    for (row, column), value in np.ndenumerate(values):
+        light = relative_luminance(mesh.to_rgba(value)) > 0.408
+        number = ax.text(column + 0.5, row + 0.5, f"{value:.2f}", size=8)
+        number.set(color=".15" if light else "w", ha="center", va="center")
 
 
 def _ends(values: np.ndarray) -> np.ndarray:
