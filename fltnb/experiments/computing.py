@@ -192,10 +192,18 @@ def _done(missing: list[Task], n_jobs: int, how: How) -> Iterator[Finished]:
         for group in together:
             yield from _here(group, how)
     else:
-        one = joblib.delayed(_one)
-        calls = (one(task.row, task.key, how) for task in trainings)
-        with lost_processes():
-            yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+        given = ((task.row, task.key, how) for task in trainings)
+        yield from _in_processes(_one, given, n_jobs)
+
+
+def _in_processes(
+    function: Callable[..., Any], given: Iterable[tuple[Any, ...]], n_jobs: int
+) -> Iterator[Any]:
+    """Yield ``function(*one)`` for each of ``given``, in order, as they are ready."""
+    call = joblib.delayed(function)
+    calls = (call(*one) for one in given)
+    with lost_processes():
+        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
 
 
 def _here(group: list[Task], how: How) -> Iterator[Finished]:
@@ -246,20 +254,15 @@ def _without_training(
     """
     clusterings = _alike(missing, "clustering")
     at_a_time = n_jobs if len(clusterings) > 1 else 1
-    cluster = joblib.delayed(measure.cluster)
-    calls = (cluster(group, n_jobs // at_a_time, device) for group in clusterings)
-    with lost_processes():
-        for done in joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls):
-            yield from done
+    each = ((group, n_jobs // at_a_time, device) for group in clusterings)
+    for done in _in_processes(measure.cluster, each, at_a_time):
+        yield from done
     for group in _alike(missing, "distances"):
         yield from measure.distances(group, n_jobs, device)
 
     studies = [task for task in missing if task.experiment.kind == "study"]
     at_a_time = n_jobs if len(studies) > 1 else 1
-    one = joblib.delayed(measure.study)
-    with lost_processes():
-        calls = (one(task) for task in studies)
-        yield from joblib.Parallel(n_jobs=at_a_time, return_as="generator")(calls)
+    yield from _in_processes(measure.study, ((task,) for task in studies), at_a_time)
 
 
 def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:

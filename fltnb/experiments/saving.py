@@ -77,14 +77,10 @@ def saved(
     **about
         More for the provenance.
     """
-    about["data_origin"] = ""
-    about["data"] = ""
+    # a study without a federation may name a data set
+    about["data_origin"] = task.origin or origins(task.experiment.settings)
+    about["data"] = task.data
     about["seconds"] = numbers["seconds"]
-    if task.fed is None:  # a study makes its clients itself
-        about["data_origin"] = origins(task.experiment.settings)
-    else:
-        about["data_origin"] = task.fed.origin
-        about["data"] = task.fed.fingerprint()
     about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     experiment = task.experiment

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 class Task:
     """A row of a grid; ``key`` identifies its result.
 
-    ``spec`` and ``net``: local training and network, for a training.
+    ``data`` and ``origin``: fingerprint of its federation, and where the images come
+    from; "" without one. ``spec`` and ``net``: local training and network, for a
+    training.
     """
 
     row: Row
     key: str
+    data: str = ""
+    origin: str = ""
     spec: TrainSpec | None = None
     net: Model | None = None
 
@@ -67,8 +71,9 @@ def prepare(row: Row) -> Task:
     if experiment.federation is None:
         return Task(row, experiment.key(""))
     fed = built(experiment.federation)
-    key = experiment.key(fed.fingerprint())
+    data = fed.fingerprint()
+    about = (experiment.key(data), data, fed.origin)
     if not isinstance(experiment, Training):
-        return Task(row, key)
+        return Task(row, *about)
     spec, net = check(experiment.method, fed, **experiment.arguments)
-    return Task(row, key, spec, net)
+    return Task(row, *about, spec, net)

@@ -202,7 +202,7 @@ def _wanted(task: Task, cache: Cache, how: How) -> _Wanted:
     key = digest(
         {
             "settings": settings,
-            "data": task.fed.fingerprint(),
+            "data": task.data,
             "numerics": versions(["core"]),
         }
     )
