@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import pandas as pd
 from . import metrics, saved
 from .errors import FltnbError, choose
 from .federations import SPLITS, Federation
+from .federations.base import place_among
 from .federations.own import some
 from .federations.phases import GROUPS, ChangingFederation, phases
 
@@ -156,7 +156,7 @@ class Run:
             its network.
         """
         network = self._network()
-        fed = phases(fed)[-1].fed
+        fed = self._fitting(fed)
         parts = getattr(fed, choose(split, SPLITS, "split"))
         score = metrics.class_scores
         if fed.targets == "values":
@@ -182,6 +182,24 @@ class Run:
         rows.append(scored(everything, np.concatenate(seen)))
         names = [*fed.names, "pooled"]
         return pd.DataFrame(rows, index=pd.Index(names, name="client"))
+
+    def _fitting(self, fed: Federation) -> Federation:
+        """Return the last state of a federation that this run can serve."""
+        if not isinstance(fed, (Federation, ChangingFederation)):
+            raise FltnbError(
+                f"run.evaluate takes a federation, not a {type(fed).__name__}: for new "
+                "samples use run.predict."
+            )
+        fed = phases(fed)[-1].fed
+        assert self.reader is not None  # as there is a network
+        shape = fed.images.shape[1:]
+        if fed.n_clients != len(self.rows) or shape != self.reader.shape:
+            raise FltnbError(
+                f"This run has {len(self.rows)} clients with samples of shape "
+                f"{self.reader.shape}, the federation {fed.n_clients} with {shape}: "
+                "give the one that it was trained on, or one like it."
+            )
+        return fed
 
     def __repr__(self) -> str:
         name = self.settings.get("method", {}).get("name", "?")
@@ -229,7 +247,8 @@ class Run:
         """
         if self.confusion is None:
             raise FltnbError(
-                "This run has no counts of correct predictions: use run.evaluate(fed)."
+                "This run has no counts of correct predictions, as where numbers are "
+                "predicted: use run.evaluate(fed)."
             )
         total = self.confusion.sum(axis=(1, 2))
         tested = total > 0
@@ -253,7 +272,8 @@ class Run:
         Parameters
         ----------
         client : str or int
-            Name or number.
+            Name, or number from 0. If clients are called by whole numbers, a number
+            that is also a name is refused: give it as text.
         cluster : int
             Instead of a client, for a newcomer: a value of ``labels``.
 
@@ -273,23 +293,32 @@ class Run:
             if len(only) == 1:
                 return int(only[0])
             raise FltnbError(
-                f"This run has {len(only)} models: name a client of {some(self.names)}"
-                ", or for a newcomer a cluster."
+                f"This run has {len(only)} models: name a client of "
+                f"{some(self.names)}. {self._for_newcomers()}"
             )
-        if isinstance(client, str) and client in self.names:
-            return int(self.rows[self.names.index(client)])
-        whole = isinstance(client, numbers.Integral) and not isinstance(client, bool)
-        if whole and 0 <= int(client) < len(self.rows):
-            return int(self.rows[int(client)])
-        raise FltnbError(
-            f"There is no client {client!r}: this run has {some(self.names)}; for a "
-            "newcomer give a cluster."
-        )
+        names = self.names or [str(number) for number in range(len(self.rows))]
+        place = place_among(client, names)
+        if place is None:
+            raise FltnbError(
+                f"There is no client {client!r}: this run has {some(names)}. "
+                f"{self._for_newcomers()}"
+            )
+        return int(self.rows[place])
+
+    def _for_newcomers(self) -> str:
+        """Say in a sentence which model serves a client that was not in training."""
+        if self.labels is not None:
+            return "For a newcomer give a cluster."
+        if len(np.unique(self.rows)) == 1:
+            return "For a newcomer give no client: all have the same model."
+        return "It has no clusters, so none of its models is for newcomers."
 
     def _row_of_cluster(self, cluster: int) -> int:
         """Return the row that serves all members of a cluster, or refuse it."""
         if self.labels is None:
-            raise FltnbError("This run has no clusters: give a client.")
+            raise FltnbError(
+                f"There is no cluster {cluster!r}. {self._for_newcomers()}"
+            )
         members = np.flatnonzero(self.labels == cluster)
         if not len(members):
             known = ", ".join(str(label) for label in np.unique(self.labels))
@@ -355,16 +384,17 @@ class Run:
 
         Parameters
         ----------
-        samples : array (n, ...) or DataFrame
+        samples : array (n, ...), DataFrame, or picture files
             In the same layout as the samples of the federation, without any scaling:
-            the run's own preprocessing is applied.
+            the run's own preprocessing is applied. Picture files: a path or a list of
+            paths, resized like those of ``Federation.from_folder``.
         client, cluster : see :meth:`row`
 
         Returns
         -------
         ndarray (n,)
-            Classes by name, or by number if they have no names; or numbers, if numbers
-            are predicted.
+            Classes by name; as numbers or truth values if all their names are such, as
+            they are if classes have no names. Or numbers, if numbers are predicted.
 
         Raises
         ------

@@ -372,7 +372,7 @@ def _loop(
         before = course.fed, done.state
         course.enter(round)
         state, clients, trained = yield from course.train(round)
-        stopped = _divergence(clients, trained, round, rounds)
+        stopped = _divergence(course.fed, clients, trained, round, rounds)
         if stopped:
             course.return_to(*before)
             course.evaluate(final=True)
@@ -392,15 +392,24 @@ def _loop(
     return course.result(stopped)
 
 
-def _divergence(clients: np.ndarray, trained, round: int, rounds: int) -> str:
+def _divergence(
+    fed: Federation, clients: np.ndarray, trained: Trained, round: int, rounds: int
+) -> str:
     """Say which client's training diverged, if one did."""
     finite = np.isfinite(trained.loss) & np.isfinite(trained.theta.sum(axis=1))
     if finite.all():
         return ""
+    mend = "choose a smaller lr, or check this client's data"
+    if fed.targets == "values":
+        # the gradient grows with the targets, so their unit decides which lr is stable
+        mend += (
+            f" (the numbers to predict have a standard deviation of "
+            f"{fed.labels.std():.3g}: train on them divided by it)"
+        )
     return (
         f"Training stopped at round {round} of {rounds}: the loss of client "
-        f"{clients[~finite][0]} is not finite; choose a smaller lr, or check this "
-        "client's data. Everything up to the round before is kept."
+        f"{fed.names[clients[~finite][0]]} is not finite; {mend}. Everything up to "
+        "the round before is kept."
     )
 
 
@@ -448,6 +457,11 @@ def check(
     training = {one.name: full[one.name] for one in fields(TrainSpec)}
     spec = TrainSpec(**training | own)
 
+    if fed.targets == "classes" and fed.n_classes == 1:
+        raise FltnbError(
+            "All samples have the same class, so there is nothing to learn: check the "
+            'labels, or predict numbers with targets="values".'
+        )
     _check_phases(method, fed, full["rounds"])
     losses.check(fed, spec)
     net = models.shaped(model, fed, losses.n_outputs(fed, spec.loss))

@@ -727,7 +727,7 @@ REFUSED = [
             ({"test": [[4]]}, "not {'train': 2, .*'test': 1"),
             (
                 {"labels": [0, 1, 1, 0, 0, 2]},
-                "Labels run from 0 to 2 but n_classes is 2",
+                "Labels run from 0 to 2, but there are 2 classes",
             ),
             ({"labels": [0, 1, 1, 0, 0, -1]}, "Labels run from -1"),
             ({"labels": [0, 1]}, "Labels must be 6 integers"),
@@ -757,12 +757,16 @@ REFUSED = [
         lambda given: from_arrays(**(ARRAYS | given)),
         [
             (
-                {"y": ["cat", "dog", "cat", "dog"]},
+                {"y": [0.5, 1.5, 0.5, 1.5]},
+                "Classes in labels of the clients are decimal numbers",
+            ),
+            (
+                {"y": ["cat", "dog", "cat", "dog"], "class_names": ["cat", "dog"]},
                 r"Labels must be 4 integers.*np\.unique",
             ),
             (
                 {"y": [1, 2, 1, 2]},
-                "Labels run from 1 to 2 but n_classes is 2: number them",
+                "Labels run from 1 to 2, but there are 2 classes, from 0: number them",
             ),
             ({"y": [0, 1, 0]}, r"not \(4, 2\), \(3,\), \(4,\)"),
             (

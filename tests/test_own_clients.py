@@ -777,3 +777,115 @@ def test_partitions_by_the_values_of_a_column_have_these_as_names():
     assert Federation.from_clients(parts, x="image").names == ("0", "1", "2")
     parts.partition_id_to_natural_id = {0: "x", 1: "y", 2: "z"}
     assert Federation.from_clients(parts, x="image").names == ("x", "y", "z")
+
+
+def test_hospitals_that_are_numbers_are_meant_by_name():
+    table = visits()
+    numbers = {name: i + 1 for i, name in enumerate(sorted(set(table["hospital"])))}
+    numbered = table.assign(hospital=table["hospital"].map(numbers))
+    fed = Federation.from_frame(numbered, "hospital", "outcome", val_fraction=0.2)
+    assert fed.place("1") == 0 and fed.place(fed.n_clients) == fed.n_clients - 1
+    for get in (fed.place, fed.client):
+        refused("Client 1 may be the one of this name.*'1' or '2'", get, 1)
+    # methods reach clients by number all the same
+    run = fl.run(fl.methods.FLUX(), fed, "mlp32", rounds=2, progress=False)
+    assert len(run.rows) == fed.n_clients
+
+
+def test_arrays_that_nobody_scaled_are_told():
+    rng = np.random.default_rng(0)
+    ids = np.repeat(["a", "b"], 50)
+    y = np.tile([0, 1], 50)
+    scaled = rng.normal(size=(100, 3))
+    measured = scaled * [0.1, 15, 12] + [5, 120, 60]
+    with pytest.warns(UserWarning, match="not scaled .* use from_frame"):
+        fl.Federation.from_arrays(measured, y, ids)
+    with pytest.warns(UserWarning, match="not scaled"):
+        fl.Federation.from_clients({"a": (scaled * [1, 1000, 1], y)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fl.Federation.from_arrays(scaled, y, ids)
+        fl.Federation.from_arrays(np.maximum(scaled, 0) + 1, y, ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([0, 1], [0, 1]),
+        ([1, 2], [1, 2]),
+        ([-1, 1], [-1, 1]),
+        ([False, True], [False, True]),
+        ([0.0, 1.0], [0, 1]),
+        (["07", "2"], ["07", "2"]),
+        (["home", "ward"], ["home", "ward"]),
+    ],
+)
+def test_predictions_are_of_the_type_of_the_labels(given, told):
+    rng = np.random.default_rng(0)
+    sick = rng.integers(2, size=80)
+    table = pd.DataFrame({"dose": sick + 0.1 * rng.normal(size=80)})
+    table["outcome"] = np.array(given, dtype=object)[sick]
+    table["hospital"] = np.repeat(["a", "b"], 40)
+    fed = Federation.from_frame(table.infer_objects(), "hospital", "outcome")
+    how = {"rounds": 10, "lr": 0.5, "participation": 1.0, "progress": False}
+    run = fl.run(fl.methods.FedAvg(), fed, "mlp", **how)
+    found = run.predict(table.drop(columns=["outcome", "hospital"]))
+    assert (found == np.array(told, dtype=object)[sick]).all()
+
+
+def test_classes_of_newcomers_are_numbered_as_in_training():
+    labels = [9, 10, 11, 12] * 6
+    table = pd.DataFrame({"dose": np.arange(24.0), "outcome": labels})
+    table["hospital"] = np.repeat(["a", "b"], 12)
+    fed = Federation.from_frame(table, "hospital", "outcome")
+    assert fed.class_numbers([9, 12, "10"]).tolist() == [0, 3, 1]
+    refused("no class 8: this federation has 9, 10, 11, 12", fed.class_numbers, [8, 9])
+
+
+def test_dates_and_thousands_in_text_are_said():
+    table = visits()[["hospital", "outcome", "dose"]]
+    days = pd.date_range("2024-01-01", periods=len(table)).strftime("%d.%m.%Y")
+    for dates in (days, days + " 10:30", ["2024-05-31"] * len(table)):
+        refused(
+            "Column day holds dates, such as .*make numbers",
+            Federation.from_frame,
+            table.assign(day=dates),
+            "hospital",
+            "outcome",
+        )
+    cost = np.resize(["9,151", "12,300", "950"], len(table))
+    refused(
+        'thousands="," if 9,151 is a whole number, with decimal=","',
+        Federation.from_frame,
+        table.assign(cost=cost),
+        "hospital",
+        "outcome",
+    )
+
+
+def test_pictures_are_predicted_from_files(photos):
+    fed = Federation.from_folder(photos.folder, size=8)
+    files = sorted(photos.folder.glob("*/*/*.png"))
+    run = fl.run(fl.methods.FedAvg(), fed, "mlp", rounds=1, progress=False)
+    several = run.predict([str(file) for file in files])
+    assert several.tolist() == [run.predict(file)[0] for file in files]
+    np.testing.assert_array_equal(run.reader.inputs(files), fed.inputs(np.arange(8)))
+    refused("There is no file .*lost.png", run.predict, photos.folder / "lost.png")
+
+
+def test_numbers_in_another_unit_are_named_where_training_diverges():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(80, 2)), columns=["dose", "cost"])
+    table["cost"] *= 1e6
+    table["hospital"] = np.repeat(["Graz", "Wels"], 40)
+    fed = Federation.from_frame(table, "hospital", "cost", targets="values")
+    how = {"rounds": 5, "lr": 0.1, "loss": "squared_error", "progress": False}
+    refused(
+        "client (Graz|Wels) is not finite.*deviation of .*: train on them divided",
+        lambda: fl.run(fl.methods.FedAvg(), fed, "mlp", **how),
+    )
+
+
+def test_one_class_is_nothing_to_learn():
+    fed = Federation.from_arrays(np.eye(4), [0] * 4, [0, 0, 1, 1])
+    refused("nothing to learn", lambda: fl.run(fl.methods.FedAvg(), fed, "mlp"))

@@ -159,7 +159,25 @@ def test_clients_and_clusters_name_a_model(clustered, own):
     refused("There is no client True", clustered.row, True)
     refused("There is no cluster 9: this run has 0, 1, 2", clustered.row, cluster=9)
     refused("Give a client or a cluster, not both", clustered.row, 0, 1)
-    refused("This run has no clusters: give a client", own.row, cluster=0)
+    refused("There is no cluster 0. It has no clusters", own.row, cluster=0)
+    refused("'Anna': .* none of its models is for newcomers", own.row, "Anna")
+    one = dataclasses.replace(own, rows=np.zeros_like(own.rows))
+    refused("There is no cluster 0. For a newcomer give no client", one.row, cluster=0)
+
+
+def test_a_number_that_is_another_clients_name_is_refused(own):
+    hospitals = dataclasses.replace(own, names=("2", "3", "4"))
+    assert hospitals.row("2") == hospitals.row(0) == own.row(0)
+    assert hospitals.row(4) == hospitals.row("4") == own.row(2)  # no place, so a name
+    refused("Client 2 may be the one of this name.* give the name", hospitals.row, 2)
+
+
+def test_what_a_run_cannot_evaluate_is_said(own):
+    refused(
+        "run.evaluate takes a federation, not a DataFrame", own.evaluate, own.clients
+    )
+    other = fl.Federation.from_arrays(np.eye(8), [0, 1] * 4, np.repeat([0, 1], 4), 0.5)
+    refused(r"has 3 clients with .*, the federation 2 with \(8,\)", own.evaluate, other)
 
 
 def test_new_samples_must_look_like_those_of_the_training(clustered):

@@ -57,7 +57,8 @@ def inequalities(
     net = models.make(model, fed.input_shape, fed.n_classes)
     clients = []
     for number in range(fed.n_clients):
-        x, y = fed.client(number)[:2]
+        held = fed.train[number]
+        x, y = fed.inputs(held), fed.labels[held]
         draw = stream(seed, "method", number).permutation(len(y))[:samples]
         z = penultimate(net, trained.theta[0], x[draw]).astype(float)
         upper_half = np.asarray(y)[draw] >= fed.n_classes / 2

@@ -29,6 +29,7 @@ from .pixels import (
     pixel_scaling,
     to_inputs,
 )
+from .tables import text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,9 +166,9 @@ class Federation(OwnSamples):
         highest = labels.max()
         if lowest < 0 or highest >= n_classes:
             raise FltnbError(
-                f"Labels run from {lowest} to {highest} but n_classes is {n_classes}: "
-                "number them with np.unique(labels, return_inverse=True)[1], or name "
-                "all classes by class_names."
+                f"Labels run from {lowest} to {highest}, but there are {n_classes} "
+                "classes, from 0: number them with np.unique(labels, "
+                "return_inverse=True)[1], or name all classes by class_names."
             )
         names = self.class_names
         if names is None:
@@ -324,18 +325,42 @@ class Federation(OwnSamples):
     def place(self, client: str | int) -> int:
         """Return the number of a client, given by name or number.
 
-        Raises FltnbError if the client is unknown.
+        Raises FltnbError if the client is unknown, or the number is another client's
+        name (:func:`place_among`).
         """
-        if isinstance(client, str):
-            if client in self.names:
-                return self.names.index(client)
-            known = some(self.names)
-        else:
-            whole = isinstance(client, numbers.Integral)
-            if whole and not isinstance(client, bool) and 0 <= client < self.n_clients:
-                return int(client)
+        place = place_among(client, self.names)
+        if place is None:
             known = f"clients 0 to {self.n_clients - 1}"
-        raise FltnbError(f"There is no client {client!r}: this federation has {known}.")
+            if self.named:
+                known = some(self.names)
+            raise FltnbError(
+                f"There is no client {client!r}: this federation has {known}."
+            )
+        return place
+
+    def class_numbers(self, classes: Sequence | np.ndarray) -> np.ndarray:
+        """Return the numbers of classes given by name, int64 (n,).
+
+        For newcomers, whose classes the clusterers take as the federation numbers them.
+        Raises FltnbError if the federation has no such class.
+
+        Examples
+        --------
+        >>> from fltnb import Federation
+        >>> wards = {"a": (np.eye(2), ["ill", "well"]), "b": (np.eye(2), ["ill"] * 2)}
+        >>> fed = Federation.from_clients(wards, test_fraction=0.5)
+        >>> fed.class_numbers(["well", "ill"]).tolist()
+        [1, 0]
+        """
+        number_of = {name: number for number, name in enumerate(self.class_names)}
+        texts = [text_of(one) for one in classes]
+        unknown = sorted({text for text in texts if text not in number_of})
+        if unknown:
+            raise FltnbError(
+                f"There is no class {some(unknown)}: this federation has "
+                f"{some(self.class_names)}."
+            )
+        return np.array([number_of[text] for text in texts], dtype=np.int64)
 
     @property
     def n_clusters(self) -> int | None:
@@ -542,6 +567,49 @@ class Federation(OwnSamples):
 def _numbered(n_clients: int) -> tuple[str, ...]:
     """Return the names of clients that have only numbers."""
     return tuple(str(number) for number in range(n_clients))
+
+
+def place_among(client: str | int, names: Sequence[str]) -> int | None:
+    """Return the place of a client among names, or None if there is no such client.
+
+    Parameters
+    ----------
+    client : str or int
+        A name, or a number from 0. Clients may be called by whole numbers themselves,
+        such as hospitals 1 to 12. Then a number that is no place is a name.
+    names : sequence of M str
+
+    Raises
+    ------
+    FltnbError
+        The number is the place of one client and the name of another.
+
+    Examples
+    --------
+    >>> place_among("b", ["a", "b"]), place_among(0, ["a", "b"])
+    (1, 0)
+    >>> place_among(12, ["11", "12"]), place_among(2, ["a", "b"])
+    (1, None)
+    """
+    if isinstance(client, str):
+        return names.index(client) if client in names else None
+    if isinstance(client, bool) or not isinstance(client, numbers.Integral):
+        return None
+    number = int(client)
+    name = str(number)
+    there = 0 <= number < len(names)
+    if there and names[number] == name:
+        return number
+    if name not in names:
+        return number if there else None
+    named = names.index(name)
+    if there:
+        raise FltnbError(
+            f"Client {number} may be the one of this name, or number {number} counted "
+            f"from 0, which is called {names[number]!r}: give the name as text, "
+            f"{name!r} or {names[number]!r}."
+        )
+    return named
 
 
 def _positions(split: str, client: int, part: Any, size: int) -> np.ndarray:

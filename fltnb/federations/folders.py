@@ -99,8 +99,15 @@ def find(folder: Path) -> Found:
 
 def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
     """Return the pictures uint8 (N, size, size[, 3]), resized to squares."""
+    return read_all(found.files, size, mode, background)
+
+
+def read_all(
+    files: Iterable[Path], size: int, mode: str, background: str = "white"
+) -> np.ndarray:
+    """Return picture files as uint8 (N, size, size[, 3]), resized to squares."""
     pictures = [
-        read_picture(file, size, "BILINEAR", mode, background) for file in found.files
+        read_picture(file, size, "BILINEAR", mode, background) for file in files
     ]
     return np.stack(pictures)
 

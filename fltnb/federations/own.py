@@ -27,6 +27,10 @@ ASKED = ("features", "targets", "numeric_names")  # what tables.asked takes
 TABLE_OPTIONS = (*OPTIONS, "features", "preprocess", "targets", "numeric_names")
 
 
+FAR = 5
+"""Deviations from 0, from which on most columns of samples should be scaled."""
+UNLIKE = 100
+"""Ratio of large to small deviations of columns, from which on they should be."""
 Enough = Annotated[int, Whole(2)] | None
 
 
@@ -92,9 +96,11 @@ class OwnSamples:
         Parameters
         ----------
         x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
-            uint8 pixels (the federation scales them) or finite floats. Integers (N, L)
-            are tokens; floats (N, L, D) with ``layout="sequences"`` sequences.
-        y : array of int, shape (N,), classes from 0
+            uint8 pixels (the federation scales them) or finite floats, which are not
+            changed: scale them first, or use :meth:`from_frame`, which standardises.
+            Integers (N, L) are tokens; floats (N, L, D) with ``layout="sequences"``
+            sequences.
+        y : array, shape (N,), classes from 0, or classes as text
             With ``targets="values"``: the numbers to predict.
         client_ids : sequence of length N
             The client of each sample; whole numbers or strings. Client i of the
@@ -198,12 +204,10 @@ class OwnSamples:
         options = _checked(Options(**options))
         clusters = clusters_of(options.clusters, given.names)
         found = Clients(list(given.names), place, clusters)
-        labels = given.y
-        class_names = given.class_names
-        if targets == "classes" and labels.dtype.kind not in "iu":
-            class_names, labels = tables.classes_of(labels)
         x = as_samples(given.x, layout)
-        return cls._divided(x, labels, found, options, class_names, targets, layout)
+        return cls._divided(
+            x, given.y, found, options, given.class_names, targets, layout
+        )
 
     @classmethod
     def from_frame(
@@ -413,7 +417,11 @@ class OwnSamples:
         """
         values = tables.are_values(targets)
         if not values:
+            if class_names is None and y.dtype.kind not in "iu":
+                class_names, y = tables.classes_of(y)
             y = integers("Labels", y, len(x), "sample")
+        if x.ndim == 2 and x.dtype == np.float32:
+            clients = clients._replace(notes=(*clients.notes, *_unscaled(x)))
         clients = _with_enough(clients, options.min_samples)
         parts = divide(y, clients, options, stratify=not values)
         return cls._made(
@@ -444,7 +452,6 @@ class OwnSamples:
             # If a class has no sample, labels exceed their count, and Federation
             # reports it.
             n_classes = len(np.unique(y))
-
         notes = list(clients.notes)
         notes.extend(_alike(clients.names, "clients"))
         notes.extend(_alike(class_names, "classes"))
@@ -656,6 +663,30 @@ def _alike(names: Sequence[str] | None, what: str) -> list[str]:
     return [
         f"Different {what}, though only by upper and lower case or the form of "
         f"letters: {some(alike)}."
+    ]
+
+
+def _unscaled(x: np.ndarray) -> list[str]:
+    """Warn of columns that need scaling: far from 0, or of very different sizes.
+
+    Networks and clusterers take the numbers as they are, so that a blood pressure of
+    120 ± 15 would drown a dose of 5 ± 0.1. Most columns must be far from 0, or many of
+    them larger than many others, as embeddings have single rare columns. ``x`` (N, d).
+    The list has one sentence, or none.
+    """
+    deviation = x.std(axis=0, dtype=np.float64)
+    varies = deviation > 0
+    if varies.sum() < 2:
+        return []
+    deviation = deviation[varies]
+    far = np.abs(x.mean(axis=0, dtype=np.float64)[varies]) / deviation
+    small, large = np.quantile(deviation, (0.1, 0.9))
+    if np.median(far) < FAR and large < UNLIKE * small:
+        return []
+    return [
+        "The columns of the samples are not scaled (deviations from "
+        f"{deviation.min():.2g} to {deviation.max():.2g}), and nothing scales arrays: "
+        "standardise them, or use from_frame, which does."
     ]
 
 

@@ -167,9 +167,18 @@ def _of_client(
     samples : ndarray, shape (n, ...)
     labels : ndarray, shape (n,)
     """
+    if isinstance(part, (str, Mapping)):
+        raise FltnbError(
+            f"Client {i} has a {type(part).__name__}: give a pair (x, y) of arrays."
+        )
     if isinstance(part, (tuple, list)) and len(part) == 2:
         x_of_pair, y_of_pair = part
         samples = as_array(x_of_pair, f"Samples of client {i}")
+        if samples.ndim == 0:
+            raise FltnbError(
+                f"Samples of client {i} are a single value: give a pair (x, y) of "
+                "arrays, with one entry per sample."
+            )
         return samples, _labels(y_of_pair, i)
     if hasattr(part, "features"):
         return _of_columns(part, i, x, y)

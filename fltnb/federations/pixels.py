@@ -8,6 +8,7 @@ import numpy as np
 
 from ..arrays import as_array, as_float32
 from ..errors import FltnbError, choose
+from .preprocessing import some
 
 Scale = float | Sequence[float]
 Layout = Literal["pictures", "tokens", "sequences"]
@@ -93,9 +94,11 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
 
     # A number beyond float32 becomes inf and is then refused.
     images = as_float32(images, "Samples")
-    if not np.isfinite(images).all():
+    finite = np.isfinite(images).reshape(len(images), -1).all(axis=1)  # (N,)
+    if not finite.all():
         raise FltnbError(
-            "The samples hold NaN or infinite values: remove or replace them first."
+            f"Samples {some(np.flatnonzero(~finite))}, counted from 0, hold NaN or "
+            "infinite values: remove or replace them first."
         )
     in_range = 64 < images.max() <= 255 and images.min() >= 0
     if in_range and not (images % 1).any():  # whole numbers

@@ -11,7 +11,9 @@ a percent sign, text among numbers. As categories they would become hundreds of 
 and ones, and a network would learn from them without any complaint.
 """
 
+import re
 import unicodedata
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +32,10 @@ MOST_CATEGORIES = 1000
 FEW_CATEGORIES = 20  # up to this number of texts, all may be different
 MIXED = 0.5  # with this share of numbers, a column of text is a column of numbers
 SHOWN = 8  # names in an error; a table may have thousands of columns
+DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([ T]\d.*)?"
+)
+THOUSANDS = re.compile(r"\s*[+-]?\d{1,3}(,\d{3})*\s*")  # such as 950 and 9,151
 FORMAT = 1  # of the result of to_dict
 
 
@@ -143,7 +149,7 @@ class TablePreprocessing(Preprocessing):
     """Numbers minus their mean, divided by their deviation, and categories as 0 and 1.
 
     Numbers come first, in the order of the columns, then the categories of each column
-    of text. A category that is not in the training rows has only zeros.
+    of text. A category that is not in the training rows has only zeros, with a warning.
 
     Parameters
     ----------
@@ -187,10 +193,20 @@ class TablePreprocessing(Preprocessing):
     def _transformed(self, table: "pd.DataFrame") -> np.ndarray:
         """Return numbers, then a column of 0 and 1 for each category, (rows, D)."""
         parts = [self._numbers(table)]
+        unknown = []
         for column, categories in self.categories.items():
             texts = _texts(table[column])
             known = np.array(categories, dtype=object)
             parts.append(texts[:, None] == known)  # (n, categories)
+            new = sorted(set(texts) - set(categories))
+            if new:
+                unknown.append(f"{column}: {some(new)}")
+        if unknown:
+            warnings.warn(
+                "Categories that no training row has count as none "
+                f"({'; '.join(unknown)}).",
+                stacklevel=5,
+            )
         return np.hstack(parts).astype(np.float64)
 
     def _numbers(self, table: "pd.DataFrame") -> np.ndarray:
@@ -340,7 +356,14 @@ def fit(
         )
     from sklearn.base import clone
 
-    fitted = clone(how).fit(table.iloc[rows])
+    try:
+        fitted = clone(how).fit(table.iloc[rows])
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise FltnbError(
+            f"{type(how).__name__} cannot be fitted on {some(columns)} ({reason}): "
+            "name the columns that it can read, features=[...]."
+        ) from error
     return OwnTransformer(columns, fitted, tuple(beside))
 
 
@@ -529,6 +552,7 @@ def _kinds(table: "pd.DataFrame") -> tuple[list[str], list[str]]:
         if types.is_numeric_dtype(column) or _are_numbers(column):
             numbers.append(name)
         else:
+            _check_no_dates(name, column)
             _check_no_numbers(name, column)
             texts.append(name)
     return numbers, texts
@@ -540,6 +564,20 @@ def are_dates(column: "pd.Series") -> bool:
 
     kind = infer_dtype(column, skipna=True)
     return kind.startswith(("date", "time", "period"))
+
+
+def _check_no_dates(name: str, column: "pd.Series") -> None:
+    """Refuse text of which most are dates, such as 2024-05-31 or 31.5.2024.
+
+    A CSV file has its dates as text. Each would become a category of its own, which no
+    later row has.
+    """
+    values = column.dropna().astype(str)
+    if len(values) and values.str.strip().str.fullmatch(DATE).mean() > MIXED:
+        raise FltnbError(
+            f"Column {name} holds dates, such as {values.iloc[0]}: make numbers of "
+            "them, such as days after a first one, or leave it out, features=[...]."
+        )
 
 
 def _is_several(value: Any) -> bool:
@@ -579,9 +617,12 @@ def _check_no_numbers(name: str, column: "pd.Series") -> None:
         return
     commas = values.str.fullmatch(r"\s*[+-]?[\d.]*,\d+\s*")  # such as "1.234,5"
     if commas.mean() > MIXED:
+        one = values[commas].iloc[0]
+        how = 'with decimal="," (and thousands=".")'
+        if values.str.fullmatch(THOUSANDS).all():
+            how = f'with thousands="," if {one} is a whole number, {how} if not'
         raise FltnbError(
-            f"Column {name} holds numbers with a comma, such as {values.iloc[0]}: read "
-            'them with decimal="," (and thousands=".").'
+            f"Column {name} holds numbers with a comma, such as {one}: read them {how}."
         )
     # with a percent sign, or the long minus of typesetters (U+2212)
     signed = values.str.fullmatch(r"\s*[+\u2212-]?[\d.]+\s*%?\s*")

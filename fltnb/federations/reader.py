@@ -1,7 +1,8 @@
 """From a user's samples to the inputs of a federation's models, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -9,12 +10,47 @@ import numpy as np
 from ..arrays import as_array
 from ..errors import FltnbError
 from ..metrics import predicted
+from .folders import read_all
 from .pixels import Layout, Scale, as_samples, to_inputs
-from .preprocessing import TablePreprocessing
+from .preprocessing import TablePreprocessing, some
+from .tables import WHOLE
 
 if TYPE_CHECKING:
     from .base import Federation
     from .preprocessing import Preprocessing
+
+
+def _are_files(rows: Any) -> bool:
+    """Return whether new samples are given as a path, or as a list of paths."""
+    if isinstance(rows, (str, Path)):
+        return True
+    listed = isinstance(rows, (list, tuple)) and len(rows) > 0
+    return listed and all(isinstance(row, (str, Path)) for row in rows)
+
+
+def named_classes(names: Sequence[str]) -> np.ndarray:
+    """Return the names of classes (C,), whole numbers and truth values as such.
+
+    So predictions can be compared with a table's own column, in which the classes 1 and
+    2 are mostly numbers. A name that is not written as Python writes the number, such
+    as 007, leaves all of them text.
+
+    Examples
+    --------
+    >>> named_classes(["1", "2"]), named_classes(["False", "True"])
+    (array([1, 2]), array([False,  True]))
+    >>> named_classes(["07", "2"])
+    array(['07', '2'], dtype=object)
+    """
+    texts = np.array(names, dtype=object)
+    if set(names) <= {"False", "True"}:
+        return texts == "True"
+    if not all(WHOLE.fullmatch(name) for name in names):
+        return texts
+    whole = [int(name) for name in names]
+    if [str(number) for number in whole] != list(names):
+        return texts
+    return np.array(whole)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +95,11 @@ class Reader:
 
         Parameters
         ----------
-        rows : array (n, ...) or DataFrame
+        rows : array (n, ...), DataFrame, or picture files
             Samples in the same layout as those of the federation. Rows of a table have
-            their original columns, before the preprocessing.
+            their original columns, before the preprocessing. A path, or a list of
+            paths, is read as ``Federation.from_folder`` reads pictures, transparent
+            pixels as white.
 
         Raises
         ------
@@ -70,6 +108,8 @@ class Reader:
         """
         if self.preprocessing is not None:
             rows = self.preprocessing.transform(rows)
+        if _are_files(rows):
+            rows = self._pictures(rows)
         rows = as_array(rows, "Samples")
         if rows.ndim == 0 or rows.shape[1:] != self.shape:
             one = " x ".join(map(str, self.shape))
@@ -90,18 +130,33 @@ class Reader:
             return rows
         return to_inputs(rows, self.mean, self.std)
 
+    def _pictures(self, files: Any) -> np.ndarray:
+        """Return picture files as pixels (n, H, H[, C]), or refuse them."""
+        square = self.pixels and len(self.shape) > 1 and self.shape[0] == self.shape[1]
+        if not square:
+            raise FltnbError(
+                "New samples are files, and this run was not trained on square "
+                "pictures: give arrays or a DataFrame."
+            )
+        paths = [files] if isinstance(files, (str, Path)) else files
+        missing = [str(path) for path in paths if not Path(path).expanduser().is_file()]
+        if missing:
+            raise FltnbError(
+                f"There is no file {some(missing)}: check names and folder."
+            )
+        mode = "RGB" if len(self.shape) == 3 else "L"
+        found = [Path(path).expanduser() for path in paths]
+        return read_all(found, self.shape[0], mode)
+
     def answers(self, scores: np.ndarray) -> np.ndarray:
         """Return the predictions (n,) from a model's outputs (n, C), or (n, 1).
 
-        Classes are given by name, or by number if they have no names; if numbers are
-        predicted, these are float32.
+        Classes are given by name (:func:`named_classes`); if numbers are predicted,
+        these are float32.
         """
         if self.targets == "values":
             return scores[:, 0]
-        classes = predicted(scores)
-        if self.class_names == tuple(map(str, range(len(self.class_names)))):
-            return classes
-        return np.array(self.class_names, dtype=object)[classes]
+        return named_classes(self.class_names)[predicted(scores)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain JSON; :meth:`from_dict` makes it again.

@@ -378,9 +378,9 @@ def _embedded(
             continue
         held = {}
         for j in (i, *js):
-            x, _ = fed.client(j, "val")
+            x = fed.inputs(fed.val[j])
             held[j] = penultimate(net, theta[i], x, device)
-        x, _ = fed.client(i)
+        x = fed.inputs(fed.train[i])
         own = penultimate(net, theta[i], x, device)
         yield i, own, held
 

@@ -143,11 +143,8 @@ def embedded(
     fed: Federation, net: Model, theta: np.ndarray, device: str = "auto"
 ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
     """Return what :meth:`OwnModels.embed` does, for clients with models ``theta``."""
-    held = []  # all clients' validation samples
     train = []
-    for i in range(fed.n_clients):
-        inputs, _ = fed.client(i, "val")
-        held.append(inputs)
+    held = [fed.inputs(index) for index in fed.val]  # all clients' validation samples
     all_held = np.concatenate(held)
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
 
@@ -155,8 +152,7 @@ def embedded(
         return penultimate(net, theta[i], inputs, device)
 
     for i in range(len(theta)):
-        inputs, _ = fed.client(i)
-        train.append(seen(i, inputs))
+        train.append(seen(i, fed.inputs(fed.train[i])))
 
     def validation(i: int) -> list[np.ndarray]:
         return np.split(seen(i, all_held), ends)

@@ -109,9 +109,12 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     choose(name, (*NAMES, *VISION_NAMES), "model")
     shape = tuple(int(size) for size in input_shape)
     if len(shape) != 3:
+        tokens = ""
+        if len(shape) == 1:
+            tokens = ". Whole numbers are tokens: give measurements as x.astype(float)"
         raise FltnbError(
             f"Model {name!r} takes images and vectors, not samples of shape {shape}: "
-            "give a network of your own, model=module."
+            f"give a network of your own, model=module{tokens}."
         )
     n_classes = int(n_classes)
     if n_classes < 1 or min(shape) < 1:

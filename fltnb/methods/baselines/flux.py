@@ -154,7 +154,8 @@ class FLUX(HardMethod):
             accuracy = np.append(accuracy, mean)
         largest = float(state.largest)
         for client in clients:
-            inputs, _ = engine.fed.client(client, self.split)
+            held = getattr(engine.fed, self.split)[client]
+            inputs = engine.fed.inputs(held)
             seen = penultimate(engine.model, state.models[0], inputs, engine.device)
             largest = max(largest, float(seen.max()))
         return replace(
@@ -219,7 +220,8 @@ class FLUX(HardMethod):
         joint = state.models[0]
         own = []
         for client in range(fed.n_clients):
-            inputs, classes = fed.client(client)
+            held = fed.train[client]
+            inputs, classes = fed.inputs(held), fed.labels[held]
             seen = self._seen(engine.model, state, joint, inputs, engine.device)
             own.append(descriptor(seen, classes, fed.n_classes))
         return np.stack(own)
@@ -259,7 +261,7 @@ class FLUX(HardMethod):
         newcomers = range(len(state.row), fed.n_clients)
         placed = []
         for i in newcomers:
-            inputs, _ = fed.client(i)
+            inputs = fed.inputs(fed.train[i])
             placed.append(self.place(state, model, inputs, context.device))
         row = np.append(state.row, np.array(placed, dtype=np.int64))
         weights = np.asarray(fed.sizes, dtype=np.float64)
