@@ -16,7 +16,7 @@ from .federations import Federation
 from .federations.own import integers
 from .federations.phases import phases
 from .federations.reader import Reader
-from .methods import Context, Method
+from .methods import Context, Method, hooks
 from .randomness import stream
 from .record import (
     DivergedError,
@@ -122,7 +122,8 @@ class Course:
     def _start(self) -> None:
         """Let the method make its initial state."""
         done = self.done
-        done.state = self.method.start(self.fed, self.net, self.context)
+        state = self.method.start(self.fed, self.net, self.context)
+        done.state = self._checked("start", state)
         for name, value in done.state.arrays().items():
             if np.asarray(value).dtype == object:
                 raise FltnbError(
@@ -131,6 +132,10 @@ class Course:
                 )
         if self.settings["dtype"] == "float64":
             done.state = done.state.mapped(_as_float64)
+
+    def _checked(self, hook: str, state: Any) -> State:
+        """Return the state that a function of the method returned, or refuse it."""
+        return hooks.state_from(self.method, hook, state, self.fed.n_clients)
 
     @property
     def values(self) -> bool:
@@ -143,9 +148,10 @@ class Course:
             return
         phase = self.phases[round]
         self.fed = phase.fed
-        self.done.state = self.method.changed(
+        state = self.method.changed(
             self.done.state, self.fed, self.net, phase.changed, self.context
         )
+        self.done.state = self._checked("changed", state)
         self.engine = self.make_engine(self.fed)
 
     def return_to(self, fed: Federation, state) -> None:
@@ -179,22 +185,37 @@ class Course:
         seed = self.settings["seed"]
         clients = participants(self.fed.n_clients, share, seed, round)
         state = self.method.observe(self.done.state, clients, round, self.engine)
+        state = self._checked("observe", state)
         if self.method.trains_itself():
-            state, trained = self.method.train(state, clients, round, self.engine)
+            answer = self.method.train(state, clients, round, self.engine)
+            M = self.fed.n_clients
+            state, trained = hooks.trained_from(self.method, answer, M)
         else:
-            theta, rows = self.method.dispatch(state, clients)
+            theta, rows = self.method.dispatched(state, clients)
             trained = yield self.engine, (theta, rows, clients, round)
         return state, clients, trained
 
-    def collect(
-        self, state, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> None:
-        """Finish the round: the method's new state, and the traffic."""
+    def collect(self, state, clients: np.ndarray, theta: np.ndarray, round: int) -> str:
+        """Finish the round: the method's new state, and the traffic.
+
+        Returns why the run must stop, in which case nothing changes, or "".
+        """
         method = self.method
-        state = method.collect(state, clients, theta, round)
+        state = self._checked("collect", method.collect(state, clients, theta, round))
+        # more models than participants are most often one per client: these are
+        # tested where clients start from them, as a sum over all would take long
+        few = len(state.models) <= len(clients)
+        if few and not np.isfinite(state.models.sum(axis=1)).all():
+            return (
+                f"the models that `collect` of {type(method).__name__} returned are "
+                "not finite, although those that the clients trained are; check it, "
+                "for example for a division by 0, or choose a smaller lr"
+            )
         state = method.revise(state, self.fed, round, self.context)
+        state = self._checked("revise", state)
         # numbers that each participant receives and sends; they travel as float32
-        received, sent = method.traffic(state, self.net.n_parameters)
+        traffic = method.traffic(state, self.net.n_parameters)
+        received, sent = hooks.scalars_from(method, "traffic", traffic)
         n = len(clients)
 
         done = self.done
@@ -202,6 +223,7 @@ class Course:
         done.round = round
         done.up += n * sent * 4
         done.down += n * received * 4
+        return ""
 
     def evaluate(self, final: bool = False) -> None:
         """Test all clients and record it, replacing an earlier record of the round.
@@ -217,6 +239,7 @@ class Course:
         done.history = [row for row in done.history if row["round"] != done.round]
         for split in splits:
             result = self.method.evaluate(done.state, self.engine, split)
+            result = hooks.tested_from(self.method, result)
             self.accuracy[split] = scores_of(self.fed, split, result)
             row = history_row(self.federation, self.fed, done.round, split, result)
             row.update(spent)
@@ -230,12 +253,35 @@ class Course:
     def _spent(self) -> dict[str, float]:
         """Return the time and the bytes so far, those of the clustering included."""
         done = self.done
-        up, down = self.method.setup_bytes(done.state)
+        setup = self.method.setup_bytes(done.state)
+        up, down = hooks.scalars_from(self.method, "setup_bytes", setup)
         return {
             "seconds": time.monotonic() - self.begun,
             "bytes_up": int(done.up + up),
             "bytes_down": int(done.down + down),
         }
+
+    def divergence(self, state: State, clients: np.ndarray, trained: Trained) -> str:
+        """Say which client's training diverged, and what to do, or ""."""
+        finite = np.isfinite(trained.loss) & np.isfinite(trained.theta.sum(axis=1))
+        if finite.all():
+            return ""
+        diverged = clients[~finite]
+        name = self.fed.names[diverged[0]]
+        theta, rows = self.method.dispatched(state, diverged)
+        if not np.isfinite(theta[rows[0]]).all():
+            return (
+                f"the model from which client {name} starts is not finite; check "
+                f"`start`, `collect` and `dispatch` of {type(self.method).__name__}"
+            )
+        mend = "choose a smaller lr, or check this client's data"
+        if self.values:
+            # the gradient grows with the targets: their unit decides which lr is stable
+            mend += (
+                f" (the numbers to predict have a standard deviation of "
+                f"{self.fed.labels.std():.3g}: train on them divided by it)"
+            )
+        return f"the loss of client {name} is not finite; {mend}"
 
     def summary(self) -> str:
         """Return the clients' mean test result at the last evaluation, in words."""
@@ -256,7 +302,7 @@ class Course:
         """
         done = self.done
         done.seconds = time.monotonic() - self.begun
-        theta, rows = self.method.serve(done.state)
+        theta, rows = self.method.served(done.state)
         labels = self.method.labels(done.state)
         counts = None
         if self.method.tests_served and not self.values:

@@ -29,7 +29,7 @@ from .data import array_digest
 from .errors import FltnbError
 from .federations import Federation
 from .federations.phases import phases
-from .methods import Context, Method
+from .methods import Context, Method, hooks
 from .record import DivergedError, Run, confusion
 from .settings import Count, Fraction, checked, plain
 
@@ -372,13 +372,17 @@ def _loop(
         before = course.fed, done.state
         course.enter(round)
         state, clients, trained = yield from course.train(round)
-        stopped = _divergence(course.fed, clients, trained, round, rounds)
-        if stopped:
+        reason = course.divergence(state, clients, trained)
+        reason = reason or course.collect(state, clients, trained.theta, round)
+        if reason:
+            stopped = (
+                f"Training stopped at round {round} of {rounds}: {reason}. Everything "
+                "up to the round before is kept."
+            )
             course.return_to(*before)
             course.evaluate(final=True)
             break
 
-        course.collect(state, clients, trained.theta, round)
         if round % eval_every == 0 or round == rounds:
             course.evaluate(final=round == rounds)
             bar.set_postfix_str(course.summary(), refresh=False)
@@ -390,27 +394,6 @@ def _loop(
 
     bar.close()
     return course.result(stopped)
-
-
-def _divergence(
-    fed: Federation, clients: np.ndarray, trained: Trained, round: int, rounds: int
-) -> str:
-    """Say which client's training diverged, if one did."""
-    finite = np.isfinite(trained.loss) & np.isfinite(trained.theta.sum(axis=1))
-    if finite.all():
-        return ""
-    mend = "choose a smaller lr, or check this client's data"
-    if fed.targets == "values":
-        # the gradient grows with the targets, so their unit decides which lr is stable
-        mend += (
-            f" (the numbers to predict have a standard deviation of "
-            f"{fed.labels.std():.3g}: train on them divided by it)"
-        )
-    return (
-        f"Training stopped at round {round} of {rounds}: the loss of client "
-        f"{fed.names[clients[~finite][0]]} is not finite; {mend}. Everything up to "
-        "the round before is kept."
-    )
 
 
 def check(
@@ -447,9 +430,10 @@ def check(
             f"A run needs a Federation, not {type(fed).__name__}: "
             "see fl.Federation.from_arrays(...)."
         )
+    hooks.check_parameters(method)
     options = {"method": method, "fed": fed, "model": model} | numbers
     full = checked(run, options, "a run")
-    own = method.local_training()
+    own = hooks.options_from(method, method.local_training())
     if full["proximal"] and "proximal" in own:
         raise FltnbError(
             f"{method.name} has its own proximal term: leave proximal out."

@@ -7,10 +7,12 @@ import pickle
 import re
 import warnings
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from sklearn.base import BaseEstimator
 from sklearn.cluster import KMeans
 from toys import refused, training
 
@@ -438,3 +440,171 @@ def test_the_command_line_says_one_sentence_and_exits_with_2(words, says, capsys
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+class Mean(methods.Method):
+    """FedAvg, as somebody would write it after the page."""
+
+    name = "mean"
+
+    def start(self, fed, model, context):
+        return methods.State(
+            models=model.init(context.seed)[None],
+            row=np.zeros(fed.n_clients, dtype=np.int64),
+            weights=fed.sizes.astype(np.float64),
+        )
+
+    def collect(self, state, clients, theta, round):
+        return replace(state, models=theta.mean(axis=0, keepdims=True))
+
+
+def mine(base=Mean, **functions):
+    """A method of one's own with some other functions."""
+    return type("Mine", (base,), functions | {"name": "mine"})()
+
+
+def begun(**changes):
+    """A ``start`` whose state has some wrong fields."""
+    return lambda self, *given: replace(Mean().start(*given), **changes)
+
+
+STATE = "must return the state, an fl.methods.State such as"
+TWO = "must return models .K, P. and rows .n,., such as .state.models"
+M = 10
+WRONG_FUNCTIONS = [
+    ("start", lambda *given: None, f"start of Mine {STATE} State.*not None"),
+    ("start", lambda *given: {}, f"start of Mine {STATE} State.*not a dict"),
+    ("start", begun(row=np.zeros(M)), "row is an array .10,. of float64"),
+    ("start", begun(row=[0] * M), "row is a list of 10"),
+    ("start", begun(weights=np.ones(3)), "weights is an array .3,."),
+    ("start", begun(models=np.ones(9)), "models is an array .9,."),
+    ("start", lambda self, fed, model: None, "write start.self, fed, model, context"),
+    ("observe", lambda *given: None, f"observe of Mine {STATE}"),
+    ("dispatch", lambda self, state, clients: state.models, f"dispatch of Mine {TWO}"),
+    (
+        "dispatch",
+        lambda self, state, clients: (state.models, "none"),
+        "dispatch of Mine must return one integer",
+    ),
+    ("train", lambda *given: None, "train of Mine must return a state and an fl.tr"),
+    (
+        "train",
+        lambda self, state, *given: (state, state.models),
+        "train of Mine must return an fl.training.Trained second",
+    ),
+    ("collect", lambda *given: None, f"collect of Mine {STATE} replace.*not None"),
+    (
+        "collect",
+        lambda self, state, *given: replace(state, row=state.row + 0.5),
+        "collect of Mine returned a state whose row is an array .10,. of float64",
+    ),
+    (
+        "collect",
+        lambda self, state, clients, theta: state,
+        "collect of Mine is called .* write collect.self, state, clients, theta, r",
+    ),
+    ("revise", lambda *given: None, f"revise of Mine {STATE}"),
+    ("serve", lambda self, state: state.models, f"serve of Mine {TWO}"),
+    ("serve", lambda self, state: (state.models, state.row * 1.0), "one integer for"),
+    ("serve", lambda self, state: ("a", state.row), "models .K, P. first"),
+    ("evaluate", lambda *given: 0.5, "evaluate of Mine .*fl.training.Evaluation.* a f"),
+    ("traffic", lambda *given: None, "traffic of Mine must return two whole numbers"),
+    ("setup_bytes", lambda *given: 3, "setup_bytes of Mine must return two whole"),
+    ("local_training", lambda *given: None, "local_training of Mine .* a dict"),
+]
+
+
+@pytest.mark.parametrize(("function", "wrong", "says"), WRONG_FUNCTIONS)
+def test_a_wrong_function_of_a_method_is_named(fed, function, wrong, says):
+    assert run(fed, mine()).accuracy > 0
+    refused(says, run, fed, mine(**{function: wrong}))
+
+
+@pytest.mark.parametrize(
+    ("graph", "says"),
+    [
+        (lambda *given: np.eye(M), "client_graph of Mine must return an .*ClientGraph"),
+        (lambda *given: None, "must return an fl.methods.ClientGraph.* not None"),
+        (lambda *given: methods.ClientGraph("a"), "a .10, 10. adjacency"),
+        (lambda *given: methods.ClientGraph(np.eye(M), sent=3), "two numbers"),
+        (lambda *given: methods.ClientGraph(np.eye(M), [0]), "must be 10 integers"),
+        (lambda self, fed: None, "write client_graph.self, fed, context"),
+    ],
+)
+def test_a_wrong_client_graph_is_named(fed, graph, says):
+    refused(says, run, fed, mine(methods.GraphMethod, client_graph=graph))
+
+
+class Own(BaseEstimator):
+    """A clusterer of one's own that finds given labels."""
+
+    def __init__(self, found=None):
+        self.found = found
+
+    def fit(self, X, y=None):
+        if self.found is not None:
+            self.labels_ = self.found
+        return self
+
+
+def test_a_wrong_clusterer_of_ones_own_is_named(fed):
+    class NoClasses(Own):
+        def fit(self, X):
+            return self
+
+    refused("fit of Own sets no labels_", run, fed, methods.FLT(Own()))
+    refused("labels_ of Own must be 10 in", run, fed, methods.FLT(Own(np.arange(3))))
+    refused("labels_ of Own must be 10 integers", run, fed, methods.FLT(Own(3)))
+    refused(r"write fit.self, X, y=None", run, fed, methods.FLT(NoClasses()))
+    refused("whose fit takes a list of arrays", methods.FLT, BaseEstimator())
+
+
+def test_labels_in_a_list_are_kept_by_a_cache(fed):
+    kept = {}
+
+    def cache(key, compute):
+        kept.update(compute())
+        return kept
+
+    method = methods.FLT(Own([0] * M))
+    method.fitted(fed, methods.Context(seed=0, cache=cache))
+    assert kept["labels_"].tolist() == [0] * M
+
+
+NOT_A_NUMBER = [
+    (
+        "collect",
+        lambda self, state, clients, theta, round: replace(
+            state, models=theta[:1] * (np.nan if round == 2 else 1)
+        ),
+        "stopped at round 2 of 3: the models that `collect` of Mine returned",
+    ),
+    (
+        "start",
+        lambda self, *given: replace(
+            Mean().start(*given), models=Mean().start(*given).models * np.nan
+        ),
+        "stopped at round 1 of 3: the model from which client 0 starts is not finite",
+    ),
+    (
+        "dispatch",
+        lambda self, state, clients: (state.models * np.nan, state.row[clients]),
+        "check `start`, `collect` and `dispatch` of Mine",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "wrong", "says"), NOT_A_NUMBER)
+def test_models_that_a_method_spoils_are_not_blamed_on_the_learning_rate(
+    fed, function, wrong, says
+):
+    method = mine(**{function: wrong})
+    with pytest.raises(rounds.DivergedError) as caught:
+        run(fed, method, rounds=3)
+    assert re.search(says, str(caught.value))
+    if function == "collect":
+        kept = caught.value.run
+        assert kept.history["round"].max() == 1 and np.isfinite(kept.theta).all()
+    grid = fl.grid(lambda: fl.Training(fed, method, "mlp", rounds=3))
+    table = fl.results(grid, compute=True)
+    assert re.search(says, table.runs["stopped"].iloc[0])

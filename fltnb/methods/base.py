@@ -19,6 +19,7 @@ from ..errors import FltnbError, unwritten
 from ..federations import Federation
 from ..federations.phases import Phase
 from ..settings import Count, Variant, brief, checked
+from . import hooks
 from .modelspace import cluster_means
 from .samples import check_validation
 from .state import NOWHERE, OwnState, State
@@ -265,7 +266,7 @@ class Method(_OldOptions):
 
         Some methods train several models or weight samples.
         """
-        theta, rows = self.dispatch(state, clients)
+        theta, rows = self.dispatched(state, clients)
         return state, engine.train(theta, rows, clients, round)
 
     def trains_itself(self) -> bool:
@@ -288,12 +289,22 @@ class Method(_OldOptions):
         """Return ``(theta (K, P), rows (M,))``: ``theta[rows[i]]`` serves client i."""
         return state.models, state.row
 
+    def dispatched(
+        self, state: OwnState, clients: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what :meth:`dispatch` does, checked."""
+        return hooks.models_from(self, "dispatch", self.dispatch(state, clients))
+
+    def served(self, state: OwnState) -> tuple[np.ndarray, np.ndarray]:
+        """Return what :meth:`serve` does, checked."""
+        return hooks.models_from(self, "serve", self.serve(state))
+
     def evaluate(self, state: OwnState, engine: "Engine", split: str) -> "Evaluation":
         """Test all clients, in order, each with the model that serves it.
 
         Mixtures of models override this.
         """
-        theta, rows = self.serve(state)
+        theta, rows = self.served(state)
         return engine.evaluate(theta, rows, np.arange(engine.fed.n_clients), split)
 
     def labels(self, state: OwnState) -> np.ndarray | None:

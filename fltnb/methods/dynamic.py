@@ -23,7 +23,7 @@ from ..federations import Federation
 from ..federations.phases import Phase, phases, some_clients
 from ..settings import Count, Natural
 from .base import PUBLISHED_RULE, Context, Rule
-from .flt import FLT
+from .flt import FLT, fit_clients
 from .graph import GraphState, rewire
 
 Placing = Literal["recluster", "nearest"]
@@ -273,7 +273,7 @@ class DynamicFLT(FLT):
             super().fit(clusterer, fed, context)
             return
         embedded, latest = self._embed(fed, context)
-        clusterer.fit(embedded)
+        fit_clients(clusterer, embedded, None)
         clusterer.latest_ = latest
 
     def _embed(

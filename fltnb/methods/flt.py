@@ -6,6 +6,7 @@ addition: the paper leaves "removing the hard threshold" for future work (Sectio
 PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
@@ -80,7 +81,9 @@ class OneShot(GraphMethod):
     def _clusters(self) -> bool:
         """Return whether the clusterer is an estimator over clients, not samples."""
         made = self.clusterer
-        estimator = hasattr(made, "get_params") and isinstance(made, self.kind)
+        usable = hasattr(made, "fit") or hasattr(made, "labels_")
+        estimator = usable and hasattr(made, "get_params")
+        estimator = estimator and isinstance(made, self.kind)
         over_samples = type(made).__module__.startswith("sklearn.")
         return estimator and not isinstance(made, type) and not over_samples
 
@@ -151,7 +154,7 @@ class OneShot(GraphMethod):
         if getattr(clusterer, "n_jobs", 0) is None:
             few = sum(len(own) for own in samples) < SMALL
             clusterer.n_jobs = 1 if few else (context.n_jobs or -1)
-        clusterer.fit(samples, classes)
+        fit_clients(clusterer, samples, classes)
 
     def joins(
         self, state: GraphState, fed: Federation, context: Context
@@ -241,6 +244,33 @@ class OneShot(GraphMethod):
         noise = labels < 0
         labels = np.where(noise, labels.max() + np.cumsum(noise), labels)
         return labels[:, None] == labels, labels
+
+
+def fit_clients(
+    clusterer: Any, samples: list[np.ndarray], classes: list[np.ndarray] | None
+) -> None:
+    """Fit a clusterer, and refuse one without a whole number for each client.
+
+    Labels in a list become an array, as a cache keeps nothing else.
+    """
+    name = type(clusterer).__name__
+    try:
+        inspect.signature(clusterer.fit).bind(samples, classes)
+    except TypeError as error:
+        raise FltnbError(
+            f"fit of {name} gets the clients' samples and their classes, which may be "
+            "None: write fit(self, X, y=None)."
+        ) from error
+    clusterer.fit(samples, classes)
+    if not hasattr(clusterer, "labels_"):
+        raise FltnbError(
+            f"fit of {name} sets no labels_: let it set self.labels_, the cluster of "
+            "each client, and return self."
+        )
+    n_clients = len(samples)
+    labels = integers(f"labels_ of {name}", clusterer.labels_, n_clients, "client")
+    if not isinstance(clusterer.labels_, np.ndarray):
+        clusterer.labels_ = labels
 
 
 def learned(fitted: Any) -> dict[str, np.ndarray]:

@@ -17,8 +17,10 @@ from scipy.linalg import block_diag
 from ..aggregate import distinct_rows, mix
 from ..errors import FltnbError, unwritten
 from ..federations import Federation
+from ..federations.own import integers
 from ..federations.phases import phases
 from .base import PUBLISHED_RULE, Context, Method, Rule
+from .hooks import told
 from .state import OwnState, State
 
 
@@ -97,8 +99,7 @@ class GraphMethod(Method):
 
     def start(self, fed: Federation, model, context: Context) -> OwnState:
         """Build the graph; all models start from one common initialisation."""
-        graph = self.client_graph(fed, context)
-        self._check_graph(np.asarray(graph.adjacency), fed.n_clients)
+        graph = self.graph_found(fed, context)
         relation, row = distinct_rows(graph.adjacency)
         theta = model.init(context.seed)
         memory = None
@@ -114,11 +115,31 @@ class GraphMethod(Method):
             sent=np.array(graph.sent, dtype=np.int64),
         )
 
-    def _check_graph(self, graph: np.ndarray, M: int) -> None:
-        """Refuse a graph that does not fit M clients."""
-        shares = (graph >= 0) & (graph <= 1)
-        fits = graph.shape == (M, M) and shares.all()
-        if not fits or not (graph.diagonal() == 1).all():
+    def graph_found(self, fed: Federation, context: Context) -> ClientGraph:
+        """Return what :meth:`client_graph` does, checked."""
+        graph = self.client_graph(fed, context)
+        name = type(self).__name__
+        if not isinstance(graph, ClientGraph):
+            raise FltnbError(
+                f"client_graph of {name} must return an fl.methods.ClientGraph, such "
+                f"as ClientGraph(adjacency), not {told(graph)}: check its `return`."
+            )
+        if np.shape(graph.sent) != (2,):
+            raise FltnbError(
+                f"sent of the client graph of {name} must be two numbers of scalars, "
+                f"(up, down), not {graph.sent!r}."
+            )
+        self._check_adjacency(np.asarray(graph.adjacency), fed.n_clients)
+        if graph.labels is not None:
+            what = f"The labels of the client graph of {name}"
+            integers(what, graph.labels, fed.n_clients, "client")
+        return graph
+
+    def _check_adjacency(self, graph: np.ndarray, M: int) -> None:
+        """Refuse an adjacency that does not fit M clients."""
+        fits = graph.shape == (M, M) and graph.dtype.kind in "buif"
+        shares = fits and ((graph >= 0) & (graph <= 1)).all()
+        if not shares or not (graph.diagonal() == 1).all():
             raise FltnbError(
                 f"The client graph of {type(self).__name__} must be a ({M}, {M}) "
                 "adjacency of numbers in [0, 1] with ones on the diagonal."
@@ -134,7 +155,7 @@ class GraphMethod(Method):
         """Return the graph, unless the federation changes or more decides the run."""
         if len(phases(fed)) > 1 or not self.graph_decides:
             return None
-        return self.client_graph(fed, context)
+        return self.graph_found(fed, context)
 
     def changed(
         self,
@@ -150,7 +171,7 @@ class GraphMethod(Method):
         a cluster (:meth:`joins`) starts from the cluster's model.
         """
         if self.redrawn:
-            graph = self.client_graph(fed, context)
+            graph = self.graph_found(fed, context)
             return rewire(state, graph.adjacency, graph.labels, fed.sizes, ~changed)
 
         known = state.relation[state.row]
