@@ -52,6 +52,45 @@ def test_what_is_not_stored_is_counted_and_computed_when_asked(store):
     assert repr(found) == "2 of 2 runs"
     assert found.runs["method"].tolist() == ["fedavg", "local"]
     assert found.runs["accuracy"].between(0, 100).all()
+    assert repr(found.where(method="local")) == "1 run"
+    assert repr(found.plain()) == repr(found + found) == "2 runs"
+    means = found.mean("method")
+    assert means.equals(found.mean(["method"])) and len(means) == 2
+
+
+class Broken(fl.methods.FedAvg):
+    """A method of one's own with an error in it."""
+
+    name = "broken"
+
+    def collect(self, state, clients, theta, round):
+        raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_error_of_ones_own_method_says_in_which_row(store, n_jobs):
+    def plan(rounds):
+        clients = fl.recipe(
+            "label_clusters", "digits", n_clients=4, n_clusters=2, classes_per_cluster=3
+        )
+        return fl.Training(clients, Broken(), "mlp32", rounds=rounds)
+
+    with pytest.raises(RuntimeError, match="boom") as caught:
+        fl.results(fl.grid(plan, rounds=[1, 2]), compute=True, n_jobs=n_jobs)
+    # of two processes, either may fail first
+    assert any("method broken, seed 0, rounds" in n for n in caught.value.__notes__)
+
+
+def test_a_row_that_cannot_run_is_named(store):
+    def plan(n_clusters):
+        clients = fl.recipe(
+            "label_clusters", "digits", n_clients=4, n_clusters=2, classes_per_cluster=3
+        )
+        return fl.Training(clients, fl.methods.IFCA(n_clusters), "mlp32", rounds=1)
+
+    with pytest.raises(fl.FltnbError, match="5 clusters for 4 clients") as caught:
+        fl.results(fl.grid(plan, n_clusters=[2, 5]), compute=True)
+    assert "n_clusters 5" in caught.value.__notes__[0]
 
 
 def test_grids_can_be_collected_without_reading_anything():

@@ -28,13 +28,15 @@ class Found(Results):
 
     Attributes
     ----------
-    asked : Grid
-        The requested grid.
+    asked : Grid, optional
+        The requested grid; None for a selection or a sum, of which nothing is missing.
     """
 
-    asked: Grid = Grid([])
+    asked: Grid | None = None
 
     def __repr__(self) -> str:
+        if self.asked is None:
+            return f"{len(self)} run{'' if len(self) == 1 else 's'}"
         told = f"{len(self)} of {len(self.asked)} runs"
         if len(self) == len(self.asked):
             return told

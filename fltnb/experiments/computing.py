@@ -29,7 +29,7 @@ from ..progress import bar as progress_bar
 from ..settings import Count, check
 from . import machines, measure
 from .finished import Arrays, Finished, Values, load, read_arrays, save
-from .grid import Row
+from .grid import Row, noted
 from .ledger import Ledger
 from .saving import arrays_path, cached_arrays
 from .task import Task, prepare
@@ -286,7 +286,8 @@ def _clusterings(trainings: list[Task], how: How, cluster: Any) -> Files:
             context = Context(
                 task.experiment.seed, cache, how.progress, device=how.device
             )
-            task.experiment.method.prepare(task.fed, context)
+            with noted(task.row):
+                task.experiment.method.prepare(task.fed, context)
     return used
 
 

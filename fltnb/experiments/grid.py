@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
@@ -63,6 +64,16 @@ class Row:
             if name != "seed" and value != "":
                 shown.append((name, str(value)))
         return str(sorted(shown))
+
+
+@contextmanager
+def noted(*rows: Row) -> Iterator[None]:
+    """Add to an error of a grid the row, or the rows, in which it happened."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"In the grid's row: {' | '.join(map(str, rows))}.")
+        raise
 
 
 class Grid(Sequence[Row]):

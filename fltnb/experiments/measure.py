@@ -18,6 +18,7 @@ from ..methods.ownmodels import OwnModels
 from ..settings import plain
 from .experiment import Clustering, Distances, Study
 from .finished import Arrays, Finished, Values, columns_of
+from .grid import noted
 from .saving import saved, small
 from .task import Task
 
@@ -62,7 +63,8 @@ def cluster(
         with warnings.catch_warnings():  # the table has the number of found clusters
             warnings.filterwarnings("ignore", message=".*clusters were asked for but")
             fit = functools.partial(clusterer.fit, embeddings, second)
-            _, seconds = timed(fit)
+            with noted(task.row):
+                _, seconds = timed(fit)
         numbers = clustering_numbers(clusterer, fed.clusters)
         numbers["seconds"] = seconds
         arrays = _arrays_of(clusterer, task)
@@ -280,7 +282,8 @@ def study(task: Task) -> Finished:
     experiment: Study = task.experiment
     function = experiment.function
     options = plain(experiment.options)
-    found, seconds = timed(lambda: function(**options))
+    with noted(task.row):
+        found, seconds = timed(lambda: function(**options))
     for part in found:
         choose(
             part,

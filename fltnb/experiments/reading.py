@@ -233,14 +233,14 @@ class Results:
 
     def mean(
         self,
-        by: Sequence[str] = ("method",),
+        by: Sequence[str] | str = ("method",),
         of: Sequence[str] | str = ("accuracy", "variance"),
     ) -> pd.DataFrame:
         """Return means over seeds of the numbers ``of``, grouped by the columns ``by``.
 
         Parameters
         ----------
-        by : sequence of str
+        by : str or sequence of str
             Columns of ``runs`` that define the groups.
         of : str or sequence of str
             Columns of numbers.
@@ -257,9 +257,8 @@ class Results:
             A column is unknown, or a seed occurs twice in a group, so that different
             things would be averaged.
         """
-        by = list(by)
-        if isinstance(of, str):
-            of = [of]
+        by = [by] if isinstance(by, str) else list(by)
+        of = [of] if isinstance(of, str) else list(of)
         for name in (*by, *of):
             choose(name, self.runs.columns, "column of the results")
         columns = list(by)

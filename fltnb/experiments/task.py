@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..federations import Federation
 from ..rounds import check
 from .experiment import Training, built
-from .grid import Row
+from .grid import Row, noted
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -67,6 +67,12 @@ def prepare(row: Row) -> Task:
     >>> len(fl.experiments.prepare(rows[0]).key) > 8
     True
     """
+    with noted(row):
+        return _prepared(row)
+
+
+def _prepared(row: Row) -> Task:
+    """Do what :func:`prepare` says."""
     experiment = row.experiment
     if experiment.federation is None:
         return Task(row, experiment.key(""))

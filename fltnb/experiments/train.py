@@ -17,6 +17,7 @@ from ..methods import Context, Method, OnGraph
 from ..methods.graph import ClientGraph
 from ..rounds import DivergedError, Run, run, run_together
 from .finished import Arrays, Finished, Values, alone, load, store_path
+from .grid import noted
 from .key import digest, versions
 from .saving import saved, small
 from .task import Task
@@ -99,12 +100,13 @@ def train(task: Task, cache: Cache, how: How) -> Finished:
         if known is not None:
             return _finished(one, known, trained_as=one.key)
         try:
-            done = run(
-                **_arguments(one, cache, how),
-                device=how.device,
-                backend=how.backend,
-                n_workers=how.n_workers,
-            )
+            with noted(task.row):
+                done = run(
+                    **_arguments(one, cache, how),
+                    device=how.device,
+                    backend=how.backend,
+                    n_workers=how.n_workers,
+                )
         except DivergedError as error:
             done = error.run  # stored with its reason
         return _finished(one, _stored(one, done))
@@ -136,8 +138,9 @@ def train_together(tasks: Sequence[Task], cache: Cache, how: How) -> Iterator[Fi
         for call in calls[1:]:
             call["progress"] = False  # one bar is enough
         about = {"together": len(calls)}
-        for k, done in run_together(calls, how.backend, how.device):
-            yield _finished(every[k], _stored(every[k], done, **about), **about)
+        with noted(*(one.task.row for one in every)):
+            for k, done in run_together(calls, how.backend, how.device):
+                yield _finished(every[k], _stored(every[k], done, **about), **about)
     for task in again:
         yield train(task, cache, how)
 
