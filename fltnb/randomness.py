@@ -7,6 +7,8 @@ and evaluation frequency, and if it was resumed.
 
 import numpy as np
 
+from .errors import FltnbError
+
 # Numbers are part of every stored result: append, never reorder.
 PURPOSES = {
     "partition": 1,
@@ -29,7 +31,14 @@ def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedS
     # The number of keys is included: NumPy pads with zeros, so (round,) and (round, 0)
     # would otherwise be one stream.
     numbers = [int(key) for key in keys]
-    return np.random.SeedSequence([int(seed), PURPOSES[purpose], len(keys), *numbers])
+    try:
+        number = PURPOSES[purpose]
+    except KeyError:
+        raise FltnbError(
+            f"Unknown purpose of random numbers {purpose!r}: choose one of "
+            f"{', '.join(PURPOSES)}; a method of your own takes 'method'."
+        ) from None
+    return np.random.SeedSequence([int(seed), number, len(keys), *numbers])
 
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:

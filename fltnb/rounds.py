@@ -29,6 +29,7 @@ from .data import array_digest
 from .errors import FltnbError
 from .federations import Federation
 from .federations.phases import phases
+from .federations.recipe import Recipe
 from .methods import Context, Method, hooks
 from .record import DivergedError, Run, confusion
 from .settings import Count, Fraction, checked, plain
@@ -426,10 +427,10 @@ def check(
             f"method must be a method such as fl.methods.{name}(...), not {method!r}."
         )
     if not isinstance(fed, Federation):
-        raise FltnbError(
-            f"A run needs a Federation, not {type(fed).__name__}: "
-            "see fl.Federation.from_arrays(...)."
-        )
+        mend = "see fl.Federation.from_arrays(...)"
+        if isinstance(fed, Recipe):
+            mend = "call .build() on the recipe"
+        raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: {mend}.")
     hooks.check_parameters(method)
     options = {"method": method, "fed": fed, "model": model} | numbers
     full = checked(run, options, "a run")

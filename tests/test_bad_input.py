@@ -89,6 +89,8 @@ def vectors(**options):
 
 
 def test_one_sentence_before_any_work(fed, digits, monkeypatch):
+    recipe = fl.recipe("label_clusters", "digits", n_clients=5, n_clusters=5)
+    refused("not Recipe: call .build.. on the recipe", run, recipe)
     monkeypatch.setattr(
         serial.SerialEngine, "_train", lambda *a: pytest.fail("started training")
     )
