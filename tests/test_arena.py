@@ -415,7 +415,8 @@ def test_what_is_no_card_of_this_format_is_refused(tmp_path):
     refused("is a card without cells", arena.read, old)
     old.write_text("no card", encoding="utf-8")
     refused("is not a card of the arena", arena.read, old)
-    refused("is not a card of the arena", arena.read, tmp_path / "absent.json")
+    absent = tmp_path / "absent.json"
+    refused("absent.json cannot be read .No such file.*: give the", arena.read, absent)
 
 
 def test_tuning_takes_the_best_of_five_trials_for_each_cell(toy):
@@ -717,6 +718,19 @@ def test_better_needs_enough_pairs_and_a_clear_difference():
     assert few[0]["verdict"] == "not told apart"
     equal = compared("a", ["b", "absent"], a=[[5]], b=[[5]])
     assert [one["p"] for one in equal] == [1.0, 1.0]
+
+
+def test_the_reasons_of_failed_runs_are_told_once_each(toy, monkeypatch):
+    monkeypatch.setattr(cards, "SEEDS", 1)
+    rules = arena.Rules("few-samples", demo=True)
+    card = arena.compete(toy("Lost"), rules)
+    (line,) = page.reasons(card)
+    assert line.startswith("6 of 6 runs of Lost failed: Training stopped at round 1")
+    assert page.nothing_ran(card)
+    for run in card["runs"]:
+        if run["method"] == "Lost" and run["level"] == "hard":
+            run["failed"] = ""
+    assert not page.nothing_ran(card) and "of 6 runs" in page.reasons(card)[0]
 
 
 def test_a_page_says_what_failed_and_what_is_missing(toy, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import paths, provenance
-from ..errors import FltnbError, choose
+from ..errors import FltnbError, choose, reading
 from ..methods import Method
 from ..settings import plain
 from . import statistics, tracks, tuning
@@ -259,14 +259,12 @@ def read(file: Path | str) -> Card:
     >>> arena.read(file)["method"]["name"]
     'FedAvg'
     """
-    try:
+    mend = "give the file that --out wrote"
+    no_card = FltnbError(f"{file} is not a card of the arena: {mend}.")
+    with reading(file, mend, lambda error: no_card):
         card = json.loads(Path(file).read_text(encoding="utf-8"))
         found = card["format"]
         lacking = PARTS - card.keys()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FltnbError(
-            f"{file} is not a card of the arena: give the file of --out."
-        ) from error
     if found == FORMAT and lacking:
         raise FltnbError(f"{file} is a card without {min(lacking)}: run it again.")
     if found != FORMAT:

@@ -1,5 +1,6 @@
 """A card as a page for people, and the picture of mean ranks."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ TUNED = {True: "tuned by five trials", False: "with its defaults"}
 NOT_COMPLETE = "**Not complete**: the budget ended before all runs.\n"
 OWN_EVALUATION = "The class has an evaluation of its own: read its source.\n"
 LACKING = "Without {family}: {why}\n"
+FAILED = "{count} of {runs} runs of {name} failed: {why}"
 FAILURE = "- {count} of {track}, {family}: {why}\n"
 COMPARISON = (
     "- {other}: {verdict} ({difference:+.2f} points over {pairs} pairs, corrected "
@@ -188,6 +190,24 @@ def _failures(card: Card) -> str:
     for (track, family, why), count in counts.items():
         text += FAILURE.format(count=count, track=track, family=family, why=why)
     return text
+
+
+def reasons(card: Card) -> list[str]:
+    """Return a line for each different reason why runs of the method failed."""
+    name = card["method"]["name"]
+    failed = [run["failed"] for run in card["runs"] if run["method"] == name]
+    n_runs = len(failed)
+    counts = Counter(why for why in failed if why)
+    return [
+        FAILED.format(count=count, runs=n_runs, name=name, why=why)
+        for why, count in counts.most_common()
+    ]
+
+
+def nothing_ran(card: Card) -> bool:
+    """Return whether every run of the method failed."""
+    name = card["method"]["name"]
+    return all(run["failed"] for run in card["runs"] if run["method"] == name)
 
 
 def picture(card: Card) -> "Figure":
