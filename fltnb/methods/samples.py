@@ -31,8 +31,21 @@ def check_validation(fed: Federation, who: str, other: str = "") -> None:
         if len(own) == 0:
             raise FltnbError(
                 f"{who} needs validation samples, and client {client} has none: "
-                f"build the federation with some (val_fraction, or held_out){other}."
+                f"{_with_validation(fed)}{other}."
             )
+
+
+def _with_validation(fed: Federation) -> str:
+    """Say how to build a federation with validation samples, by how it was built."""
+    from ..federations.kinds import KINDS
+
+    kind = fed.settings.get("kind")
+    if kind in KINDS and "val_fraction" not in fed.settings:
+        return (
+            "build the federation with some, by fl.federations.held_out(images, "
+            f'{{"kind": "{kind}", ...}}) with its options in the dict'
+        )
+    return "build the federation with some (val_fraction=0.1, or val=)"
 
 
 def sample_losses(
