@@ -141,7 +141,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path, monkeypatch):
 
 def test_the_method_of_the_page_runs(capsys):
     blocks = code("adding_a_method.md")
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     assert (
         25 <= len([line for line in blocks[0].splitlines() if line.strip()]) <= 40
     )  # "about 30 lines"
@@ -155,6 +155,7 @@ def test_the_method_of_the_page_runs(capsys):
     # the ring is a different graph from FedAvg's, and everybody has a model of their
     # own
     assert len(names["ring"].theta) == names["fed"].n_clients
+    assert names["one"].accuracy > 0
 
 
 def test_differences_names_the_switches_and_repeats_the_papers_contradictions():

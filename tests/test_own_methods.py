@@ -136,6 +136,7 @@ def test_the_page_runs(capsys, own_store):
     shown = capsys.readouterr().out
     assert "fedavg" in shown and "auc" in shown
     assert names["doses"].r2 > 0.5
+    assert len(names["told"]) == len(names["fed"].test[0])
     assert names["net"].head.stop == names["net"].n_trainable
 
 
