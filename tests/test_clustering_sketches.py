@@ -290,6 +290,64 @@ def test_bad_options_are_refused_before_any_work(name, monkeypatch):
     )
 
 
+def one_sketch(clusterer):
+    """What one client computes by itself; FedCollab has no such part."""
+    more = {}
+    if isinstance(clusterer, fl.MergeGain):
+        more = {"y": classes(CLIENTS[0])}
+    if isinstance(clusterer, EMDClustering):
+        more = {"validation": HELD}
+    if isinstance(clusterer, fl.FedCollab):
+        return clusterer.sketches(CLIENTS, [classes(x) for x in CLIENTS])
+    return clusterer.sketch(CLIENTS[0], **more)
+
+
+@pytest.mark.parametrize("name", clustering.CLUSTERERS)
+def test_a_client_alone_refuses_the_options_that_fit_refuses(name):
+    made = getattr(fl, name)
+    options = inspect.signature(made).parameters
+    for option in options.keys() & BEYOND.keys():
+        if (name, option) != ("PACFL", "threshold"):
+            refused(rf"^{option}\b", one_sketch, made(**{option: BEYOND[option]}))
+    if "k" in options and "linkage" in options:
+        refused("k must be a whole number", one_sketch, made(k=2.5))
+        alone = made(k=[2, 2])
+        refused("none for client 5", alone.sketch, CLIENTS[0], client=5)
+
+
+PRIVATE = [
+    getattr(fl, name)
+    for name in clustering.CLUSTERERS
+    if "epsilon" in inspect.signature(getattr(fl, name)).parameters
+]
+
+
+@pytest.mark.parametrize("made", PRIVATE)
+def test_a_client_never_sends_a_sketch_that_is_not_private_as_asked(made):
+    asked = {"epsilon": 1.0, "clip": 2.0}
+    seen = {"n_classes": 2} if made is fl.MergeGain else {}
+    seen |= {"n_eigenvectors": 3} if made is fl.EigenRelevance else {}
+    assert one_sketch(made(**asked, **seen))
+    for option, values in {
+        "epsilon": (-1, 0, float("nan"), float("inf"), "1", True),
+        "clip": (-2, 0, float("nan"), float("inf")),
+        "delta": (0, 1, 2, -1e-5, float("nan"), None),
+    }.items():
+        for wrong in values:
+            clusterer = made(**asked | {option: wrong}, **seen)
+            refused(f"^{option} must be a number", one_sketch, clusterer)
+            if hasattr(clusterer, "compare"):
+                own = made(**asked, **seen).sketch(CLIENTS[0])
+                refused(f"^{option} must", clusterer.compare, CLIENTS[0], own, own)
+    refused("needs clip", one_sketch, made(epsilon=1.0, **seen))
+
+
+def test_a_client_alone_has_no_more_eigenvectors_than_features():
+    says = "6 features do not have 7 eigenvectors"
+    refused(says, fl.EigenRelevance(n_eigenvectors=7).sketch, CLIENTS[0])
+    refused(says, fl.EigenRelevance(n_eigenvectors=None).sketch, CLIENTS[0], p=7)
+
+
 def test_bad_clients_of_one_clusterer():
     refused("3 clients send 3 in all", fl.FCR(k=1).fit, CLIENTS[:3])
     refused("divide by 255", fl.PCAKMeans().fit, [255 * x for x in CLIENTS])

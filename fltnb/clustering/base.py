@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -45,7 +45,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
       network.
 
     Annotated attributes of a class are its options, in the order of its signature.
-    ``fit`` checks them before any computation.
+    ``fit`` and ``sketch`` check them before any computation.
 
     Parameters
     ----------
@@ -116,8 +116,22 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def _check_size(self, size: int, client: int) -> None:
         """Refuse a client's number of samples, if the class needs more."""
 
-    def _check_options(self, n_clients: int) -> None:
+    def _check_values(self) -> dict[str, Any]:
+        """Return the options, or refuse those that no number of clients makes right.
+
+        A client that computes its sketch alone calls it as well: what it would send
+        with a wrong ``epsilon``, ``delta`` or ``clip`` is not private.
+        """
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
+        if options.get("epsilon") is not None and options["clip"] is None:
+            raise FltnbError(
+                "A private release needs clip, the largest norm of a sample, chosen "
+                "without looking at the data."
+            )
+        return options
+
+    def _check_options(self, n_clients: int) -> None:
+        options = self._check_values()
         if n_clients < 2:
             raise FltnbError(
                 f"Clustering needs at least 2 clients, got {n_clients}: pass a list "
@@ -130,14 +144,13 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
                     f"{name} must be from 1 to the number of clients, {n_clients}, "
                     f"got {asked}."
                 )
-        if options.get("epsilon") is not None and options["clip"] is None:
-            raise FltnbError(
-                "A private release needs clip, the largest norm of a sample, chosen "
-                "without looking at the data."
-            )
 
     def _checked(self, x: np.ndarray, client: int) -> np.ndarray:
-        """Return one client's samples, or refuse what ``fit`` would refuse."""
+        """Return one client's samples, or refuse what ``fit`` would refuse.
+
+        Options are checked, too: ``sketch`` may be all that a client calls.
+        """
+        self._check_values()
         (x,) = check_clients([x], self.content, first=client)
         self._check_size(len(x), client)
         return x

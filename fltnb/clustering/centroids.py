@@ -48,10 +48,17 @@ class CentroidClusterer(ClientClusterer):
     random_state: Natural = 0
     n_jobs: int | None = None
 
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
+    def _check_values(self) -> dict[str, Any]:
+        options = super()._check_values()
         values = np.asarray(self.k)
-        whole = values.dtype.kind in "iu"
-        if not whole or values.shape not in ((), (len(sizes),)):
+        if values.dtype.kind not in "iu" or values.ndim > 1:
+            raise FltnbError(
+                f"k must be a whole number, or one for each client, not {self.k!r}."
+            )
+        return options
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        if np.shape(self.k) not in ((), (len(sizes),)):
             raise FltnbError(
                 f"k must be a whole number or {len(sizes)} whole numbers, one per "
                 f"client, got {self.k!r}."
@@ -69,7 +76,14 @@ class CentroidClusterer(ClientClusterer):
     def _k_of(self, client: int) -> int:
         """Return the number of centroids of a client: ``k`` may have one for each."""
         k: Any = self.k
-        return int(k if np.ndim(k) == 0 else k[client])
+        if np.ndim(k) == 0:
+            return int(k)
+        if client >= len(k):
+            raise FltnbError(
+                f"k has {len(k)} numbers of centroids, and none for client {client}: "
+                "give one number for all clients."
+            )
+        return int(k[client])
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
         """Return a client's ``centroids`` (k_i, e), from its embeddings (n_i, e).

@@ -145,10 +145,7 @@ class EigenRelevance(ClientClusterer):
         if not p:
             fewest = min(len(x) for x in X)
             p = min(width, fewest)
-        if p > width:
-            raise FltnbError(
-                f"{width} features do not have {p} eigenvectors: lower n_eigenvectors."
-            )
+        _check_width(width, p)
         for i, x in enumerate(X, first):
             if (x == x[0]).all():
                 raise FltnbError(
@@ -165,6 +162,7 @@ class EigenRelevance(ClientClusterer):
         """
         x = self._checked(x, client)
         p = self.n_eigenvectors or p or min(x.shape)
+        _check_width(x.shape[1], p)
         if self.epsilon is None:
             values, vectors = eigenpairs(x, p)
         else:
@@ -211,6 +209,7 @@ class EigenRelevance(ClientClusterer):
         """
         if place is None:
             place = client
+        x = self._checked(x, client)
         relevance = self._directed(x, own, relayed, client)
         return {"relevance": np.delete(relevance, place)}
 
@@ -292,6 +291,14 @@ class EigenRelevance(ClientClusterer):
                 "which they compute from the clients' eigenvectors: use place(X)."
             )
         return 1 - np.stack(of_all(sketches, "relevance"))
+
+
+def _check_width(width: int, p: int) -> None:
+    """Refuse to take more eigenvectors (p) than there are features (``width``)."""
+    if p > width:
+        raise FltnbError(
+            f"{width} features do not have {p} eigenvectors: lower n_eigenvectors."
+        )
 
 
 class MeanImage(ClientClusterer):

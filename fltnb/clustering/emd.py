@@ -130,8 +130,8 @@ class EMDClustering(ClientClusterer):
     random_state: Natural = 0
     n_jobs: int | None = None
 
-    def _check_options(self, n_clients: int) -> None:
-        super()._check_options(n_clients)
+    def _check_values(self) -> dict[str, Any]:
+        options = super()._check_values()
         asked: Any = self.tolerance
         number = isinstance(asked, numbers.Real) and not isinstance(asked, bool)
         if asked != "auto" and not (number and 0 <= asked <= FARTHEST):
@@ -139,6 +139,7 @@ class EMDClustering(ClientClusterer):
                 f'tolerance must be "auto" or a cosine distance from 0 to '
                 f"{FARTHEST:g}, such as 0.025, got {asked!r}."
             )
+        return options
 
     def sketches(
         self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0
@@ -163,6 +164,7 @@ class EMDClustering(ClientClusterer):
             ``distance`` (M - 1,) to the others; ``reference`` (1,); ``_sent`` (1,)
             counts the numbers that are sent for it.
         """
+        self._check_values()
         if y is None:
             train = []
             validation = []

@@ -129,6 +129,7 @@ class FedCollab(ClientClusterer):
             ``divergence`` (M,), a row of the distance; ``samples`` (1,); ``_moved``
             (1,) counts the numbers of the networks that a client sends.
         """
+        self._check_values()
         classes = self._classes(X, y)
         largest = max(one.max() for one in classes)
         n_classes = 1 + int(largest)
