@@ -1,6 +1,7 @@
 """The one exception for bad input, and sentences for what goes wrong."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +32,51 @@ def first_line(error: Exception) -> str:
     """
     line, _, _ = str(error).strip().partition("\n")
     return line.rstrip(".")
+
+
+def with_names(text: str, names: Sequence[str]) -> str:
+    """Return a message with clients' names where it has their numbers.
+
+    Parameters
+    ----------
+    text : str
+        Clusterers and networks know a client by its number alone: "client 1".
+    names : sequence of M str
+        The clients' names; a number beyond them stays.
+
+    Examples
+    --------
+    >>> with_names("Client 1 has 2 samples.", ["Linz", "Wels"])
+    'Client Wels has 2 samples.'
+    """
+
+    def named(found: re.Match) -> str:
+        number = int(found["number"])
+        if number >= len(names):
+            return found[0]
+        return f"{found['client']} {names[number]}"
+
+    return re.sub(r"\b(?P<client>[Cc]lient) (?P<number>\d+)\b", named, text)
+
+
+@contextmanager
+def by_name(names: Sequence[str]) -> Iterator[None]:
+    """Name clients in errors as the user does; see :func:`with_names`.
+
+    Examples
+    --------
+    >>> try:
+    ...     with by_name(["Linz", "Wels"]):
+    ...         raise FltnbError("Client 0 has no samples: leave it out.")
+    ... except FltnbError as error:
+    ...     print(error)
+    Client Linz has no samples: leave it out.
+    """
+    try:
+        yield
+    except FltnbError as error:
+        error.args = (with_names(str(error), names),)
+        raise
 
 
 @contextmanager

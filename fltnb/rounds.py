@@ -26,7 +26,7 @@ from .arrays import as_array
 from .checkpoint import Checkpoint
 from .course import Asked, Course, draws, participants
 from .data import array_digest
-from .errors import FltnbError
+from .errors import FltnbError, by_name
 from .federations import Federation
 from .federations.phases import phases
 from .federations.recipe import Recipe
@@ -152,7 +152,7 @@ def run(  # noqa: PLR0913
 
     spec, net, settings = _prepared(given)
     kind: Any = backend  # one of Backend's, which make_engine checks
-    with _one_order(), ExitStack() as open_engine:
+    with by_name(fed.names), _one_order(), ExitStack() as open_engine:
 
         def make_engine(fed: Federation) -> Engine:
             open_engine.close()  # of the phase before
@@ -452,8 +452,9 @@ def check(
     net = models.shaped(model, fed, losses.n_outputs(fed, spec.loss))
     method.check_model(net, spec)
     for phase in phases(fed):
-        method.check(phase.fed)
-        net.check(phase.fed, spec.batch_size)
+        with by_name(phase.fed.names):
+            method.check(phase.fed)
+            net.check(phase.fed, spec.batch_size)
     if type(method).foresee is not Method.foresee:
         drawn = draws(fed, full["rounds"], full["participation"], spec.seed)
         method.foresee(phases(fed), drawn)

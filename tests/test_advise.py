@@ -13,7 +13,7 @@ GROUPS = [0, 1, 2] * 2
 NAMES = [f"ward {i}" for i in range(len(SIZES))]
 
 
-def wards(rule, seed=0):
+def held_by_wards(rule, seed=0):
     """Six clients, whose label rule is a direction in the plane of their inputs."""
     rng = np.random.default_rng(seed)
     directions = np.linalg.qr(rng.normal(size=(9, 9)))[0]
@@ -25,6 +25,11 @@ def wards(rule, seed=0):
             x[:, group] += 6
         centred = x - x.mean(axis=0)
         held.append((x, (centred @ directions[own] > 0).astype(int)))
+    return held
+
+
+def wards(rule, seed=0):
+    held = held_by_wards(rule, seed)
     return fl.Federation.from_clients(held, names=NAMES, test_fraction=0.1)
 
 
@@ -111,8 +116,8 @@ def test_what_cannot_be_advised_is_said():
 def test_gain_refuses_labels_that_are_none():
     fed = wards("none")
     labels = np.array([0.0, 1, np.nan, 0, 1, 0])
-    refused("NaN or missing for client 2", fl.clustering_gain, fed, labels)
-    refused("NaN or missing for client 5", fl.clustering_gain, fed, [*"aabba", None])
+    refused("missing for client ward 2", fl.clustering_gain, fed, labels)
+    refused("missing for client ward 5", fl.clustering_gain, fed, [*"aabba", None])
     named = fl.clustering_gain(fed, [*"aabbaa"])
     numbered = fl.clustering_gain(fed, [0, 0, 1, 1, 0, 0])
     assert named[:4] == numbered[:4]
@@ -122,3 +127,44 @@ def test_gain_refuses_labels_that_are_none():
     refused(
         "one row for each", fl.clustering_gain, fed, [0] * 6, embedded=embedded[::-1]
     )
+
+
+def with_wels(**options):
+    """Groups by labels, and a seventh ward with two rows for training, one for test."""
+    held = held_by_wards("labels")
+    x, y = held[0]
+    wels = x[:3], y[:3]
+    names = [*NAMES, "Wels"]
+    return fl.Federation.from_clients([*held, wels], names=names, **options)
+
+
+def test_a_client_too_small_for_a_clusterer_is_named_before_all_advice():
+    found = fl.advise(with_wels(), n_seeds=1, progress=False)
+    why = (
+        "MergeGain, which sees inputs and classes, could not be used, because Wels has "
+        "too few training samples: give min_samples=4 where the federation is made"
+    )
+    assert found.text.startswith(why) and "By the others: Train" in found.text
+    note = found.table.set_index("clusterer")["note"]["MergeGain"]
+    assert note.startswith("Client Wels has 2 samples") and "min_samples=" in note
+    for values in (found.clusterers, found.labels, found.together):
+        assert "MergeGain" not in values
+        refused(f"^{why}", values.__getitem__, "MergeGain")
+        refused("'FLT': choose one of TransportSignatures", values.__getitem__, "FLT")
+    assert found.headline.endswith(" (MergeGain could not be used)")
+    with pytest.warns(UserWarning, match="Left out, with fewer than 4 samples: Wels"):
+        enough = with_wels(min_samples=4)
+    assert fl.advise(enough, n_seeds=1, progress=False).recommended == "MergeGain"
+
+
+def test_a_run_names_clients_as_the_user_does():
+    fed = with_wels()
+    says = (
+        r"^Client Wels has 2 samples, fewer than folds=3: leave it out \(min_samples="
+    )
+    refused(says, fl.run, fl.methods.FLT(fl.MergeGain()), fed)
+    held = held_by_wards("labels")
+    held[3] = np.ones_like(held[3][0]), held[3][1]
+    same = fl.Federation.from_clients(held, names=NAMES)
+    says = "All samples of client ward 3 have the same features"
+    refused(says, fl.run, fl.methods.FLT(fl.EigenRelevance()), same, progress=False)

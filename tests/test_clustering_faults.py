@@ -149,7 +149,7 @@ def test_a_network_of_fed_collab_that_diverged_tells_nobody_apart():
     classes = [np.arange(40) % 2] * 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        refused("clients 0 and 1 apart diverged", fl.FedCollab().fit, far, classes)
+        refused("client 0 from client 1 diverged", fl.FedCollab().fit, far, classes)
 
 
 def test_centroids_that_float32_cannot_tell_apart_are_refused():

@@ -5,7 +5,7 @@ samples, and to parts of them with other seeds. The gain of their clusters is es
 before anything is trained.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from time import perf_counter
@@ -24,7 +24,7 @@ from ..clustering.ours import (
     clustering_gain,
 )
 from ..encoders import EncoderSpec, embed_clients
-from ..errors import FltnbError
+from ..errors import FltnbError, by_name, choose
 from ..federations import Federation
 from ..federations.preprocessing import some
 from ..metrics import adjusted_rand_index
@@ -43,6 +43,22 @@ MOST_CENTROIDS = 5
 FOR_EMD = 256  # samples for earth mover's distances
 ONE_MODEL = "one model for all"
 ALONE = "a model of each client's own"
+
+
+class ByClusterer(dict):
+    """Values by a clusterer's name; asked for one that was not used, it says why not.
+
+    ``unused``: clusterer -> that sentence.
+    """
+
+    def __init__(self, values: Mapping[str, Any], unused: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.unused = dict(unused)
+
+    def __missing__(self, name: str) -> Any:
+        if name in self.unused:
+            raise FltnbError(self.unused[name])
+        return choose(name, self, "clusterer of this advice")
 
 
 @dataclass(repr=False)
@@ -71,7 +87,8 @@ class Advice:
         (M, M).
     names : tuple of str, the clients
     clusterers : dict
-        Name -> fitted clusterer, which places newcomers: ``place``.
+        Name -> fitted clusterer, which places newcomers: ``place``. Asked for a
+        clusterer that could not be used, these three dicts say why.
     embedded : list of M arrays (n_i, e), the clustered samples
 
     Examples
@@ -128,6 +145,9 @@ class Advice:
     def headline(self) -> str:
         """Return the recommendation in a few words."""
         if self.recommended not in self.labels:
+            unused = self.table.loc[self.table["n_clusters"].isna(), "clusterer"]
+            if len(unused):
+                return f"{self.recommended} ({', '.join(unused)} could not be used)"
             return self.recommended
         row = self.table.set_index("clusterer").loc[self.recommended]
         return (
@@ -315,9 +335,10 @@ def _tried(
     trial = _Trial(type(clusterer).__name__, sees, clusterer)
     fitted = []
     try:
-        for number in range(n_seeds):
-            one = _fitted(fed, embedded, clusterer, number, seed)
-            fitted.append(one)
+        with by_name(fed.names):
+            for number in range(n_seeds):
+                one = _fitted(fed, embedded, clusterer, number, seed)
+                fitted.append(one)
     except FltnbError as error:
         trial.fault = str(error)
         return trial
@@ -421,15 +442,21 @@ def _judged(
     one_cluster = np.zeros(fed.n_clients, dtype=np.int64)
     one = clustering_gain(fed, one_cluster, embedded=embedded)
     recommended, text = _recommendation(fed, done, one)
+    unused = {}
+    for trial in trials:
+        if trial.fault:
+            unused[trial.name] = _on_unused(trial, fed)
+    if unused:
+        text = _join(*unused.values(), "By the others:", text)
     return Advice(
         text=text,
         recommended=recommended,
         table=pd.DataFrame([_row(trial) for trial in trials]),
         agreement=pd.DataFrame(labels).corr(adjusted_rand_index),
-        labels=labels,
-        together=together,
+        labels=ByClusterer(labels, unused),
+        together=ByClusterer(together, unused),
         names=fed.names,
-        clusterers={trial.name: trial.clusterer for trial in done},
+        clusterers=ByClusterer({one.name: one.clusterer for one in done}, unused),
         embedded=embedded,
     )
 
@@ -504,6 +531,25 @@ def _loses_to_own(gain: Gain) -> bool:
 def _join(*sentences: str) -> str:
     """Join the sentences that are not empty."""
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _on_unused(trial: _Trial, fed: Federation) -> str:
+    """Say why a clusterer could not be used, because of whom, and how to mend it.
+
+    It may be the one that would have found the groups, so this comes first.
+    """
+    start = f"{trial.name}, which sees {trial.sees}, could not be used"
+    small = trial.clusterer.too_small(fed.sizes.tolist())
+    if not small:
+        return f"{start}: {trial.fault}"
+    # the least number that leaves them out; it counts the samples of all parts
+    parts = (fed.train, fed.val, fed.test)
+    enough = 1 + max(sum(len(part[i]) for part in parts) for i in small)
+    return (
+        f"{start}, because {some([fed.names[i] for i in small])} has too few training "
+        f"samples: give min_samples={enough} where the federation is made, which "
+        "leaves such clients out, and ask again."
+    )
 
 
 def _on_alone(gain: Gain, other: str) -> str:

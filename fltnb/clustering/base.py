@@ -25,6 +25,8 @@ LARGEST = 1e15  # its square, times many samples, is still a finite float32
 FAR = 2.0  # a cluster fits up to this multiple of its members' mean distance
 NONE_FITS = -1  # answers of ``place``
 SEVERAL_FIT = -2
+# what to do about a client with too few samples; the name of the federations' option
+LEAVE_OUT = "leave it out (min_samples= where the federation is made)"
 SMALLEST = 1e-9  # of a client's largest value; smaller squares are lost in rounding
 
 
@@ -115,6 +117,19 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     def _check_size(self, size: int, client: int) -> None:
         """Refuse a client's number of samples, if the class needs more."""
+
+    def too_small(self, sizes: Sequence[int]) -> list[int]:
+        """Return the numbers of clients with too few samples for these options.
+
+        ``sizes`` (M,): training samples of each client.
+        """
+        found = []
+        for client, size in enumerate(sizes):
+            try:
+                self._check_size(int(size), client)
+            except FltnbError:
+                found.append(client)
+        return found
 
     def _check_values(self) -> dict[str, Any]:
         """Return the options, or refuse those that no number of clients makes right.

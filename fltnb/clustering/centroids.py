@@ -17,7 +17,7 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..randomness import integer
 from ..settings import Count, Natural, NonNegative
-from .base import ClientClusterer, Sketch, check_finite, of_all
+from .base import LEAVE_OUT, ClientClusterer, Sketch, check_finite, of_all
 from .cuts import (
     Linkage,
     best_cut,
@@ -70,7 +70,7 @@ class CentroidClusterer(ClientClusterer):
         if not 1 <= k <= size:
             raise FltnbError(
                 f"k must be from 1 to the {size} samples of client {client}, not {k}: "
-                "choose another."
+                f"choose another, or {LEAVE_OUT}."
             )
 
     def _k_of(self, client: int) -> int:

@@ -18,6 +18,7 @@ from ..progress import bar
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive, Rate
 from .base import (
+    LEAVE_OUT,
     ClientClusterer,
     Sketch,
     check_clients,
@@ -126,7 +127,7 @@ class EigenRelevance(ClientClusterer):
         if self.n_eigenvectors is not None and self.n_eigenvectors > size:
             raise FltnbError(
                 f"Client {client} has {size} samples, fewer than n_eigenvectors="
-                f"{self.n_eigenvectors}: lower it, or leave the client out."
+                f"{self.n_eigenvectors}: lower that, or {LEAVE_OUT}."
             )
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:

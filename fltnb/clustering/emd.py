@@ -16,6 +16,7 @@ from ..progress import bar
 from ..randomness import stream
 from ..settings import Count, Fraction, Natural, Positive
 from .base import (
+    LEAVE_OUT,
     NONE_FITS,
     ClientClusterer,
     Sketch,
@@ -681,8 +682,7 @@ def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarr
     """Return the training and validation half of a client's samples, in order."""
     if len(z) < 2:
         raise FltnbError(
-            f"Client {client} has a single sample, which cannot be halved: leave it "
-            "out."
+            f"Client {client} has a single sample, which cannot be halved: {LEAVE_OUT}."
         )
     order = stream(seed, "method", HALVES, len(z)).permutation(len(z))
     middle = len(z) // 2

@@ -8,7 +8,7 @@ from scipy.special import expit
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive
-from .base import ClientClusterer, Sketch, of_all
+from .base import LEAVE_OUT, ClientClusterer, Sketch, of_all
 from .cuts import distance_linkage
 
 # keys of the draws
@@ -103,7 +103,7 @@ class FedCollab(ClientClusterer):
         if size < 2:
             raise FltnbError(
                 f"Client {client} has one sample, and FedCollab needs two, one for "
-                "training and one for validation: leave the client out."
+                f"training and one for validation: {LEAVE_OUT}."
             )
 
     def sketches(
@@ -218,7 +218,7 @@ class FedCollab(ClientClusterer):
                 out[other] = self._divergence(network, own, parts[other], rng)
             if not (np.isfinite(network.W).all() and np.isfinite(network.w).all()):
                 raise FltnbError(
-                    f"The network that tells clients {client} and {other} apart "
+                    f"The network that tells client {client} from client {other} "
                     f"diverged: divide the samples so that they are near 1, or take an "
                     f"lr below {self.lr:g}."
                 )

@@ -159,8 +159,9 @@ def _numbered(labels: np.ndarray, fed: Federation) -> np.ndarray:
         )
     unclear = pd.isna(values)
     if unclear.any():
+        name = fed.names[np.flatnonzero(unclear)[0]]
         raise FltnbError(
-            f"labels are NaN or missing for client {np.flatnonzero(unclear)[0]}: give "
+            f"labels are NaN or missing for client {name}: give "
             "clients without a cluster one of their own."
         )
     return np.unique(values, return_inverse=True)[1]

@@ -26,7 +26,7 @@ from ...errors import FltnbError
 from ...progress import bar
 from ...randomness import stream
 from ...settings import Count, Natural, Positive, Rate, Whole
-from ..base import NONE_FITS, ClientClusterer, Sketch, check_finite
+from ..base import LEAVE_OUT, NONE_FITS, ClientClusterer, Sketch, check_finite
 from ..cuts import cut
 from ..privacy import clipped, gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
@@ -140,7 +140,7 @@ class MergeGain(ClientClusterer):
         if size < self.folds:
             raise FltnbError(
                 f"Client {client} has {size} samples, fewer than folds={self.folds}: "
-                "leave it out or lower folds."
+                f"{LEAVE_OUT} or lower folds."
             )
 
     def _check_options(self, n_clients: int) -> None:

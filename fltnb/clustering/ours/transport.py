@@ -25,6 +25,7 @@ from ...errors import FltnbError
 from ...randomness import stream
 from ...settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from ..base import (
+    LEAVE_OUT,
     NONE_FITS,
     SEVERAL_FIT,
     ClientClusterer,
@@ -143,8 +144,8 @@ class TransportSignatures(ClientClusterer):
     def _check_size(self, size: int, client: int) -> None:
         if size < 2:
             raise FltnbError(
-                f"Client {client} has a single sample, which cannot be halved: leave "
-                "it out."
+                f"Client {client} has a single sample, which cannot be halved: "
+                f"{LEAVE_OUT}."
             )
 
     def sketch(
