@@ -2,7 +2,10 @@
 and everybody alone.
 """
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 from toys import refused
 
@@ -95,6 +98,9 @@ def test_the_picture_has_the_names(advised):
     )
     plt.close(fig)
     assert "MergeGain" in str(advised["labels"])
+    refused(
+        "draws the result of fl.advise.fed., not Fed", fl.plots.advice, wards("none")
+    )
 
 
 def test_what_cannot_be_advised_is_said():
@@ -105,7 +111,11 @@ def test_what_cannot_be_advised_is_said():
     values = fl.Federation.from_arrays(
         np.eye(9), np.arange(9.0), [0] * 9, targets="values"
     )
-    refused("has values to predict", fl.advise, values)
+    says = refused("has values to predict", fl.advise, values)
+    assert "MergeGain" not in says  # which needs classes
+    for no_fed in (pd.DataFrame({"x": [1]}), [np.eye(3)] * 3, None):
+        refused("advise needs a Federation, not", fl.advise, no_fed)
+        refused("gain needs a Federation, not", fl.clustering_gain, no_fed, [0])
     tokens = fl.Federation.from_arrays(
         np.ones((9, 4), int), [0, 1, 0] * 3, [0, 1, 2] * 3
     )
@@ -155,6 +165,47 @@ def test_a_client_too_small_for_a_clusterer_is_named_before_all_advice():
     with pytest.warns(UserWarning, match="Left out, with fewer than 4 samples: Wels"):
         enough = with_wels(min_samples=4)
     assert fl.advise(enough, n_seeds=1, progress=False).recommended == "MergeGain"
+
+
+def test_what_a_clusterer_warns_of_is_its_note_with_the_clients_name():
+    held = held_by_wards("none")
+    held[2] = held[2][0], np.ones(len(held[2][0]), dtype=int)
+    fed = fl.Federation.from_clients(held, names=NAMES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # none is left to be read without a name
+        found = fl.advise(fed, n_seeds=2, progress=False)
+    notes = found.table.set_index("clusterer")["note"]
+    assert notes["MergeGain"].startswith("Client ward 2 holds one class only")
+    assert notes["MergeGain"].count("one class only") == 1
+    assert "\nMergeGain: Client ward 2 holds" in str(found)
+    assert notes["TransportSignatures"] == ""
+
+
+def test_a_warning_of_a_later_seed_says_so(monkeypatch):
+    def warn_later(clusterer, x, y=None):
+        if clusterer.random_state == 8:
+            warnings.warn("There may be more.", stacklevel=2)
+        return fit(clusterer, x, y)
+
+    fit = fl.TransportSignatures.fit
+    monkeypatch.setattr(fl.TransportSignatures, "fit", warn_later)
+    found = fl.advise(wards("inputs"), n_seeds=2, seed=7, progress=False)
+    note = found.table.set_index("clusterer")["note"]["TransportSignatures"]
+    assert note == "At seed 8: There may be more."
+
+
+def test_the_methods_advised_for_values_work_on_them():
+    x = np.random.default_rng(0).normal(size=(90, 4))
+    who = np.repeat([0, 1, 2], 30)
+    fed = fl.Federation.from_arrays(x, x[:, 0], who, targets="values")
+    options = {"rounds": 1, "loss": "squared_error", "progress": False}
+    methods = fl.methods
+    for one in (
+        methods.FLT(fl.TransportSignatures()),
+        methods.FedAvg(),
+        methods.Local(),
+    ):
+        assert fl.run(one, fed, "mlp32", **options).r2 is not None
 
 
 def test_a_run_names_clients_as_the_user_does():

@@ -499,6 +499,8 @@ def test_what_cannot_be_drawn_is_refused_with_a_sentence():
     refused("Some rows have no k", plots.curves, CURVES.assign(k=np.nan), hue="k")
     refused("Unknown split 'validation'", plots.curves, CURVES, split="validation")
     refused("lack the column 'loss'", plots.curves, CURVES, "loss")
+    for draw in (plots.curves, plots.against_bytes, plots.client_strip):
+        refused("must be a DataFrame, such as run.history", draw, [1, 2])
     refused("no accuracy against round", plots.curves, CURVES, split="probe")
     refused(
         "2 panels do not fit",

@@ -5,6 +5,7 @@ samples, and to parts of them with other seeds. The gain of their clusters is es
 before anything is trained.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -24,7 +25,7 @@ from ..clustering.ours import (
     clustering_gain,
 )
 from ..encoders import EncoderSpec, embed_clients
-from ..errors import FltnbError, by_name, choose
+from ..errors import FltnbError, by_name, choose, with_names
 from ..federations import Federation
 from ..federations.preprocessing import some
 from ..metrics import adjusted_rand_index
@@ -41,6 +42,7 @@ FEW = 20  # a client with fewer training samples has an uncertain cluster
 THINNED = 30  # key of the draws
 MOST_CENTROIDS = 5
 FOR_EMD = 256  # samples for earth mover's distances
+MOST_SAID = 3  # warnings of a clusterer in its note: some warn of every client
 ONE_MODEL = "one model for all"
 ALONE = "a model of each client's own"
 
@@ -74,10 +76,12 @@ class Advice:
     table : DataFrame
         A row per clusterer: ``clusterer``; ``sees`` ("inputs", or "inputs and
         classes"); ``n_clusters``; ``stability`` (mean adjusted Rand index between
-        seeds); estimated gain in accuracy, in points, over one model for all (``gain``)
-        and over training alone (``over_own``), with standard errors (``error``,
-        ``over_own_error``); ``bytes`` that a client sends on average; ``seconds``; and
-        ``note`` (why it could not cluster).
+        seeds); estimated gain in accuracy of a model per cluster, in points, over one
+        model for all (``gain``) and over a model of each client's own (``over_own``;
+        below 0: training alone is better), with standard errors (``error``,
+        ``over_own_error``); ``bytes`` that a client sends for one clustering of all
+        samples, on average; ``seconds`` of all seeds; and ``note``: why it could not
+        cluster, or what it warned of. Printed, notes are below.
     agreement : DataFrame
         Adjusted Rand index between the clusterers' results.
     labels : dict
@@ -156,8 +160,11 @@ class Advice:
         )
 
     def __repr__(self) -> str:
-        shown = self.table.drop(columns=["seconds"]).round(2)
-        return f"{self.text}\n\n{shown.to_string(index=False)}"
+        shown = self.table.drop(columns=["seconds", "note"]).round(2)
+        text = f"{self.text}\n\n{shown.to_string(index=False)}"
+        noted = self.table[self.table["note"] != ""]
+        notes = [f"{row['clusterer']}: {row['note']}" for _, row in noted.iterrows()]
+        return "\n".join([text, "", *notes]) if notes else text
 
 
 def advise(
@@ -207,11 +214,16 @@ def advise(
     ('MergeGain', {0: ['0', '1', '2'], 1: ['3', '4', '5']})
     """
     n_seeds = check("n_seeds", n_seeds, Count)
+    if not isinstance(fed, Federation):
+        raise FltnbError(
+            f"fl.advise needs a Federation, not {type(fed).__name__}: make one, such "
+            "as by fl.Federation.from_frame(table, client=..., label=...)."
+        )
     if fed.targets == "values":
         raise FltnbError(
             "fl.advise estimates the accuracy of classes, and this federation has "
-            "values to predict: compare runs of FedAvg, FLT(MergeGain()) and Local "
-            "instead."
+            "values to predict: compare runs of FedAvg, FLT(TransportSignatures()), "
+            "which needs no classes, and Local instead."
         )
     if fed.n_clients < 3:
         raise FltnbError(
@@ -248,6 +260,8 @@ class _Trial:
         What the clusters of the first seed would gain.
     fault : str
         Why there are no labels.
+    warned : str
+        What it warned of at the first seed, or else at the first that warned.
     """
 
     name: str
@@ -258,6 +272,7 @@ class _Trial:
     seconds: float = 0.0
     gain: Gain | None = None
     fault: str = ""
+    warned: str = ""
 
     @property
     def n_clusters(self) -> int:
@@ -337,8 +352,14 @@ def _tried(
     try:
         with by_name(fed.names):
             for number in range(n_seeds):
-                one = _fitted(fed, embedded, clusterer, number, seed)
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always", UserWarning)
+                    one = _fitted(fed, embedded, clusterer, number, seed)
                 fitted.append(one)
+                told = _told(said, fed.names)
+                if told and not trial.warned:
+                    where = "" if number == 0 else f"At seed {seed + number}: "
+                    trial.warned = where + told
     except FltnbError as error:
         trial.fault = str(error)
         return trial
@@ -354,6 +375,14 @@ def _tried(
     trial.gain = clustering_gain(fed, first, seed=seed, embedded=embedded)
     trial.seconds = perf_counter() - begun
     return trial
+
+
+def _told(said: Sequence[warnings.WarningMessage], names: Sequence[str]) -> str:
+    """Return the first warnings of a clusterer, once each, with clients' names."""
+    texts = dict.fromkeys(with_names(str(one.message), names) for one in said)
+    more = len(texts) - MOST_SAID
+    rest = [f"And {more} more warnings."] if more > 0 else []
+    return _join(*list(texts)[:MOST_SAID], *rest)
 
 
 def _fitted(
@@ -473,7 +502,7 @@ def _row(trial: _Trial) -> dict[str, Any]:
         row["over_own_error"] = trial.gain.over_own_error
         row["bytes"] = 4 * float(np.mean(trial.clusterer.sent_))
     row["seconds"] = trial.seconds
-    row["note"] = trial.fault
+    row["note"] = trial.fault or trial.warned
     return row
 
 

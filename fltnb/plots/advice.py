@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import FltnbError
 from .style import cluster_color, headline, panels
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ def advice(found: Advice, title: str = "") -> tuple[Figure, list[Axes]]:
     >>> len(axes)  # who is put together, and what that gains
     2
     """
+    # here, because its module loads much that other figures do not need
+    from ..analyses.advise import Advice
+
+    if not isinstance(found, Advice):
+        raise FltnbError(
+            "plots.advice draws the result of fl.advise(fed), not "
+            f"{type(found).__name__}: give that."
+        )
     fig, axes = panels(2, size=(5.6, 4.6))
     _together(axes[0], found)
     _gains(axes[1], found)

@@ -442,10 +442,15 @@ def _balanced(text: str, letters: int) -> str:
 
 
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
-    """Refuse a table that lacks one of ``columns`` (FltnbError).
+    """Refuse what is no table, or lacks one of ``columns`` (FltnbError).
 
     ``what``: name of its rows, for the message.
     """
+    if not hasattr(table, "columns"):
+        raise FltnbError(
+            f"The {what} to draw must be a DataFrame, such as run.history or "
+            f"Results.curves, not {type(table).__name__}."
+        )
     missing = [column for column in columns if column not in table.columns]
     if missing:
         raise FltnbError(

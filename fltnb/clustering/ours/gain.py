@@ -112,6 +112,11 @@ def clustering_gain(
     >>> gain.points > gain.error
     True
     """
+    if not isinstance(fed, Federation):
+        raise FltnbError(
+            f"clustering_gain needs a Federation, not {type(fed).__name__}: make one, "
+            "such as by fl.Federation.from_arrays(...)."
+        )
     options = {"fed": fed, "labels": labels, "width": width, "seed": seed}
     checked(clustering_gain, options, "clustering_gain")
     everyone = np.arange(fed.n_clients)
