@@ -348,6 +348,74 @@ def test_a_client_alone_has_no_more_eigenvectors_than_features():
     refused(says, fl.EigenRelevance(n_eigenvectors=None).sketch, CLIENTS[0], p=7)
 
 
+def exchanged(clusterer):
+    """All sketches and, where there is a second exchange, all answers."""
+    sketches = clusterer.sketches(CLIENTS, validation(clusterer))
+    return sketches, clusterer._answers(CLIENTS, sketches)
+
+
+def without_last(sketch):
+    """The same arrays, each shorter by one number of a sample."""
+    shorter = {name: array[..., :-1] for name, array in sketch.items()}
+    if "vectors" in sketch:
+        shorter["vectors"] = sketch["vectors"][:-1]
+    return shorter
+
+
+SKETCHING = [*CASES, fl.FedCollab(rounds=3, hidden=4, n_orders=2)]
+
+
+@pytest.mark.parametrize("clusterer", SKETCHING, ids=lambda one: type(one).__name__)
+def test_what_is_no_sketch_is_refused_in_a_sentence(clusterer):
+    sketches, answers = exchanged(clusterer)
+    server = clone(clusterer)
+    for no_list in (None, 5, "abc", dict(enumerate(sketches)), np.array(sketches)):
+        refused("Give a list with one sketch", server.fit_sketches, no_list)
+    name = next(iter(sketches[0]))
+    array = sketches[0][name]
+    for rubbish, says in {
+        "text": "no dict of arrays but str",
+        None: "no dict of arrays but NoneType",
+    }.items():
+        refused(
+            f"^Client 2 sent {says}", server.fit_sketches, edited(sketches, rubbish)
+        )
+    for rubbish, says in [
+        ({}, "a sketch without"),
+        ({name: "text"}, "that is no array of numbers"),
+        (sketches[2] | {name: array.astype(str)}, "that is no array of numbers"),
+        (sketches[2] | {name: array[..., None]}, "of the shape"),
+    ]:
+        refused(says, server.fit_sketches, edited(sketches, rubbish), answers)
+    others = fl.MeanImage() if name == "centroids" else fl.FCR(k=2)
+    refused("sketch without", server.fit_sketches, others.sketches(CLIENTS), answers)
+    short = edited(sketches, without_last(sketches[2]))
+    refused("^Client 2 sent", server.fit_sketches, short, answers)
+    if answers:
+        refused("needs a second exchange", server.fit_sketches, sketches)
+        few = edited(answers, without_last(answers[2]))
+        refused("^Client 2 sent 4 values, not", server.fit_sketches, sketches, few)
+        one_less = {"vectors": sketches[2]["vectors"][:, :-1]}
+        fewer = edited(sketches, sketches[2] | one_less)
+        refused("same n_eigenvectors", clusterer.relay, fewer)
+        refused("same n_eigenvectors", server.fit_sketches, fewer, answers)
+
+
+def edited(sketches, other):
+    """The list with another one at place 2."""
+    return [*sketches[:2], other, *sketches[3:]]
+
+
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda one: type(one).__name__)
+def test_newcomers_that_send_no_sketch_are_refused_in_a_sentence(clusterer):
+    sketches, answers = exchanged(clusterer)
+    fitted = clone(clusterer).fit_sketches(sketches, answers)
+    sent = answers or sketches
+    for rubbish in (None, [None], [{}], [{"x": np.eye(2)}], ["abc"]):
+        refused("", fitted.place_sketches, rubbish)
+    refused("", fitted.place_sketches, [without_last(sent[0])])
+
+
 def test_bad_clients_of_one_clusterer():
     refused("3 clients send 3 in all", fl.FCR(k=1).fit, CLIENTS[:3])
     refused("divide by 255", fl.PCAKMeans().fit, [255 * x for x in CLIENTS])

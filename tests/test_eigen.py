@@ -311,7 +311,7 @@ def test_no_neighbour_exceeds_the_sensitivity(seed, n):
         ),
         (
             lambda c: [c[0], c[1][:4], c[2]],
-            "Client 1 has 4 samples, fewer than n_eigenvectors=5: lower it",
+            "Client 1 has 4 samples, fewer than n_eigenvectors=5: lower n_e",
         ),
         (
             lambda c: [c[0], np.full((20, 12), 0.3), c[2]],

@@ -363,7 +363,9 @@ def test_sketches_that_do_not_belong_together():
         edit(sent, other),
     )
     other = fl.MergeGain(9, n_classes=2, random_state=2).sketch(x[1], y[1], 1)
-    refused("Client 1 sends arrays of shape", made.fit_sketches, edit(sent, other))
+    refused(
+        "Client 1 sent a sketch of the widths", made.fit_sketches, edit(sent, other)
+    )
     refused(
         "needs their number: give n_classes", fl.MergeGain(**OPTIONS).sketch, x[0], y[0]
     )

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
@@ -21,6 +22,7 @@ from ..settings import checked
 from .cuts import relabel
 
 Sketch = dict[str, np.ndarray]
+Shapes = Mapping[str, tuple[int | None, ...]]
 LARGEST = 1e15  # its square, times many samples, is still a finite float32
 FAR = 2.0  # a cluster fits up to this multiple of its members' mean distance
 NONE_FITS = -1  # answers of ``place``
@@ -98,6 +100,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     content = "embeddings"  # the name of the clients' arrays in errors
     labelled = False  # whether ``y`` are the classes of all samples
+    # The arrays of a sketch, or of an answer to the others' sketches, by name, with
+    # their shapes; None: any length. A class that does not say is not checked by it.
+    sketch_shapes: ClassVar[Shapes] = {}
+    answer_shapes: ClassVar[Shapes] = {}
     per_task = 32  # clients of one task of joblib
     # "threads" if the computation runs outside the interpreter
     prefer: ClassVar[str | None] = None
@@ -248,22 +254,51 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         Raises
         ------
         FltnbError
-            Options do not fit the number of clients, or a sketch has NaN or infinite
-            values; the client is named.
+            Options do not fit the number of clients, or a sketch is not one of this
+            class, is unlike most others, or has NaN or infinite values; the client is
+            named.
         """
+        check_list(sketches)
         self._check_options(len(sketches))
-        for client, sketch in enumerate(sketches):
-            if not _is_finite(sketch):
-                raise FltnbError(
-                    f"Client {client} sent a sketch with NaN or infinite values: check "
-                    "its samples and their scale."
-                )
+        self._check_sketches(sketches, self.sketch_shapes)
+        if self.answer_shapes and len(answers) != len(sketches):
+            raise FltnbError(
+                f"{type(self).__name__} needs a second exchange: give answers, what "
+                "compare returns for every client."
+            )
+        self._check_sketches(answers, self.answer_shapes)
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
         if answers:
             self.sent_ += [n_scalars(answer) for answer in answers]
         self.received_ = np.zeros(len(sketches), dtype=np.int64)
+        # newcomers' must be alike: they send what is compared last
+        last = answers if self.answer_shapes else sketches
+        self._widths = widths(last[0])
         self._relate(sketches, answers)
         return self
+
+    def _check_sketches(self, sketches: Sequence[Sketch], shapes: Shapes) -> None:
+        """Refuse sketches that are none of this class, or are unlike most others.
+
+        ``shapes``: their arrays, as in ``sketch_shapes``.
+        """
+        for client, sketch in enumerate(sketches):
+            fault = _unlike(sketch, shapes)
+            if fault:
+                raise FltnbError(
+                    f"Client {client} sent {fault}: give what the methods of "
+                    f"{type(self).__name__} return, one for each client."
+                )
+        # one client with another encoder must not make all others wrong
+        count = Counter(widths(sketch) for sketch in sketches)
+        usual = max(count, key=count.__getitem__, default=())
+        for client, sketch in enumerate(sketches):
+            fault = fault_of(sketch, usual)
+            if fault:
+                raise FltnbError(
+                    f"Client {client} {fault}: check its samples, their scale and "
+                    "width, and give all clients the same options."
+                )
 
     def stability(self, X: Sequence[np.ndarray], y=None, n_seeds: int = 5) -> float:
         """Return the mean adjusted Rand index of clusterings that differ in the seed.
@@ -338,6 +373,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers by their sketches; see :meth:`place`."""
         self._check_fitted()
+        self._check_newcomers(sketches)
         far = self._newcomers(sketches)
         own = _to_own_cluster(self._members(), self.labels_)
         limit = max(FAR * max(own), 1e-12) if own else np.inf
@@ -361,6 +397,22 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
                 "no sketches: fit it again to place newcomers."
             )
         raise FltnbError(f"This {type(self).__name__} is not fitted: call fit first.")
+
+    def _check_newcomers(self, sketches: Sequence[Sketch]) -> None:
+        """Refuse what is no list of sketches of this class, or not as wide as before.
+
+        A stored result does not know the width.
+        """
+        check_list(sketches)
+        self._check_sketches(sketches, self.answer_shapes or self.sketch_shapes)
+        usual = getattr(self, "_widths", None)
+        for number, sketch in enumerate(sketches):
+            if usual is not None and widths(sketch) != usual:
+                raise FltnbError(
+                    f"Newcomer {number} sent a sketch of the widths "
+                    f"{dict(widths(sketch))}, the clients {dict(usual)}: give samples "
+                    "and options like theirs."
+                )
 
     def _members(self) -> np.ndarray:
         """Return distances (M, M) of clients, comparable with :meth:`_newcomers`."""
@@ -473,10 +525,48 @@ def square(rows: Sequence[np.ndarray], diagonal: float) -> np.ndarray:
     ``diagonal``: the value for a client with itself.
     """
     n_clients = len(rows)
+    check_rows(rows, n_clients - 1)
     matrix = np.full((n_clients, n_clients), float(diagonal))
     others = ~np.eye(n_clients, dtype=bool)
     matrix[others] = np.concatenate(rows)
     return matrix
+
+
+def check_rows(rows: Sequence[np.ndarray], length: int) -> None:
+    """Refuse the values that a client sent for others if they are not so many."""
+    for client, row in enumerate(rows):
+        if len(row) != length:
+            raise FltnbError(
+                f"Client {client} sent {len(row)} values, not one for each of {length} "
+                "clients: sketches must come from one exchange of all clients."
+            )
+
+
+def check_list(sketches: Sequence[Sketch]) -> None:
+    """Refuse what is no list; a dict of sketches has no order of its own."""
+    if isinstance(sketches, (str, Mapping)) or not isinstance(sketches, Sequence):
+        raise FltnbError(
+            "Give a list with one sketch for each client, in the order of their "
+            f"numbers, not {type(sketches).__name__}."
+        )
+
+
+def _unlike(sketch: Any, shapes: Shapes) -> str:
+    """Return why an object is no sketch with arrays of these shapes, or nothing."""
+    if not isinstance(sketch, Mapping):
+        return f"no dict of arrays but {type(sketch).__name__}"
+    for name, array in sketch.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+            return f"{name!r} that is no array of numbers"
+    for name, shape in shapes.items():
+        if name not in sketch:
+            return f"a sketch without {name!r}"
+        found = sketch[name].shape
+        pairs = zip(found, shape, strict=False)
+        fits = all(wanted is None or size == wanted for size, wanted in pairs)
+        if len(found) != len(shape) or not fits:
+            return f"{name!r} of the shape {found}"
+    return ""
 
 
 def _sent(sketch: Sketch) -> list[np.ndarray]:
@@ -512,11 +602,15 @@ def widths(sketch: Sketch) -> tuple:
     """Return what the sketches of all clients have in common: names and lengths.
 
     Lengths that may differ are left out: the number of centroids (rows) or of vectors
-    (columns).
+    (columns). A mean has one length, which must not. What is not sent does not count.
     """
     shared = []
     for name, array in sorted(sketch.items()):
-        lengths = array.shape[:1] if name == "vectors" else array.shape[1:]
+        if name.startswith("_"):
+            continue
+        lengths = array.shape[1:]
+        if name in ("vectors", "mean"):
+            lengths = array.shape[:1]
         shared.append((name, lengths))
     return tuple(shared)
 

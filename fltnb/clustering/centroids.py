@@ -5,7 +5,7 @@ The server puts a threshold on a client distance and cuts a dendrogram.
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -17,7 +17,7 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..randomness import integer
 from ..settings import Count, Natural, NonNegative
-from .base import LEAVE_OUT, ClientClusterer, Sketch, check_finite, of_all
+from .base import LEAVE_OUT, ClientClusterer, Shapes, Sketch, check_finite, of_all
 from .cuts import (
     Linkage,
     best_cut,
@@ -35,6 +35,7 @@ FEW_PIXELS = 1024  # up to this number, principal axes come from the covariance
 class CentroidClusterer(ClientClusterer):
     """Base of FCR and PCAKMeans: a client distance, a threshold, a dendrogram."""
 
+    sketch_shapes: ClassVar[Shapes] = {"centroids": (None, None)}
     # clients up to which chance is simulated, and groups without a link are apart
     simulated_up_to = 0
     apart_up_to = 0

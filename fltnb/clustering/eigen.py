@@ -7,6 +7,7 @@ Gram matrix with the other's eigenvectors.
 
 import warnings
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
@@ -20,9 +21,11 @@ from ..settings import Count, Natural, NonNegative, Positive, Rate
 from .base import (
     LEAVE_OUT,
     ClientClusterer,
+    Shapes,
     Sketch,
     check_clients,
     check_finite,
+    check_rows,
     of_all,
     square,
 )
@@ -120,6 +123,8 @@ class EigenRelevance(ClientClusterer):
     n_jobs: int | None = None
 
     content = "features"
+    sketch_shapes: ClassVar[Shapes] = {"vectors": (None, None)}
+    answer_shapes: ClassVar[Shapes] = {"relevance": (None,)}
     per_task = 1
     prefer = "threads"  # BLAS computes outside the interpreter
 
@@ -127,7 +132,7 @@ class EigenRelevance(ClientClusterer):
         if self.n_eigenvectors is not None and self.n_eigenvectors > size:
             raise FltnbError(
                 f"Client {client} has {size} samples, fewer than n_eigenvectors="
-                f"{self.n_eigenvectors}: lower that, or {LEAVE_OUT}."
+                f"{self.n_eigenvectors}: lower n_eigenvectors, or {LEAVE_OUT}."
             )
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
@@ -179,7 +184,7 @@ class EigenRelevance(ClientClusterer):
     @staticmethod
     def relay(sketches: Sequence[Sketch]) -> Sketch:
         """Return what the server sends to all: all clients' ``vectors``, (d, M p)."""
-        vectors = of_all(sketches, "vectors")
+        vectors = _stacked_vectors(sketches)
         return {"vectors": np.concatenate(vectors, axis=1)}
 
     def compare(
@@ -259,7 +264,7 @@ class EigenRelevance(ClientClusterer):
         self.directed_ = square(of_all(answers, "relevance"), diagonal=1)
         self.relevance_ = (self.directed_ + self.directed_.T) / 2
 
-        self.vectors_ = np.stack(of_all(sketches, "vectors"))
+        self.vectors_ = _stacked_vectors(sketches)
         self.received_[:] = self.vectors_[1:].size  # those of the M - 1 others
         keep_by_silhouette(self, 1 - self.relevance_)
 
@@ -291,7 +296,21 @@ class EigenRelevance(ClientClusterer):
                 "EigenRelevance places newcomers by their relevance to all clients, "
                 "which they compute from the clients' eigenvectors: use place(X)."
             )
-        return 1 - np.stack(of_all(sketches, "relevance"))
+        rows = of_all(sketches, "relevance")
+        check_rows(rows, len(self.labels_))
+        return 1 - np.stack(rows)
+
+
+def _stacked_vectors(sketches: Sequence[Sketch]) -> np.ndarray:
+    """Return the eigenvectors (M, d, p) of all clients, as many of each client."""
+    vectors = of_all(sketches, "vectors")
+    for client, own in enumerate(vectors):
+        if own.shape != vectors[0].shape:
+            raise FltnbError(
+                f"Client {client} sent eigenvectors of the shape {own.shape}, client 0 "
+                f"{vectors[0].shape}: give all clients the same n_eigenvectors."
+            )
+    return np.stack(vectors)
 
 
 def _check_width(width: int, p: int) -> None:
@@ -338,6 +357,7 @@ class MeanImage(ClientClusterer):
     n_jobs: int | None = None
 
     content = "features"
+    sketch_shapes: ClassVar[Shapes] = {"mean": (None,)}
     linkage = "average"
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:

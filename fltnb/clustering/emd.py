@@ -4,7 +4,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -19,6 +19,7 @@ from .base import (
     LEAVE_OUT,
     NONE_FITS,
     ClientClusterer,
+    Shapes,
     Sketch,
     check_clients,
     check_finite,
@@ -130,6 +131,12 @@ class EMDClustering(ClientClusterer):
     n_clusters: Count | None = None
     random_state: Natural = 0
     n_jobs: int | None = None
+
+    sketch_shapes: ClassVar[Shapes] = {
+        "distance": (None,),
+        "reference": (1,),
+        "_sent": (1,),
+    }
 
     def _check_values(self) -> dict[str, Any]:
         options = super()._check_values()

@@ -1,6 +1,7 @@
 """FedCollab: coalitions by the distance of clients' data and their sample counts."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -8,7 +9,7 @@ from scipy.special import expit
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive
-from .base import LEAVE_OUT, ClientClusterer, Sketch, of_all
+from .base import LEAVE_OUT, ClientClusterer, Shapes, Sketch, check_rows, of_all
 from .cuts import distance_linkage
 
 # keys of the draws
@@ -96,6 +97,11 @@ class FedCollab(ClientClusterer):
     n_jobs: int | None = None
 
     content = "samples"
+    sketch_shapes: ClassVar[Shapes] = {
+        "divergence": (None,),
+        "samples": (1,),
+        "_moved": (1,),
+    }
     labelled = True
     per_task = 1
 
@@ -268,7 +274,9 @@ class FedCollab(ClientClusterer):
         self.sent_ += moved
         self.received_ += moved
 
-        distance = np.stack(of_all(sketches, "divergence"))
+        rows = of_all(sketches, "divergence")
+        check_rows(rows, len(rows))
+        distance = np.stack(rows)
         sizes = np.concatenate(of_all(sketches, "samples"))
         rng = stream(self.random_state, "method", ORDERS)
         labels, self.cost_ = coalitions(distance, sizes, self.c, self.n_orders, rng)

@@ -4,6 +4,7 @@ Vahidian et al., AAAI 2023.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
@@ -11,7 +12,7 @@ from scipy.cluster.hierarchy import fcluster
 from ..errors import FltnbError
 from ..progress import bar
 from ..settings import Count, Real
-from .base import ClientClusterer, Sketch, check_finite, of_all
+from .base import ClientClusterer, Shapes, Sketch, check_finite, of_all
 from .cuts import cut, distance_linkage, relabel
 
 
@@ -52,6 +53,7 @@ class PACFL(ClientClusterer):
     n_vectors: Count = 3
 
     content = "pixels"
+    sketch_shapes: ClassVar[Shapes] = {"vectors": (None, None)}
     labelled = True
 
     def sketches(

@@ -16,7 +16,7 @@ loss are in :mod:`~fltnb.clustering.ours.ridge`.
 
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -26,7 +26,14 @@ from ...errors import FltnbError
 from ...progress import bar
 from ...randomness import stream
 from ...settings import Count, Natural, Positive, Rate, Whole
-from ..base import LEAVE_OUT, NONE_FITS, ClientClusterer, Sketch, check_finite
+from ..base import (
+    LEAVE_OUT,
+    NONE_FITS,
+    ClientClusterer,
+    Shapes,
+    Sketch,
+    check_finite,
+)
 from ..cuts import cut
 from ..privacy import clipped, gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
@@ -135,6 +142,12 @@ class MergeGain(ClientClusterer):
 
     content = "samples"
     labelled = True
+    sketch_shapes: ClassVar[Shapes] = {
+        "moments": (None, None),
+        "products": (None, None, None),
+        "squares": (None,),
+        "about": (4,),
+    }
 
     def _check_size(self, size: int, client: int) -> None:
         if size < self.folds:
@@ -318,6 +331,7 @@ class MergeGain(ClientClusterer):
         -1, a new cluster, if there is no gain.
         """
         self._check_fitted("_clusters")
+        self._check_newcomers(sketches)
         newcomers = self._sums(sketches, self._shape)
         alone, _ = losses(newcomers, self.folds)
 

@@ -12,7 +12,7 @@ each client has measured it on itself.
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, maxRstat
@@ -29,6 +29,7 @@ from ..base import (
     NONE_FITS,
     SEVERAL_FIT,
     ClientClusterer,
+    Shapes,
     Sketch,
     check_clients,
     check_finite,
@@ -140,6 +141,14 @@ class TransportSignatures(ClientClusterer):
     delta: Rate = 1e-5
     clip: Positive | None = None
     n_jobs: int | None = None
+
+    sketch_shapes: ClassVar[Shapes] = {
+        "first": (None, None),
+        "first_shares": (None,),
+        "second": (None, None),
+        "second_shares": (None,),
+        "own": (3,),
+    }
 
     def _check_size(self, size: int, client: int) -> None:
         if size < 2:
@@ -288,6 +297,8 @@ class TransportSignatures(ClientClusterer):
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers by their sketches; see :meth:`place`."""
+        self._check_fitted()
+        self._check_newcomers(sketches)
         z = self._scores_of(sketches)  # (n, C)
         sizes = _one_hot(self.labels_).sum(axis=0)
         limit = self._level(1) * _deviation(1, sizes)
@@ -654,6 +665,12 @@ def stacked(sketches: Sequence[Sketch], size: int) -> tuple[np.ndarray, np.ndarr
         for half, name in enumerate(("first", "second")):
             centroids = sketch[name]
             k = len(centroids)
+            if k > size or len(sketch[f"{name}_shares"]) != k:
+                raise FltnbError(
+                    f"Client {i} sent {k} centroids of a half, of at most {size}, and "
+                    f"{len(sketch[f'{name}_shares'])} shares: give all clients and the "
+                    "server the same k."
+                )
             points[i, half, :k] = centroids
             shares[i, half, :k] = received_shares(sketch[f"{name}_shares"], i)
     return points, shares
