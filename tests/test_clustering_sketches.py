@@ -401,6 +401,30 @@ def test_what_is_no_sketch_is_refused_in_a_sentence(clusterer):
         refused("same n_eigenvectors", server.fit_sketches, fewer, answers)
 
 
+@pytest.mark.parametrize("clusterer", SKETCHING, ids=lambda one: type(one).__name__)
+def test_bytes_are_those_of_the_arrays_that_are_sent(clusterer):
+    sketches, answers = exchanged(clusterer)
+    fitted = clone(clusterer).fit_sketches(sketches, answers)
+    found = fitted.bytes_sent()
+    if isinstance(clusterer, EMDClustering):  # embeddings, and references in float64
+        references = 5 if clusterer.projection else 1
+        assert found.tolist() == (8 * fitted.sent_).tolist()
+        x = [one.astype(np.float32) for one in CLIENTS]
+        y = [[one.astype(np.float32) for one in HELD]] * 6
+        half = clone(clusterer).fit(x, y).bytes_sent()
+        assert half.tolist() == (4 * fitted.sent_ + 4 * references).tolist()
+        return
+    expected = np.array([sketch_bytes(one) for one in sketches])
+    if answers:
+        expected += [sketch_bytes(one) for one in answers]
+    if isinstance(clusterer, fl.FedCollab):  # networks of float32
+        expected += [4 * int(one["_moved"][0]) for one in sketches]
+    assert found.tolist() == expected.tolist()
+    del fitted._bytes
+    refused("stored result.*fit it again", fitted.bytes_sent)
+    refused("not fitted", clone(clusterer).bytes_sent)
+
+
 def edited(sketches, other):
     """The list with another one at place 2."""
     return [*sketches[:2], other, *sketches[3:]]

@@ -500,7 +500,7 @@ def _row(trial: _Trial) -> dict[str, Any]:
         row["error"] = trial.gain.error
         row["over_own"] = trial.gain.over_own
         row["over_own_error"] = trial.gain.over_own_error
-        row["bytes"] = 4 * float(np.mean(trial.clusterer.sent_))
+        row["bytes"] = float(np.mean(trial.clusterer.bytes_sent()))
     row["seconds"] = trial.seconds
     row["note"] = trial.fault or trial.warned
     return row

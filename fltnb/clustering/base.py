@@ -270,6 +270,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
         if answers:
             self.sent_ += [n_scalars(answer) for answer in answers]
+        self._bytes = np.array([sketch_bytes(sketch) for sketch in sketches])
+        if answers:
+            self._bytes += [sketch_bytes(answer) for answer in answers]
         self.received_ = np.zeros(len(sketches), dtype=np.int64)
         # newcomers' must be alike: they send what is compared last
         last = answers if self.answer_shapes else sketches
@@ -299,6 +302,27 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
                     f"Client {client} {fault}: check its samples, their scale and "
                     "width, and give all clients the same options."
                 )
+
+    def bytes_sent(self) -> np.ndarray:
+        """Return the bytes that each client sent, int64 (M,), answers included.
+
+        In the types of the arrays that it sent, as :func:`sketch_bytes` counts them;
+        ``sent_`` counts numbers, whatever their type.
+
+        Raises
+        ------
+        FltnbError
+            The clusterer is not fitted, or is a stored result, which has no sketches.
+
+        Examples
+        --------
+        >>> import fltnb as fl
+        >>> x = [np.eye(4), 2 * np.eye(4), 3 * np.eye(4)]
+        >>> fl.clustering.MeanImage().fit(x).bytes_sent().tolist()  # float64
+        [32, 32, 32]
+        """
+        self._check_fitted("_bytes")
+        return self._bytes
 
     def stability(self, X: Sequence[np.ndarray], y=None, n_seeds: int = 5) -> float:
         """Return the mean adjusted Rand index of clusterings that differ in the seed.
@@ -394,7 +418,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         if hasattr(self, "labels_"):
             raise FltnbError(
                 f"This {type(self).__name__} comes from a stored result, which has "
-                "no sketches: fit it again to place newcomers."
+                "no sketches: fit it again to place newcomers or to count bytes."
             )
         raise FltnbError(f"This {type(self).__name__} is not fitted: call fit first.")
 

@@ -29,6 +29,7 @@ from .base import (
 from .cuts import are_blocks, cut, distance_linkage, relabel
 from .solvers import sinkhorn_cost, uniform_cost
 
+PROJECTION_TYPE = np.float32  # of the matrices by which pairs project embeddings
 FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # limit of the exact solver, far above what 512 samples need
 # tolerance="auto": the factor that makes a gap, and the smallest size of chance
@@ -136,6 +137,7 @@ class EMDClustering(ClientClusterer):
         "distance": (None,),
         "reference": (1,),
         "_sent": (1,),
+        "_bytes": (1,),
     }
 
     def _check_values(self) -> dict[str, Any]:
@@ -170,7 +172,7 @@ class EMDClustering(ClientClusterer):
         -------
         list of dict
             ``distance`` (M - 1,) to the others; ``reference`` (1,); ``_sent`` (1,)
-            counts the numbers that are sent for it.
+            and ``_bytes`` (1,) count the numbers that are sent for it, and their bytes.
         """
         self._check_values()
         if y is None:
@@ -196,7 +198,7 @@ class EMDClustering(ClientClusterer):
 
         trained = [len(x) for x in X]
         validated = [len(z) for z in first_row]
-        return self._rows(tasks(), trained, validated, X[0].shape[1])
+        return self._rows(tasks(), trained, validated, X[0])
 
     def _validation(
         self, X: Sequence[np.ndarray], y: Validation
@@ -240,11 +242,11 @@ class EMDClustering(ClientClusterer):
         validated = [len(z) for z in validation]
         trained = [len(x)] * len(validated)  # those of the others are not used
         task = (client, x, dict(enumerate(validation)))
-        rows = self._rows([task], trained, validated, x.shape[1])
+        rows = self._rows([task], trained, validated, x)
         return rows[client]
 
     def _rows(
-        self, tasks: Iterable, trained: list[int], validated: list[int], width: int
+        self, tasks: Iterable, trained: list[int], validated: list[int], x: np.ndarray
     ) -> list[Sketch]:
         """Return a sketch for every client; those without a task get zeros.
 
@@ -254,8 +256,8 @@ class EMDClustering(ClientClusterer):
             As for :meth:`measure`.
         trained, validated : lists of M ints
             Training and validation samples of each client.
-        width : int
-            d, dimensions of an embedding.
+        x : ndarray, shape (n, d)
+            Embeddings, for their width and type.
         """
         n_clients = len(validated)
         distance = np.zeros((n_clients, n_clients))
@@ -266,19 +268,24 @@ class EMDClustering(ClientClusterer):
         most = int(self.max_samples)
         compared = np.minimum(trained, most) + np.minimum(validated, most)
         others = n_clients - 1
-        embeddings = others * compared * self.sent_width(width)
-        sent = embeddings + self.references(others)
+        embeddings = others * compared * self.sent_width(x.shape[1])
+        references = self.references(others)
+        sent = embeddings + references
+        in_bytes = embeddings * self._sent_type(x).itemsize
+        in_bytes += references * reference.itemsize
 
         rows = []
         for i in range(n_clients):
             row = {"distance": np.delete(distance[i], i)}
             row["reference"] = reference[[i]]
             row["_sent"] = sent[[i]]
+            row["_bytes"] = in_bytes[[i]]
             rows.append(row)
         return rows
 
     def _relate(self, sketches, answers) -> None:
         self.sent_ = np.concatenate(of_all(sketches, "_sent"))
+        self._bytes = np.concatenate(of_all(sketches, "_bytes"))
         self.reference_ = np.concatenate(of_all(sketches, "reference"))
         distance = square(of_all(sketches, "distance"), diagonal=0)
 
@@ -504,6 +511,12 @@ class EMDClustering(ClientClusterer):
             return width
         return max(1, int(self.projection * width + 1e-9))
 
+    def _sent_type(self, x: np.ndarray) -> np.dtype:
+        """Return the type of what is sent of embeddings (n, d), projected or not."""
+        if self.projection is None:
+            return x.dtype
+        return np.result_type(x.dtype, PROJECTION_TYPE)
+
     def _by_pair(self) -> bool:
         """Whether each pair of clients has its own reference."""
         return self.projection is not None and self.reference == "pair"
@@ -628,8 +641,8 @@ def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float
 def projection_matrix(width: int, kept: int, seed: int, i: int, j: int) -> np.ndarray:
     """Return the Gaussian matrix (width, kept) of the pair i, j, equal for (j, i)."""
     rng = stream(seed, "method", PROJECTION, min(i, j), max(i, j))
-    matrix = rng.standard_normal((width, kept), dtype=np.float32)
-    return matrix / np.float32(math.sqrt(kept))
+    matrix = rng.standard_normal((width, kept), dtype=PROJECTION_TYPE)
+    return matrix / PROJECTION_TYPE(math.sqrt(kept))
 
 
 def first_gap(far: np.ndarray, chance: float) -> float:

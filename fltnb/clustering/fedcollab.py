@@ -18,6 +18,7 @@ PAIR = 27
 ORDERS = 28
 EVERY = 10  # rounds between two validations
 PATIENCE = 10  # a pair stops after this number of validations without a gain
+NETWORK_BYTES = np.dtype(np.float32).itemsize  # of a number of the pairs' networks
 LEAST = 1e-12  # smallest gain of a move
 
 Part = tuple[np.ndarray, np.ndarray]  # a client's training and validation rows
@@ -272,6 +273,7 @@ class FedCollab(ClientClusterer):
     def _relate(self, sketches, answers) -> None:
         moved = np.concatenate(of_all(sketches, "_moved"))
         self.sent_ += moved
+        self._bytes += NETWORK_BYTES * moved
         self.received_ += moved
 
         rows = of_all(sketches, "divergence")
