@@ -436,8 +436,30 @@ def test_newcomers_that_send_no_sketch_are_refused_in_a_sentence(clusterer):
     fitted = clone(clusterer).fit_sketches(sketches, answers)
     sent = answers or sketches
     for rubbish in (None, [None], [{}], [{"x": np.eye(2)}], ["abc"]):
-        refused("", fitted.place_sketches, rubbish)
-    refused("", fitted.place_sketches, [without_last(sent[0])])
+        refused("Give a list|^Client 0 sent", fitted.place_sketches, rubbish)
+    if not isinstance(clusterer, EMDClustering):  # which has no sketch of a newcomer
+        other = [without_last(sent[0])]
+        refused("^(Newcomer|Client) 0 sent", fitted.place_sketches, other)
+
+
+@pytest.mark.parametrize("clusterer", CASES[:1] + CASES[2:], ids=repr)
+def test_newcomers_are_numbered_after_the_clients_and_may_be_none(clusterer):
+    if isinstance(clusterer, EMDClustering):
+        fitted = clone(clusterer).fit(CLIENTS)  # one encoder for all
+    else:
+        fitted = clone(clusterer).fit(CLIENTS, validation(clusterer))
+    y = [classes(CLIENTS[0])] if clusterer.labelled else None
+    unclear = [np.full_like(CLIENTS[0], np.nan)]
+    refused("of client 6 hold NaN", fitted.place, unclear, y)
+    if not isinstance(clusterer, fl.PCAKMeans):  # its axes are a client's own
+        refused("width|dimension", fitted.place, [CLIENTS[0][:, :4]], y)
+    assert fitted.place([], [] if clusterer.labelled else None).tolist() == []
+
+
+def test_a_newcomer_with_fewer_samples_than_eigenvectors_is_refused():
+    fitted = fl.EigenRelevance(2, None).fit(CLIENTS)
+    says = "Client 6 has 2 samples, fewer than the 6 eigenvectors"
+    refused(says, fitted.place, [CLIENTS[0][:2]])
 
 
 def test_bad_clients_of_one_clusterer():

@@ -390,14 +390,16 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             The clusterer is not fitted, or arrays differ in form from those of ``fit``.
         """
         self._check_fitted()
-        X = check_clients(X, self.content)
         first = len(self.labels_)
+        X = check_clients(X, self.content, first=first)
         return self.place_sketches(self.sketches(X, y, first))
 
     def place_sketches(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers by their sketches; see :meth:`place`."""
         self._check_fitted()
         self._check_newcomers(sketches)
+        if not sketches:
+            return np.zeros(0, dtype=np.int64)
         far = self._newcomers(sketches)
         own = _to_own_cluster(self._members(), self.labels_)
         limit = max(FAR * max(own), 1e-12) if own else np.inf

@@ -169,6 +169,12 @@ class EigenRelevance(ClientClusterer):
         x = self._checked(x, client)
         p = self.n_eigenvectors or p or min(x.shape)
         _check_width(x.shape[1], p)
+        if p > len(x):
+            raise FltnbError(
+                f"Client {client} has {len(x)} samples, fewer than the {p} "
+                f"eigenvectors that every client sends: {LEAVE_OUT}, or lower "
+                "n_eigenvectors."
+            )
         if self.epsilon is None:
             values, vectors = eigenpairs(x, p)
         else:
@@ -275,12 +281,11 @@ class EigenRelevance(ClientClusterer):
         data to them. The other direction would need the clients' data again.
         """
         self._check_fitted("vectors_")
-        X = check_clients(X, self.content, width=self.vectors_.shape[1])
-        n_clients, _, p = self.vectors_.shape
+        n_clients, width, p = self.vectors_.shape
+        X = check_clients(X, self.content, width, first=n_clients)
         relayed = {"vectors": np.concatenate(self.vectors_, axis=1)}
         answers = []
         for number, x in enumerate(X, n_clients):
-            self._check_size(len(x), number)
             own = self.sketch(x, number, p)
             relevance = self._directed(x, own, relayed, number)
             answers.append({"relevance": relevance})

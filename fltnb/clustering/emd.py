@@ -317,10 +317,12 @@ class EMDClustering(ClientClusterer):
             distance; -1 if there is none.
         """
         self._check_fitted()
-        X = check_clients(X, self.content)
+        count = len(self.labels_)
+        width = None
         if y is None:
             self._check_fitted("_held_out")
-        count = len(self.labels_)
+            width = self._held_out[0].shape[1]
+        X = check_clients(X, self.content, width, first=count)
         places = []
         for number, x in enumerate(X):
             if y is None:

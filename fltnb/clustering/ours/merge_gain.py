@@ -332,6 +332,8 @@ class MergeGain(ClientClusterer):
         """
         self._check_fitted("_clusters")
         self._check_newcomers(sketches)
+        if not sketches:
+            return np.zeros(0, dtype=np.int64)
         newcomers = self._sums(sketches, self._shape)
         alone, _ = losses(newcomers, self.folds)
 

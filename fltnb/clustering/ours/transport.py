@@ -299,6 +299,8 @@ class TransportSignatures(ClientClusterer):
         """Place newcomers by their sketches; see :meth:`place`."""
         self._check_fitted()
         self._check_newcomers(sketches)
+        if not sketches:
+            return np.zeros(0, dtype=np.int64)
         z = self._scores_of(sketches)  # (n, C)
         sizes = _one_hot(self.labels_).sum(axis=0)
         limit = self._level(1) * _deviation(1, sizes)
@@ -319,8 +321,7 @@ class TransportSignatures(ClientClusterer):
         """
         self._check_fitted()
         count, _, width = self.centroids_.shape
-        X = check_clients(X, width=width)
-        self._check_sizes([len(x) for x in X])
+        X = check_clients(X, width=width, first=count)
         return self.sketches(X, first=count)
 
     def _scores_of(self, sent: Sequence[Sketch]) -> np.ndarray:
