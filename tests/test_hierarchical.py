@@ -349,7 +349,7 @@ def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(
         (
             {"clusterer": fl.EigenRelevance(n_eigenvectors=21)},
             True,
-            "20 samples, fewer than n_eigenvectors=21: lower it",
+            "20 samples, fewer than n_eigenvectors=21: lower n_eig",
         ),
     ],
 )
