@@ -154,8 +154,9 @@ def with_wels(**options):
 def test_a_client_too_small_for_a_clusterer_is_named_before_all_advice():
     found = fl.advise(with_wels(), n_seeds=1, progress=False)
     why = (
-        "MergeGain, which sees inputs and classes, could not be used, because Wels has "
-        "too few training samples: give min_samples=4 where the federation is made"
+        "MergeGain, which sees inputs and classes, could not be used, because there "
+        "are too few training samples of Wels: give min_samples=4 where the federation "
+        "is made"
     )
     assert found.text.startswith(why) and "By the others: Train" in found.text
     note = found.table.set_index("clusterer")["note"]["MergeGain"]

@@ -574,10 +574,11 @@ def _on_unused(trial: _Trial, fed: Federation) -> str:
     # the least number that leaves them out; it counts the samples of all parts
     parts = (fed.train, fed.val, fed.test)
     enough = 1 + max(sum(len(part[i]) for part in parts) for i in small)
+    who = some([fed.names[i] for i in small])
     return (
-        f"{start}, because {some([fed.names[i] for i in small])} has too few training "
-        f"samples: give min_samples={enough} where the federation is made, which "
-        "leaves such clients out, and ask again."
+        f"{start}, because there are too few training samples of {who}: give "
+        f"min_samples={enough} where the federation is made, which leaves such clients "
+        "out, and ask again."
     )
 
 
