@@ -2,9 +2,10 @@
 
 Invented patients of twelve hospitals. All measure the same, but there are three groups
 of hospitals whose patients fall ill for other reasons, which nobody is told. Run it as
-``python examples/hospitals.py [FOLDER]``; the models are written into FOLDER.
+``python examples/hospitals.py [FOLDER]``; the models are written into the new FOLDER.
 """
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -128,5 +129,15 @@ def main(folder: Path) -> None:
         print(f"{(said == newcomer['outcome']).mean():.1%} are right by {way}")
 
 
+def asked() -> Path:
+    """Return the folder of the command line; it must be new, as it is for run.save."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", nargs="?", type=Path, default="hospitals")
+    folder = parser.parse_args().folder
+    if folder.exists():
+        parser.error(f"{folder} exists already: name a new folder.")
+    return folder
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "hospitals"))
+    main(asked())

@@ -5,8 +5,8 @@ is the folder that ``examples/hospitals.py`` wrote: run.json, of ``run.save``, s
 rows become numbers, and ``cluster_K.pt2`` is the network of cluster K.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +30,40 @@ def inputs(table: pd.DataFrame, how: dict) -> torch.Tensor:
 def main(folder: Path, cluster: str, table: Path) -> None:
     """Print what the network of a cluster says of each row."""
     reader = json.loads((folder / "run.json").read_text(encoding="utf-8"))["reader"]
+    how = reader["preprocessing"]
+    rows = pd.read_csv(table)
+    lacking = [name for name in how["columns"] if name not in rows]
+    if lacking:
+        raise SystemExit(f"{table} lacks {', '.join(lacking)}: add these columns.")
     network = torch.export.load(folder / f"cluster_{cluster}.pt2").module()
-    answers = network(inputs(pd.read_csv(table), reader["preprocessing"]))
+    answers = network(inputs(rows, how))
     for place in answers.argmax(dim=1).tolist():
         print(reader["class_names"][place])
 
 
+def asked() -> argparse.Namespace:
+    """Return the command line, if all files that it names are there."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("models", type=Path, help="written by examples/hospitals.py")
+    parser.add_argument("cluster", help="its number, such as 0")
+    parser.add_argument("table", type=Path, help="a file of CSV")
+    given = parser.parse_args()
+    if not (given.models / "run.json").is_file():
+        parser.error(
+            f"There is no run in {given.models}: name the folder that "
+            "examples/hospitals.py wrote."
+        )
+    if not (given.models / f"cluster_{given.cluster}.pt2").is_file():
+        names = sorted(file.name for file in given.models.glob("cluster_*.pt2"))
+        parser.error(
+            f"There is no cluster {given.cluster} in {given.models}, which has "
+            f"{', '.join(names)}: give the number of one of them."
+        )
+    if not given.table.is_file():
+        parser.error(f"There is no file {given.table}: name the table of the rows.")
+    return given
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    given = asked()
+    main(given.models, given.cluster, given.table)

@@ -4,6 +4,7 @@ What goes over a wire is tested where flwr is installed (tests/test_flower.py).
 """
 
 import json
+import runpy
 import sys
 import tomllib
 from collections import defaultdict
@@ -13,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
+from toys import refused
 
 import fltnb as fl
 from fltnb import paths
@@ -147,3 +149,15 @@ def test_the_app_clusters_and_trains_as_its_settings_say(example, tmp_path, scal
         assert not outcome["left_out"]
     assert accuracy["transport"] == [None] * CLIENTS  # only clustered
     assert np.mean(accuracy["fcr"]) > np.mean(accuracy["fedavg"]) or scale
+
+
+def test_the_app_refuses_a_clusterer_that_it_does_not_have(example):
+    told = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
+    config = told["tool"]["flwr"]["app"]["config"] | {"train": "fcr fedavgg"}
+    asked = SimpleNamespace(run_config=config)
+    refused("Unknown clusterer 'fedavgg'", example["server_app"].main, None, asked)
+
+
+def test_the_federation_of_processes_refuses_a_port_that_cannot_be(tmp_path):
+    local = runpy.run_path(str(APP / "local.py"))
+    refused("There is no port 70000", local["Federation"], tmp_path, 70000, 3)

@@ -2,6 +2,10 @@
 
 import importlib.util
 import re
+import runpy
+import sys
+
+import pytest
 
 import fltnb as fl
 from fltnb import paths
@@ -30,3 +34,59 @@ def test_hospitals_are_grouped_trained_saved_and_serve_a_newcomer(
     assert shares[0] == shares[1] > 75
     again = fl.Run.load(tmp_path / "models")
     assert sorted(again.names) == sorted(example.NAMES)
+
+
+def said_by(name, asked, monkeypatch, capsys):
+    """Run an example's command line, which must end before it computes anything."""
+    file = str(paths.ROOT / "examples" / name)
+    monkeypatch.setattr(sys, "argv", [file, *map(str, asked)])
+    monkeypatch.setattr(fl, "advise", None)
+    monkeypatch.setattr(fl, "run", None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(file, run_name="__main__")
+    shown = capsys.readouterr()
+    return ended.value.code, shown.out + shown.err
+
+
+def test_a_folder_that_exists_is_refused_before_any_training(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "run").mkdir()
+    for name in ("hospitals.py", "own_network/pictures.py"):
+        code, said = said_by(name, [tmp_path], monkeypatch, capsys)
+        assert code == 2 and "exists already: name a" in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hospitals.py", "serve.py", "own_network/pictures.py", "own_network/text.py"],
+)
+def test_help_computes_nothing(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, said = said_by(name, ["--help"], monkeypatch, capsys)
+    assert code == 0 and "usage:" in said and not list(tmp_path.iterdir())
+
+
+def test_serve_names_what_is_not_there(tmp_path, monkeypatch, capsys):
+    def refused(*asked):
+        code, said = said_by("serve.py", asked, monkeypatch, capsys)
+        assert code == 2
+        return said
+
+    table = tmp_path / "rows.csv"
+    assert "required: models, cluster, table" in refused()
+    assert "There is no run in" in refused(tmp_path, 0, table)
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "cluster_1.pt2").touch()
+    assert "There is no cluster 0" in refused(tmp_path, 0, table)
+    assert "There is no file" in refused(tmp_path, 1, table)
+
+
+def test_serve_names_columns_that_a_table_lacks(tmp_path, monkeypatch, capsys):
+    reader = '{"reader": {"preprocessing": {"columns": ["age", "sex"]}}}'
+    (tmp_path / "run.json").write_text(reader)
+    (tmp_path / "cluster_0.pt2").touch()
+    table = tmp_path / "rows.csv"
+    table.write_text("age\n3\n")
+    said, _ = said_by("serve.py", [tmp_path, 0, table], monkeypatch, capsys)
+    assert said == f"{table} lacks sex: add these columns."

@@ -52,6 +52,8 @@ class Federation:
                 parts[f"y_{part}"] = y
             np.savez(folder / f"client{number}.npz", **parts)
         self.port = port or free_port()
+        if not 0 < self.port < 65536:
+            raise FltnbError(f"There is no port {port}: give one of 1 to 65535.")
         with socket.socket() as probe:
             if probe.connect_ex((HERE, self.port)) == 0:
                 raise FltnbError(

@@ -81,9 +81,17 @@ def main(folder: Path) -> dict[str, fl.rounds.Run]:
     return runs
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+def asked() -> Path | None:
+    """Return the folder of the command line, if any; it may not have a run yet."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", nargs="?", type=Path)
-    asked = parser.parse_args()
+    folder = parser.parse_args().folder
+    if folder and (folder / "run").exists():
+        parser.error(f"{folder / 'run'} exists already: name another folder.")
+    return folder
+
+
+if __name__ == "__main__":
+    given = asked()
     with tempfile.TemporaryDirectory() as made:
-        main(asked.folder or Path(made))
+        main(given or Path(made))

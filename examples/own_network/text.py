@@ -5,6 +5,8 @@ Half of them like what the others dislike, so that one model for all cannot serv
 The groups are in the labels alone: who looks at sentences only does not see them.
 """
 
+import argparse
+
 import numpy as np
 import torch
 from torch import nn
@@ -71,4 +73,5 @@ def main() -> dict[str, fl.rounds.Run]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.split("\n", 1)[0]).parse_args()
     main()

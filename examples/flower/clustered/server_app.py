@@ -7,6 +7,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fltnb.errors import choose
 from fltnb.flower import ClusteredFedAvg
 from fltnb.paths import write_text
 
@@ -22,7 +23,10 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(config["folder"]) if config["folder"] else None
     model, spec = network(config)
     trained = config["train"].split()
-    for name in dict.fromkeys(config["cluster"].split() + trained):
+    names = dict.fromkeys(config["cluster"].split() + trained)
+    for name in names:
+        choose(name, [*clusterers(), "fedavg"], "clusterer")  # before any training
+    for name in names:
         strategy = ClusteredFedAvg(
             clusterers().get(name),  # None for "fedavg"
             query=name,
