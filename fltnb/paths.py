@@ -23,6 +23,20 @@ DAY = 24 * 60 * 60  # seconds
 PROFILES = ("stored", "demo", "paper")
 
 
+def notebooks() -> list[Path]:
+    """Return the files of all notebooks, in order.
+
+    Raises FltnbError outside a clone of the repository.
+    """
+    found = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    if not found:
+        raise FltnbError(
+            f"This needs the notebooks and the stored results: a wheel has none, nor "
+            f"has {ROOT}, so start Python in a clone of the repository."
+        )
+    return found
+
+
 def ledgers() -> Path:
     """Return the folder of the committed results, three files per notebook."""
     return ROOT / "results" / "ledger"

@@ -10,6 +10,7 @@ import pytest
 from nbformat import v4
 from toys import refused
 
+import fltnb as fl
 from fltnb import __main__ as cli
 from fltnb import paths, provenance, runner
 from fltnb.notebook.grids import notebook_file
@@ -281,6 +282,40 @@ def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
     assert "take about" in said("--plan", "--fresh")
     assert cli.main(["merge", str(project / "nothing")]) == 2
     assert cli.main(["compute", "01", "--budget", "soon"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "notebook 01",
+        "status",
+        "status --check",
+        "status 01",
+        "compute 01",
+        "compute all",
+        "compute 01 --plan",
+        "merge .",
+        "counts",
+        "report",
+    ],
+)
+def test_what_needs_a_clone_says_so_elsewhere_and_writes_nothing(
+    words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words.split()) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+    assert "start Python in a clone of the repository." in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_of_a_notebook_need_a_clone_or_its_ledger(project):
+    refused("start Python in a clone", fl.results, "01")
+    write(project, "01_b")
+    said = refused("Nothing is stored for a notebook '01'", fl.results, "01")
+    assert ": run `python -m fltnb compute 01`" in said
 
 
 def test_no_command_prints_help_and_durations_are_for_people(capsys):

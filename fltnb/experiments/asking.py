@@ -60,7 +60,8 @@ def results(
     Raises
     ------
     FltnbError
-        A notebook has no results, or an experiment cannot run.
+        A notebook has no results, this is no clone of the repository and so there are
+        none of any notebook, or an experiment cannot run.
 
     Examples
     --------
@@ -199,8 +200,9 @@ def _of_notebook(name: str) -> Results:
         number, _, _ = notebook.partition("_")
         if stem in (notebook, number):
             return Results((notebook, done) for done in Ledger(notebook).finished())
+    paths.notebooks()  # outside a clone nothing can be computed either
+    others = f"choose one of {', '.join(known)}, or " if known else ""
     raise FltnbError(
-        f"Nothing is stored for a notebook {name!r}: choose one of "
-        f"{', '.join(known)}, or run `python -m fltnb compute {stem}`, first with "
-        "--plan to see how long it takes."
+        f"Nothing is stored for a notebook {name!r}: {others}run `python -m fltnb "
+        f"compute {stem}`, first with --plan to see how long it takes."
     )

@@ -308,8 +308,10 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
     Raises
     ------
     FltnbError
-        There is no ledger in the folder, or one of them cannot be read.
+        There is no ledger in the folder, one of them cannot be read, or this is no
+        clone of the repository.
     """
+    paths.notebooks()  # elsewhere nothing would read what is merged
     folder = Path(folder)
     inner = folder / "ledger"
     if inner.is_dir():

@@ -168,9 +168,11 @@ def tagged_cells(notebook: str) -> Cells:
 
 
 def all_notebooks() -> list[str]:
-    """Return the names of all notebooks in order."""
-    files = (paths.ROOT / "notebooks").glob("[0-9]*.ipynb")
-    return sorted(file.stem for file in files)
+    """Return the names of all notebooks in order.
+
+    Raises FltnbError outside a clone of the repository.
+    """
+    return [file.stem for file in paths.notebooks()]
 
 
 def with_experiments() -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from .. import paths
 from ..experiments import results
 from ..experiments.asking import ledger_names
 from .measured import measured
@@ -22,12 +23,15 @@ SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy
 def committed() -> dict[str, Any]:
     """Return notebook -> its committed results, for all notebooks about a paper.
 
+    Raises FltnbError outside a clone of the repository.
+
     Examples
     --------
     >>> import fltnb as fl
     >>> list(fl.papers.committed())[:2]
     ['00_start_here', '01_scenario1']
     """
+    paths.notebooks()  # outside a clone every count would be 0
     names = {book for _, _, book in in_order()}
     for several in claims()["notebook"]:
         names.update(several.split("; "))
