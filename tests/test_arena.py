@@ -489,6 +489,15 @@ def test_what_cannot_be_imported_is_refused(toy, tmp_path):
     (tmp_path / "mine.txt").write_text("class A: ...", encoding="utf-8")
     refused("mine.txt is not a Python file", entry, str(tmp_path / "mine.txt:A"))
     refused("Unknown method 'Blend'", entry, "Blend")
+    refused("There is no file", entry, str(tmp_path / "no.py"))
+    two = tmp_path / "two.py"
+    two.write_text("from pathlib import Path\nclass A: ...\nclass B: ...")
+    for where in (two, f"{two}:"):
+        said = refused("two.py is a file, and", entry, str(where))
+        assert said.endswith(f": give {two}:A or {two}:B.")
+    refused("two.py has no class C: give .*two.py:A or", entry, f"{two}:C")
+    two.write_text("")
+    refused("it has none, so write one", entry, str(two))
     refused("Unknown track 'x'", arena.cells, 0, "x")
     refused("declares no space", arena.compete, toy("NoSpace"), arena.Rules(tuned=True))
     assert main(["arena"]) == 2

@@ -271,7 +271,10 @@ def test_the_printed_setting_is_a_file_where_the_cells_are_reduced(number):
 def test_unknown_notebooks_and_profiles_are_refused():
     assert notebook_file("01").stem == notebook_file("01_scenario1").stem
     refused("There is no notebook '77': choose one of 00", notebook_file, "77")
-    refused("The profile 'huge' has no parameters", profile_values, "01", "huge", {})
+    said = refused(
+        "The profile 'huge' has no parameters", profile_values, "01", "huge", {}
+    )
+    assert said.endswith(": choose demo or paper.")
     assert profile_values("01", "paper", {}) == {}
 
 

@@ -193,8 +193,10 @@ def entry(where: str) -> Entry:
     >>> who.name, sorted(who.needs)
     ('IFCA', ['n_clusters', 'validation'])
     """
-    file, colon, name = where.rpartition(":")
-    if not colon:
+    file, _, name = where.rpartition(":")
+    if where.endswith(".py"):  # without a class, which is asked for below
+        file, name = where, ""
+    if not file:
         choose(where, PLAYERS, "method")
         kind = FLT if where in OURS else METHODS[where]
         needs = _needs_of_ours(kind)
@@ -206,7 +208,7 @@ def entry(where: str) -> Entry:
     module = _imported(path)
     kind = getattr(module, name, None)
     if kind is None:
-        raise FltnbError(f"{path.name} has no class {name}: name one that it has.")
+        raise _without_class(path, module, name)
     if name in METHODS:
         raise FltnbError(
             f"{name} is the name of a method of this package: rename the class."
@@ -216,6 +218,21 @@ def entry(where: str) -> Entry:
     space = dict(getattr(kind, "space", {}))
     source = path.read_text(encoding="utf-8")
     return Entry(name, kind, needs, space, source, where)
+
+
+def _without_class(path: Path, module: Any, name: str) -> FltnbError:
+    """Return the error for a class that a file lacks, or that was not named ("")."""
+    there = []
+    for one in vars(module).values():
+        if inspect.isclass(one) and one.__module__ == module.__name__:
+            there.append(f"{path}:{one.__name__}")
+    wrong = f"{path.name} has no class {name}"
+    if not name:
+        wrong = f"{path.name} is a file, and the arena plays a class in it"
+    mend = f"give {' or '.join(there)}"
+    if not there:
+        mend = "it has none, so write one, as docs/adding_a_method.md shows"
+    return FltnbError(f"{wrong}: {mend}.")
 
 
 def of_source(source: str, name: str, folder: Path) -> Entry:

@@ -125,10 +125,11 @@ def profile_values(notebook: str, profile: str, own: Values) -> Values:
         return checked(own, given, shown)
     if profile in AS_IT_STANDS:
         return {}
-    there = sorted(folder.name for folder in profiles.glob("*"))
+    there = {one.parent.name for one in profiles.glob(f"*/{number}.yaml")}
+    there.add("paper")
     raise FltnbError(
         f"The profile {profile!r} has no parameters for notebook {number} ({shown}): "
-        f"choose paper or {', '.join(there)}."
+        f"choose {' or '.join(sorted(there))}."
     )
 
 
