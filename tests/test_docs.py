@@ -58,6 +58,43 @@ def test_own_clients_are_read_advised_trained_and_used_as_the_page_says(
     assert "bytes from client 0" in capsys.readouterr().out
 
 
+def test_pages_say_what_a_client_of_merge_gain_sends():
+    x = np.random.default_rng(0).normal(size=(30, 5))
+    y = np.arange(30) % 2
+    said = {}
+    for name in ("own_clients.md", "clusterers/mergegain.md"):
+        said[name] = (DOCS / name).read_text(encoding="utf-8")
+    for draws, classes, page in (
+        (1, 2, "own_clients.md"),
+        (4, 2, "own_clients.md"),
+        (1, 2, "clusterers/mergegain.md"),
+        (1, 10, "clusterers/mergegain.md"),
+    ):
+        clusterer = fl.MergeGain(n_draws=draws, n_classes=classes)
+        sent = fl.clustering.sketch_bytes(clusterer.sketch(x, y))
+        assert f" {sent / 1000:.0f} kB" in said[page]
+
+
+def test_the_page_names_all_that_leaves_a_client():
+    page = (DOCS / "own_clients.md").read_text(encoding="utf-8")
+    said = page.partition("## What leaves a client")[2]
+    for name in ("n_features", "epsilon", "In every round, a model", "run.json"):
+        assert name in said
+    fed = fl.federations.label_clusters(fl.load("digits"), 4, 2, classes_per_cluster=3)
+    history = fl.run(fl.methods.FedAvg(), fed, rounds=1, progress=False).history
+    for column in ("bytes_up", "bytes_down"):
+        assert column in said and column in history
+    for part in fl.flower.scaling.PARTS:  # the rest is the mean's rounding error
+        assert {"rest": "mean", "squares": "squared distances"}.get(part, part) in said
+
+
+def test_the_answers_for_newcomers_are_told_for_every_clusterer():
+    page = (DOCS / "clusterers.md").read_text(encoding="utf-8")
+    said = page.partition("## Newcomers")[2]
+    for kind in fl.clustering.CLUSTERERS.values():
+        assert kind.__name__ in said
+
+
 # pages whose blocks are run elsewhere: test_own_methods, test_dask, test_flower
 ELSEWHERE = {"own_network.md", "cluster.md", "flower.md"}
 HERE = {"own_clients.md", "adding_a_method.md", "../README.md"}
