@@ -134,8 +134,11 @@ def asked() -> Path:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", nargs="?", type=Path, default="hospitals")
     folder = parser.parse_args().folder
-    if folder.exists():
-        parser.error(f"{folder} exists already: name a new folder.")
+    try:
+        folder.mkdir(parents=True)  # what cannot be written is told before the training
+        folder.rmdir()
+    except OSError as error:
+        parser.error(f"Cannot make {folder} ({error.strerror}): name a new folder.")
     return folder
 
 

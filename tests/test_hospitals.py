@@ -48,13 +48,16 @@ def said_by(name, asked, monkeypatch, capsys):
     return ended.value.code, shown.out + shown.err
 
 
-def test_a_folder_that_exists_is_refused_before_any_training(
+def test_a_folder_that_cannot_be_made_is_refused_before_any_training(
     tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "run").mkdir()
+    (tmp_path / "file").touch()
     for name in ("hospitals.py", "own_network/pictures.py"):
-        code, said = said_by(name, [tmp_path], monkeypatch, capsys)
-        assert code == 2 and "exists already: name a" in said
+        for folder, why in ((tmp_path, "File exists"), ("file/x", "Not a directory")):
+            asked = [tmp_path / folder]
+            code, said = said_by(name, asked, monkeypatch, capsys)
+            assert code == 2 and f"({why}): name a new folder." in said
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,14 @@ def asked() -> Path | None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", nargs="?", type=Path)
     folder = parser.parse_args().folder
-    if folder and (folder / "run").exists():
-        parser.error(f"{folder / 'run'} exists already: name another folder.")
+    if folder:
+        try:
+            (folder / "run").mkdir(parents=True)  # tried before the training
+            (folder / "run").rmdir()
+        except OSError as error:
+            parser.error(
+                f"Cannot make {folder / 'run'} ({error.strerror}): name a new folder."
+            )
     return folder
 
 
