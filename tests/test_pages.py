@@ -10,7 +10,7 @@ from toys import refused
 from fltnb import notebook as page
 from fltnb import paths
 from fltnb.notebook.grids import code_cells, grids, notebook_file, profile_values
-from fltnb.notebook.parameters import checked, injected
+from fltnb.notebook.parameters import assigned, check_needed, checked, injected
 
 OWN = {
     "datasets": ["mnist", "cifar10"],
@@ -74,11 +74,54 @@ def test_a_wrong_parameter_is_one_sentence(given, sentence):
 
 def test_papermill_s_cell_is_found_among_those_that_ran():
     cells = ["", "import x", "n = 3\ndata = ['a']", "# Parameters\nn = '4'", "run()"]
-    assert injected(cells) == ({"n": 3, "data": ["a"]}, {"n": "4"})
-    assert injected(cells[:3]) == ({}, {})
+    own, given = map(assigned, injected(cells))
+    assert own == {"n": 3, "data": ["a"]} and given == {"n": "4"}
+    assert injected(cells[:3]) == ("", "")
     namespace = {"In": cells, "n": "4"}
     page.Page("01").parameters(namespace)
     assert namespace["n"] == 4
+
+
+CELL = """datasets = ["people"]  # the paper: "femnist"
+methods = ["fedavg", "fesem_4"]
+variants = ["as_written", "as_run"]
+model = {"people": "mlp", "other": "lenet"}
+linkages = ["ward"]"""
+
+
+def papermill_gives(given, cell=CELL, **needed):
+    """Read parameters as the cell below the parameters does."""
+    namespace = {"In": [cell, f"# Parameters\n{given}"]}
+    page.Page("01").parameters(namespace, **needed)
+    return namespace
+
+
+def test_names_that_a_notebook_does_not_know_are_refused():
+    known = 'methods = ["fesem_5"]\ndatasets = ["femnist"]\nlinkages = ["single"]'
+    assert papermill_gives(known)["methods"] == ["fesem_5"]
+    refused("the unknown 'mnist'", papermill_gives, 'datasets = ["mnist"]')
+    images = CELL.replace('["people"]', '["mnist", "cifar10"]')
+    assert papermill_gives('datasets = ["fashion_mnist"]', cell=images)
+    wrong = {
+        'datasets = ["peple"]': "datasets has the unknown 'peple': choose from people",
+        'methods = ["fedavg", "fedavgg"]': "the unknown 'fedavgg': choose from fedavg",
+        'methods = ["zzz"]': "the unknown 'zzz': choose from fedavg, fesem_4",
+        'methods = ["fesem_4x"]': "the unknown 'fesem_4x'",
+        'variants = ["as_writen"]': "the unknown 'as_writen': choose from as_written",
+    }
+    for given, sentence in wrong.items():
+        refused(sentence, papermill_gives, given)
+
+
+def test_what_a_page_compares_must_be_there():
+    assert papermill_gives('methods = ["fedavg"]', methods=["fedavg"])
+    refused(
+        "methods lacks fesem_4, which .* compare with the others: add it",
+        papermill_gives,
+        'methods = ["fedavg"]',
+        methods=["fesem_4"],
+    )
+    refused("lacks a, b, .*: add them", check_needed, {"x": []}, {"x": ["a", "b"]})
 
 
 def lines():

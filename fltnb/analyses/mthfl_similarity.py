@@ -208,11 +208,13 @@ def tables2(similarity: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 _NEAR = {
     "ResNet-18, ImageNet": "",
-    "EfficientNet-Lite0, ImageNet": ", EfficientNet-Lite0",
-    "ResNet-18, random": ", random weights for ImageNet's",
-    "pixels": ", pixels",
+    "EfficientNet-Lite0, ImageNet": "EfficientNet-Lite0",
+    "ResNet-18, random": "random weights for ImageNet's",
+    "pixels": "pixels",
 }
 """Features from those of the paper on -> how they depart from these."""
+OTHER_FEATURES = tuple(filter(None, _NEAR.values()))
+"""Phrases for features that stand in for the paper's, in ``otherwise`` of a study."""
 
 
 def _nearest(found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -224,7 +226,8 @@ def _nearest(found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     given = set(found["features"])
     name = next(name for name in _NEAR if name in given)
     own = found[found["features"] == name].drop(columns="features")
-    return own, f"p = {EIGENVECTORS} chosen by us{_NEAR[name]}"
+    phrases = [f"p = {EIGENVECTORS} chosen by us", _NEAR[name]]
+    return own, ", ".join(filter(None, phrases))
 
 
 # ---------------------------------------------------------------- scales of pixels

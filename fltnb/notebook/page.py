@@ -3,15 +3,26 @@
 import hashlib
 import textwrap
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import pandas as pd
+import yaml
 from IPython import display
 
+from .. import data
 from ..papers import label, outcomes
+from ..paths import ROOT
 from ..startup import be_quick
-from .parameters import checked, injected
+from .parameters import (
+    Values,
+    assigned,
+    check_names,
+    check_needed,
+    checked,
+    injected,
+    texts_in,
+)
 from .verdicts import verdict_table
 
 PLACES = ("picture", "table", "verdicts")
@@ -54,7 +65,9 @@ class Page:
             shown = display.HTML(text)
             display.display(shown, display_id=f"{self.notebook}-{place}")
 
-    def parameters(self, namespace: MutableMapping[str, Any]) -> None:
+    def parameters(
+        self, namespace: MutableMapping[str, Any], **needed: Sequence
+    ) -> None:
         """Check and read papermill's parameters, in the cell below the parameters.
 
         Parameters
@@ -62,15 +75,33 @@ class Page:
         namespace : dict
             ``globals()`` of the notebook. Papermill's values replace its own
             parameters.
+        **needed
+            Parameter -> names that must be in it, such as methods that the notebook's
+            picture compares.
 
         Raises
         ------
         FltnbError
-            An unknown name, a value of another kind, or a data set without an entry in
-            a parameter.
+            An unknown name, a value of another kind, a data set without an entry in a
+            parameter, or a needed name is not there.
         """
-        own, given = injected(namespace.get("In", []))
-        namespace.update(checked(own, given))
+        source, papermills = injected(namespace.get("In", []))
+        values = checked(assigned(source), assigned(papermills))
+        check_names(values, source, self._known(assigned(source)))
+        namespace.update(values)
+        check_needed(dict(namespace), needed)
+
+    def _known(self, own: Values) -> list[str]:
+        """Return names that may not be in the cell of parameters.
+
+        Those of its profiles, and of all data sets, if its own are names of data sets.
+        """
+        names: list[str] = []
+        if set(own.get("datasets", [])) & set(data.NAMES):
+            names.extend(data.NAMES)
+        for file in (ROOT / "notebooks" / "profiles").glob(f"*/{self.notebook}.yaml"):
+            names += texts_in(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return names
 
     def fill(
         self,

@@ -2,7 +2,8 @@
 
 import ast
 import difflib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import FltnbError
@@ -15,6 +16,23 @@ INJECTED = "# Parameters"
 
 OTHER = "other"
 """The entry of a dict for all data sets without their own entry."""
+
+NAMING = (
+    "datasets",
+    "methods",
+    "variants",
+    "models",
+    "forced",
+    "one_shot",
+    "federations",
+    "changed",
+    "tracks",
+    "papers",
+    "people",
+    "grouped",
+    "breaks_on",
+)
+"""Parameters whose texts name what their notebook knows."""
 
 KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
@@ -106,8 +124,8 @@ def assigned(source: str) -> Values:
     return namespace
 
 
-def injected(cells: list[str]) -> tuple[Values, Values]:
-    """Return a notebook's own parameters and those of papermill.
+def injected(cells: list[str]) -> tuple[str, str]:
+    """Return the cells of a notebook's own parameters and of papermill's.
 
     Papermill writes them into a cell below the notebook's own, which is the last one of
     its kind where a notebook was executed again.
@@ -119,13 +137,70 @@ def injected(cells: list[str]) -> tuple[Values, Values]:
 
     Returns
     -------
-    (dict, dict)
-        Both are empty without values of papermill.
+    (str, str)
+        Their sources. Both are empty without values of papermill.
     """
     for place in reversed(range(len(cells))):
         if cells[place].startswith(INJECTED):
-            return assigned(cells[place - 1]), assigned(cells[place])
-    return {}, {}
+            return cells[place - 1], cells[place]
+    return "", ""
+
+
+def check_names(given: Values, source: str, others: Iterable[str]) -> None:
+    """Refuse names of methods, data sets and so on that a notebook does not know.
+
+    A notebook would compute an unknown method as another one, or leave it out. Its own
+    cell of parameters has all names that it knows, in its values or in comments.
+
+    Parameters
+    ----------
+    given : dict
+        Values that replace the notebook's own; only those in :data:`NAMING` count.
+    source : str
+        The notebook's own cell of parameters.
+    others : iterable of str
+        Further names that it knows.
+
+    Raises
+    ------
+    FltnbError
+        A name is unknown. A number at its end does not matter: with ``fesem_4`` there
+        is ``fesem_5``.
+    """
+    quoted = re.findall(r'"([^"\n]+)"', source)
+    known = list(dict.fromkeys([*quoted, *others]))
+    stems = {_stem(name) for name in known}
+    for parameter in NAMING:
+        for name in _leaves(given.get(parameter, [])):
+            if isinstance(name, str) and _stem(name) not in stems:
+                near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+                own = assigned(source).get(parameter)
+                listed = ", ".join(map(str, near or _leaves(own)))
+                raise FltnbError(
+                    f"The parameter {parameter} has the unknown {name!r}: choose from "
+                    f"{listed}, or others named in the cell of parameters."
+                )
+
+
+def check_needed(values: Values, needed: Mapping[str, Sequence]) -> None:
+    """Refuse lists of names without those that the notebook's pictures are about.
+
+    ``needed``: parameter -> names. Raises FltnbError, before anything is computed.
+    """
+    for parameter, names in needed.items():
+        there = set(_leaves(values[parameter]))
+        missing = [str(name) for name in names if name not in there]
+        if missing:
+            raise FltnbError(
+                f"The parameter {parameter} lacks {', '.join(missing)}, which this "
+                "notebook's picture, tables or claims compare with the others: add "
+                f"{'it' if len(missing) == 1 else 'them'}; fl.run and fl.grid take any."
+            )
+
+
+def _stem(name: str) -> str:
+    """Return a name without the number at its end."""
+    return re.sub(r"\d+$", "", name)
 
 
 def checked(own: Values, given: Values, where: str = "") -> Values:
@@ -162,13 +237,16 @@ def checked(own: Values, given: Values, where: str = "") -> Values:
 
     together = own | values
     known = _datasets(own)
-    for name, setting in together.items():
-        for dataset in _datasets(together):
-            if _lacks(setting, dataset, known):
-                raise FltnbError(
-                    f"{start}The parameter {name} has no entry for {dataset!r}: give "
-                    "one value for all, or see the files in notebooks/profiles."
-                )
+    for dataset in _datasets(together):
+        lacking = [name for name in together if _lacks(together[name], dataset, known)]
+        if lacking:
+            which = "parameter" if len(lacking) == 1 else "parameters"
+            verb = "has" if len(lacking) == 1 else "have"
+            raise FltnbError(
+                f"{start}The {which} {', '.join(lacking)} {verb} no entry for "
+                f"{dataset!r}: give one value for all, or all that a demo changes, "
+                "papermill -f notebooks/profiles/demo/NN.yaml (NN: the notebook)."
+            )
     return values
 
 
@@ -218,6 +296,11 @@ def _leaves(setting: Any) -> Iterator[Any]:
         yield from _leaves(part)
 
 
+def texts_in(setting: Any) -> list[str]:
+    """Return all texts inside dicts and lists."""
+    return [leaf for leaf in _leaves(setting) if isinstance(leaf, str)]
+
+
 def _fits(value: Any, own: Any) -> bool:
     """Whether a value has the shape and the kinds of the notebook's own.
 
@@ -240,7 +323,7 @@ def _fits(value: Any, own: Any) -> bool:
 def _datasets(parameters: Values) -> list[str]:
     """Return the data sets that parameters name, as ``dataset`` or ``datasets``."""
     named = parameters.get("datasets", parameters.get("dataset", []))
-    return [name for name in _leaves(named) if isinstance(name, str)]
+    return texts_in(named)
 
 
 def _lacks(setting: Any, dataset: str, known: list[str]) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..analyses.mthfl_similarity import OTHER_FEATURES
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .names import label
@@ -414,7 +415,7 @@ class _Found:
         record = self.results.record(row["key"])
         departs = departures(record, line, row["dataset"], variant, at_round)
         if row.get("otherwise"):
-            departs.append(row["otherwise"])
+            departs.extend(_otherwise(row["otherwise"]))
         if row.get("stopped"):
             departs.append("a run stopped early")
         return tuple(departs)
@@ -561,3 +562,16 @@ def _refuse_twice(rows: Sequence[Mapping], line: Row, variant: str) -> None:
         f"Several runs of one seed fit {number} ({networks}): "
         "select one with results.where() first."
     )
+
+
+def _otherwise(text: str) -> list[str]:
+    """Return what a study says of its departures, other features as a stand-in.
+
+    >>> _otherwise("p = 5 chosen by us, pixels")
+    ['p = 5 chosen by us', 'stand-in: pixels']
+    """
+    phrases = []
+    for phrase in text.split(", "):
+        stands_in = "stand-in: " if phrase in OTHER_FEATURES else ""
+        phrases.append(stands_in + phrase)
+    return phrases
