@@ -66,7 +66,7 @@ def all_patients(seed: int = 0) -> pd.DataFrame:
 def place(table: pd.DataFrame, clusterer: fl.MergeGain, fed: fl.Federation) -> int:
     """Return the cluster whose model would serve a newcomer best, by its own rows."""
     rows = fed.preprocessing.transform(table)
-    classes = np.searchsorted(fed.class_names, table["outcome"].astype(str))
+    classes = fed.class_numbers(table["outcome"])
     return int(clusterer.place([rows], [classes])[0])
 
 
