@@ -21,6 +21,7 @@ OWN = {
     "device": "auto",
     "compute": False,
     "images": None,
+    "users": {"mnist": [5, 3], "cifar10": [5, 5]},
 }
 
 
@@ -46,6 +47,7 @@ def test_a_setting_is_found_by_data_set_and_variant():
         ("compute", "True", True),
         ("images", 500, 500),
         ("device", "cpu", "cpu"),
+        ("users", "[4, 4]", [4, 4]),
     ],
 )
 def test_what_papermill_hands_over_becomes_a_value(name, given, value):
@@ -62,8 +64,9 @@ def test_what_papermill_hands_over_becomes_a_value(name, given, value):
         ({"rounds": 1.5}, "rounds cannot be 1.5"),
         ({"rounds": {"mnist": 3}}, "rounds cannot be {'mnist': 3}"),
         ({"seeds": "a"}, "seeds cannot be ['a']: give a list of a whole number"),
+        ({"users": 30}, "users cannot be 30"),
         ({"compute": 1}, "compute cannot be 1: give True or False"),
-        ({"datasets": "digits"}, "local_epochs has no entry for 'digits'"),
+        ({"datasets": "digits"}, "local_epochs, users have no entry for 'digits'"),
         ({"local_epochs": {"mnist": 2}}, "local_epochs has no entry for 'cifar10'"),
     ],
 )

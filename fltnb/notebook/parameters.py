@@ -305,13 +305,16 @@ def _fits(value: Any, own: Any) -> bool:
     """Whether a value has the shape and the kinds of the notebook's own.
 
     A list must be a list; one value must be one value; a dict may be replaced by one
-    value. Whole numbers may stand for floats.
+    value, a dict of lists by one list. Whole numbers may stand for floats.
     """
     if own is None:
         return True
     if isinstance(own, list) and not isinstance(value, list):
         return False
     if not isinstance(own, (list, dict)) and isinstance(value, (list, dict)):
+        return False
+    of_lists = isinstance(own, dict) and all(isinstance(x, list) for x in own.values())
+    if of_lists and not isinstance(value, (dict, list)):
         return False
 
     wanted = {type(leaf) for leaf in _leaves(own)}
