@@ -242,7 +242,7 @@ def _summary(
             "paper": f"[{PAPERS[paper]}]({paper}.md), {notebooks}",
             "printed numbers": own["printed"].iloc[0],
             "numbers in the printed setting": _by_variant(
-                own, "printed_setting", "{printed_setting}"
+                own, "printed_setting", "{printed_setting} of {printed}"
             ),
             "accuracies within 3 points": _by_variant(
                 _of(near, paper), "accuracies", "{points_3} of {accuracies}"
