@@ -426,7 +426,7 @@ def _arena(options: argparse.Namespace) -> int:
     """Run a method and write its card, or compute a part of a card again.
 
     The method "all" runs those of this package and prints their table; it has no card.
-    Returns 1 if a card is not confirmed.
+    Returns 1 if a card is not confirmed, or if all runs failed.
     """
     from . import arena
     from .arena import page
@@ -457,8 +457,8 @@ def _arena(options: argparse.Namespace) -> int:
     rules = arena.Rules(options.track, options.demo, options.tuned)
     card = arena.compete(options.method, rules, budget, options.jobs)
     page.save(card, options.out)
-    print(page.row(card))
-    return 0
+    print("\n".join([page.row(card), *page.reasons(card)]))
+    return int(page.nothing_ran(card))
 
 
 def _verify(file: str) -> int:

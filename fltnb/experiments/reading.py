@@ -19,6 +19,10 @@ from .ledger import stacked
 _WORDS = {"as written": "as_written", "as run": "as_run"}
 _END = ("stopped", "key")
 KINDS = ("training", "clustering", "distances", "study")
+NOTHING_STORED = (
+    "None of these runs is stored: give compute=True (papermill: -p compute True) to "
+    "compute them."
+)
 
 
 class Results:
@@ -381,6 +385,8 @@ def _fitting(column: pd.Series, wanted: Any) -> np.ndarray:
         wanted = [_WORDS.get(word, word) for word in wanted]
         there += _WORDS.values()
     if not any(value in there for value in wanted):
+        if column.empty:
+            raise FltnbError(NOTHING_STORED)
         shown = ", ".join(map(str, there[:12])) or "nothing"
         raise FltnbError(
             f"No result has {column.name} {wanted[0]!r}: there is {shown}."

@@ -7,6 +7,7 @@ import pandas as pd
 from IPython import display
 
 from ..errors import FltnbError
+from ..experiments.reading import NOTHING_STORED
 from ..papers import label
 from ..papers.names import SHORT
 from .html import html, signed
@@ -149,10 +150,7 @@ def rows_of(found: Any) -> pd.DataFrame:
     """
     rows = found if isinstance(found, pd.DataFrame) else found.runs
     if rows.empty:
-        raise FltnbError(
-            "None of these runs is stored: give compute=True (papermill: -p compute "
-            "True) to compute them."
-        )
+        raise FltnbError(NOTHING_STORED)
     return rows
 
 
