@@ -109,6 +109,13 @@ def test_random_groups_that_lose_nowhere_lose_nothing_on_the_third_task():
     assert CLAIMS["mthfl-fig3-2"](t).outcome == "disagrees"
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if "-fig2" in name or "-fig3" in name]
+)
+def test_one_way_of_grouping_alone_tests_nothing(name):
+    assert CLAIMS[name](trained([(80, 70, 60)], [])).outcome == "not tested"
+
+
 def test_lucky_draws_are_left_out_beside():
     t = trained([(80, 70), (81, 70)], [(60, 50), (80, 70), (70, 60)], "cifar10")
     t.results.runs.loc[t.results.runs["key"] == "mthfl_random-1", "ari"] = 1.0

@@ -10,7 +10,7 @@ from scipy.spatial.distance import squareform
 
 from ... import metrics
 from ..names import label
-from .claim import Finding, claim, needed
+from .claim import Finding, claim, complete, needed
 from .numbers import Numbers
 from .words import joined, so_many
 
@@ -452,7 +452,7 @@ def the_third_task_loses_most(t: Numbers) -> Finding:
 
     The third task has two users only, who are seldom drawn into one random group.
     """
-    gaps = _gaps(t)
+    gaps = complete(_gaps(t), "not both ways of grouping were run")
     third = gaps.index[-1]
     finding = Finding(
         number=gaps[third],
