@@ -222,7 +222,7 @@ def test_a_wheel_works_outside_the_repository(tmp_path):
     elsewhere.mkdir()
     use = (
         "import fltnb as fl; from fltnb import papers; "
-        "print(fl.load('digits'), len(papers.counts()), fl.__file__)"
+        "print(fl.load('digits'), len(papers.numbers('flt')), fl.__file__)"
     )
     here = {
         "cwd": elsewhere,

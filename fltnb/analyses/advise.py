@@ -47,7 +47,7 @@ ONE_MODEL = "one model for all"
 ALONE = "a model of each client's own"
 
 
-class ByClusterer(dict):
+class _ByClusterer(dict):
     """Values by a clusterer's name; asked for one that was not used, it says why not.
 
     ``unused``: clusterer -> that sentence.
@@ -482,10 +482,10 @@ def _judged(
         recommended=recommended,
         table=pd.DataFrame([_row(trial) for trial in trials]),
         agreement=pd.DataFrame(labels).corr(adjusted_rand_index),
-        labels=ByClusterer(labels, unused),
-        together=ByClusterer(together, unused),
+        labels=_ByClusterer(labels, unused),
+        together=_ByClusterer(together, unused),
         names=fed.names,
-        clusterers=ByClusterer({one.name: one.clusterer for one in done}, unused),
+        clusterers=_ByClusterer({one.name: one.clusterer for one in done}, unused),
         embedded=embedded,
     )
 
