@@ -1,5 +1,6 @@
 """What pages share: parameters, tables, pictures and the first screen."""
 
+import json
 import re
 
 import numpy as np
@@ -46,6 +47,7 @@ def test_a_setting_is_found_by_data_set_and_variant():
         ("lr", 1, 1),
         ("compute", "True", True),
         ("images", 500, 500),
+        ("images", '{"mnist": null, "cifar10": 5}', {"mnist": None, "cifar10": 5}),
         ("device", "cpu", "cpu"),
         ("users", "[4, 4]", [4, 4]),
     ],
@@ -125,6 +127,24 @@ def test_what_a_page_compares_must_be_there():
         methods=["fesem_4"],
     )
     refused("lacks a, b, .*: add them", check_needed, {"x": []}, {"x": ["a", "b"]})
+
+
+@pytest.mark.parametrize("book", sorted(paths.ROOT.glob("notebooks/[0-9]*.ipynb")))
+def test_commands_that_pages_and_profiles_suggest_are_read(book):
+    cells = json.loads(book.read_text(encoding="utf-8"))["cells"]
+    [own] = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    told = [
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"
+    ]
+    for file in paths.ROOT.glob(f"notebooks/profiles/*/{book.name[:2]}.yaml"):
+        told.append(file.read_text(encoding="utf-8"))
+    for text in told:
+        for command in text.split("papermill "):
+            given = re.findall(r"-p (\w+) ('[^']*'|[^\s.]+)", command)
+            written = [f"{name} = {value.strip(chr(39))!r}" for name, value in given]
+            papermills = "\n".join(["# Parameters", *written])
+            namespace = {"In": ["".join(own["source"]), papermills]}
+            page.Page(book.name[:2]).parameters(namespace)
 
 
 def lines():

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -273,11 +274,9 @@ def _read(value: Any, own: Any) -> Any:
     ``own``: what the notebook has.
     """
     if isinstance(value, str) and not isinstance(own, str):
-        try:
-            value = ast.literal_eval(value.strip())
-        except (ValueError, SyntaxError):
-            if isinstance(own, list):
-                value = [word.strip() for word in value.split(",")]
+        value = _literal(value.strip(), value)
+        if isinstance(value, str) and isinstance(own, list):
+            value = [word.strip() for word in value.split(",")]
     if isinstance(value, tuple):
         value = list(value)
     if isinstance(own, list) and not isinstance(value, (list, dict)):
@@ -294,6 +293,16 @@ def _leaves(setting: Any) -> Iterator[Any]:
         return
     for part in setting:
         yield from _leaves(part)
+
+
+def _literal(text: str, otherwise: Any) -> Any:
+    """Return the value that a text writes, as Python or as JSON (``null``)."""
+    for read in (ast.literal_eval, json.loads):
+        try:
+            return read(text)
+        except (ValueError, SyntaxError):
+            continue
+    return otherwise
 
 
 def texts_in(setting: Any) -> list[str]:
