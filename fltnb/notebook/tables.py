@@ -121,8 +121,8 @@ def switched(
     Examples
     --------
     >>> import fltnb as fl
-    >>> runs = fl.notebook.switched(fl.results("01"))
-    >>> "encoder pixels, scenario 1" in set(runs["switch"])
+    >>> runs = fl.notebook.switched(fl.results("02"))
+    >>> "momentum 0.5" in set(runs["switch"])
     True
     """
     said = []
