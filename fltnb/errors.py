@@ -19,6 +19,8 @@ class FltnbError(ValueError):
     Unknown model 'transformer'
     """
 
+    names_clients = False  # whether the message has clients' names, not their numbers
+
 
 def first_line(error: Exception) -> str:
     r"""Return the first line of an error's message, without its final full stop.
@@ -75,7 +77,10 @@ def by_name(names: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except FltnbError as error:
-        error.args = (with_names(str(error), names),)
+        # a name may be a number itself, and must not be taken for another client's
+        if not error.names_clients:
+            error.args = (with_names(str(error), names),)
+            error.names_clients = True
         raise
 
 

@@ -466,6 +466,8 @@ class DivergedError(FltnbError):
     Run
     """
 
+    names_clients = True
+
     def __init__(self, message: str, run: Run):
         super().__init__(message)
         self.run = run

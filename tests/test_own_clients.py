@@ -889,3 +889,11 @@ def test_numbers_in_another_unit_are_named_where_training_diverges():
 def test_one_class_is_nothing_to_learn():
     fed = Federation.from_arrays(np.eye(4), [0] * 4, [0, 0, 1, 1])
     refused("nothing to learn", lambda: fl.run(fl.methods.FedAvg(), fed, "mlp"))
+
+
+def test_a_client_called_by_a_number_is_named_once_where_training_diverges():
+    rng = np.random.default_rng(0)
+    ids = np.repeat([1, 2, 3], 20)
+    fed = Federation.from_arrays(rng.normal(size=(60, 3)), np.tile([0, 1], 30), ids)
+    how = {"rounds": 2, "lr": 1e30, "participation": 1.0, "progress": False}
+    refused("client 1 is not", lambda: fl.run(fl.methods.FedAvg(), fed, "mlp", **how))
