@@ -97,12 +97,7 @@ def find(folder: Path) -> Found:
     return Found(pictures, clients, classes, tuple(notes))
 
 
-def read(found: Found, size: int, mode: str, background: str) -> np.ndarray:
-    """Return the pictures uint8 (N, size, size[, 3]), resized to squares."""
-    return read_all(found.files, size, mode, background)
-
-
-def read_all(
+def read(
     files: Iterable[Path], size: int, mode: str, background: str = "white"
 ) -> np.ndarray:
     """Return picture files as uint8 (N, size, size[, 3]), resized to squares."""

@@ -357,7 +357,7 @@ class OwnSamples:
         mode = "L" if check("grey", grey, bool) else "RGB"
         options = _checked(Options(**options))
         found = folders.find(Path(folder).expanduser())
-        x = folders.read(found, size, mode, background)
+        x = folders.read(found.files, size, mode, background)
         class_names, y = np.unique(found.classes, return_inverse=True)
         names, place = np.unique(found.clients, return_inverse=True)
         names = names.tolist()
@@ -452,6 +452,7 @@ class OwnSamples:
             # If a class has no sample, labels exceed their count, and Federation
             # reports it.
             n_classes = len(np.unique(y))
+
         notes = list(clients.notes)
         notes.extend(_alike(clients.names, "clients"))
         notes.extend(_alike(class_names, "classes"))

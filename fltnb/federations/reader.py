@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import as_array
 from ..errors import FltnbError
 from ..metrics import predicted
-from .folders import read_all
+from . import folders
 from .pixels import Layout, Scale, as_samples, to_inputs
 from .preprocessing import TablePreprocessing, some
 from .tables import WHOLE
@@ -138,15 +138,15 @@ class Reader:
                 "New samples are files, and this run was not trained on square "
                 "pictures: give arrays or a DataFrame."
             )
-        paths = [files] if isinstance(files, (str, Path)) else files
-        missing = [str(path) for path in paths if not Path(path).expanduser().is_file()]
+        given = [files] if isinstance(files, (str, Path)) else files
+        paths = [Path(file).expanduser() for file in given]
+        missing = [str(path) for path in paths if not path.is_file()]
         if missing:
             raise FltnbError(
                 f"There is no file {some(missing)}: check names and folder."
             )
         mode = "RGB" if len(self.shape) == 3 else "L"
-        found = [Path(path).expanduser() for path in paths]
-        return read_all(found, self.shape[0], mode)
+        return folders.read(paths, self.shape[0], mode)
 
     def answers(self, scores: np.ndarray) -> np.ndarray:
         """Return the predictions (n,) from a model's outputs (n, C), or (n, 1).

@@ -86,10 +86,12 @@ class Page:
             parameter, or a needed name is not there.
         """
         source, papermills = injected(namespace.get("In", []))
-        values = checked(assigned(source), assigned(papermills))
-        check_names(values, source, self._known(assigned(source)))
-        namespace.update(values)
-        check_needed(dict(namespace), needed)
+        if papermills:
+            own = assigned(source)
+            values = checked(own, assigned(papermills))
+            check_names(values, source, self._known(own))
+            namespace.update(values)
+        check_needed(namespace, needed)
 
     def _known(self, own: Values) -> list[str]:
         """Return names that may not be in the cell of parameters.

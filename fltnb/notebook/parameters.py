@@ -183,7 +183,7 @@ def check_names(given: Values, source: str, others: Iterable[str]) -> None:
                 )
 
 
-def check_needed(values: Values, needed: Mapping[str, Sequence]) -> None:
+def check_needed(values: Mapping[str, Any], needed: Mapping[str, Sequence]) -> None:
     """Refuse lists of names without those that the notebook's pictures are about.
 
     ``needed``: parameter -> names. Raises FltnbError, before anything is computed.
