@@ -166,9 +166,12 @@ def test_a_client_too_small_for_a_clusterer_is_named_before_all_advice():
         refused(f"^{why}", values.__getitem__, "MergeGain")
         refused("'FLT': choose one of TransportSignatures", values.__getitem__, "FLT")
     assert found.headline.endswith(" (MergeGain could not be used)")
+    limits = "Wels, with 2, limits FCR to k=1 and EigenRelevance to n_eigenvectors=2 "
+    assert found.text.endswith(limits + "for all clients.")
     with pytest.warns(UserWarning, match="Left out, with fewer than 4 samples: Wels"):
         enough = with_wels(min_samples=4)
-    assert fl.advise(enough, n_seeds=1, progress=False).recommended == "MergeGain"
+    without = fl.advise(enough, n_seeds=1, progress=False)
+    assert without.recommended == "MergeGain" and "limits" not in without.text
 
 
 def test_what_a_clusterer_warns_of_is_its_note_with_the_clients_name():

@@ -7,7 +7,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -470,12 +470,25 @@ def begun(**changes):
     return lambda self, *given: replace(Mean().start(*given), **changes)
 
 
+@dataclass(eq=False, kw_only=True)
+class Counted(methods.State):
+    """A state with a field of its own."""
+
+    turns: np.ndarray
+
+
+def counted(self, fed, model, context):
+    """A ``start`` whose state is not of the class that the method names."""
+    return Counted(**Mean().start(fed, model, context).arrays(), turns=np.zeros(1))
+
+
 STATE = "must return the state, an fl.methods.State such as"
 TWO = "must return models .K, P. and rows .n,., such as .state.models"
 M = 10
 WRONG_FUNCTIONS = [
     ("start", lambda *given: None, f"start of Mine {STATE} State.*not None"),
     ("start", lambda *given: {}, f"start of Mine {STATE} State.*not a dict"),
+    ("start", counted, "start of Mine returned a Counted, .* `state_type = Counted`"),
     ("start", begun(row=np.zeros(M)), "row is an array .10,. of float64"),
     ("start", begun(row=[0] * M), "row is a list of 10"),
     ("start", begun(weights=np.ones(3)), "weights is an array .3,."),

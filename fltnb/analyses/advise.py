@@ -40,7 +40,8 @@ WORTH = 3.0  # a smaller gain, in points, should be confirmed by training
 ERRORS = 2.0  # a gain must exceed this multiple of its standard error
 FEW = 20  # a client with fewer training samples has an uncertain cluster
 THINNED = 30  # key of the draws
-MOST_CENTROIDS = 5
+MOST_CENTROIDS = 5  # of FCR
+MOST_VECTORS = 5  # of EigenRelevance
 FOR_EMD = 256  # samples for earth mover's distances
 MOST_SAID = 3  # warnings of a clusterer in its note: some warn of every client
 ONE_MODEL = "one model for all"
@@ -321,7 +322,7 @@ def _candidates(
     # every part of the smallest client's samples has at least so many
     fewest = max(1, min(min(sizes), KEPT))
     k = max(1, min(MOST_CENTROIDS, fewest // 2))
-    n_vectors = max(1, min(5, fewest, width))
+    n_vectors = max(1, min(MOST_VECTORS, fewest, width))
     of_inputs = [
         TransportSignatures(random_state=seed),
         clustering.FCR(k=k, n_neighbors=None, random_state=seed),
@@ -526,7 +527,7 @@ def _recommendation(fed: Federation, done: list[_Trial], one: Gain) -> tuple[str
     # NaN, from a single seed, does not count against them
     stable = [trial for trial in dividing if not trial.stability < STABLE]
     worth = [trial for trial in stable if _is_worth(trial.gain)]
-    few = _on_few(fed)
+    few = _on_few(fed, done)
     if worth:
         best = _best(worth)
         if _loses_to_own(best.gain):
@@ -658,12 +659,29 @@ def _on_none(dividing: list[_Trial], stable: list[_Trial]) -> str:
     return f"Train one model for all: {found}, which may be chance."
 
 
-def _on_few(fed: Federation) -> str:
-    """Name the clients whose place is uncertain."""
+def _on_few(fed: Federation, done: Sequence[_Trial]) -> str:
+    """Name the clients whose place is uncertain, and what the smallest one limits."""
     few = [fed.names[i] for i in np.flatnonzero(fed.sizes < FEW)]
     if not few:
         return ""
-    return (
+    uncertain = (
         f"Uncertain is the place of clients with fewer than {FEW} training samples: "
         f"{some(few)}."
+    )
+    limits = []
+    for trial in done:
+        if isinstance(trial.clusterer, clustering.FCR):
+            k = trial.clusterer.k
+            if isinstance(k, int) and k < MOST_CENTROIDS:
+                limits.append(f"FCR to k={k}")
+        elif isinstance(trial.clusterer, clustering.EigenRelevance):
+            n = trial.clusterer.n_eigenvectors
+            if n < MOST_VECTORS and n == min(fed.sizes):
+                limits.append(f"EigenRelevance to n_eigenvectors={n}")
+    if not limits:
+        return uncertain
+    smallest = fed.names[int(np.argmin(fed.sizes))]
+    return (
+        f"{uncertain} {smallest}, with {min(fed.sizes)}, limits {' and '.join(limits)} "
+        "for all clients."
     )

@@ -295,7 +295,8 @@ class FLT(OneShot):
         ``FCR()`` by default. A fitted one is used as it is; of an unfitted one a copy
         is fitted on the embeddings.
     graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency without a cut).
+        Case II (disjoint clusters) or case I (the adjacency without a cut). A clusterer
+        that sets no ``adjacency_`` has only its clusters: both are the same then.
     membership : {"clients", "leaf_order"}
         "leaf_order" repeats an index error of the public code, to measure its effect:
         cluster c gets the clients ``leaf_order[labels == c]``. Only in case II.

@@ -56,6 +56,12 @@ def state_from(method: "Method", hook: str, state: Any, n_clients: int) -> State
             f"{who} must return the state, an fl.methods.State such as {form}, not "
             f"{told(state)}: check its `return`."
         )
+    made = type(state).__name__
+    if type(state) is not method.state_type:  # a checkpoint could not be read again
+        raise FltnbError(
+            f"{who} returned a {made}, but the class says that its state is a "
+            f"{method.state_type.__name__}: write `state_type = {made}` in the class."
+        )
     models = state.models
     if not isinstance(models, np.ndarray) or models.ndim != 2:
         raise FltnbError(
