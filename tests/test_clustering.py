@@ -163,6 +163,21 @@ def test_exact_neighbours_are_used_for_many_points(monkeypatch):
     assert min(gap) > 3 * max(plane[i::4].std(0).max() for i in range(4))
 
 
+@pytest.mark.parametrize(("parts", "each", "neighbours"), [(5, 20, 5), (1, 20, 2)])
+def test_a_seed_gives_one_layout_where_the_graph_has_many_parts(
+    parts, each, neighbours
+):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(parts, each, 10)) + 100 * rng.normal(size=(parts, 1, 10))
+    points = points.reshape(-1, 10)
+    first = fcr_module.umap_layout(points, neighbours, 2, 0)
+    for _ in range(3):
+        again = fcr_module.umap_layout(points, neighbours, 2, 0)
+        np.testing.assert_array_equal(first, again)
+    other = fcr_module.umap_layout(points, neighbours, 2, 1)
+    assert not np.array_equal(first, other)
+
+
 def test_pca_kmeans_limits_of_the_threshold_and_small_clients():
     clients, _ = digit_clients(10, 5, 2, seed=0, dimensions=None)
     for c in (1, 3, 10):  # all rows equal: no cut can separate them

@@ -3,7 +3,7 @@
 import numpy as np
 from toys import refused
 
-from fltnb.randomness import PURPOSES, integer, stream
+from fltnb.randomness import PURPOSES, integer, seeded, stream
 
 
 def test_streams_do_not_depend_on_each_other():
@@ -35,3 +35,14 @@ def test_purposes_are_numbered_once_and_no_other_is_known():
     assert len(set(PURPOSES.values())) == len(PURPOSES)
     for draw in (stream, integer):
         refused("Unknown purpose .*'luck': choose one of partition", draw, 0, "luck")
+
+
+def test_only_generators_without_a_seed_get_one():
+    drawn = stream(0, "order").random()
+    given = np.random.default_rng(7).random()
+    make = np.random.default_rng
+    with seeded(3):
+        assert np.random.default_rng().random() == make(3).random()
+        assert np.random.default_rng(seed=7).random() == given
+        assert stream(0, "order").random() == drawn
+    assert np.random.default_rng is make

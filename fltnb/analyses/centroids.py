@@ -17,7 +17,7 @@ from ..clustering.centroids import DISTANCES
 from ..clustering.cuts import chance_modularity
 from ..clustering.fcr import umap_class
 from ..metrics import adjusted_rand_index
-from ..randomness import integer
+from ..randomness import integer, seeded
 from .scenario4 import scored_cuts
 from .studies import Settings, Study
 
@@ -128,13 +128,15 @@ def transformed(federation: Settings, encoder: Settings, clusterer: Settings) ->
     centres = [sketch["centroids"].astype(np.float32) for sketch in sketches]
     fitted.fit_sketches([{"centroids": own} for own in centres])
 
+    seed = integer(fitted.random_state, "umap")
     umap = umap_class()(
         n_neighbors=fitted.n_neighbors,
         n_components=fitted.n_components,
-        random_state=integer(fitted.random_state, "umap"),
+        random_state=seed,
         n_jobs=1,
     )
-    umap.fit(np.concatenate(centres))
+    with seeded(seed):
+        umap.fit(np.concatenate(centres))
     places = [umap.transform(own) for own in centres]
     again = clustering.build(clusterer)
     distances = DISTANCES[again.distance](places)

@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from .. import progress
 from ..arrays import as_float32
 from ..errors import FltnbError
-from ..randomness import integer
+from ..randomness import integer, seeded
 from ..settings import Count, Whole
 from .centroids import DISTANCES, CentroidClusterer, stack_ragged
 
@@ -227,7 +227,7 @@ def umap_layout(
         precomputed_knn=neighbours,
         tqdm_kwds={"desc": "UMAP", "disable": silent, **progress.settings()},
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), seeded(seed):
         for message in _HARMLESS:
             warnings.filterwarnings("ignore", message=message)
         return layout.fit_transform(points)
