@@ -32,7 +32,7 @@ class Checkpoint:
     """The file of one run; without a path, nothing is kept."""
 
     def __init__(self, path: str | Path | None, settings: dict[str, Any]):
-        self.path = _checked(path)
+        self.path = path_of(path)
         self.settings = settings
         self.written = time.monotonic()
         self.pause = SECONDS
@@ -102,7 +102,7 @@ def load(path: str | Path, settings: dict[str, Any], method: Method) -> Progress
     return done
 
 
-def _checked(path: Any) -> Path | None:
+def path_of(path: Any) -> Path | None:
     """Return the checkpoint's path, or None without one, or refuse it."""
     if path is None or path is False or path == "":
         return None

@@ -297,3 +297,122 @@ def test_a_federation_of_processes(how):
         [sys.executable, paths.ROOT / "examples" / "flower" / "local.py", *how],
         check=True,
     )
+
+
+def with_notes(**notes):
+    return lambda well: well._replace(notes=well.notes | notes)
+
+
+def with_theta(theta):
+    return lambda well: well._replace(arrays={"theta": theta})
+
+
+def test_answers_of_any_type_do_not_stop_a_run():
+    def as_text(well):
+        texts = {name: np.full(one.shape, "x") for name, one in well.arrays.items()}
+        return well._replace(arrays=texts)
+
+    nodes = Nodes(SIGNATURES, range(7))
+    nodes.ill = {
+        (0, "query.sketch"): with_notes(held="many"),
+        (1, "query.sketch"): with_notes(client="north"),
+        (2, "query.sketch"): as_text,
+        (3, "train"): with_notes(**{"num-examples": [1, 2], "loss": "low"}),
+        (4, "train"): with_theta(np.full(START.shape, "x")),
+        (5, "train"): with_theta(np.full(START.shape, 1e300)),  # infinite as float32
+        (6, "evaluate"): with_notes(label=77, number=99),
+    }
+    server = ClusteredFedAvg(SIGNATURES, min_available_nodes=5, patience=0)
+    clients = server.start(nodes, START, rounds=1)
+    assert server.left_out == {
+        101: "sent no number of a client",
+        102: "sent 'first' that is no array of numbers",
+    }
+    assert server.history[0]["clients"] == [0, 3, 6]
+    assert [one["number"] for one in clients] == [0, 3, 4, 5, 6]
+    assert clients[4]["label"] != 77
+    assert np.isfinite(server.models).all()
+
+
+def test_newcomers_that_cannot_be_clustered_do_not_stop_a_run():
+    def event(nodes, kind, group):
+        if (kind, group) == ("train", "2"):
+            nodes.at |= {105: 5}
+
+    def twice(well):
+        shares = {n: 2 * a for n, a in well.arrays.items() if n.endswith("shares")}
+        return well._replace(arrays=well.arrays | shares)
+
+    nodes = Nodes(SIGNATURES, range(4), event)
+    nodes.ill = {(5, "query.sketch"): twice}
+    server = ClusteredFedAvg(SIGNATURES, min_available_nodes=4, patience=0)
+    clients = server.start(nodes, START, rounds=3)
+    assert len(server.history) == 3
+    assert [one["number"] for one in clients] == [0, 1, 2, 3]
+    said = "cannot be clustered with the others (The shares that client 5 sent sum to 2"
+    assert server.left_out[105].startswith(said)
+
+
+def test_settings_that_cannot_work_are_refused_before_any_message():
+    def start(initial=START, rounds=1, clusterer=SIGNATURES, **settings):
+        nodes = Nodes(SIGNATURES, event=lambda *what: pytest.fail("a message"))
+        how = {"min_available_nodes": 4, "patience": 0} | settings
+        ClusteredFedAvg(clusterer, **how).start(nodes, initial, rounds)
+
+    for rounds in (-1, 2.5, "3", True):
+        refused("rounds must be a whole number of at least 0", start, rounds=rounds)
+    for name, value in {
+        "timeout": 0,
+        "patience": "x",
+        "min_available_nodes": 4.5,
+    }.items():
+        refused(f"{name} must be a", start, **{name: value})
+    for initial in (START.astype(int), START * np.nan, np.stack([START, START])):
+        refused("initial must be one model", start, initial)
+    for clusterer in ("fcr", fl.FCR, fl.methods.FedAvg()):
+        refused("have sketch and fit_sketches", start, clusterer=clusterer)
+    refused("exchange networks", start, clusterer=fl.FedCollab())
+    refused("give n_classes", start, clusterer=fl.MergeGain())
+    refused("needs clip", start, clusterer=fl.MergeGain(n_classes=10, epsilon=1.0))
+    refused("k must be", start, clusterer=fl.FCR(k="many"))
+    refused("is a folder", start, checkpoint=paths.ROOT)
+
+
+def test_a_checkpoint_is_found_again_and_fits_the_rounds(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    nodes = Nodes(None, event=lambda *what: None)
+
+    def server():
+        return ClusteredFedAvg(min_available_nodes=4, checkpoint="~/state.npz")
+
+    server().start(nodes, START, rounds=2)
+    (again := server()).start(nodes, START, rounds=3)
+    assert [row["round"] for row in again.history] == [1, 2, 3]
+    refused("has 3 rounds, and rounds=2", server().start, nodes, START, 2)
+    assert server().start(nodes, START, rounds=0)  # its clusters only
+    (tmp_path / "state.npz").write_text("notes")
+    refused("name another file, or delete", server().start, nodes, START, 3)
+
+
+def test_the_server_says_why_nodes_failed_before_it_gives_up():
+    nodes = Nodes(SIGNATURES)
+    nodes.ill = {(3, "query.sketch"): lambda well: "KeyError: 'data'"}
+    server = ClusteredFedAvg(SIGNATURES, min_available_nodes=4, patience=0)
+    text = refused("Too few nodes", server.start, nodes, START, 1)
+    assert "node 103 failed with KeyError: 'data'" in text
+
+
+def test_a_tensor_is_an_initial_model():
+    import torch
+
+    theta = torch.tensor(START, requires_grad=True)
+    server = ClusteredFedAvg(min_available_nodes=4)
+    server.start(Nodes(None), theta, rounds=1)
+    assert server.models.dtype == np.float32
+
+
+@pytest.mark.parametrize("number", ["north", -1, 3.7, None])
+def test_a_node_refuses_a_number_that_is_none(number):
+    context = SimpleNamespace(node_config={"partition-id": number}, node_id=5)
+    refused("partition-id must be a whole", flower.letters.client_of, context)

@@ -18,7 +18,7 @@ from toys import refused
 
 import fltnb as fl
 from fltnb import paths
-from fltnb.flower import letters
+from fltnb.flower import letters, scaling
 
 APP = paths.ROOT / "examples" / "flower"
 CLIENTS = 6
@@ -161,3 +161,44 @@ def test_the_app_refuses_a_clusterer_that_it_does_not_have(example):
 def test_the_federation_of_processes_refuses_a_port_that_cannot_be(tmp_path):
     local = runpy.run_path(str(APP / "local.py"))
     refused("There is no port 70000", local["Federation"], tmp_path, 70000, 3)
+
+
+def test_a_node_says_what_is_wrong_with_its_settings_and_its_file(example, tmp_path):
+    task = example["task"]
+    x, y = FED.client(3)
+    parts = {"x_train": x[:, 0], "y_train": y, "x_test": x[:9, 0], "y_test": y[:9]}
+    np.savez(tmp_path / "good.npz", **parts)
+    np.savez(tmp_path / "untested.npz", **parts | {"x_test": x[:0, 0], "y_test": y[:0]})
+    np.savez(tmp_path / "empty.npz", **{name: one[:0] for name, one in parts.items()})
+    np.savez(tmp_path / "part.npz", x_train=x[:, 0])
+    (tmp_path / "text.npz").write_text("hospital,outcome")
+
+    def ask(file, number=3, what=task.own_data):
+        own = {"partition-id": number, "data": str(tmp_path / f"{file}.npz")}
+        settings = {"scale": False}
+        return what(SimpleNamespace(node_config=own, node_id=1, run_config=settings))
+
+    fed, number = ask("good")
+    assert (number, len(fed.train[3])) == (3, len(x))
+    refused("partition-id must be a whole number", ask, "good", "north")
+    refused("below 10000, not 10000000", ask, "good", 10_000_000)  # took all memory
+    refused("Client 3 has no test samples", ask, "untested")
+    refused(
+        "There are no rows to scale", scaling.columns_of, ask("empty", 3, task.rows)
+    )
+    for file in ("part", "text"):
+        refused("no such samples as the app needs", ask, file)
+    refused("cannot be read", ask, "gone")
+
+
+def test_wrong_settings_are_told_before_any_method_trains(example):
+    told = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
+    config = told["tool"]["flwr"]["app"]["config"] | {"train": "fedavg fcr"}
+    for changed, said in (
+        ({"clients": 1}, "Set min_available_nodes to 2"),
+        ({"rounds": -1}, "rounds must be a whole number"),
+        ({"local-epochs": 2.5}, "local_epochs must be a whole number"),
+        ({"scale": "yes"}, "scale must be True or False"),
+    ):
+        asked = SimpleNamespace(run_config=config | changed)
+        refused(said, example["server_app"].main, None, asked)

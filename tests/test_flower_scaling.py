@@ -48,7 +48,7 @@ def test_the_merged_scale_is_that_of_all_rows_together(sizes):
 def test_rows_that_cannot_be_scaled_are_refused():
     refused("must be numbers", scaling.sums_of, np.zeros((3, 2, 2)))
     refused("must be numbers", scaling.sums_of, [["a", "b"]])
-    refused("must be numbers", scaling.sums_of, np.zeros((0, 2)))
+    refused("no rows to scale", scaling.sums_of, np.zeros((0, 2)))
     refused("infinite", scaling.sums_of, [[1.0, np.inf]])
     nothing = scaling.sums_of([[1.0, np.nan]])
     refused(r"columns \[1\]", flower.Scaling.merged, [nothing])

@@ -114,7 +114,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     def check(self, sizes: Sequence[int]) -> None:
         """Refuse (FltnbError) options that cannot work for clients of these sizes."""
-        self._check_options(len(sizes))
+        self.check_options(len(sizes))
         self._check_sizes(sizes)
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
@@ -151,7 +151,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             )
         return options
 
-    def _check_options(self, n_clients: int) -> None:
+    def check_options(self, n_clients: int) -> None:
+        """Refuse (FltnbError) options that cannot work for so many clients."""
         options = self._check_values()
         if n_clients < 2:
             raise FltnbError(
@@ -259,7 +260,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             named.
         """
         check_list(sketches)
-        self._check_options(len(sketches))
+        self.check_options(len(sketches))
         self._check_sketches(sketches, self.sketch_shapes)
         if self.answer_shapes and len(answers) != len(sketches):
             raise FltnbError(
@@ -641,16 +642,19 @@ def widths(sketch: Sketch) -> tuple:
     return tuple(shared)
 
 
-def fault_of(sketch: Sketch, usual: tuple) -> str:
+def fault_of(sketch: Sketch, usual: tuple, shapes: Shapes | None = None) -> str:
     """Return why a received sketch cannot be used, or an empty string.
 
-    ``usual`` are the :func:`widths` of most other clients.
+    ``usual`` are the :func:`widths` of most other clients; ``shapes``, if given, the
+    ``sketch_shapes`` of the clusterer.
     """
     if not sketch:
         return "sent no sketch"
     if widths(sketch) != usual:
         found = dict(widths(sketch))
         return f"sent a sketch of the widths {found}, most others {dict(usual)}"
+    if shapes is not None and (fault := _unlike(sketch, shapes)):
+        return f"sent {fault}"
 
     if not _is_finite(sketch):
         return "sent a sketch with NaN or infinite values"

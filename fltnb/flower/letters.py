@@ -1,7 +1,9 @@
 """The contents of messages between server and nodes, in Flower's message API."""
 
+import math
 import time
 from contextlib import suppress
+from operator import index
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -44,8 +46,46 @@ def flwr_app() -> ModuleType:
 
 
 def client_of(context: Any) -> str:
-    """Return a node's number among the clients: ``partition-id``, else Flower's id."""
-    return str(int(context.node_config.get("partition-id", context.node_id)))
+    """Return a node's number among the clients: ``partition-id``, else Flower's id.
+
+    FltnbError is raised if it is no whole number of at least 0.
+    """
+    given = context.node_config.get("partition-id", context.node_id)
+    number = whole_number(given)
+    if number is None or number < 0:
+        raise FltnbError(
+            f"partition-id must be a whole number of at least 0, not {given!r}: "
+            "correct this node's --node-config."
+        )
+    return str(number)
+
+
+def whole_number(value: Any) -> int | None:
+    """Return a whole number, which may be given as text; None for anything else.
+
+    Examples
+    --------
+    >>> whole_number("3"), whole_number(3), whole_number(3.7), whole_number("north")
+    (3, 3, None, None)
+    """
+    try:
+        return int(value) if isinstance(value, str) else index(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def number_in(notes: dict[str, Any], name: str, missing: float) -> float:
+    """Return a finite number that a node sent under this name, else ``missing``.
+
+    Examples
+    --------
+    >>> number_in({"loss": 0.5}, "loss", 0.0), number_in({"loss": [1]}, "loss", 0.0)
+    (0.5, 0.0)
+    """
+    value = notes.get(name)
+    if isinstance(value, (int, float)) and math.isfinite(value):
+        return value
+    return missing
 
 
 def packed(letter: Letter) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays import as_array, as_float64
 from ..clustering.base import sketch_bytes
 from ..errors import FltnbError
-from .letters import Answers, Letter, client_of, flwr_app, letter_in, packed
+from .letters import Answers, Letter, client_of, flwr_app, letter_in, number_in, packed
 
 log = logging.getLogger("flwr")
 STATE = "scaling"  # name of the record in Flower's state
@@ -105,7 +105,9 @@ def columns_of(rows: Any) -> np.ndarray:
     Missing values may be there, as NaN; infinite ones would make every sum infinite.
     """
     rows = as_array(rows, "Rows to scale")
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub" or not len(rows):
+    if rows.ndim and not len(rows):
+        raise FltnbError("There are no rows to scale: leave this node out.")
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
         raise FltnbError(
             f"Rows to scale must be numbers (n, D), got {rows.dtype} {rows.shape}: "
             "give a table's columns, or flattened samples, x.reshape(len(x), -1)."
@@ -215,7 +217,7 @@ def is_private(clusterer: Any) -> bool:
     return getattr(clusterer, "epsilon", None) is not None
 
 
-def reveals(what: str, sent: Mapping[str, np.ndarray], held: int) -> str:
+def reveals(what: str, sent: Mapping[str, np.ndarray], held: float) -> str:
     """Return a warning if a node sends as many numbers as it holds, else "".
 
     Parameters
@@ -318,7 +320,7 @@ class Agreement:
             if fault:
                 faults[node] = fault
                 continue
-            client = letter.notes.get("client", node)
+            client = str(letter.notes.get("client", node))
             by_client.setdefault(client, letter.arrays)
         for node in faults:
             del self.sent[node]
@@ -357,7 +359,7 @@ class Agreement:
         if node not in self.sent:
             return ""
         sums, notes = self.sent[node]
-        return reveals("set of sums", sums, notes.get("held", np.inf))
+        return reveals("set of sums", sums, number_in(notes, "held", np.inf))
 
 
 def _fault(sums: Sums, usual: int) -> str:
@@ -370,8 +372,8 @@ def _fault(sums: Sums, usual: int) -> str:
     shapes = {np.shape(sums[part]) for part in PARTS}
     if shapes != {(usual,)}:
         return f"sent sums of {np.size(sums['mean'])} columns, most others {usual}"
-    finite = all(np.isfinite(sums[part]).all() for part in PARTS)
-    negative = (sums["count"] < 0).any() or (sums["squares"] < 0).any()
-    if not finite or negative:
+    numbers = all(sums[part].dtype.kind in "fiu" for part in PARTS)
+    finite = numbers and all(np.isfinite(sums[part]).all() for part in PARTS)
+    if not finite or (sums["count"] < 0).any() or (sums["squares"] < 0).any():
         return "sent sums that are not finite numbers"
     return ""

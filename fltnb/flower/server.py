@@ -30,14 +30,17 @@ import numpy as np
 from sklearn.base import clone
 
 from ..aggregate import mix_groups
-from ..clustering import EMDClustering
+from ..arrays import as_array
+from ..checkpoint import path_of
+from ..clustering import EMDClustering, FedCollab
 from ..clustering.base import fault_of, sketch_bytes, widths
 from ..clustering.cuts import placed
 from ..data import array_digest
-from ..errors import FltnbError
+from ..errors import FltnbError, by_name, first_line, reading
 from ..paths import write_atomically
+from ..settings import Count, Natural, NonNegative, Positive, check, checked
 from . import letters
-from .letters import Answers, Letter, Post
+from .letters import Answers, Letter, Post, number_in, whole_number
 from .scaling import Agreement, Scaling, is_private, reveals
 
 log = logging.getLogger("flwr")  # Flower shows this one, and sends it to `flwr log`
@@ -147,10 +150,10 @@ class ClusteredFedAvg:
 
     clusterer: Any = None
     query: str = "sketch"
-    min_available_nodes: int = 2
-    min_train_nodes: int = 1
-    timeout: float = 600.0
-    patience: float = 3600.0
+    min_available_nodes: Count = 2
+    min_train_nodes: Count = 1
+    timeout: Positive = 600.0
+    patience: NonNegative = 3600.0
     checkpoint: str | Path | None = None
     scaling: str | None = None
 
@@ -159,11 +162,8 @@ class ClusteredFedAvg:
 
         Clusters need two nodes or more, and as many as there are clusters.
         """
-        if isinstance(self.clusterer, EMDClustering):
-            raise FltnbError(
-                "EMDClustering is not possible here, because its clients exchange "
-                "networks first: choose another clusterer, such as fl.FCR()."
-            )
+        checked(ClusteredFedAvg, vars(self), "ClusteredFedAvg")
+        self._check_clusterer()
         least = 1
         if self.clusterer is not None:
             least = max(2, getattr(self.clusterer, "n_clusters", None) or 2)
@@ -173,6 +173,27 @@ class ClusteredFedAvg:
                 f"Set min_available_nodes to {least} or more (one node per cluster), "
                 "and min_train_nodes to a number from 1 to min_available_nodes."
             )
+        if hasattr(self.clusterer, "check_options"):
+            self.clusterer.check_options(self.min_available_nodes)
+
+    def _check_clusterer(self) -> None:
+        """Refuse what is no clusterer, or cannot work on separate machines."""
+        given = self.clusterer
+        if given is None:
+            return
+        if isinstance(given, (EMDClustering, FedCollab)):
+            raise FltnbError(
+                f"{type(given).__name__} is not possible here, because its clients "
+                "exchange networks first: choose another clusterer, such as fl.FCR()."
+            )
+        whole = hasattr(given, "sketch") and hasattr(given, "fit_sketches")
+        if isinstance(given, type) or not whole:
+            raise FltnbError(
+                "clusterer must be None, or have sketch and fit_sketches as fl.FCR() "
+                f"has, not {given!r}."
+            )
+        if getattr(given, "n_classes", 1) is None:
+            raise FltnbError("A sketch of classes needs their number: give n_classes.")
 
     def start(self, grid: Any, initial: np.ndarray, rounds: int) -> list[dict]:
         """Form clusters, train for ``rounds`` rounds, and evaluate.
@@ -180,8 +201,8 @@ class ClusteredFedAvg:
         Parameters
         ----------
         grid : Flower's ``Grid``
-        initial : array (P,)
-            The model that all clusters start from.
+        initial : array or tensor (P,)
+            The model that all clusters start from, floating point.
         rounds : int
             Number of rounds; 0 only forms the clusters.
 
@@ -194,11 +215,13 @@ class ClusteredFedAvg:
         Raises
         ------
         FltnbError
-            There is no progress, or the checkpoint is damaged or has other settings.
+            There is no progress, an argument cannot be used, or the checkpoint is
+            damaged, has other settings or more rounds.
         """
+        rounds = check("rounds", rounds, Natural)
+        self.initial = _one_model(initial)
         # tests give a post of their own, which needs no Flower
         self.post = grid if hasattr(grid, "ask") else Post(grid)
-        self.initial = np.atleast_2d(initial)  # (1, P)
         # a checkpoint with other settings belongs to another run and is refused
         self.settings = [repr(self.clusterer), array_digest(self.initial)]
         self.agreement = None
@@ -209,9 +232,13 @@ class ClusteredFedAvg:
         self.clients: list[Client] = []
         self.history: list[dict] = []
         self.left_out: dict[int, str] = {}
+        self.failed: dict[int, str] = {}  # node -> its last error, until it answers
         self.models = self.initial[:0]  # no clusters yet
-        if self.checkpoint and Path(self.checkpoint).exists():
-            self._load(Path(self.checkpoint))
+        self.file = path_of(self.checkpoint)
+        if self.file and self.file.exists():
+            self._load(self.file)
+            self._check_rounds(rounds)
+        self._save()  # a folder that cannot be written is told before any work
 
         progressed = time.monotonic()
         while not self._clustered() or len(self.history) < rounds:
@@ -240,16 +267,26 @@ class ClusteredFedAvg:
         for client in sorted(self.clients):
             about = client.about()
             if client.node in answers:
-                about.update(answers[client.node].notes)
+                # a node's answer does not replace what the server knows
+                about = answers[client.node].notes | about
             result.append(about)
         return result
+
+    def _check_rounds(self, rounds: int) -> None:
+        """Refuse a checkpoint that has more rounds than are asked for."""
+        done = len(self.history)
+        if 0 < rounds < done:
+            raise FltnbError(
+                f"Checkpoint {self.file} has {done} rounds, and rounds={rounds}: ask "
+                f"for {done} or more, or name another file."
+            )
 
     def _clustered(self) -> bool:
         """Whether clusters have been formed; then each cluster has a model."""
         return len(self.models) > 0
 
     def _give_up(self) -> None:
-        """Stop, and say for each node why it is left out.
+        """Stop, and say for each node why it is left out, or how it failed.
 
         Raises
         ------
@@ -259,6 +296,8 @@ class ClusteredFedAvg:
         reasons = ""
         for node, why in self.left_out.items():
             reasons += f"; node {node} {why}"
+        for node, error in self.failed.items():
+            reasons += f"; node {node} failed with {error}"
         raise FltnbError(
             f"Too few nodes gave a usable answer{reasons}: "
             "look at their logs, then start again."
@@ -329,7 +368,7 @@ class ClusteredFedAvg:
         self.left_out[node] = fault
         log.warning("Node %d is left out: it %s.", node, fault)
 
-    def _noted(self, client: Client, held: int | None = None) -> Client:
+    def _noted(self, client: Client, held: float | None = None) -> Client:
         """Record what a new client has sent before, and whether it may reveal its rows.
 
         ``held``: the size of its samples in numbers, according to its answer.
@@ -365,7 +404,10 @@ class ClusteredFedAvg:
 
         by_number = {client.number: client for client in self.clients}
         for node, (sketch, notes) in answers.items():
-            number = int(notes.get("client", node))
+            number = whole_number(notes.get("client", node))
+            if number is None or number < 0:
+                self._leave_out(node, "sent no number of a client")
+                continue
             old = by_number.get(number)
             if old is not None and old.node not in connected:
                 # it was disconnected and comes back as another node
@@ -373,7 +415,8 @@ class ClusteredFedAvg:
                 self.left_out.pop(node, None)
                 continue
 
-            fault = fault_of(sketch, usual)
+            form = getattr(self.clusterer, "sketch_shapes", {})
+            fault = fault_of(sketch, usual, form)
             if old is not None:
                 fault = f"is client {number}, and so is node {old.node}"
             if fault:
@@ -383,28 +426,31 @@ class ClusteredFedAvg:
             size = sketch_bytes(sketch)
             client = Client(number, node, sketch, bytes_sketch=size)
             by_number[number] = client
-            self.clients.append(self._noted(client, notes.get("held")))
+            self.clients.append(self._noted(client, number_in(notes, "held", np.inf)))
 
     def _cluster(self) -> None:
         """Cluster all sketches; placed clients stay, new ones follow their neighbours.
 
         Nothing happens if clients must compare themselves with others' sketches and one
-        of them does not answer: the next round tries again.
+        of them does not answer: the next round tries again. New clients whose sketches
+        cannot be clustered with the others are left out.
         """
         clusterer = clone(self.clusterer)
         clients = sorted(self.clients)
-        answers = []
         if hasattr(clusterer, "relay"):
             clients = self._connected()
             if len(clients) < self.min_available_nodes:
                 return  # too few to compare a new client with: again in the next round
-            came = self._compare(clusterer, clients)
-            if len(came) < len(clients):
-                return  # a client left: again in the next round
-            answers = [came[client.node].arrays for client in clients]
+        try:
+            with by_name([str(client.number) for client in clients]):
+                if not self._fitted(clusterer, clients):
+                    return  # a client left: again in the next round
+        except FltnbError as error:
+            if not self._clustered():
+                raise
+            self._leave_out_new(error)
+            return
 
-        sketches = [client.sketch for client in clients]
-        clusterer.fit_sketches(sketches, answers)
         before = np.array([client.label for client in clients])
         labels = placed(before, clusterer.labels_)
         found = {}
@@ -419,6 +465,28 @@ class ClusteredFedAvg:
 
         log.info("Clusters by client: %s", found)
         self._save()
+
+    def _fitted(self, clusterer: Any, clients: list[Client]) -> bool:
+        """Fit the clusterer on the clients' sketches.
+
+        Returns False if an answer of a second exchange is missing.
+        """
+        answers = []
+        if hasattr(clusterer, "relay"):
+            came = self._compare(clusterer, clients)
+            if len(came) < len(clients):
+                return False
+            answers = [came[client.node].arrays for client in clients]
+        clusterer.fit_sketches([client.sketch for client in clients], answers)
+        return True
+
+    def _leave_out_new(self, error: FltnbError) -> None:
+        """Leave out the clients without a cluster, so that the others can go on."""
+        for client in self.clients:
+            if client.label < 0:
+                fault = f"cannot be clustered with the others ({first_line(error)})"
+                self._leave_out(client.node, fault)
+        self.clients = [client for client in self.clients if client.label >= 0]
 
     def _compare(self, clusterer: Any, clients: list[Client]) -> Answers:
         """Let clients compare themselves with all sketches (the second exchange).
@@ -449,7 +517,7 @@ class ClusteredFedAvg:
             if not self._is_usable(client, arrays):
                 continue
             # a client that does not report its number of samples gets no weight
-            samples = np.nan_to_num(notes.get("num-examples", 0), posinf=0)
+            samples = number_in(notes, "num-examples", 0)
             client.samples = max(int(samples), 0)
             used.append(client)
         any_samples = any(client.samples for client in used)
@@ -457,7 +525,7 @@ class ClusteredFedAvg:
             return False
 
         sent = [answers[client.node] for client in used]
-        losses = [letter.notes.get("loss", np.nan) for letter in sent]
+        losses = [number_in(letter.notes, "loss", np.nan) for letter in sent]
         self.models = self._averaged(used, [one.arrays["theta"] for one in sent])
         self.history.append(
             {
@@ -491,8 +559,12 @@ class ClusteredFedAvg:
         The model is the array ``theta`` (P,), with finite numbers only.
         """
         model: Any = arrays.get("theta")
-        if np.shape(model) == self.initial[0].shape and np.isfinite(model).all():
-            return True
+        if np.shape(model) == self.initial[0].shape and model.dtype.kind in "fiu":
+            # as it is averaged: a large float64 may be infinite as float32
+            with np.errstate(over="ignore"):
+                kept = model.astype(self.initial.dtype)
+            if np.isfinite(kept).all():
+                return True
         log.warning(
             "Client %d sent no theta of %d finite numbers and is left out.",
             client.number,
@@ -552,11 +624,13 @@ class ClusteredFedAvg:
         for node, reply in replies.items():
             if isinstance(reply, str):
                 log.warning("Node %d failed at %s: %s", node, kind, reply)
+                self.failed[node] = reply
                 if self.agreement is not None:
                     # it may have lost its state: send it the scale again
                     self.agreement.told.discard(node)
             else:
                 answers[node] = reply
+                self.failed.pop(node, None)
 
         for client in self.clients:
             node = client.node
@@ -578,7 +652,7 @@ class ClusteredFedAvg:
         array of a sketch, and ``about``, a JSON text with everything else. With the
         sketches a continued run can cluster again when a new client comes.
         """
-        if not self.checkpoint:
+        if not self.file:
             return
         arrays: dict[str, Any] = {"models": self.models}
         if self.agreement is not None and self.agreement.scaling is not None:
@@ -593,9 +667,7 @@ class ClusteredFedAvg:
             "clients": [client.about() for client in self.clients],
         }
         text = json.dumps(about)
-        write_atomically(
-            self.checkpoint, lambda file: np.savez(file, about=text, **arrays)
-        )
+        write_atomically(self.file, lambda file: np.savez(file, about=text, **arrays))
 
     def _load(self, path: Path) -> None:
         """Continue from a checkpoint.
@@ -603,7 +675,8 @@ class ClusteredFedAvg:
         Raises FltnbError if it is damaged, or has another clusterer or another initial
         model.
         """
-        try:
+        mend = "fix that, or name another file"
+        with reading(f"Checkpoint {path}", mend, lambda error: _damaged(path, error)):
             with np.load(path, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 models = file["models"]
@@ -615,18 +688,38 @@ class ClusteredFedAvg:
                     names = client["sketch"]
                     sketch = {name: file[f"{number}/{name}"] for name in names}
                     client["sketch"] = sketch
-        except Exception as error:  # a damaged zip raises many types
-            raise FltnbError(
-                f"Checkpoint {path} is damaged ({error}): delete it to start again."
-            ) from error
-        if about["settings"] != self.settings:
+            clients = [Client(**client) for client in about["clients"]]
+            history = about["history"]
+            settings = about["settings"]
+        if settings != self.settings:
             raise FltnbError(
                 f"Checkpoint {path} belongs to a run with another clusterer, initial "
                 "model or scaling: delete it, or name another file."
             )
-        self.clients = [Client(**client) for client in about["clients"]]
-        self.history = about["history"]
+        self.clients = clients
+        self.history = history
         self.models = models
         if self.agreement is not None:
             self.agreement.scaling = scaling
         log.info("Continuing after round %d, from %s", len(self.history), path)
+
+
+def _damaged(path: Path, error: Exception) -> FltnbError:
+    """Return the error for a checkpoint that cannot be used."""
+    return FltnbError(
+        f"Checkpoint {path} is damaged ({first_line(error)}), or another program's "
+        "file: name another file, or delete it to start again."
+    )
+
+
+def _one_model(initial: Any) -> np.ndarray:
+    """Return the initial model as a row (1, P), or refuse it."""
+    model = np.atleast_2d(as_array(initial, "initial"))
+    fits = model.ndim == 2 and len(model) == 1 and model.dtype.kind == "f"
+    if not fits or not np.isfinite(model).all():
+        raise FltnbError(
+            "initial must be one model (P,) of finite floating-point numbers, not "
+            f"{model.dtype} of shape {np.shape(initial)}: give what model.init(seed) "
+            "returns."
+        )
+    return model

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from fltnb.errors import choose
 from fltnb.flower import ClusteredFedAvg
 from fltnb.paths import write_text
+from fltnb.settings import Natural, check
 
 from .task import clusterers, network
 
@@ -24,10 +25,12 @@ def main(grid: Grid, context: Context) -> None:
     model, spec = network(config)
     trained = config["train"].split()
     names = dict.fromkeys(config["cluster"].split() + trained)
+    check("rounds", config["rounds"], Natural)
+    check("scale", config["scale"], bool)
+    strategies = {}  # all of them first: a wrong setting is told before any training
     for name in names:
-        choose(name, [*clusterers(), "fedavg"], "clusterer")  # before any training
-    for name in names:
-        strategy = ClusteredFedAvg(
+        choose(name, [*clusterers(), "fedavg"], "clusterer")
+        strategies[name] = ClusteredFedAvg(
             clusterers().get(name),  # None for "fedavg"
             query=name,
             min_available_nodes=config["clients"],
@@ -37,6 +40,7 @@ def main(grid: Grid, context: Context) -> None:
             checkpoint=folder and folder / f"{name}.npz",
             scaling="scaling" if config["scale"] else None,
         )
+    for name, strategy in strategies.items():
         rounds = config["rounds"] if name in trained else 0
         clients = strategy.start(grid, model.init(spec.seed), rounds)
         accuracy = [one["accuracy"] for one in clients if "accuracy" in one]

@@ -156,8 +156,9 @@ class MergeGain(ClientClusterer):
                 f"{LEAVE_OUT} or lower folds."
             )
 
-    def _check_options(self, n_clients: int) -> None:
-        super()._check_options(n_clients)
+    def check_options(self, n_clients: int) -> None:
+        """Refuse (FltnbError) options that cannot work for so many clients."""
+        super().check_options(n_clients)
         if n_clients > EXACT and self.folds < 3:
             raise FltnbError(
                 f"More than {EXACT} clients need folds=3 or more: one fold decides how "
