@@ -12,6 +12,7 @@ import numpy as np
 from IPython import get_ipython
 
 from ...errors import FltnbError
+from ...settings import NonNegative, check
 from .arena import ArenaExplorer
 from .clients import ClientsExplorer
 from .explorer import Explorer
@@ -83,7 +84,7 @@ def explore(
     elif hasattr(source, "runs") and hasattr(source, "ranks"):  # the arena's table
         explorer = ArenaExplorer(source)
     elif is_mapping or hasattr(source, "linkage_"):
-        threshold = float(start.get("threshold", 0.0))
+        threshold = check("threshold", start.get("threshold", 0.0), NonNegative)
         explorer = ClientsExplorer(source, X, samples, truth, accuracy, threshold)
     else:
         raise FltnbError(

@@ -4,14 +4,16 @@ Changes of a control are computed from the distances between clients. Only a new
 number that sets what clients send) needs a new fit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.cluster.hierarchy import leaves_list, linkage
+import pandas as pd
+from scipy.cluster.hierarchy import is_valid_linkage, leaves_list, linkage
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
 
+from ...arrays import as_array
 from ...clustering import FCR, EMDClustering
 from ...clustering.centroids import CentroidClusterer
 from ...clustering.cuts import rows_linkage
@@ -276,7 +278,7 @@ def _many(number: int, what: str) -> str:
 
 
 def _check(fit: Fit, **given: Any) -> None:
-    """Refuse arguments for other clients than the clustered ones, and vector samples.
+    """Refuse arguments for other clients than the clustered ones, or of another form.
 
     Drawing would otherwise fail later, with an error from matplotlib.
 
@@ -289,7 +291,8 @@ def _check(fit: Fit, **given: Any) -> None:
     Raises
     ------
     FltnbError
-        Something has another number of clients, or samples are vectors.
+        Something has another number of clients or another form, or a true cluster is
+        missing.
     """
     count = len(fit.far)
     sizes = {name: len(one) for name, one in given.items() if one is not None}
@@ -301,9 +304,34 @@ def _check(fit: Fit, **given: Any) -> None:
                 f"{name} is of {size} clients, but {count} were clustered: give one "
                 "entry for each of them."
             )
-    samples = given["samples"]
-    if samples is not None and np.ndim(samples[0]) not in (3, 4):
+    if not is_valid_linkage(np.asarray(fit.tree)):
         raise FltnbError(
-            "samples must be images, (n, H, W) or (n, H, W, 3) for each client, "
-            "not vectors."
+            "linkage is no dendrogram in SciPy's form: leave it out, or give what "
+            "scipy.cluster.hierarchy.linkage returns."
         )
+    if given["samples"] is not None:
+        _check_images(given["samples"])
+    if given["truth"] is not None:
+        truth = as_array(given["truth"], "truth")
+        if truth.ndim != 1 or pd.isna(truth).any():
+            raise FltnbError(
+                "truth must be one true cluster for each client, and none missing."
+            )
+    if given["accuracy"] is not None:
+        accuracy = as_array(given["accuracy"], "accuracy")
+        if accuracy.ndim != 1 or accuracy.dtype.kind not in "fiu":
+            raise FltnbError(
+                "accuracy must be one number for each client, not "
+                f"{accuracy.dtype} of shape {accuracy.shape}."
+            )
+
+
+def _check_images(samples: Sequence[np.ndarray]) -> None:
+    """Refuse samples of clients that are no images (n, H, W) or (n, H, W, 3)."""
+    for client, images in enumerate(samples):
+        shape = np.shape(images)
+        if len(shape) not in (3, 4) or not shape[0] or shape[3:] not in ((), (3,)):
+            raise FltnbError(
+                "samples must be images, (n, H, W) or (n, H, W, 3) for each client, "
+                f"not of the shape {shape} as of client {client}."
+            )

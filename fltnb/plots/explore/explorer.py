@@ -3,6 +3,7 @@
 import base64
 import functools
 import io
+import numbers
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -146,15 +147,20 @@ class Explorer:
         choose(name, self.at, "control")
         allowed = self.allowed[name]
         if isinstance(allowed, list):
-            values = value if name == "methods" else [value]
-            for one in values:
+            many = name == "methods"
+            if many and not isinstance(value, (list, tuple)):
+                raise FltnbError(f"{name} must be a list of names, not {value!r}.")
+            for one in value if many else [value]:
                 choose(one, allowed, name)
             return
         lowest, highest = allowed
-        if not lowest <= value <= highest:
+        whole = isinstance(highest, int)
+        number = isinstance(value, numbers.Integral if whole else numbers.Real)
+        if not number or not lowest <= value <= highest:
+            steps = " in whole numbers" if whole else ""
             raise FltnbError(
-                f"{name} goes from {lowest} to {highest:.4g}, not to {value}: choose a "
-                "value in this range."
+                f"{name} goes from {lowest} to {highest:.4g}{steps}, not to {value!r}: "
+                "choose a value in this range."
             )
 
     def _draw(self, moved: set[str]) -> None:

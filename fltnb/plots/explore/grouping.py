@@ -13,6 +13,7 @@ from scipy.spatial.distance import squareform
 from sklearn.decomposition import PCA
 from sklearn.metrics.cluster import contingency_matrix
 
+from ...arrays import as_array
 from ...clustering import FCR
 from ...clustering.centroids import CentroidClusterer
 from ...clustering.cuts import (
@@ -25,6 +26,7 @@ from ...clustering.cuts import (
 from ...clustering.eigen import REASONABLE, silhouettes
 from ...clustering.emd import farther
 from ...errors import FltnbError
+from ...federations.own import integers
 
 Array = np.ndarray
 
@@ -68,19 +70,20 @@ def taken(source: Any) -> Fit:
     Raises
     ------
     FltnbError
-        The distances are of fewer than two clients.
+        The distances are of fewer than two clients, or labels are no whole numbers.
     """
     kept = source
     if not isinstance(source, Mapping):
         names = ("distance", "linkage", "labels")
         kept = {name: getattr(source, f"{name}_") for name in names}
-    far = np.asarray(kept["distance"], dtype=float)
-    if far.ndim != 2 or not 1 < len(far) == far.shape[1]:
+    far = as_array(kept["distance"], "distance")
+    numeric = far.dtype.kind in "fiu"
+    if not numeric or far.ndim != 2 or not 1 < len(far) == far.shape[1]:
         raise FltnbError(
             "distance must be a matrix (M, M) of two clients or more, but it has the "
-            f"shape {far.shape}: give the distances of all pairs."
+            f"shape {far.shape} of {far.dtype}: give the distances of all pairs."
         )
-    far = farther(far)
+    far = farther(far.astype(float))
     # pairs that were not measured get the largest distance
     farthest = far[np.isfinite(far)].max()
     far = np.minimum(far, farthest)
@@ -88,8 +91,9 @@ def taken(source: Any) -> Fit:
     tree = kept.get("linkage")
     if tree is None:
         tree = linkage(squareform(far, checks=False), "complete")
-    together = np.zeros(len(far))
-    labels = np.asarray(kept.get("labels", together), dtype=np.int64)
+    labels = np.zeros(len(far), dtype=np.int64)
+    if kept.get("labels") is not None:
+        labels = integers("labels", kept["labels"], len(kept["labels"]), "client")
     if isinstance(source, FCR):
         points = source.embedding_[..., :2]
     else:
