@@ -7,6 +7,7 @@ rows become numbers, and ``cluster_K.pt2`` is the network of cluster K.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,39 @@ import pandas as pd
 import torch
 
 
+def read(file: Path, how: dict) -> pd.DataFrame:
+    """Read a table that has the columns of training; categories are text."""
+    texts = dict.fromkeys(how["categories"], str)  # with gaps, 1 would become 1.0
+    try:
+        rows = pd.read_csv(file, dtype=texts)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{file} is no CSV table in UTF-8: {error}") from None
+    lacking = [name for name in how["columns"] if name not in rows]
+    if lacking:
+        raise SystemExit(f"{file} lacks {', '.join(lacking)}: add these columns.")
+    return rows
+
+
 def inputs(table: pd.DataFrame, how: dict) -> torch.Tensor:
     """Fill gaps, scale numbers, and make a 0 or 1 of each category: (n, 1, 1, d)."""
-    numbers = table[how["numbers"]].to_numpy(dtype=float)
+    try:
+        numbers = table[how["numbers"]].to_numpy(dtype=float)
+    except ValueError as error:
+        raise SystemExit(f"A column of numbers holds text: {error}.") from None
     fill = np.array(how["fill"], dtype=float)
     numbers = np.where(np.isnan(numbers), fill, numbers)
     parts = [(numbers - how["mean"]) / how["std"]]
     for column, categories in how["categories"].items():
-        texts = table[column].fillna("(missing)").astype(str).str.strip().to_numpy()
+        texts = table[column].fillna("(missing)").str.strip().to_numpy()
         parts.append(texts[:, None] == np.array(categories, dtype=object))
-    rows = np.hstack(parts).astype(np.float32)
+        new = sorted(set(texts) - set(categories))
+        if new:
+            print(f"{column}: {', '.join(new)} count as no category.", file=sys.stderr)
+    with np.errstate(over="ignore"):
+        rows = np.hstack(parts).astype(np.float32)
+    wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(wrong):
+        raise SystemExit(f"Row {wrong[0]}, counted from 0, holds no finite numbers.")
     return torch.from_numpy(rows)[:, None, None]
 
 
@@ -31,10 +55,7 @@ def main(folder: Path, cluster: str, table: Path) -> None:
     """Print what the network of a cluster says of each row."""
     reader = json.loads((folder / "run.json").read_text(encoding="utf-8"))["reader"]
     how = reader["preprocessing"]
-    rows = pd.read_csv(table)
-    lacking = [name for name in how["columns"] if name not in rows]
-    if lacking:
-        raise SystemExit(f"{table} lacks {', '.join(lacking)}: add these columns.")
+    rows = read(table, how)
     network = torch.export.load(folder / f"cluster_{cluster}.pt2").module()
     answers = network(inputs(rows, how))
     for place in answers.argmax(dim=1).tolist():

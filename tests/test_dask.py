@@ -15,6 +15,7 @@ import joblib
 import pytest
 from dask import config
 from distributed import Client, LocalCluster
+from distributed.comm.core import CommClosedError
 from distributed.utils import get_mp_context
 from toys import refused, training
 
@@ -245,10 +246,9 @@ def about(**changes):
 
 
 def workers(*abouts, error=None):
-    def run(function):
-        if error:
-            raise error
-        return {f"tcp://w{n}:1": about for n, about in enumerate(abouts)}
+    def run(function, on_error):
+        answers = (*abouts, error) if error else abouts
+        return {f"tcp://w{n}:1": answer for n, answer in enumerate(answers)}
 
     return SimpleNamespace(run=run, scheduler=SimpleNamespace(address="tcp://s:1"))
 
@@ -276,6 +276,9 @@ def test_workers_with_other_code_or_data_are_refused_and_other_packages_named():
         machines.check,
         workers(error=none),
     )
+    killed = CommClosedError("Stream is closed")
+    with pytest.warns(UserWarning, match="The Dask worker tcp://w1:1 was lost"):
+        assert list(machines.check(workers(about(), error=killed))) == ["tcp://w0:1"]
     rest = "another key", computing.How(), {}
     refused(
         "its code or data differ from the caller's", computing._remote, quick(1), *rest

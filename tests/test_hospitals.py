@@ -1,14 +1,18 @@
 """Twelve hospitals: the example goes the whole way, from a table to a newcomer."""
 
 import importlib.util
+import json
 import re
 import runpy
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fltnb as fl
 from fltnb import paths
+from fltnb.federations import preprocessing
 
 
 def loaded():
@@ -86,10 +90,39 @@ def test_serve_names_what_is_not_there(tmp_path, monkeypatch, capsys):
 
 
 def test_serve_names_columns_that_a_table_lacks(tmp_path, monkeypatch, capsys):
-    reader = '{"reader": {"preprocessing": {"columns": ["age", "sex"]}}}'
-    (tmp_path / "run.json").write_text(reader)
+    reader = {"columns": ["age", "sex"], "categories": {}}
+    run = {"reader": {"preprocessing": reader}}
+    (tmp_path / "run.json").write_text(json.dumps(run))
     (tmp_path / "cluster_0.pt2").touch()
     table = tmp_path / "rows.csv"
     table.write_text("age\n3\n")
     said, _ = said_by("serve.py", [tmp_path, 0, table], monkeypatch, capsys)
     assert said == f"{table} lacks sex: add these columns."
+
+
+def test_serve_reads_rows_as_the_run_does_or_says_why_not(tmp_path, capsys):
+    serve = runpy.run_path(str(paths.ROOT / "examples" / "serve.py"))
+    table = pd.DataFrame({"age": [30.0, 50.0, None], "ward": ["1", "w", "x"]})
+    fitted = preprocessing.fit("standard", table, np.arange(3), beside=())
+    how = fitted.to_dict()
+    file = tmp_path / "rows.csv"
+
+    def inputs(text):
+        file.write_bytes(text)
+        rows = serve["read"](file, how)
+        return rows, serve["inputs"](rows, how)[:, 0, 0].numpy()
+
+    rows, found = inputs(b"age,ward\n30,1\n,1\n50,\n")
+    assert found[1].tolist() == [0, 1, 0, 0]  # with a gap, pandas would read 1.0
+    with pytest.warns(UserWarning, match="count as none"):
+        np.testing.assert_array_equal(found, fitted.transform(rows))
+    assert "ward: (missing) count as no category" in capsys.readouterr().err
+    for text, said in (
+        (b'age,ward\n"12,5",x\n', "A column of numbers holds text"),
+        (b"age,ward\ninf,x\n", "Row 0, counted from 0, holds no finite numbers"),
+        (b"age\n3\n", "lacks ward"),
+        (b"", "is no CSV table in UTF-8"),
+        (b"\xff\xfe\x00", "is no CSV table in UTF-8"),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            inputs(text)

@@ -87,16 +87,10 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
 
     Returns what :func:`about` says at each worker's address. Raises FltnbError if a
     worker has another Python or other code, or cannot import this package. Warns if a
-    worker has another version of a package, or there is no worker yet.
+    worker has another version of a package or is lost, or there is no worker yet.
     """
     scheduler = client.scheduler.address
-    try:
-        workers = client.run(about)
-    except Exception as error:  # any error of another environment
-        raise FltnbError(
-            f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: "
-            f"{error}): install the same commit and lock there."
-        ) from error
+    workers = _asked(client)
     here = about()
     for worker, there in workers.items():
         _refuse_other(worker, "Python", _minor(there), _minor(here))
@@ -109,6 +103,39 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
             stacklevel=2,
         )
     return workers
+
+
+def _asked(client: Client) -> dict[str, dict[str, Any]]:
+    """Return what :func:`about` says at each worker's address.
+
+    A worker that is lost at this moment is left out, with a warning: its runs go to
+    others. Raises FltnbError if one cannot import this package, or the scheduler is
+    gone.
+    """
+    scheduler = client.scheduler.address
+    try:
+        answers = client.run(about, on_error="return")
+    except OSError as error:
+        raise _lost(scheduler) from error
+    workers = {}
+    for worker, answer in answers.items():
+        if isinstance(answer, OSError):
+            warnings.warn(f"The Dask worker {worker} was lost.", stacklevel=3)
+        elif isinstance(answer, Exception):  # any error of another environment
+            raise FltnbError(
+                f"The Dask worker {worker} cannot use fltnb ({type(answer).__name__}: "
+                f"{answer}): install the same commit and lock there."
+            ) from answer
+        else:
+            workers[worker] = answer
+    return workers
+
+
+def _lost(scheduler: str) -> FltnbError:
+    """Return the error for a scheduler that is gone."""
+    return FltnbError(
+        f"The connection to the Dask scheduler at {scheduler} was lost; {KEPT}"
+    )
 
 
 def _minor(machine: dict[str, Any]) -> str:
@@ -186,10 +213,7 @@ def gather(
         for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
-                raise FltnbError(
-                    "The connection to the Dask scheduler at "
-                    f"{client.scheduler.address} was lost; {KEPT}"
-                )
+                raise _lost(client.scheduler.address)
             try:
                 result = future.result()
             except KilledWorker as error:
