@@ -35,11 +35,13 @@ def write(run: "Run", folder: str | Path) -> Path:
     Raises
     ------
     FltnbError
-        The folder exists already; the run does not know its network; its preprocessing
-        is your own transformer.
+        The folder exists already or cannot be written; the run does not know its
+        network; its preprocessing is your own transformer.
     """
     from safetensors.numpy import save as packed
 
+    if not isinstance(folder, (str, Path)):
+        raise FltnbError(f"folder must be a path, not {folder!r}: name a new folder.")
     folder = Path(folder).expanduser()
     if folder.exists():
         raise FltnbError(f"{folder} exists already: name a new folder.")
@@ -67,16 +69,22 @@ def write(run: "Run", folder: str | Path) -> Path:
 
     # A folder gets its name last, so one that has it is whole.
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    draft.mkdir(parents=True)
     try:
+        # one of a killed process that had the same number may be there
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
         (draft / WEIGHTS).write_bytes(weights)
         (draft / RUN).write_text(text, encoding="utf-8")
         run.history.to_csv(draft / HISTORY, index=False)
         run.clients.to_csv(draft / CLIENTS, index=False)
         draft.replace(folder)
-    except BaseException:
+    except OSError as error:
+        why = error.strerror or error
+        raise FltnbError(
+            f"Cannot write {folder} ({why}): fix that, or name another folder."
+        ) from error
+    finally:
         shutil.rmtree(draft, ignore_errors=True)
-        raise
     return folder
 
 
@@ -128,8 +136,14 @@ def read(folder: str | Path, model: Any = None) -> dict[str, Any]:
 
 
 def _check_clients(fields: dict[str, Any]) -> None:
-    """Refuse (ValueError) parts that are not of the same clients and models."""
+    """Refuse (ValueError) parts of another form, or of other clients and models."""
     rows = fields["rows"]
+    if rows is None or rows.ndim != 1:
+        raise ValueError("there is not one model for each client")
+    if not isinstance(fields["settings"], dict):
+        raise ValueError("there are no settings")
+    if not {"round", "split"} <= set(fields["history"]):
+        raise ValueError(f"{HISTORY} has no rounds")
     n_models = len(fields["theta"])
     if rows.size and not 0 <= rows.min() <= rows.max() < n_models:
         raise ValueError(f"there are {n_models} models, not {rows.max()}")

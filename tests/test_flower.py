@@ -276,6 +276,9 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
             )
         )
         np.testing.assert_array_equal(one.get("about"), other.get("about"))
+    noisy = fl.EigenRelevance(3, noise=0.1)  # of a known seed, noise could be removed
+    one, other = ask(noisy).arrays, ask(noisy).arrays
+    assert not np.array_equal(one["vectors"], other["vectors"])
 
 
 @pytest.mark.skipif(not FLWR, reason="needs flwr")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -141,13 +142,35 @@ def test_what_is_no_saved_run_is_refused_with_the_remedy(clustered, tmp_path):
     refused("is damaged", fl.Run.load, folder)
 
 
+def test_a_folder_that_cannot_be_written_is_one_sentence(clustered, tmp_path):
+    (tmp_path / "file").touch()
+    below = tmp_path / "file" / "run"
+    refused("Cannot write .*name another folder", clustered.save, below)
+    refused("folder must be a path", clustered.save, None)
+    (tmp_path / f".run.{os.getpid()}").mkdir()  # of a process that was killed
+    clustered.save(tmp_path / "run")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "run"}
+
+
+@pytest.mark.parametrize(
+    "changed", [{"rows": None}, {"rows": [[0]]}, {"settings": None}, {"history": "a"}]
+)
+def test_parts_of_another_form_are_damage(changed, clustered, tmp_path):
+    folder = clustered.save(tmp_path / "run")
+    if "history" in changed:
+        (folder / "history.csv").write_text("a,b\n1,2\n")
+    else:
+        about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        (folder / "run.json").write_text(json.dumps(about | changed))
+    refused("is damaged", fl.Run.load, folder)
+
+
 def test_nothing_is_left_where_saving_failed(clustered, tmp_path, monkeypatch):
     def full(*given, **options):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(pd.DataFrame, "to_csv", full)
-    with pytest.raises(OSError, match="No space left"):
-        clustered.save(tmp_path / "run")
+    refused("No space left", clustered.save, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,8 +25,9 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
     Parameters
     ----------
     clusterer : clusterer of :mod:`fltnb.clustering`
-        If it adds noise (``epsilon``), the draws come from a secret seed of the node:
-        anybody who knows the seed can remove the noise.
+        If it adds noise (``epsilon``, or ``noise`` of ``EigenRelevance``), the draws
+        come from a secret seed of the node: anybody who knows the seed can remove the
+        noise.
     embed : callable
         Maps Flower's ``Context`` to this node's embeddings (n, d). For a labelled
         clusterer it returns images and classes.
@@ -46,7 +47,7 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
         notes: dict[str, Any] = {"client": number}
         if number not in asked.notes.get("known", ()):
             own = clusterer
-            if is_private(clusterer):
+            if is_private(clusterer) or getattr(clusterer, "noise", 0):
                 own = _with_secret_draws(clusterer, context)
             given = embed(context)
             if not isinstance(given, tuple):
