@@ -406,6 +406,14 @@ def test_the_server_says_why_nodes_failed_before_it_gives_up():
     assert "node 103 failed with KeyError: 'data'" in text
 
 
+def test_the_server_says_for_how_many_nodes_it_waits(caplog):
+    caplog.set_level("INFO", "flwr")
+    server = ClusteredFedAvg(SIGNATURES, min_available_nodes=5, patience=0.05)
+    text = refused("Too few nodes", server.start, Nodes(SIGNATURES), START, 1)
+    assert "4 are connected, and min_available_nodes=5" in text
+    assert caplog.text.count("Waiting for nodes: 4 of 5 are connected.") == 1
+
+
 def test_a_tensor_is_an_initial_model():
     import torch
 

@@ -233,6 +233,7 @@ class ClusteredFedAvg:
         self.history: list[dict] = []
         self.left_out: dict[int, str] = {}
         self.failed: dict[int, str] = {}  # node -> its last error, until it answers
+        self.waiting_with = -1  # nodes that were connected at the last look
         self.models = self.initial[:0]  # no clusters yet
         self.file = path_of(self.checkpoint)
         if self.file and self.file.exists():
@@ -299,7 +300,8 @@ class ClusteredFedAvg:
         for node, error in self.failed.items():
             reasons += f"; node {node} failed with {error}"
         raise FltnbError(
-            f"Too few nodes gave a usable answer{reasons}: "
+            f"Too few nodes gave a usable answer; {len(self.post.nodes())} are "
+            f"connected, and min_available_nodes={self.min_available_nodes}{reasons}: "
             "look at their logs, then start again."
         )
 
@@ -310,6 +312,7 @@ class ClusteredFedAvg:
         are connected. Without a clusterer all clients are in cluster 0.
         """
         connected = self.post.nodes()
+        self._tell_of_waiting(len(connected))
         ready = self._scaled(connected)
 
         met = {client.node for client in self.clients} | self._out()
@@ -329,6 +332,13 @@ class ClusteredFedAvg:
         unplaced = any(client.label < 0 for client in self.clients)
         if unplaced and (enough or self._clustered()):
             self._cluster()
+
+    def _tell_of_waiting(self, connected: int) -> None:
+        """Log how many nodes are connected, as long as there are too few."""
+        needed = self.min_available_nodes
+        if not self._clustered() and self.waiting_with != connected < needed:
+            log.info("Waiting for nodes: %d of %d are connected.", connected, needed)
+        self.waiting_with = connected
 
     def _take_all(self, nodes: list[int]) -> None:
         """Make each node a client of cluster 0, for FedAvg."""
