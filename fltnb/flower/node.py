@@ -47,7 +47,7 @@ def sketch_query(clusterer: Any, embed: Callable[[Any], Any]) -> Callable:
         notes: dict[str, Any] = {"client": number}
         if number not in asked.notes.get("known", ()):
             own = clusterer
-            if is_private(clusterer) or getattr(clusterer, "noise", 0):
+            if is_private(clusterer) or getattr(clusterer, "noise", None):
                 own = _with_secret_draws(clusterer, context)
             given = embed(context)
             if not isinstance(given, tuple):
