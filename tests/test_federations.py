@@ -17,6 +17,7 @@ from fltnb.federations import (
     label_clusters,
     to_inputs,
 )
+from fltnb.federations.recipe import recipe
 from fltnb.federations.shares import apportion, level
 
 
@@ -888,3 +889,9 @@ def test_rows_of_an_array_are_the_clients_parts():
         federations.build,
         over,
     )
+
+
+def test_the_base_of_a_recipe_is_a_recipe():
+    dict_of_settings = {"kind": "label_clusters", "n_clients": 4, "n_clusters": 2}
+    said = "base must be a recipe, fl.recipe.kind, .*, not dict"
+    refused(said, recipe, "changing", "digits", base=dict_of_settings)

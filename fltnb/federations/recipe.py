@@ -4,6 +4,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import FltnbError
 from .base import Federation
 
 
@@ -56,12 +57,18 @@ def recipe(
     base : Recipe, the base of this federation, instead of a data set
     **options, options of the function
 
+    Raises FltnbError if ``base`` is no recipe.
+
     Examples
     --------
     >>> import fltnb as fl
     >>> fl.recipe("pseudo_writers", "digits", n_clients=5).settings
     {'kind': 'pseudo_writers', 'dataset': 'digits', 'n_clients': 5}
     """
+    if base is not None and not isinstance(base, Recipe):
+        raise FltnbError(
+            f"base must be a recipe, fl.recipe(kind, ...), not {type(base).__name__}."
+        )
     settings: dict[str, Any] = {"kind": kind}
     if dataset:
         settings["dataset"] = dataset
