@@ -7,8 +7,8 @@ folder, papermill in the caller's), so no other module builds a relative path.
 import glob
 import os
 import platform
-import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -108,7 +108,7 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], object]) -> 
     """Write a file so that readers see the old one or the whole new one, never half.
 
     The folder is made if needed, and temporary files of killed writers of the same path
-    are removed.
+    are removed. Who may read the file is the user's umask, as for any new file.
 
     Parameters
     ----------
@@ -131,15 +131,11 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], object]) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_left_over(path)
         writer = f".{path.name}.{platform.node()}.{os.getpid()}."
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=writer, delete=False
-        ) as file:
-            temporary = Path(file.name)
+        temporary = path.with_name(writer + uuid.uuid4().hex[:8])
+        with temporary.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        # NamedTemporaryFile makes it private, but results should be readable by others
-        temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or error

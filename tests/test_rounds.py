@@ -116,6 +116,16 @@ def test_resuming_across_a_change_gives_the_same_bits(
         )
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_who_may_read_a_file_is_the_users_umask(umask, tmp_path):
+    before = os.umask(umask)
+    try:
+        written = paths.write_text(tmp_path / "state.npz", "a client's sketch")
+    finally:
+        os.umask(before)
+    assert written.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
 def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(
     fed, tmp_path
 ):
