@@ -394,6 +394,8 @@ def test_a_checkpoint_is_found_again_and_fits_the_rounds(tmp_path, monkeypatch):
     assert [row["round"] for row in again.history] == [1, 2, 3]
     refused("has 3 rounds, and rounds=2", server().start, nodes, START, 2)
     assert server().start(nodes, START, rounds=0)  # its clusters only
+    (other := server()).training = training.TrainSpec(lr=0.2)
+    refused("another .* training", other.start, nodes, START, 3)
     (tmp_path / "state.npz").write_text("notes")
     refused("name another file, or delete", server().start, nodes, START, 3)
 

@@ -126,6 +126,9 @@ class ClusteredFedAvg:
     scaling : str, optional
         Name under which the apps registered :func:`scaling_query`: before all else,
         nodes agree on one mean and deviation. Later nodes get the same values.
+    training : optional
+        How the nodes train, such as a :class:`fltnb.training.TrainSpec`. A checkpoint
+        of a run with another ``repr`` of it is refused.
 
     Attributes
     ----------
@@ -156,6 +159,7 @@ class ClusteredFedAvg:
     patience: NonNegative = 3600.0
     checkpoint: str | Path | None = None
     scaling: str | None = None
+    training: Any = None
 
     def __post_init__(self) -> None:
         """Refuse a clusterer that cannot work here, and numbers that do not fit.
@@ -229,6 +233,8 @@ class ClusteredFedAvg:
             self.settings.append(self.scaling)
             least = self.min_available_nodes
             self.agreement = Agreement(self.scaling, least, self._ask)
+        if self.training is not None:
+            self.settings.append(repr(self.training))
         self.clients: list[Client] = []
         self.history: list[dict] = []
         self.left_out: dict[int, str] = {}
@@ -704,7 +710,7 @@ class ClusteredFedAvg:
         if settings != self.settings:
             raise FltnbError(
                 f"Checkpoint {path} belongs to a run with another clusterer, initial "
-                "model or scaling: delete it, or name another file."
+                "model, scaling or training: delete it, or name another file."
             )
         self.clients = clients
         self.history = history

@@ -39,6 +39,7 @@ def main(grid: Grid, context: Context) -> None:
             patience=config["patience"],
             checkpoint=folder and folder / f"{name}.npz",
             scaling="scaling" if config["scale"] else None,
+            training=spec,
         )
     for name, strategy in strategies.items():
         rounds = config["rounds"] if name in trained else 0
