@@ -342,7 +342,8 @@ class ClusteredFedAvg:
     def _tell_of_waiting(self, connected: int) -> None:
         """Log how many nodes are connected, as long as there are too few."""
         needed = self.min_available_nodes
-        if not self._clustered() and self.waiting_with != connected < needed:
+        changed = connected != self.waiting_with
+        if not self._clustered() and changed and connected < needed:
             log.info("Waiting for nodes: %d of %d are connected.", connected, needed)
         self.waiting_with = connected
 
