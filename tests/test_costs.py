@@ -27,6 +27,8 @@ def test_table_6_scenario_3_and_the_networks():
         traffic.formula("ifca", C=3, warmup=2, **sizes).total
         == 2 * 5 * 100 * 2 + 5 * 100 * 4
     )
+    longer = traffic.formula("ifca", C=3, warmup=9, **sizes).total
+    assert longer == traffic.formula("fedavg", **sizes).total  # as many rounds as run
     assert traffic.formula("pca_km_hc", W_enc=7, k=2, e=4, **sizes).once == 80
     assert (
         traffic.formula("flt_dynamic", W_enc=7, k=2, e=4, again=2, **sizes).total
@@ -113,7 +115,7 @@ def table(short):
     return costs.traffic(*short, weighed=2)["tables"]["table"]
 
 
-def test_every_method_has_a_formula_and_the_weighed_arrays_agree(table):
+def test_every_method_has_a_formula_and_the_weighed_arrays_agree(table, short):
     assert {"flt" if name == "flt_enc1" else name for name in table["method"]} == set(
         traffic.FORMULAS
     )
@@ -121,6 +123,14 @@ def test_every_method_has_a_formula_and_the_weighed_arrays_agree(table):
     weighed = table.dropna(subset=["weighed_moved"])
     assert weighed["method"].tolist() == ["flt_enc1", "fedsem", "ifca", "ifca"]
     np.testing.assert_array_equal(weighed["weighed_moved"], weighed["weighed_formula"])
+
+    # 25 clients, 7 of whom are 0.3 of them rounded down
+    fed, methods, training = short
+    own = {"FedAvg": methods["FedAvg"], "FedSEM": methods["FedSEM"]}
+    part = costs.traffic(fed, own, training | {"participation": 0.3}, weighed=1)
+    part = part["tables"]["table"].set_index("method")
+    assert part.loc["fedavg", "total"] == 2 * 7 * 15_010 * 3
+    assert part.loc["fedsem", "weighed_moved"] == part.loc["fedsem", "weighed_formula"]
 
     # 25 clients, 5 take part; MLP 64-200-10 has 15,010 parameters; 3 rounds
     total = table[table["warmup"] == 0].set_index("method")["total"]

@@ -127,6 +127,19 @@ def test_what_a_page_compares_must_be_there():
         methods=["fesem_4"],
     )
     refused("lacks a, b, .*: add them", check_needed, {"x": []}, {"x": ["a", "b"]})
+    check_needed({"x": {"a": 1, "b": [2]}}, {"x": ["a", "b"]})
+    refused("x lacks b,", check_needed, {"x": {"a": 1}}, {"x": ["a", "b"]})
+    refused("x lacks a, b,", check_needed, {"x": 3}, {"x": ["a", "b"]})
+
+
+def test_a_number_that_is_too_small_is_refused():
+    check_needed({"rounds": 25}, {"rounds": 25})
+    refused(
+        "rounds is 24, too small for .*: give 25 or more",
+        check_needed,
+        {"rounds": 24},
+        {"rounds": 25},
+    )
 
 
 @pytest.mark.parametrize("book", sorted(paths.ROOT.glob("notebooks/[0-9]*.ipynb")))

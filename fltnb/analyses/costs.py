@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from .. import encoders, federations, methods
+from ..course import participants
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .studies import Settings, Study
 
@@ -125,9 +126,11 @@ def _sizes(
 
     made: Any = methods.build(settings)  # what it has depends on the family
     net = models.make(training["model"], fed.input_shape, fed.n_classes)
+    M = fed.n_clients
+    drawn = participants(M, training["participation"], seed=0, round=1)
     sizes = {
-        "M": fed.n_clients,
-        "rho": training["participation"],
+        "M": M,
+        "rho": len(drawn) / M,  # 7 of 25 clients for 0.3
         "C": settings.get("n_clusters", 1),
         "W_local": net.n_parameters,
     }

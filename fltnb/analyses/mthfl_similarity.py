@@ -352,7 +352,7 @@ def _curve_of_first_user(
     every = len(whole)
     values, _ = eigen.eigenpairs(z[0], every)
     curves = []
-    for user in (0, 3, 6, 9):
+    for user in range(0, len(z), 3):
         curve = {
             "eigenvectors": np.arange(1, every + 1),
             "user": user,

@@ -5,6 +5,7 @@ and verdicts, which the cells below it fill in. Its cells tagged ``parameters`` 
 ``experiment`` define what is run and need no other cell (:mod:`~fltnb.notebook.grids`).
 """
 
+from ..papers.compare import count
 from .about import provenance, versions
 from .html import html
 from .page import Page
@@ -20,6 +21,7 @@ __all__ = [
     "agreement",
     "axis_table",
     "compared",
+    "count",
     "curves",
     "dots",
     "html",

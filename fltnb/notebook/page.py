@@ -66,7 +66,7 @@ class Page:
             display.display(shown, display_id=f"{self.notebook}-{place}")
 
     def parameters(
-        self, namespace: MutableMapping[str, Any], **needed: Sequence
+        self, namespace: MutableMapping[str, Any], **needed: Sequence | float
     ) -> None:
         """Check and read papermill's parameters, in the cell below the parameters.
 
@@ -77,13 +77,13 @@ class Page:
             parameters.
         **needed
             Parameter -> names that must be in it, such as methods that the notebook's
-            picture compares.
+            picture compares; or the least number that it may be.
 
         Raises
         ------
         FltnbError
             An unknown name, a value of another kind, a data set without an entry in a
-            parameter, or a needed name is not there.
+            parameter, a needed name is not there, or a number is too small.
         """
         source, papermills = injected(namespace.get("In", []))
         if papermills:

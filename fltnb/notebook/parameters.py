@@ -183,20 +183,46 @@ def check_names(given: Values, source: str, others: Iterable[str]) -> None:
                 )
 
 
-def check_needed(values: Mapping[str, Any], needed: Mapping[str, Sequence]) -> None:
+def check_needed(
+    values: Mapping[str, Any], needed: Mapping[str, Sequence | float]
+) -> None:
     """Refuse lists of names without those that the notebook's pictures are about.
 
-    ``needed``: parameter -> names. Raises FltnbError, before anything is computed.
+    Parameters
+    ----------
+    values : mapping
+        The parameters, name -> value.
+    needed : mapping
+        Parameter -> names that must be in it (of a dict also its keys), or the least
+        number that it may be.
+
+    Raises
+    ------
+    FltnbError
+        Before anything is computed.
     """
-    for parameter, names in needed.items():
-        there = set(_leaves(values[parameter]))
-        missing = [str(name) for name in names if name not in there]
+    for parameter, wanted in needed.items():
+        if isinstance(wanted, (int, float)):
+            _check_least(parameter, values[parameter], wanted)
+            continue
+        held = values[parameter]
+        there = {*_leaves(held), *(held if isinstance(held, dict) else ())}
+        missing = [str(name) for name in wanted if name not in there]
         if missing:
             raise FltnbError(
                 f"The parameter {parameter} lacks {', '.join(missing)}, which this "
                 "notebook's picture, tables or claims compare with the others: add "
                 f"{'it' if len(missing) == 1 else 'them'}; fl.run and fl.grid take any."
             )
+
+
+def _check_least(parameter: str, value: float, least: float) -> None:
+    """Refuse a number that is too small for the notebook's tables."""
+    if value < least:
+        raise FltnbError(
+            f"The parameter {parameter} is {value:,}, too small for this notebook's "
+            f"tables: give {least:,} or more."
+        )
 
 
 def _stem(name: str) -> str:

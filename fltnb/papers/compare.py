@@ -270,7 +270,13 @@ def cell_text(cell: Row, seeds: bool = True) -> str:
 
 
 def count(number: int, word: str) -> str:
-    """Format a number of things: "1 seed", "3 seeds"."""
+    """Format a number of things.
+
+    Examples
+    --------
+    >>> count(1, "seed"), count(2400, "client")
+    ('1 seed', '2,400 clients')
+    """
     if number == 1:
         return f"1 {word}"
     return f"{number:,} {word}s"
