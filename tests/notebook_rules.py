@@ -1,9 +1,11 @@
 """What every notebook of this project keeps to; ``problems`` says what one does not."""
 
 import ast
+import dis
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 
 import nbformat
 import papermill
@@ -59,6 +61,7 @@ def problems(file: Path) -> list[str]:
         found += _first_screen(notebook)
         found += _length(notebook, file.stat().st_size)
         found += _parameters(file, notebook)
+        found += _rebound(notebook)
     return found
 
 
@@ -177,6 +180,39 @@ def _parameters(file: Path, notebook) -> Iterator[str]:
         yield f"papermill cannot read {', '.join(sorted(unseen))}: one line each"
     if "\ncompute = False" not in tagged[0].source:
         yield "there is no parameter 'compute = False'"
+
+
+def _rebound(notebook) -> Iterator[str]:
+    """Yield names that a cell, run again after all others, would find changed."""
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    try:
+        names = [_names(compile(cell.source, cell.id, "exec")) for cell in codes]
+    except SyntaxError:
+        return  # said elsewhere
+    for place, cell in enumerate(codes):
+        reads, binds, _ = names[place]
+        before = set().union(*(one[1] for one in names[:place]))
+        for other, later in zip(codes[place + 1 :], names[place + 1 :], strict=True):
+            for name in sorted((reads - binds) & before & (later[1] - later[2])):
+                yield f"cell {other.id} binds {name}, which cell {cell.id} reads"
+
+
+def _names(code: CodeType) -> tuple[set[str], set[str], set[str]]:
+    """Return the global names that code reads, those that it binds, and imports."""
+    reads, binds, imports = set(), set(), set()
+    imported = False
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_NAME", "LOAD_GLOBAL"):
+            reads.add(step.argval)
+        if step.opname == "STORE_NAME":
+            binds.add(step.argval)
+            if imported:
+                imports.add(step.argval)
+        imported = step.opname.startswith("IMPORT_")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            reads |= _names(inner)[0]
+    return reads, binds, imports
 
 
 def _paths(cells: list) -> Iterator[str]:

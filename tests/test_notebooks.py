@@ -126,6 +126,14 @@ BAD = {
     "cell results shows a picture without alt text": edit(
         6, outputs=[v4.new_output("display_data", data={"image/png": "aaaa"})]
     ),
+    "cell versions binds apart, which cell experiment reads": lambda nb: [
+        nb.cells[place].update(source=source)
+        for place, source in {
+            4: "# defined\napart = print",
+            5: "apart(1)",
+            9: "# again\ndef apart(): pass",
+        }.items()
+    ],
     "bytes, over 400000": edit(7, source="x" * 400_001),
 }
 
