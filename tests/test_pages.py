@@ -231,6 +231,11 @@ def test_a_title_says_where_a_method_agrees_with_print():
     assert "on CIFAR-10 following the text" in page.agreement(either, "fedavg")
     toys = "Oracle has 88 % on CIFAR-10: data of no paper"
     assert page.agreement(lines(), "oracle") == toys
+    both = pd.concat([lines(), lines().tail(1).assign(source="as_run", value=70.0)])
+    assert page.agreement(both, "oracle") == (
+        "Oracle has 88 % on CIFAR-10 following the text, 70 % on CIFAR-10 following "
+        "the authors' code: data of no paper"
+    )
 
 
 def test_a_title_over_curves_follows_the_numbers():

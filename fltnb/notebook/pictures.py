@@ -223,7 +223,11 @@ def agreement(lines: pd.DataFrame, method: str) -> str:
     in_print = ours.dropna(subset="printed")
     name = label(method)
     if in_print.empty:
-        parts = [f"{one.value:.0f} % on {one.group}" for one in ours.itertuples()]
+        several = ours["source"].nunique() > 1
+        parts = []
+        for one in ours.itertuples():
+            how = f" {LOOKS[one.source].words}" if several else ""
+            parts.append(f"{one.value:.0f} % on {one.group}{how}")
         return f"{name} has {', '.join(parts)}: data of no paper"
 
     where: dict[str, list[str]] = {}
