@@ -118,6 +118,16 @@ def test_names_that_a_notebook_does_not_know_are_refused():
         refused(sentence, papermill_gives, given)
 
 
+def test_a_misspelt_method_in_an_edited_cell_is_refused():
+    def edited(**values):
+        page.Page("01").parameters({"In": [CELL, "page.parameters()"], **values})
+
+    edited(methods=["fedavg", "fesem_5", "mine"], models={"a": "mlp"})
+    edited(methods=["fedavg_mine"], datasets=["mnisst"])
+    refused("unknown 'fedavgg': you may mean 'fedavg'", edited, methods=["fedavgg"])
+    refused("variants has the unknown 'as_writen'", edited, variants=["as_writen"])
+
+
 def test_what_a_page_compares_must_be_there():
     assert papermill_gives('methods = ["fedavg"]', methods=["fedavg"])
     refused(

@@ -19,6 +19,7 @@ from .parameters import (
     assigned,
     check_names,
     check_needed,
+    check_spelling,
     checked,
     injected,
     texts_in,
@@ -91,6 +92,8 @@ class Page:
             values = checked(own, assigned(papermills))
             check_names(values, source, self._known(own))
             namespace.update(values)
+        else:
+            check_spelling(namespace)
         check_needed(namespace, needed)
 
     def _known(self, own: Values) -> list[str]:

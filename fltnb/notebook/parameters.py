@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import FltnbError
+from ..papers.names import NAMES
 
 Values = dict[str, Any]
 """Parameters, name -> value."""
@@ -34,6 +35,9 @@ NAMING = (
     "breaks_on",
 )
 """Parameters whose texts name what their notebook knows."""
+
+OF_PACKAGE = ("methods", "variants", "models", "forced", "one_shot")
+"""Parameters whose texts the package has names for."""
 
 KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
@@ -180,6 +184,30 @@ def check_names(given: Values, source: str, others: Iterable[str]) -> None:
                 raise FltnbError(
                     f"The parameter {parameter} has the unknown {name!r}: choose from "
                     f"{listed}, or others named in the cell of parameters."
+                )
+
+
+def check_spelling(values: Mapping[str, Any]) -> None:
+    """Refuse names that look like misspelt ones of the package.
+
+    For a cell of parameters that was edited: it may have names of the user's own, but a
+    notebook would compute a misspelt method as another one, under this name.
+
+    Raises
+    ------
+    FltnbError
+        A name of a method, variant or network is nearly a known one.
+    """
+    stems = {_stem(name) for name in NAMES}
+    for parameter in OF_PACKAGE:
+        for name in _leaves(values.get(parameter, [])):
+            if not isinstance(name, str) or _stem(name) in stems:
+                continue
+            near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.85)
+            if near:
+                raise FltnbError(
+                    f"The parameter {parameter} has the unknown {name!r}: you may mean "
+                    f"{near[0]!r}; a name of your own must differ more."
                 )
 
 
