@@ -12,6 +12,7 @@ from IPython import display
 
 from .. import data
 from ..papers import label, outcomes
+from ..papers.compare import count
 from ..paths import ROOT
 from ..startup import be_quick
 from .parameters import (
@@ -159,8 +160,8 @@ def _tell(tested: pd.DataFrame) -> None:
     nbval compares what is printed: it fails if an outcome changes.
     """
     number = outcomes(tested)["outcome"].value_counts().sort_index()
-    told = ", ".join(f"{count} {outcome}" for outcome, count in number.items())
-    print(f"{number.sum()} claims: {told}.")
+    told = ", ".join(f"{many} {outcome}" for outcome, many in number.items())
+    print(f"{count(number.sum(), 'claim')}: {told}.")
     ours = tested[tested["variant"] != "printed"]
     for dataset, own in ours.groupby("dataset", sort=False):
         phrases = dict.fromkeys(own["departs"].explode().dropna())
