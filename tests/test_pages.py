@@ -118,12 +118,14 @@ def test_names_that_a_notebook_does_not_know_are_refused():
         refused(sentence, papermill_gives, given)
 
 
-def test_a_misspelt_method_in_an_edited_cell_is_refused():
+def test_mistakes_in_an_edited_cell_are_refused():
     def edited(**values):
         page.Page("01").parameters({"In": [CELL, "page.parameters()"], **values})
 
     edited(methods=["fedavg", "fesem_5", "mine"], models={"a": "mlp"})
     edited(methods=["fedavg_mine"], datasets=["mnisst"])
+    refused("seeds must be a list, not 0: write seeds = .0.", edited, seeds=0)
+    refused("datasets must be a list, not 'mnist'", edited, datasets="mnist")
     refused("unknown 'fedavgg': you may mean 'fedavg'", edited, methods=["fedavgg"])
     refused("variants has the unknown 'as_writen'", edited, variants=["as_writen"])
 

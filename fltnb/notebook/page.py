@@ -18,6 +18,7 @@ from ..startup import be_quick
 from .parameters import (
     Values,
     assigned,
+    check_lists,
     check_names,
     check_needed,
     check_spelling,
@@ -94,6 +95,7 @@ class Page:
             check_names(values, source, self._known(own))
             namespace.update(values)
         else:
+            check_lists(namespace, self._profiles())
             check_spelling(namespace)
         check_needed(namespace, needed)
 
@@ -105,9 +107,15 @@ class Page:
         names: list[str] = []
         if set(own.get("datasets", [])) & set(data.NAMES):
             names.extend(data.NAMES)
-        for file in (ROOT / "notebooks" / "profiles").glob(f"*/{self.notebook}.yaml"):
-            names += texts_in(yaml.safe_load(file.read_text(encoding="utf-8")))
+        for profile in self._profiles():
+            names += texts_in(profile)
         return names
+
+    def _profiles(self) -> list[Values]:
+        """Return the parameters that each profile of this notebook changes."""
+        files = (ROOT / "notebooks" / "profiles").glob(f"*/{self.notebook}.yaml")
+        texts = [file.read_text(encoding="utf-8") for file in files]
+        return [yaml.safe_load(text) or {} for text in texts]
 
     def fill(
         self,

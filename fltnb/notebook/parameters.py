@@ -187,6 +187,21 @@ def check_names(given: Values, source: str, others: Iterable[str]) -> None:
                 )
 
 
+def check_lists(values: Mapping[str, Any], profiles: Iterable[Values]) -> None:
+    """Refuse a single value for a parameter of which a profile has a list.
+
+    For a cell of parameters that was edited. A dict may have a list for each key.
+    """
+    for profile in profiles:
+        for parameter, listed in profile.items():
+            value = values.get(parameter, listed)
+            if isinstance(listed, list) and isinstance(value, (str, float, int)):
+                raise FltnbError(
+                    f"The parameter {parameter} must be a list, not {value!r}: write "
+                    f"{parameter} = [{value!r}]."
+                )
+
+
 def check_spelling(values: Mapping[str, Any]) -> None:
     """Refuse names that look like misspelt ones of the package.
 
