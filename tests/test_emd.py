@@ -1,6 +1,8 @@
 """EMD-CFL: earth mover's distances by hand, the clusterer's known answers, and the
 method inside a run."""
 
+import functools
+
 import numpy as np
 import ot
 import pytest
@@ -577,3 +579,29 @@ def test_settings_come_back_and_bad_ones_are_refused(turned, digits):
         )
     refused("without n_clusters", EMDCFL, EMDClustering(n_clusters=2))
     assert run(Local(), turned, rounds=1).labels is None
+
+
+def test_own_models_train_with_as_many_processes_as_are_asked_for(monkeypatch):
+    digits = fl.load("digits")
+    base = {"kind": "label_clusters", "n_clients": 4}
+    base |= {"n_clusters": 2, "classes_per_cluster": 2}
+    fed = fl.federations.held_out(digits, base)
+    own = fl.OwnModels(model="mlp32", local_epochs=1)
+    made = []
+
+    make_engine = fl.training.make_engine
+
+    @functools.wraps(make_engine)
+    def engine(*given, n_workers, **options):
+        made.append(n_workers)
+        return make_engine(*given, n_workers=n_workers, **options)
+
+    monkeypatch.setattr("fltnb.training.make_engine", engine)
+    alone, _ = own.embed(fed, n_workers=1)
+    together, _ = own.embed(fed, n_workers=2)
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+    training = {"local_epochs": 1, "participation": 1.0}
+    context = fl.methods.Context(seed=0, n_jobs=2)
+    fl.methods.EMDCFL().graph_before(fed, "mlp32", training, context)
+    assert made == [1, 2, 2]

@@ -43,14 +43,15 @@ def cluster(
     group : sequence of Task
         Clusterings with one federation and one encoder.
     n_jobs : int
-        Processes that embed clients; no effect on the numbers.
+        Processes that embed clients, or train their own networks; no effect on the
+        numbers.
     device : str
         Device on which clients' own networks train and are applied.
     """
     fed = group[0].fed
     encoder = group[0].experiment.encoder
     if isinstance(encoder, OwnModels):
-        embeddings, validation = encoder.embed(fed, device)
+        embeddings, validation = encoder.embed(fed, device, n_jobs)
     else:
         embeddings = encoders.embed_clients(fed, encoder, n_jobs=n_jobs)
         validation = None

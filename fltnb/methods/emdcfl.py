@@ -276,7 +276,7 @@ class EMDCFL(Method):
         clusterer, encoder = found
 
         def fitted() -> dict[str, np.ndarray]:
-            embedded = encoder.embed(fed, context.device)
+            embedded = encoder.embed(fed, context.device, context.n_jobs)
             made = clone(clusterer).fit(*embedded)
             return {"adjacency": made.adjacency_, "labels": made.labels_}
 

@@ -122,20 +122,20 @@ class OwnModels:
         return {"kind": "own"} | brief(OwnModels, asdict(self))
 
     def embed(
-        self, fed: Federation, device: str = "auto"
+        self, fed: Federation, device: str = "auto", n_workers: int | None = None
     ) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
         """Train, and return the arguments of ``EMDClustering.fit``.
 
         These are every client's training samples (n_i, d) embedded by its own network,
         and a function from i to all clients' validation samples embedded by the network
-        of i. Raises FltnbError if there are no validation samples, or a training
-        diverged.
+        of i. ``n_workers`` is as for :func:`fltnb.training.make_engine`. Raises
+        FltnbError if there are no validation samples, or a training diverged.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
         model = training.pop("model")
         seed = training.pop("seed")
-        net, _, theta = local_models(fed, model, training, seed, 1, device)
+        net, _, theta = local_models(fed, model, training, seed, n_workers, device)
         return embedded(fed, net, theta, device)
 
 
