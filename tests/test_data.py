@@ -13,6 +13,7 @@ from fltnb import data, federations, paths
 from fltnb.data import ImageSet, features
 from fltnb.data import files as prepared_files
 from fltnb.data import prepared as sets
+from fltnb.data.files import known_origin
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.federations import Federation
 
@@ -178,6 +179,12 @@ def test_a_file_without_origin_is_recognised_by_content(tmp_path, monkeypatch):
     other[5, 1, 1] += 1
     assert origin(images=other).startswith("prepared file without stated origin")
     assert origin(origin=np.array("from a friend")) == "from a friend"
+
+    # a result that is older than the entry
+    digest = image_set().digest
+    stored = f"features of tiny: prepared file without stated origin (sha256 {digest})"
+    assert known_origin(stored) == "features of tiny: a set that we know"
+    assert known_origin("from a friend") == "from a friend"
 
 
 def test_stand_in_is_named_and_official_preferred(tmp_path, no_network):

@@ -48,6 +48,19 @@ KNOWN_CONTENT = {
     ),
 }
 
+UNSTATED = "prepared file without stated origin (sha256 {digest})"
+
+
+def known_origin(text: str) -> str:
+    """Return an origin as it was stored, with what is known of files by now.
+
+    Results are older than some entries of :data:`KNOWN_CONTENT`. The digest of the
+    images is that of the file that they were computed on.
+    """
+    for digest, known in KNOWN_CONTENT.items():
+        text = text.replace(UNSTATED.format(digest=digest), known)
+    return text
+
 
 def read(path: Path) -> ImageSet:
     """Return the image set of a prepared file.
@@ -59,7 +72,7 @@ def read(path: Path) -> ImageSet:
         images = _content(path)
     if images.origin:
         return images
-    unknown = f"prepared file without stated origin (sha256 {images.digest})"
+    unknown = UNSTATED.format(digest=images.digest)
     return replace(images, origin=KNOWN_CONTENT.get(images.digest, unknown))
 
 

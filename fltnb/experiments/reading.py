@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
+from ..data.files import known_origin
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .book import own_axes
@@ -197,7 +198,12 @@ class Results:
         ``key`` is a value of the column ``key`` of ``runs``. Raises FltnbError if no
         experiment here has this key.
         """
-        return self._get(key).record
+        record = self._get(key).record
+        about = record["provenance"]
+        if "data_origin" not in about:
+            return record
+        told = known_origin(about["data_origin"])
+        return record | {"provenance": about | {"data_origin": told}}
 
     def where(self, **values: Any) -> Self:
         """Return the experiments whose columns of ``runs`` have these values.
