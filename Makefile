@@ -111,9 +111,12 @@ $(READY): requirements.lock pyproject.toml
 # papermill runs every notebook with what notebooks/profiles/<profile>/ changes. One
 # stamp per notebook, written after a success: a failed one leaves a copy, too.
 
-# Notebooks that run side by side share the cores.
+# Notebooks that run side by side share the cores: processes, and threads of libraries,
+# which otherwise wait for each other at the cost of the other notebook.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-reproduce: export LOKY_MAX_CPU_COUNT ?= $(shell expr \( $(CORES) + $(JOBS) - 1 \) / $(JOBS))
+SHARE := $(shell expr \( $(CORES) + $(JOBS) - 1 \) / $(JOBS))
+reproduce: export LOKY_MAX_CPU_COUNT ?= $(SHARE)
+reproduce: export OMP_NUM_THREADS ?= $(SHARE)
 # The first to use UMAP compiles it for 20 s: beside 00 run those that do without.
 SOONER  := 00_% 10_% 12_%
 ORDER   := $(filter $(SOONER),$(NAMES)) $(filter-out $(SOONER),$(NAMES))
@@ -124,8 +127,14 @@ SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*/*/*.py fltnb/*/*.csv) \
 $(STAMPS): results/$(PROFILE)/stamps/%.done: notebooks/%.ipynb $(SOURCES) $(AGAIN) | $(READY)
 	@$(PY) -m fltnb notebook $* --profile $(PROFILE) || test $$? = 1
 
-# The report reads what the others wrote.
-results/$(PROFILE)/stamps/99_report.done: $(filter-out %/99_report.done,$(STAMPS))
+# The report reads the committed results, and so does notebook 99. With the notebooks'
+# own parameters the others add to these.
+OTHERS := $(if $(filter paper,$(PROFILE)),$(filter-out %/99_report.done,$(STAMPS)))
+results/$(PROFILE)/stamps/99_report.done: $(OTHERS)
+
+.PHONY: told
+told: $(OTHERS) | $(READY)
+	@$(PY) -m fltnb report
 
 reproduce: $(READY)
 	@$(if $(DASK),$(PY) -m fltnb workers "$(DASK)")
@@ -133,9 +142,8 @@ reproduce: $(READY)
 	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb compute all --plan $(if $(AGAIN),--fresh))
 	@# make compares times, `status` contents: what it calls stale has to run again
 	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) | awk '$$2 == "stale" {print "results/$(PROFILE)/stamps/" $$1 ".done"}' | xargs rm -f
-	@$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS); run=$$?; \
+	@$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS) told; run=$$?; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
-	$(PY) -m fltnb report || run=1; \
 	echo "Executed notebooks and logs: results/$(PROFILE)/notebooks/"; \
 	exit $$run
 
@@ -169,8 +177,9 @@ COMPUTED := 10_mthfl_training
 test: $(READY)
 	@$(MAKE) --no-print-directory -j2 beside cells
 
-# A file of tests, or a notebook, stays with one worker: what its tests share is made once.
-SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
+# A file of tests, or a notebook, stays with one worker: what its tests share is made
+# once. One worker more, because kernels and processes that start are waited for.
+SPREAD := -n $(shell expr $(JOBS) + 1) --dist loadscope --no-loadscope-reorder
 
 # Every output of every notebook is compared with what the committed evidence gives;
 # 00 computes as well. On another processor UMAP's last digits move dots of committed
