@@ -13,30 +13,37 @@ With 2 inputs and 2 outputs, a sample x = (3, 4) and this matrix w the layer com
 Blocks and chunks decide which numbers are in registers and caches, not the order of a
 sum: an output is summed over the inputs from first to last, a weight's gradient over
 the samples and an input's over the outputs in the same way. So a result has the same
-bits for any CHUNK, and for a sample alone or among others.
+bits for any CHUNK and number of registers, and an output for a sample alone or among
+others.
 """
 
 import numba
 import numpy as np
 
 from . import vectors
-from .vectors import HOW, LANES, SAMPLES, VECTORS
+from .vectors import HOW, LANES, SAMPLES, UPDATED, VECTORS
 
 # Weights processed together: they stay in the caches for all samples. As float32 they
 # take 64 KiB.
 CHUNK = 2**14
 WIDTH = VECTORS * LANES  # outputs in a block
-ROWS = SAMPLES * VECTORS  # of weights, in a block that gives the inputs' gradient
+ROWS = 10  # of weights, beside one vector of samples
 
-# Blocks of SAMPLES samples, and of one: what is left of a batch. `_add_products` is for
-# outputs, `_add_rows` for the inputs' gradient (its rows are weights, its columns
-# samples), `_updates` for the weights'.
+# Blocks of SAMPLES samples, and of fewer for what is left of a batch: for outputs, and
+# for the weights' gradient.
 _add_products = vectors.product(SAMPLES)
-_add_product = vectors.product(1)
+_add_products_4 = vectors.product(4)
+_add_products_2 = vectors.product(2)
+_add_products_1 = vectors.product(1)
+_updates = vectors.update(UPDATED)
+_updates_4 = vectors.update(4, apart=True)
+_updates_2 = vectors.update(2, apart=True)
+_updates_1 = vectors.update(1)
+# For the inputs' gradient a block's rows are weights, and its columns samples: WIDTH of
+# them, or LANES.
+_add_rows_wide = vectors.product(SAMPLES)
 _add_rows = vectors.product(ROWS, 1)
 _add_row = vectors.product(1, 1)
-_updates = vectors.update(SAMPLES)
-_update = vectors.update(1)
 
 
 def _types(text: str) -> list[str]:
@@ -50,6 +57,75 @@ def _types(text: str) -> list[str]:
         with_matrices = text.replace("M", f"{kind}[:, :]")
         signatures.append(with_matrices.replace("N", kind))
     return signatures
+
+
+@numba.njit(**HOW)
+def _add_outputs(out, x, w, o):
+    """Add ``x @ w`` to ``out``, in the WIDTH columns from ``o`` on.
+
+    Of 17 samples with blocks of ten, first come ten, then 4, then 2, then the last one.
+    """
+    b = len(x)
+    s = 0
+    while s + SAMPLES <= b:
+        _add_products(out, x, w, s, o)
+        s += SAMPLES
+    while s + 4 <= b:
+        _add_products_4(out, x, w, s, o)
+        s += 4
+    if s + 2 <= b:
+        _add_products_2(out, x, w, s, o)
+        s += 2
+    if s < b:
+        _add_products_1(out, x, w, s, o)
+
+
+@numba.njit(**HOW)
+def _add_inputs(part, w, turned, samples):
+    """Add ``w @ turned`` to ``part``, in the first ``samples`` columns.
+
+    These are whole vectors, so there are LANES, 2 LANES, ... of them. With LANES = 16
+    and 48 samples, first come 32 columns, then 16.
+    """
+    rows = len(w)
+    o = 0
+    while o + WIDTH <= samples:
+        for i in range(0, rows - SAMPLES + 1, SAMPLES):
+            _add_rows_wide(part, w, turned, i, o)
+        for i in range(rows // SAMPLES * SAMPLES, rows):
+            _add_products_1(part, w, turned, i, o)
+        o += WIDTH
+    if o < samples:
+        for i in range(0, rows - ROWS + 1, ROWS):
+            _add_rows(part, w, turned, i, o)
+        for i in range(rows // ROWS * ROWS, rows):
+            _add_row(part, w, turned, i, o)
+
+
+@numba.njit(**HOW)
+def _update(target, x, d, o, keep, scale):
+    """Write ``keep * target + scale * x.T @ d``, in the WIDTH columns from ``o`` on.
+
+    The first block of samples also multiplies what was there by ``keep``; later blocks
+    only add. Of 12 samples first come two blocks of 5, then one of 2, whose products
+    are rounded apart: all results here were computed with these roundings.
+    """
+    b = len(x)
+    s = 0
+    while s + UPDATED <= b:
+        _updates(target, x, d, s, o, keep, scale)
+        keep = target.dtype.type(1)
+        s += UPDATED
+    if s + 4 <= b:
+        _updates_4(target, x, d, s, o, keep, scale)
+        keep = target.dtype.type(1)
+        s += 4
+    if s + 2 <= b:
+        _updates_2(target, x, d, s, o, keep, scale)
+        keep = target.dtype.type(1)
+        s += 2
+    if s < b:
+        _updates_1(target, x, d, s, o, keep, scale)
 
 
 @numba.njit(_types("void(M, M, M, boolean)"), **HOW)
@@ -67,26 +143,20 @@ def forward(x, w, out, relu):
         Whether outputs below 0 become 0.
     """
     n, outputs = w.shape
-    b = len(x)
     out[:, :outputs] = 0
     rows = max(1, CHUNK // outputs)  # of weights in a chunk
     # All samples meet a chunk of weights before the next chunk is read: of 785 x 200
-    # weights 81 rows at a time. Of 12 samples first come two blocks of 5, then samples
-    # 10 and 11 alone.
+    # weights 81 rows at a time.
     for begin in range(0, n, rows):
         end = min(begin + rows, n)
         part = x[:, begin:end]
         weights = w[begin:end]
-        # Blocks of WIDTH outputs, and within each SAMPLES samples at a time.
         for o in range(0, outputs, WIDTH):
-            for s in range(0, b - SAMPLES + 1, SAMPLES):
-                _add_products(out, part, weights, s, o)
-            for s in range(b // SAMPLES * SAMPLES, b):
-                _add_product(out, part, weights, s, o)
+            _add_outputs(out, part, weights, o)
 
     # A NaN is not below 0 and passes, so a training that diverged shows it.
     if relu:
-        for s in range(b):
+        for s in range(len(x)):
             for o in range(outputs):
                 out[s, o] = 0 if out[s, o] < 0 else out[s, o]
     out[:, outputs:] = 1
@@ -101,9 +171,7 @@ def backward(w, target, x, d, keep, scale, below):
     ``scale`` is minus the learning rate over b. The gradient of the weights is never
     stored.
 
-    A chunk of weights is read once for both products. In the update the block of the
-    first SAMPLES samples also multiplies what was there by ``keep``; later blocks only
-    add. Of 12 samples these are samples 0 to 4, then 5 to 9, then 10 and 11 alone.
+    A chunk of weights is read once for both products.
 
     Parameters
     ----------
@@ -118,11 +186,9 @@ def backward(w, target, x, d, keep, scale, below):
     below : array, shape (b, inputs)
         Gradient of the inputs. With no rows, (0, inputs), it is not computed.
     """
-    one = w.dtype.type(1)
     keep = w.dtype.type(keep)
     scale = w.dtype.type(scale)
     n, outputs = w.shape
-    b = len(x)
     inputs = below.shape[1] if len(below) else 0
 
     # The gradient of the inputs is computed with samples as columns, filled up to whole
@@ -131,7 +197,8 @@ def backward(w, target, x, d, keep, scale, below):
     samples = -(-len(below) // LANES) * LANES
     turned = np.zeros((outputs, samples), w.dtype)
     turned[:, : len(below)] = d[: len(below)].T
-    rows = -(-CHUNK // (outputs * ROWS)) * ROWS  # of weights in a chunk: whole blocks
+    # Whole blocks. The target has as many numbers as the weights, in the same caches.
+    rows = -(-CHUNK // (2 * outputs * ROWS)) * ROWS
     part = np.empty((rows, samples), w.dtype)  # of below.T, the chunk's rows
 
     for begin in range(0, n, rows):
@@ -141,21 +208,14 @@ def backward(w, target, x, d, keep, scale, below):
         # changes. The bias is left out: its input is the constant 1.
         weights = w[begin : min(end, inputs)]
         part[:] = 0
-        for o in range(0, len(below), LANES):
-            for i in range(0, len(weights) - ROWS + 1, ROWS):
-                _add_rows(part, weights, turned, i, o)
-            for i in range(len(weights) // ROWS * ROWS, len(weights)):
-                _add_row(part, weights, turned, i, o)
+        _add_inputs(part, weights, turned, samples)
         below[:, begin : begin + len(weights)] = part[: len(weights), : len(below)].T
 
-        # Then the update, which keeps a part of what was there at the first samples.
+        # Then the update.
         updated = target[begin:end]
         seen = x[:, begin:end]
         for o in range(0, outputs, WIDTH):
-            for s in range(0, b - SAMPLES + 1, SAMPLES):
-                _updates(updated, seen, d, s, o, keep if s == 0 else one, scale)
-            for s in range(b // SAMPLES * SAMPLES, b):
-                _update(updated, seen, d, s, o, keep if s == 0 else one, scale)
+            _update(updated, seen, d, o, keep, scale)
 
 
 @numba.njit(_types("void(M, int64[:], N[:], M)"), **HOW)

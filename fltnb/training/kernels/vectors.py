@@ -26,10 +26,13 @@ from numba.extending import intrinsic
 
 # Numbers in a vector. For float64 LLVM takes two registers for each.
 LANES = 16 if binding.get_host_cpu_features().get("avx512f") else 8
-# Size of a block: with what they are multiplied by, its sums fit into the registers of
-# any processor.
-SAMPLES = 5
+# Size of a product's block: with what they are multiplied by, its sums fit into the
+# registers. AVX-512 has 32 of them, other processors 16.
+SAMPLES = 10 if LANES == 16 else 5
 VECTORS = 2
+# Samples in an update's block. How its sums are rounded depends on it (`update`), so it
+# is the same on all processors.
+UPDATED = 5
 # "contract": multiply and add in one instruction
 HOW = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}
 _INDEX = numba.types.intp
@@ -126,6 +129,14 @@ class _Code:
         """Return ``to + one * other`` of three vectors, in one instruction."""
         product = self.builder.fmul(one, other, flags=("contract",))
         return self.builder.fadd(to, product, flags=("contract",))
+
+    def product_apart(self, one, other):
+        """Return ``one * other``, rounded before anything is added to it.
+
+        numba gives "contract" to instructions that have no flag of their own. This one
+        has no effect on a product.
+        """
+        return self.builder.fmul(one, other, flags=("arcp",))
 
     def sums(self, places: list) -> list:
         """Return variables that hold the vectors at some places.
@@ -251,8 +262,8 @@ def product(samples: int, vectors: int = VECTORS):
 
     The block has so many rows, from ``s`` on, and so many vectors of columns, from
     ``o`` on. Its sums stay in registers while all rows of ``other`` pass. With 5 rows
-    and 2 vectors these are 10 registers; two more hold a row of ``other``, and one a
-    number of ``x``. With 2 rows and 1 vector a compiled call is::
+    and 2 vectors these are 10 registers (20 with 10 rows); two more hold a row of
+    ``other``, and one a number of ``x``. With 2 rows and 1 vector a compiled call is::
 
         columns = slice(o, o + LANES)
         sum_0 = target[s, columns]
@@ -294,7 +305,7 @@ def product(samples: int, vectors: int = VECTORS):
     return run
 
 
-def update(samples: int):
+def update(samples: int, apart: bool = False):
     """Return ``f(target, x, other, s, o, keep, scale)``.
 
     It is ``target = keep * target + scale * x.T @ other`` for the rows of ``x`` and
@@ -308,10 +319,13 @@ def update(samples: int):
         row_0 = scale * other[s, columns]
         row_1 = scale * other[s + 1, columns]
         for i in range(len(target)):
-            total = keep * target[i, columns]
-            total += x[s, i] * row_0
+            product = x[s, i] * row_0
+            total = keep * target[i, columns] + product
             total += x[s + 1, i] * row_1
             target[i, columns] = total
+
+    A line that adds to ``total`` rounds once. So the product of the first row is
+    rounded before it is added, and the others are not. With ``apart`` all are.
     """
 
     @intrinsic
@@ -331,13 +345,19 @@ def update(samples: int):
 
             with code.range(code.length(0)) as (i, _):
                 places = [code.vector_at(0, i, at) for at in columns]
-                sums = [builder.fmul(keep, code.load(place)) for place in places]
-                # Columns inside rows: what LLVM made of the other order differs in
-                # the last digits.
-                for row, line in zip(rows, block, strict=True):
+                value = code.spread(code.get(1, rows[0], i))
+                sums = []
+                for vector, place in zip(block[0], places, strict=True):
+                    first = code.product_apart(value, vector)
+                    sums.append(code.add_product(first, keep, code.load(place)))
+                for row, line in zip(rows[1:], block[1:], strict=True):
                     value = code.spread(code.get(1, row, i))
                     for k, vector in enumerate(line):
-                        sums[k] = code.add_product(sums[k], value, vector)
+                        if apart:
+                            product = code.product_apart(value, vector)
+                            sums[k] = builder.fadd(sums[k], product)
+                        else:
+                            sums[k] = code.add_product(sums[k], value, vector)
                 for total, place in zip(sums, places, strict=True):
                     code.store(total, place)
             return context.get_dummy_value()
