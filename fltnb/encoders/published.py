@@ -20,8 +20,9 @@ def enc1(
     ----------
     dataset : str
         "digits": principal components of the digits themselves. "cifar10": the residual
-        autoencoder, pretrained on CIFAR-10 and ten classes of CIFAR-100. Any other
-        name: MNIST's autoencoder, pretrained on EMNIST.
+        autoencoder of the code (e = 64; the text describes only the ConvAE, e = 128),
+        pretrained on CIFAR-10 and ten classes of CIFAR-100. Any other name: MNIST's
+        autoencoder, pretrained on EMNIST.
     variant : {"as_written", "as_run"}
         "as_run": as in the authors' code, which on MNIST tunes Enc1, and one encoder
         passes from client to client.
@@ -55,9 +56,9 @@ def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec
     Parameters
     ----------
     dataset : str
-        "digits": raw pixels, without an encoder. "cifar10": the residual autoencoder,
-        pretrained on twenty classes of CIFAR-100. Any other name: the autoencoder for
-        grey images, pretrained on Fashion-MNIST.
+        "digits": raw pixels, without an encoder. "cifar10": the residual autoencoder of
+        the code, as for Enc1, pretrained on twenty classes of CIFAR-100. Any other
+        name: the autoencoder for grey images, pretrained on Fashion-MNIST.
     variant : {"as_written", "as_run"}
         "as_run": as in the authors' code: one encoder passes from client to client,
         and on CIFAR-10 embeds image by image in training mode.

@@ -53,6 +53,7 @@ def label_clusters(
     ``classes_per_cluster``, one per cluster. With ``shared_classes`` s, every list
     starts with the last s classes of the list before it, and the last list ends with
     the first s classes of the first one (with two clusters the ring is not closed).
+    This ring is the public code's; the text says that two clusters can share a class.
     Clients are numbered by cluster; if M is not divisible by C, the first clusters have
     one client more. A client should hold n = floor(N / M) training images, with N the
     images of the classes in use. All clients of a cluster are tested on the same test
@@ -315,15 +316,16 @@ def structured(
     max_per_class: Annotated[int, Whole(TRAIN_PER_TEST)] | None = None,
     level: bool = False,
 ) -> Federation:
-    """Divide an image set into clusters of consecutive classes (FLT's Algorithm 4).
+    """Divide an image set into clusters of classes, with FLT's Algorithm 4 for sizes.
 
-    Structured Non-IID FEMNIST, Section 4.2 (scenario 4) and Appendix D.1. Cluster c
-    holds the classes ``classes_per_cluster * c`` and following, unshuffled; the last
-    cluster gets the rest (EMNIST Balanced: nine clusters of five classes and one of
-    two). Clients are numbered and tested as in :func:`label_clusters`. The training
-    images of a cluster are shuffled and given to one client after the other, in the
-    sizes of :func:`power_law_sizes`: all are used, none twice. Raises FltnbError if a
-    cluster has no test images, or :func:`power_law_sizes` refuses the numbers.
+    FLT's Structured Non-IID FEMNIST, Section 4.2 (scenario 4) and Appendix D.1. Cluster
+    c holds the classes ``classes_per_cluster * c`` and following, unshuffled, as in the
+    public code (the paper does not say which classes); the last cluster gets the rest
+    (EMNIST Balanced: nine clusters of five classes and one of two). Clients are
+    numbered and tested as in :func:`label_clusters`. The training images of a cluster
+    are shuffled and given to one client after the other, in the sizes of
+    :func:`power_law_sizes`: all are used, none twice. Raises FltnbError if a cluster
+    has no test images, or :func:`power_law_sizes` refuses the numbers.
 
     Parameters
     ----------
@@ -432,8 +434,9 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
     :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the
     unrounded sizes sum to :math:`|D_c|`. The samples left by rounding go to the first
-    client, as in the public code. For 2 clients the public code does not find the
-    solution and takes beta = 0.
+    client. This alpha, the rounding and the first client are the public code's; the
+    paper only calls alpha the smallest size. For 2 clients the public code does not
+    find the solution and takes beta = 0.
 
     Parameters
     ----------

@@ -446,7 +446,9 @@ class Oracle(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class OracleAsRun(Oracle):
-    """The oracle in FLT's tables: absent clients contribute their last trained model.
+    """The oracle with FLT's rule: absent clients contribute their last trained model.
+
+    It is the rule of FLT's tables, which have no oracle.
 
     Examples
     --------

@@ -59,8 +59,8 @@ class MTHFL(OneShot):
     local_rounds : int
         Rounds of every LPS per round of the GPS; the paper gives no value.
     weighting : {"samples", "equal"}
-        Weight of an LPS at the GPS: its users' training samples, or 1; not in the
-        paper.
+        Weight of an LPS at the GPS: its users' training samples, or 1. The paper has a
+        weighted average and does not state the weights.
     view : {"own", "task"}
         Which server's model is tested on a user's data: that of its own server, or that
         of its task, as in the paper's figures. The server of task t is server t for

@@ -98,7 +98,9 @@ class FedProx(FedAvg):
 
 @dataclass(eq=False, repr=False)
 class FedProxAsRun(FedProx):
-    """FedProx in FLT's tables: absent clients contribute their last trained model.
+    """FedProx with FLT's rule: absent clients contribute their last trained model.
+
+    It is the rule of FLT's tables, which have no FedProx.
 
     Examples
     --------

@@ -2,9 +2,9 @@
 
 On each of e coordinates, a sample's embedding is drawn from N(mu, sigma^2) around the
 mean of its label. It is *wrong* on the far side of a threshold gamma, which has the
-probability ``p = Q((gamma - mu) / sigma)`` (P_err^cae, Equation 5). A client sends one
-mean per label. The total error is the probability that *any* coordinate of *any* mean
-is wrong (Equation 9).
+probability ``p = Q((gamma - mu) / sigma)`` (P_err^cae of Equation 4, read for one
+coordinate). A client sends one mean per label. The total error is the probability that
+*any* coordinate of *any* mean is wrong (Equation 9).
 
 The mean of n samples has the variance sigma^2 / n, so it is wrong with the probability
 ``Q(sqrt(n) Q^-1(p))``. Equation 7 prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2

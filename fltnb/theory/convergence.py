@@ -1,7 +1,8 @@
 """Theorem 2 of FLT (Section 3.2, Appendix B.2): how fast the models converge.
 
 All models are rows of W (M, d), the row-normalised adjacency is A (M, M), F(W) is the
-sum of all F_i(w_i), and L its smoothness. A round in which every client takes part with
+sum of all F_i(w_i), and L its smoothness. (Equation 15 weighs the terms by p_m, but in
+Equation 17 a step descends F_i alone.) A round in which every client takes part with
 one exact gradient step is ``W <- A (W - eta grad F(W))`` (Equation 19). The *gap* of a
 round is ``||W^t - W^(t-1)||^2``; the theorem bounds its mean over clients and rounds.
 
@@ -376,7 +377,8 @@ def local_epochs_bound(
 ) -> np.ndarray:
     """Return Equation 38, the bound with E local steps and one optimum W*, (T + 1,).
 
-    For every T it uses ||W^t - W*|| of the last round. NaN at T = 0.
+    For every T it uses ||W - W*|| after the path's last round, where the paper has
+    W^(T,0), the models before the local steps of round T. NaN at T = 0.
 
     Parameters
     ----------

@@ -55,9 +55,9 @@ class CFLGP(HardMethod):
     clusters are renamed so that as many clients as possible keep their label. Models
     are averaged inside the new clusters, with equal weights.
 
-    In the paper an update is the gradient of a single mini-batch; here it is that of
-    the whole local training. A client that was never drawn in such a round stays in
-    cluster 0, as do all clients while fewer than K have been drawn.
+    In the official code's default an update is the gradient of a single mini-batch;
+    here it is that of the whole local training. A client that was never drawn in such a
+    round stays in cluster 0, as do all clients while fewer than K have been drawn.
 
     Parameters
     ----------

@@ -59,9 +59,9 @@ class IFCA(HardMethod):
     starts : int
         Number of draws of the K models. When they separate, the draw whose smallest
         group of first participants is largest is kept. IFCA's official code draws again
-        until every model is chosen by a tenth of them. With a single draw, one model
-        often gets all clients, and the run is FedAvg. The traffic for sending the
-        draws, once, is not counted.
+        until every model is chosen by a tenth of them (four models; with two by 35 %).
+        With a single draw, one model often gets all clients, and the run is FedAvg. The
+        traffic for sending the draws, once, is not counted.
 
     Examples
     --------

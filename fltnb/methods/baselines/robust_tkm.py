@@ -53,7 +53,7 @@ class RobustTKM(HardMethod):
     Parameters
     ----------
     n_clusters : int
-        K, the number of clusters; 3 in FeSEM's tables.
+        K, the number of clusters; 3 in FeSEM's code, not stated in its tables.
     trim : float
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim``
         farthest members. Each parameter of a cluster's model is the mean over its

@@ -123,8 +123,8 @@ def headline(t: Numbers) -> Finding:
 
     "About" means within 1 point.
 
-    Table 1 prints 8.9 points on CIFAR-10, which the abstract calls 9, and Table 2 3.2
-    on MNIST.
+    Table 1 prints 8.9 points on CIFAR-10, which Section 1 calls 9, and Table 2 3.2 on
+    MNIST.
     """
     lead = t.lead("flt_enc1", "fedsem")
     if t.table == "T2":

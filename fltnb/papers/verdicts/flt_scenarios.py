@@ -148,7 +148,7 @@ def leads_in_scenario_3(t: Numbers) -> Finding:
 
     Within 1 point; the number is the largest deviation of a lead.
 
-    The text (abstract, Section 4.5) rounds Table 3, which has 2.2, 12.9, 1.7 (MLP) and
+    The text (Sections 1, 4.5) rounds Table 3, which has 2.2, 12.9, 1.7 (MLP) and
     2.1, 0.7, 2.2 (CNN): a point covers the rounding.
     """
     others = ["pca_km_hc", "ifca", "fedsem"]
