@@ -377,8 +377,8 @@ def local_epochs_bound(
 ) -> np.ndarray:
     """Return Equation 38, the bound with E local steps and one optimum W*, (T + 1,).
 
-    For every T it uses ||W - W*|| after the path's last round, where the paper has
-    W^(T,0), the models before the local steps of round T. NaN at T = 0.
+    For every T it uses W^(T,0) of the path's last round, the models before that round's
+    local steps: so only the last bound is the paper's. NaN at T = 0.
 
     Parameters
     ----------
@@ -404,7 +404,7 @@ def local_epochs_bound(
     True
     """
     at_start = ((path.start - optimum) ** 2).sum()
-    at_end = ((path.end - optimum) ** 2).sum()
-    away = at_start + at_end
+    in_last_round = ((path.before - optimum) ** 2).sum()
+    away = at_start + in_last_round
     factor = denominator(step, smoothness, A)
     return away / (2 * step * local_steps * path.rounds * len(A) * factor)
