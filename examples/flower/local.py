@@ -168,7 +168,7 @@ class Federation:
         for line in self.log("run", None).splitlines():
             if "INFO" in line:
                 said = line.split(":", 1)[1].strip()
-                if said.startswith(("Clusters", "Round", "Going on")):
+                if said.startswith(("Clusters", "Round", "Continuing")):
                     news.append(said)
         for line in news[self.shown :]:
             print(f"  {line}", flush=True)

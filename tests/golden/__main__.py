@@ -1,7 +1,7 @@
 """Store today's outcomes of all golden cases: ``python -m tests.golden``.
 
 With the word ``long``: the runs of 20 rounds; with ``means``: freeze the results in
-``results/small`` that are new. It runs in the folder of the repository.
+``results/ledger`` that are new. It runs in the folder of the repository.
 """
 
 import os
