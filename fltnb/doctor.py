@@ -81,20 +81,23 @@ def _devices() -> dict[str, str]:
 def _data() -> dict[str, str]:
     """List the data sets.
 
-    Those that can be read now, those that can be downloaded, and those that must be
-    requested from their authors.
+    Those that can be read now, those that can be downloaded, those that are computed
+    from others here, and those that must be requested from their authors.
     """
-    from .data.prepared import NAMES, SOURCES
+    from .data.prepared import FEATURES, NAMES, SOURCES
 
     folders = paths.data()
     there = ["digits"]
     downloads = []
+    computed = []
     lacking = []
     for name in NAMES:
         if any((folder / f"{name}.npz").is_file() for folder in folders):
             there.append(name)
         elif name in SOURCES:
             downloads.append(f"{name} ({SOURCES[name][2]} MB)")
+        elif name in FEATURES and "pacs" in there:
+            computed.append(f"{name} (from pacs, with the extra pretrained)")
         elif name != "digits":
             lacking.append(name)
 
@@ -105,6 +108,7 @@ def _data() -> dict[str, str]:
         "data": ", ".join(there),
         "looked in": ", ".join(map(str, folders)),
         "by download": ", ".join(downloads) or "nothing",
+        "by computing": ", ".join(computed) or "nothing",
         "not there": not_there,
     }
 

@@ -195,6 +195,20 @@ def test_doctor_names_the_python_that_has_no_fltnb(monkeypatch, capsys):
     )
 
 
+def test_doctor_says_what_is_computed_at_first_use(monkeypatch, tmp_path, capsys):
+    """fl.load computes PACS's features, and does not say how to get them."""
+    monkeypatch.setattr(paths, "data", lambda: [tmp_path])
+    doctor.show()
+    said = capsys.readouterr().out
+    assert re.search(r"by computing +nothing\n", said)
+    assert re.search(r"not there .*pacs, pacs_features, pacs_maps \(fl\.load", said)
+    (tmp_path / "pacs.npz").touch()
+    doctor.show()
+    said = capsys.readouterr().out
+    assert re.search(r"by computing +pacs_features \(.*pacs_maps \(from pacs", said)
+    assert not re.search(r"not there .*pacs", said)
+
+
 def test_a_wheel_works_outside_the_repository(tmp_path):
     """Build it from a copy, as building leaves folders behind; the packages that it
     needs are those of this set-up.

@@ -4,6 +4,7 @@ What goes over a wire is tested where flwr is installed (tests/test_flower.py).
 """
 
 import json
+import re
 import runpy
 import sys
 import tomllib
@@ -161,6 +162,12 @@ def test_the_app_refuses_a_clusterer_that_it_does_not_have(example):
 def test_the_federation_of_processes_refuses_a_port_that_cannot_be(tmp_path):
     local = runpy.run_path(str(APP / "local.py"))
     refused("There is no port 70000", local["Federation"], tmp_path, 70000, 3)
+
+
+def test_the_lines_that_make_flower_shows_are_some_that_the_server_says():
+    server = paths.ROOT / "fltnb" / "flower" / "server.py"
+    said = re.findall(r'log\.info\("(\w+)', server.read_text(encoding="utf-8"))
+    assert set(runpy.run_path(str(APP / "local.py"))["SHOWN"]) <= set(said)
 
 
 def test_a_node_says_what_is_wrong_with_its_settings_and_its_file(example, tmp_path):

@@ -31,6 +31,7 @@ CLIENTS = 8
 GROUPS = 3
 START = 120  # seconds that processes get to start
 EPOCHS = 5  # of each round, where nodes and server die
+SHOWN = ("Clusters", "Round", "Continuing")  # beginnings of lines of the server's log
 
 
 class Federation:
@@ -168,7 +169,7 @@ class Federation:
         for line in self.log("run", None).splitlines():
             if "INFO" in line:
                 said = line.split(":", 1)[1].strip()
-                if said.startswith(("Clusters", "Round", "Continuing")):
+                if said.startswith(SHOWN):
                     news.append(said)
         for line in news[self.shown :]:
             print(f"  {line}", flush=True)
