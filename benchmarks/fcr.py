@@ -7,7 +7,7 @@ runs in a process of its own, so that its peak memory is its own.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -87,14 +87,18 @@ def measure(n_clients: int) -> None:
     )
 
 
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--one"]:
-        measure(int(arguments[1]))
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time and memory of FCR.")
+    parser.add_argument("clients", nargs="*", type=int, default=[240, 2400])
+    parser.add_argument("--one", action="store_true", help="in this process")
+    options = parser.parse_args()
+    if options.one:
+        measure(options.clients[0])
         return
-    for n_clients in arguments or ["240", "2400"]:
-        print(f"FCR, {int(n_clients):,} clients", flush=True)
-        alone("fcr", "--one", n_clients)
+    for n_clients in options.clients:
+        print(f"FCR, {n_clients:,} clients", flush=True)
+        alone("fcr", "--one", str(n_clients))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

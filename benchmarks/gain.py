@@ -4,6 +4,8 @@
 known, seed 0; the trainings are the notebook's stored ones.
 """
 
+import argparse
+
 import pandas as pd
 
 import fltnb as fl
@@ -37,4 +39,5 @@ def compare() -> pd.DataFrame:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Gains, estimated and trained.").parse_args()
     print(compare().to_markdown(index=False, floatfmt=".1f"))

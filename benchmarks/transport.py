@@ -10,7 +10,7 @@ whose memory grows with the square of M.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -57,17 +57,26 @@ def dendrogram(n_clients: int) -> None:
     watch.report()
 
 
-def main(arguments: list[str]) -> None:
-    if arguments[:1] == ["--one"]:
-        whole(int(arguments[1]))
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Time and memory of transport signatures."
+    )
+    parser.add_argument("clients", nargs="*", type=int, default=[240, 2400])
+    parser.add_argument("--one", action="store_true", help="in this process")
+    parser.add_argument(
+        "--dendrogram", type=int, metavar="M", help="only the server's part"
+    )
+    options = parser.parse_args()
+    if options.dendrogram:
+        dendrogram(options.dendrogram)
         return
-    if arguments[:1] == ["--dendrogram"]:
-        dendrogram(int(arguments[1]))
+    if options.one:
+        whole(options.clients[0])
         return
-    for n_clients in arguments or ["240", "2400"]:
-        print(f"TransportSignatures, {int(n_clients):,} clients", flush=True)
-        alone("transport", "--one", n_clients)
+    for n_clients in options.clients:
+        print(f"TransportSignatures, {n_clients:,} clients", flush=True)
+        alone("transport", "--one", str(n_clients))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
