@@ -73,7 +73,7 @@ help:
 	@echo
 	@echo "Options, after the command:"
 	@echo "  PROFILE=demo     embedded digits, two CPU cores, minutes (this is the default)"
-	@echo "  PROFILE=paper    the notebooks' own parameters, on the real data sets: what is missing is said before it starts"
+	@echo "  PROFILE=paper    the notebooks' own parameters (11 to 14: the printed ones), on the real data sets: says first what is missing"
 	@echo "  NB=01            this notebook only, by number or name (default: all)"
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
