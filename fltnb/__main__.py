@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from time import monotonic
 from typing import Any
 
 from .errors import FltnbError
@@ -167,7 +168,7 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="experiments in parallel (default: 1)",
+        help="experiments in parallel (default: 1; with --budget one at a time)",
     )
     _add_running(parser)
 
@@ -289,19 +290,33 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _compute(options: argparse.Namespace) -> None:
-    """Plan or compute the experiments of one notebook, or of all."""
+    """Plan or compute the experiments of one notebook, or of all.
+
+    All notebooks share a budget: each has what those before it left.
+    """
+    from .experiments.plan import TooShortError
     from .notebook import grids
 
     if options.fresh:
         os.environ["FLTNB_FRESH"] = "1"  # workers see it too
     _use_dask(options.dask)
     budget = _seconds(options.budget)
-    names = [options.name]
-    if options.name == "all":
-        names = grids.with_experiments()
+    if options.name != "all":
+        _compute_one(options.name, options, budget)
+        return
 
-    for name in names:
-        _compute_one(name, options, budget)
+    begun = monotonic()
+    for name in grids.with_experiments():
+        left = None
+        if budget is not None and not options.plan:
+            left = budget - (monotonic() - begun)
+            if left <= 0:
+                print(f"The time is over; nothing was computed from {name} on.")
+                return
+        try:
+            _compute_one(name, options, left)
+        except TooShortError as error:  # another notebook may have shorter ones
+            print(error)
 
 
 def _seconds(budget: str | None) -> float | None:

@@ -13,6 +13,7 @@ from toys import refused
 import fltnb as fl
 from fltnb import __main__ as cli
 from fltnb import paths, provenance, runner
+from fltnb.experiments.plan import TooShortError
 from fltnb.notebook.grids import notebook_file
 
 PARAMETERS = """n = 3  # how many
@@ -282,6 +283,29 @@ def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
     assert "take about" in said("--plan", "--fresh")
     assert cli.main(["merge", str(project / "nothing")]) == 2
     assert cli.main(["compute", "01", "--budget", "soon"]) == 2
+
+
+def test_all_notebooks_share_a_budget(project, monkeypatch, capsys):
+    for name in ("01_a", "02_b", "03_c"):
+        book = nbformat.read(write(project, name, EXPERIMENT), as_version=4)
+        book.cells[-1].metadata["tags"] = ["experiment"]
+        nbformat.write(book, project / "notebooks" / f"{name}.ipynb")
+    given = []
+
+    def within(name, planned, seconds, keep, **options):
+        given.append((name, seconds))
+        if name == "01_a":
+            raise TooShortError("too small")
+        return 0
+
+    monkeypatch.setattr("fltnb.notebook.compute.compute_within", within)
+    clock = iter([0, 0, 40, 100])  # the start, and before each notebook
+    monkeypatch.setattr(cli, "monotonic", lambda: next(clock))
+    assert cli.main(["compute", "all", "--budget", "90s"]) == 0
+    assert given == [("01_a", 90), ("02_b", 50)]
+    out = capsys.readouterr().out
+    assert "too small\n" in out
+    assert out.endswith("The time is over; nothing was computed from 03_c on.\n")
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,10 @@ def passes(settings: Values) -> float:
     return full["rounds"] * full["participation"] * full["local_epochs"]
 
 
+class TooShortError(FltnbError):
+    """A budget is smaller than the time of every missing experiment."""
+
+
 def within(
     planned: Sequence[Planned], seconds: float, work: Callable[[list[Row]], None]
 ) -> int:
@@ -203,13 +207,13 @@ def within(
 
     Raises
     ------
-    FltnbError
+    TooShortError
         The budget is too small for any of them.
     """
     known = [one.seconds for one in planned if one.seconds is not None]
     if len(known) == len(planned) and known and min(known) > seconds:
         least = math.ceil(min(known) / 60)
-        raise FltnbError(
+        raise TooShortError(
             f"{seconds / 60:.0f} min is too small for any missing experiment: give "
             f"{least} min or more."
         )
