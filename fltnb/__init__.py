@@ -11,9 +11,11 @@ from .errors import FltnbError as FltnbError
 if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from . import aggregate as aggregate
     from . import analyses as analyses
+    from . import arena as arena
     from . import clustering as clustering
     from . import data as data
     from . import encoders as encoders
+    from . import errors as errors
     from . import experiments as experiments
     from . import federations as federations
     from . import flower as flower
@@ -23,7 +25,9 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not run __getattr__
     from . import notebook as notebook
     from . import papers as papers
     from . import plots as plots
+    from . import randomness as randomness
     from . import rounds as rounds
+    from . import settings as settings
     from . import theory as theory
     from . import training as training
     from .analyses.advise import advise as advise
@@ -58,9 +62,11 @@ __version__ = "0.2.0"
 _MODULES = (
     "aggregate",
     "analyses",
+    "arena",
     "clustering",
     "data",
     "encoders",
+    "errors",
     "experiments",
     "federations",
     "flower",
@@ -70,7 +76,9 @@ _MODULES = (
     "notebook",
     "papers",
     "plots",
+    "randomness",
     "rounds",
+    "settings",
     "theory",
     "training",
 )
