@@ -16,6 +16,7 @@ from fltnb.papers.verdicts import (
     outcomes,
 )
 from fltnb.papers.verdicts.beside import departs_of
+from fltnb.papers.verdicts.judging import shown
 from fltnb.papers.verdicts.numbers import Nothing
 
 
@@ -101,6 +102,14 @@ def test_only_the_printed_setting_counts():
     told = outcomes(pd.DataFrame([best, elsewhere])).iloc[0]
     assert (told["outcome"], told["alone"]) == ("agrees", "CIFAR-10")
     assert outcomes(pd.DataFrame([best, less])).iloc[0]["alone"] == ""
+    stand_in = elsewhere | {"tested_on": "stand-in data"}
+    told = outcomes(pd.DataFrame([less, stand_in])).iloc[0]
+    assert (told["sign"], told["alone"]) == ("(✘)", "CIFAR-10")
+
+
+def test_a_hyphen_in_a_name_is_no_minus():
+    finding = Finding(1.0, True, text="-1.5 (CIFAR-10), +2.0, -3.0")
+    assert shown(finding, "{:.0f}") == "−1.5 (CIFAR-10), +2.0, −3.0"
 
 
 def test_every_test_of_a_claim_says_why_it_could_not_be_tested():

@@ -451,6 +451,85 @@ def test_figure_7_is_the_mean_over_seeds():
     assert CLAIMS["flt-fig7"](again).outcome == "disagrees"
 
 
+def with_batchnorm(t, values, curves=()):
+    """The same numbers, with runs of Enc1 that embed in training mode."""
+    other = measured("cifar10", table="T2", accuracy={"flt_enc1": values})
+    runs = other.results.runs.assign(batch_norm="image")
+    runs["key"] = "image-" + runs["key"]
+    t.results.runs = pd.concat([t.results.runs, runs]).fillna({"batch_norm": ""})
+    points = [
+        {"key": "image-flt_enc1-0", "method": "flt_enc1", "seed": 0, "split": "test"}
+        | {"round": round, "accuracy": value}
+        for round, value in enumerate(curves, start=1)
+    ]
+    t.results.curves = pd.concat([t.results.curves, pd.DataFrame(points)])
+    t.results.axes = ("batch_norm",)
+    return Numbers(t.results, "cifar10", "", "as_written", "T2")
+
+
+def test_flt_leads_in_part_if_it_does_so_with_the_codes_batchnorm_only():
+    def found(values):
+        accuracy = dict.fromkeys(FIVE, 70) | {"flt_enc1": 69}
+        t = measured("cifar10", table="T2", accuracy=accuracy)
+        return CLAIMS["flt-t1-4"](with_batchnorm(t, values))
+
+    assert found([75]).outcome == "partly"
+    assert found([75]).text == "-1.00; with the code's BatchNorm +5.00"
+    assert found([60]).outcome == "disagrees"
+
+    def led_throughout(curve):
+        t = led([45, 49], [40, 50])
+        return CLAIMS["flt-fig8-1"](with_batchnorm(t, [70], curve))
+
+    finding = led_throughout([50, 60])
+    assert finding.outcome == "disagrees"  # Enc2 does not lead
+    t = led([45, 49], [40, 50])
+    points = t.results.curves
+    points.loc[points["method"] == "flt_enc2", "accuracy"] += 10
+    finding = CLAIMS["flt-fig8-1"](with_batchnorm(t, [70], [50, 60]))
+    assert finding.outcome == "partly"
+    assert finding.text == "-1.0; with the code's BatchNorm +9.0"
+
+
+def test_copies_must_not_be_why_local_scores_better_in_scenario_1():
+    def numbers(table, accuracy, originals, beside=None):
+        both = {"oracle": 99, "local": accuracy}
+        first = {"oracle": 99, "local": originals}
+        own = {"accuracy": both, "first_clients_accuracy": first}
+        return measured("mnist", "", "as_run", table, beside, **own)
+
+    def outcome(originals):
+        one = numbers("T1", 97, originals)
+        two = numbers("T2", 96, 95.5, {"01": one.results})
+        return CLAIMS["flt-t1-3"](two)
+
+    assert outcome(97).outcome == "agrees"
+    assert outcome(97).text == "97.0 → 96.0, behind by 2.0 → 3.0"
+    assert outcome(95).outcome == "partly"
+
+
+def test_print_contradicts_sentences_that_name_no_scenario():
+    def outcome(name, table, dataset, model=""):
+        claim = CLAIMS[name]
+        assert claim.speaks_of(table, dataset, model)
+        t = Numbers(Print("flt", table), dataset, model, table=table)
+        return claim(t).outcome
+
+    headline = "flt-text-headline"
+    assert outcome(headline, "T1", "cifar10") == "agrees"
+    assert outcome(headline, "T1", "mnist") == "disagrees"  # -0.03
+    assert outcome(headline, "T2", "mnist") == "agrees"
+    assert outcome(headline, "T2", "cifar10") == "disagrees"  # 6.7
+
+    variance = "flt-text-variance"
+    assert outcome(variance, "T1", "cifar10") == "agrees"
+    assert outcome(variance, "T1", "mnist") == "disagrees"
+    assert outcome(variance, "T2", "mnist") == "agrees"
+    assert outcome(variance, "T2", "cifar10") == "disagrees"
+    assert outcome(variance, "T3", "femnist", "mlp") == "agrees"
+    assert outcome(variance, "T3", "femnist", "cnn") == "disagrees"
+
+
 def test_print_passes_the_same_rules():
     ids = ("flt-t1-1", "flt-t1-2", "flt-t1-4", "flt-t1-5", "flt-text-headline")
     for name in ids:

@@ -13,7 +13,7 @@ from ...rounds import participants
 from ..names import label
 from .claim import Finding, NotTestedError, claim, complete, needed
 from .numbers import Numbers
-from .words import joined, listed
+from .words import joined, listed, so_many
 
 HARD = ("emdcfl", "cfl", "pacfl", "fedclust", "ifca", "flexcfl", "fesem", "cflgp")
 """Methods with hard clusters, EMD-CFL first."""
@@ -164,7 +164,9 @@ def behind_oracle(t: Numbers) -> dict[str, float]:
     return {"average": average, "worst": worst}
 
 
-def soft_are_below(t: Numbers, least: Mapping[str, float]) -> Finding:
+def soft_are_below(
+    t: Numbers, least: Mapping[str, float], worst_above_all: bool = False
+) -> Finding:
     """Compare EMD-CFL with soft clusters at the best of their learning rates.
 
     The number is its smallest lead over all measures.
@@ -174,6 +176,8 @@ def soft_are_below(t: Numbers, least: Mapping[str, float]) -> Finding:
     t : Numbers
     least : dict
         Measure -> the lead in points that EMD-CFL must exceed.
+    worst_above_all : bool
+        Whether its lead must be larger at the worst client than on average.
     """
     leads = {}
     holds = []
@@ -182,6 +186,8 @@ def soft_are_below(t: Numbers, least: Mapping[str, float]) -> Finding:
         lead = score(t, "emdcfl", measure) - np.max(others)
         leads[measure] = lead
         holds.append(lead > margin)
+    if worst_above_all:
+        holds.append(leads["worst"] > leads["accuracy"])
     smallest = np.min(list(leads.values()))
     return Finding(
         number=smallest,
@@ -270,13 +276,14 @@ def as_accurate_as_the_oracle(t: Numbers) -> Finding:
 
 @claim("emdcfl-t1-4", **ON_MNIST, show="{:+.2f}")
 def soft_clusters_are_below(t: Numbers) -> Finding:
-    """Soft clusters are below EMD-CFL on average and at the worst client.
+    """Soft clusters are below EMD-CFL on average, and more so at the worst client.
 
     The paper says "clearly", which here means by more than twice the spread over runs
     that Table 1 prints for EMD-CFL: 0.04 points on average, 0.26 at the worst client.
     The leads that it prints are 0.13 and 0.76.
     """
-    return soft_are_below(t, {"accuracy": 2 * 0.04, "worst": 2 * 0.26})
+    margins = {"accuracy": 2 * 0.04, "worst": 2 * 0.26}
+    return soft_are_below(t, margins, worst_above_all=True)
 
 
 @claim("emdcfl-t1-5", **ON_CIFAR, **ARI)
@@ -325,13 +332,14 @@ def parameters_find_nothing(t: Numbers) -> Finding:
     )
 
 
-@claim("emdcfl-t6-1", data=("rotated_mnist",), tables=("T6",), show="{:+.2f}")
+@claim("emdcfl-t6-1", data=BOTH, tables=("T6",), show="{:+.2f}")
 def few_participants(t: Numbers) -> Finding:
     """EMD-CFL is within 0.5 of the oracle with 10, 20 and 30 of 40 clients per round.
 
     The number is the largest gap in absolute value.
 
-    Table 6 prints gaps of 0.08, -0.02 and -0.01. Clients that were never drawn are left
+    Table 6 prints gaps of 0.08, -0.02, -0.01 (MNIST), 0.03, -0.02, 0.08 (CIFAR-10).
+    Clients that were never drawn are left
     out of our means, as EMD-CFL has not placed them.
     """
     gaps = [_gap_with_some(t, share) for share in (0.25, 0.5, 0.75)]
@@ -462,6 +470,40 @@ def splitting_costs_little(t: Numbers) -> Finding:
     if cost.dropna().empty:
         raise NotTestedError("no method split the cluster, or EMD-CFL was not run")
     return Finding(cost.min(), cost.min() > -2)
+
+
+# ---------------------------------------------------------------- all data sets
+
+FIVE_SETS = (*BOTH, "pacs", "backdoor_mnist", "backdoor_cifar10")
+
+
+@claim(
+    "emdcfl-text-best",
+    data=FIVE_SETS,
+    tables=("T1", "T7", "T8"),
+    unit="ARI",
+    show="{:+.2f}",
+)
+def nobody_clusters_better(t: Numbers) -> Finding:
+    """No other method with hard clusters has a higher ARI than EMD-CFL.
+
+    Means over seeds are compared, and a tie does no harm; the number is EMD-CFL's lead
+    over the best other method.
+
+    The abstract and the conclusion claim the best clusters without exception. Tables 1,
+    7 and 8 print leads from 0.00, where others are right as well, to 0.47.
+    """
+    found = all_aris(t, HARD)
+    if "emdcfl" not in found:
+        raise NotTestedError("EMD-CFL was not run")
+    means = {name: float(np.mean(each)) for name, each in found.items()}
+    own = means.pop("emdcfl")
+    if not means:
+        raise NotTestedError("no other method was run")
+    lead = own - max(means.values())
+    holds = lead > -1e-9
+    _refuse_gaps(found, HARD, [holds])
+    return Finding(lead, holds)
 
 
 # ---------------------------------------------------------------- PACS
@@ -644,12 +686,28 @@ def three_isolate_attackers(t: Numbers) -> Finding:
 
 @claim("emdcfl-t3-2", **ON_DIGITS, variants=("as_run",))
 def flexcfl_ends_low(t: Numbers) -> Finding:
-    """FlexCFL's targets end 10 points or more below the oracle's.
+    """With the right clusters FlexCFL's targets end 10 or more below the oracle's.
+
+    Runs with other clusters are left out, as these alone may lower the accuracy.
 
     Table 3 prints 58.9 points; the text calls the accuracies unstable and low.
     """
-    gap = score(t, "flexcfl", CLEAN) - score(t, "oracle", CLEAN)
-    return Finding(gap, gap <= -10)
+    ari = seeds(t, "flexcfl", "ari")
+    if ari.empty:
+        raise NotTestedError("FlexCFL was not run")
+    right = np.isclose(ari, 1)
+    if not right.any():
+        raise NotTestedError("FlexCFL never found the right clusters")
+    behind = seeds(t, "flexcfl", CLEAN) - seeds(t, "oracle", CLEAN)
+    gap = behind[ari.index[right]].mean()
+    text = f"{gap:+.1f}"
+    if not right.all():
+        text += f"; right clusters in {so_many(right, 'seeds')}"
+    return Finding(
+        number=gap,
+        holds=gap <= -10,
+        text=text,
+    )
 
 
 @claim("emdcfl-t3-3", **ON_PICTURES, **ARI)

@@ -55,33 +55,37 @@ def fedavg_collapses(t: Numbers) -> Finding:
 
 @claim("flt-t1-3", **SCENARIOS)
 def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
-    """Local falls further behind the oracle (in print: FLT) in scenario 2 than in 1.
+    """Local is less accurate in scenario 2 than in scenario 1.
 
     The code's scenario 1 on MNIST has clients that hold copies of others' images: the
     claim must hold without them as well.
 
-    In print the gap grows from 0.6 to 0.8 points on MNIST and from 7.3 to 9.5 on
-    CIFAR-10. Our runs are compared with the oracle, so that wrong clusters of FLT
-    cannot hide how far Local falls behind.
+    Section 4.4 says that Local scores better in scenario 1; Tables 1 and 2 print 0.8
+    points on MNIST and 9.4 on CIFAR-10. The text also tells how far Local is behind the
+    oracle (in print: FLT) in both, which does not count.
     """
     first = t if t.table == "T1" else t.beside("01")
     second = t if t.table == "T2" else t.beside("02")
     best = "flt_enc1" if t.printed else "oracle"
-    one = first.lead(best, "local")
-    two = second.lead(best, "local")
-    if np.isnan(two - one):
+    one = first.means(best, "local")
+    two = second.means(best, "local")
+    lower = one["local"] - two["local"]
+    if np.isnan(lower):
         raise NotTestedError("it needs the runs of both scenarios")
-    holds = [two > one]
+    holds = [lower > 0]
 
     if t.dataset == "mnist" and t.variant == "as_run":
         of_originals = {"measure": "first_clients_accuracy"}
-        original_two = second.lead(best, "local", **of_originals)
-        original_one = first.lead(best, "local", **of_originals)
-        holds.append(original_two > original_one)
+        original_one = first.mean("local", **of_originals)
+        original_two = second.mean("local", **of_originals)
+        holds.append(original_one > original_two)
+    behind_one = one[best] - one["local"]
+    behind_two = two[best] - two["local"]
     return Finding(
-        number=two - one,
+        number=lower,
         holds=holds,
-        text=f"{one:.1f} → {two:.1f}",
+        text=f"{one['local']:.1f} → {two['local']:.1f}, "
+        f"behind by {behind_one:.1f} → {behind_two:.1f}",
     )
 
 
@@ -89,11 +93,26 @@ def local_is_weaker_in_scenario_2(t: Numbers) -> Finding:
 def flt_is_best(t: Numbers) -> Finding:
     """FLT has the best accuracy (scenario 1: or within 0.1 points).
 
+    Where FLT was run with the code's BatchNorm as well, it must lead with that, too.
+
     In scenario 1 on MNIST the printed FedSEM is ahead by 0.03, a tie in the paper.
     """
     lead = t.lead("flt_enc1", *OTHERS)
     least = 0 if t.table == "T2" else -0.1
-    return Finding(lead, lead >= least)
+    holds = [lead >= least]
+    text = f"{lead:+.2f}"
+
+    in_training_mode = t.by_seed("flt_enc1", batch_norm="image")
+    if len(in_training_mode):
+        both = in_training_mode.join(t.by_seed(*OTHERS), how="inner")
+        other = ahead(both.mean())
+        holds.append(other >= least)
+        text += f"; with the code's BatchNorm {other:+.2f}"
+    return Finding(
+        number=lead,
+        holds=holds,
+        text=text,
+    )
 
 
 @claim("flt-t1-5", **SCENARIOS)
@@ -113,21 +132,17 @@ def lead_over_fedsem(t: Numbers) -> Finding:
     return Finding(lead, holds)
 
 
-@claim(
-    "flt-text-headline",
-    **SCENARIOS,
-    data={"T1": ("cifar10",), "T2": ("mnist",)},
-)
+@claim("flt-text-headline", **SCENARIOS)
 def headline(t: Numbers) -> Finding:
-    """FLT leads FedSEM by 7 or more (scenario 1, CIFAR-10), by about 3 (2, MNIST).
+    """FLT leads FedSEM by about 3 points on MNIST (2 to 4), on CIFAR-10 by 7 or more.
 
-    "About" means within 1 point.
+    The sentence names no scenario, so that it is judged in both.
 
-    Table 1 prints 8.9 points on CIFAR-10, which Section 1 calls 9, and Table 2 3.2 on
-    MNIST.
+    In print the leads are 0.0 (scenario 1) and 3.2 points (2) on MNIST, 8.9 and 6.7 on
+    CIFAR-10: each number is that of one scenario.
     """
     lead = t.lead("flt_enc1", "fedsem")
-    if t.table == "T2":
+    if t.dataset == "mnist":
         return Finding(lead, abs(lead - 3) <= 1)
     return Finding(lead, lead >= 7)
 
@@ -152,7 +167,8 @@ def leads_throughout(t: Numbers) -> Finding:
 
     Figure 8 is of scenario 1, Figure 9 of scenario 2; both show FLT's two curves above
     all others. Each encoder is compared with the other methods, not with the other
-    encoder, at the seeds that they share.
+    encoder, at the seeds that they share. Where Enc1 was run with the code's BatchNorm
+    as well, it must lead with that, too.
     """
     leads = []
     for encoder in ("flt_enc1", "flt_enc2"):
@@ -161,7 +177,21 @@ def leads_throughout(t: Numbers) -> Finding:
         by_round = curves.apply(ahead, axis=1)
         leads.append(by_round.min())
     least = min(leads)
-    return Finding(least, least > 0)
+    holds = [least > 0]
+    text = f"{least:+.1f}"
+
+    in_training_mode = t.curves_by_seed("flt_enc1", batch_norm="image")
+    if len(in_training_mode):
+        both = in_training_mode.join(t.curves_by_seed(*OTHERS), how="inner")
+        by_round = both.groupby(level="round").mean().apply(ahead, axis=1)
+        other = min(by_round.min(), leads[1])
+        holds.append(other > 0)
+        text += f"; with the code's BatchNorm {other:+.1f}"
+    return Finding(
+        number=least,
+        holds=holds,
+        text=text,
+    )
 
 
 @claim("flt-fig8-2", **SCENARIOS, show="{:.2f}")
@@ -205,10 +235,9 @@ def _most_of_means(gap: pd.Series) -> float:
 
 @claim(
     "flt-text-variance",
-    data={"T1": ("cifar10",), "T2": ("mnist",)},
-    models={"T3": ("mlp",)},
     tables=("T1", "T2", "T3", "T4"),
     unit="percent squared",
+    show="{:+.2f}",
 )
 def least_variance(t: Numbers) -> Finding:
     """FLT varies least over clients (scenario 4: less than most).
@@ -216,7 +245,9 @@ def least_variance(t: Numbers) -> Finding:
     The number is the difference from the next method; in scenario 4 it is the number of
     methods, of three, that vary more.
 
-    The printed margins are 19.4 (Table 1), 0.1 (Table 2) and 5.1 (Table 3).
+    Section 4.4 says "almost all settings" of both scenarios, Section 5 "most" of all:
+    each data set and network is judged. In Tables 1 to 3 half of the six printed
+    margins are negative.
     """
     if t.table == "T4":
         return _below_most(t)

@@ -310,7 +310,8 @@ def shown(finding: Finding, show: str) -> str:
         text = show.format(finding.number)
         if not re.search("[1-9]", text):
             text = text.replace("-", "").replace("+", "")
-    return re.sub(r"-(?=[\d.])", "−", text)
+    # the hyphen of CIFAR-10 is none
+    return re.sub(r"(?<!\w)-(?=[\d.])", "−", text)
 
 
 # ---------------------------------------------------------------- sets of numbers
@@ -468,9 +469,8 @@ def _outcome(own: pd.DataFrame) -> dict[str, Any]:
         row["why"] = "; ".join(own["why"][own["why"] != ""].unique())
         return row
     row["seeds"] = int(counted["seeds"].max())
-    if best == "printed setting":
-        row["alone"] = _alone(counted, ours)
-    else:
+    row["alone"] = _alone(counted, ours)
+    if best != "printed setting":
         row["outcome"] = "not tested"
         row["sign"] = f"({OUTCOMES[outcome]})"
     return row
