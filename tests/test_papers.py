@@ -251,6 +251,8 @@ def test_departures_from_printed_settings():
     ]
 
     line = papers.numbers("emdcfl", dataset="backdoor_mnist", method="emdcfl").iloc[0]
+    nested = {"model": "emdcfl_cnn", "training": {"lr": 0.02, "local_epochs": 10}}
+    assert departs(line, nested) == ["learning rate 0.02, printed 0.01"]  # distances
     assert (
         departs(
             line, EMDCFL | {"federation": {"n_clients": 30, "samples_per_client": None}}

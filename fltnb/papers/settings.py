@@ -192,7 +192,8 @@ def run_setting(record: Row) -> dict[str, Any]:
     """Return a run's settings in one dictionary, including those of its federation.
 
     ``record``: from :meth:`Results.record`. If a federation is made from another one,
-    the innermost one counts.
+    the innermost one counts. Distances have the options of their training in a
+    dictionary of its own.
     """
     settings = record["settings"]
     federation = settings.get("federation")
@@ -202,6 +203,7 @@ def run_setting(record: Row) -> dict[str, Any]:
         federation = federation.get("base")
     if "rounds" in settings:  # a record leaves out what equals a default
         found.update(TRAINING)
+    found.update(settings.get("training") or {})
     found.update(settings)
     return found
 

@@ -296,7 +296,7 @@ def networks_have_printed_sizes(t: Numbers) -> Finding:
     from ...analyses.costs import network_sizes
 
     finding = same_sizes(network_sizes())
-    mended = "ConvAE with 1 output channel, described with 16"
+    mended = "ConvAE as printed with 1 output channel (described: 16)"
     return replace(finding, text=f"{finding.text}; {mended}")
 
 
