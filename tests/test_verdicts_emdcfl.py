@@ -1,5 +1,7 @@
 """Every claim of EMD-CFL holds for one result and fails for another."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,15 +63,16 @@ def beside(ari, worst, average):
     )
 
 
-def some_took_part(behind):
-    """Ten clients of forty in each of two rounds."""
+def some_took_part(behind, shares=(0.25, 0.5, 0.75)):
+    """Shares of forty clients in each of two rounds."""
     runs, clients = [], []
-    for method in ("emdcfl", "oracle"):
+    for method, share in product(("emdcfl", "oracle"), shares):
         accuracy = 90 - behind * (method == "emdcfl")
-        row = {"kind": "training", "method": method, "key": method, "seed": 0}
-        runs.append(row | {"participation": 0.25, "dataset": "rotated_mnist"})
+        key = f"{method}-{share}"
+        row = {"kind": "training", "method": method, "key": key, "seed": 0}
+        runs.append(row | {"participation": share, "dataset": "rotated_mnist"})
         for client in range(40):
-            clients.append({"key": method, "client": client, "test": accuracy})
+            clients.append({"key": key, "client": client, "test": accuracy})
     t = measured("rotated_mnist", accuracy={"x": 1})
     t.results.runs = pd.DataFrame(runs).assign(model="", variant="as_written")
     t.results.clients = pd.DataFrame(clients)
@@ -378,6 +381,12 @@ def test_flexcfl_ends_low_in_spite_of_the_right_clusters():
     assert finding.text == "-48.0; right clusters in 1 of 2 seeds"
     never = claim(ends([50, 50], [0.5, 0.5]))
     assert never.why == "FlexCFL never found the right clusters"
+
+
+def test_partial_participation_needs_all_shares_of_the_clients():
+    claim = CLAIMS["emdcfl-t6-1"]
+    assert claim(some_took_part(0.1, [0.25])).why.startswith("1 of 3 shares")
+    assert claim(some_took_part(2.0, [0.25])).outcome == "disagrees"
 
 
 def test_the_best_clusters_need_all_methods():
