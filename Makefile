@@ -177,9 +177,8 @@ COMPUTED := 10_mthfl_training
 test: $(READY)
 	@$(MAKE) --no-print-directory -j2 beside cells
 
-# A file of tests, or a notebook, stays with one worker: what its tests share is made
-# once. One worker more, because kernels and processes that start are waited for.
-SPREAD := -n $(shell expr $(JOBS) + 1) --dist loadscope --no-loadscope-reorder
+# A file of tests, or a notebook, stays with one worker: what its tests share is made once.
+SPREAD := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 # Every output of every notebook is compared with what the committed evidence gives;
 # 00 computes as well. On another processor UMAP's last digits move dots of committed
