@@ -40,8 +40,7 @@ _updates_4 = vectors.update(4, apart=True)
 _updates_2 = vectors.update(2, apart=True)
 _updates_1 = vectors.update(1)
 # For the inputs' gradient a block's rows are weights, and its columns samples: WIDTH of
-# them, or LANES.
-_add_rows_wide = vectors.product(SAMPLES)
+# them, as in `_add_products`, or LANES.
 _add_rows = vectors.product(ROWS, 1)
 _add_row = vectors.product(1, 1)
 
@@ -91,7 +90,7 @@ def _add_inputs(part, w, turned, samples):
     o = 0
     while o + WIDTH <= samples:
         for i in range(0, rows - SAMPLES + 1, SAMPLES):
-            _add_rows_wide(part, w, turned, i, o)
+            _add_products(part, w, turned, i, o)
         for i in range(rows // SAMPLES * SAMPLES, rows):
             _add_products_1(part, w, turned, i, o)
         o += WIDTH
