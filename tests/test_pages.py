@@ -10,7 +10,13 @@ from toys import refused
 
 from fltnb import notebook as page
 from fltnb import paths
-from fltnb.notebook.grids import code_cells, grids, notebook_file, profile_values
+from fltnb.notebook.grids import (
+    check_experiments,
+    code_cells,
+    grids,
+    notebook_file,
+    profile_values,
+)
 from fltnb.notebook.parameters import assigned, check_needed, checked, injected
 
 OWN = {
@@ -152,6 +158,45 @@ def test_a_number_that_is_too_small_is_refused():
         {"rounds": 24},
         {"rounds": 25},
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, ""),
+        ({"samples": [6, 100_000]}, "samples_per_client is 100000 but some .* get 57"),
+        ({"k": 0}, "k must be from 1 to"),
+        ({"n_clusters": 500}, "more clusters .500. than clients .25."),
+    ],
+)
+def test_what_a_late_cell_cannot_compute_is_refused_first(given, sentence):
+    own = assigned(code_cells("06")["parameters"][0].source)
+    values = own | profile_values("06", "demo", own) | {"compute": True} | given
+    if sentence:
+        refused(sentence, check_experiments, "06", values)
+    else:
+        check_experiments("06", values)
+
+
+def test_a_cell_that_fails_with_the_parameters_is_named():
+    values = assigned(code_cells("09")["parameters"][0].source) | {
+        "datasets": ["mnits"]
+    }
+    said = "cell of experiments of notebook 09 fails .KeyError: 'mnits'."
+    refused(said, check_experiments, "09", values)
+
+
+def test_a_page_that_computes_checks_its_experiments(monkeypatch):
+    asked = []
+    monkeypatch.setattr(page.page, "check_experiments", lambda *a: asked.append(a))
+    papermill_gives('model = "mlp"')
+    assert not asked
+    namespace = papermill_gives("compute = True", cell=CELL + "\ncompute = False")
+    assert asked == [("01", namespace)]
+
+
+def test_another_notebooks_experiments_are_not_checked():
+    check_experiments("06", {"samples": [100_000]})
 
 
 @pytest.mark.parametrize("book", sorted(paths.ROOT.glob("notebooks/[0-9]*.ipynb")))

@@ -1,7 +1,7 @@
 """From experiments to results: grids, stored results, computing, committed ledgers."""
 
 from .asking import results, stored
-from .computing import compute
+from .computing import check_all, compute
 from .experiment import Clustering, Distances, Study, Training
 from .finished import Finished
 from .grid import Grid, Row, grid
@@ -11,4 +11,4 @@ from .task import prepare
 
 __all__ = ["Clustering", "Distances", "Finished", "Grid", "Ledger"]
 __all__ += ["Results", "Row", "Study", "Training", "compute"]
-__all__ += ["grid", "prepare", "results", "stored"]
+__all__ += ["check_all", "grid", "prepare", "results", "stored"]

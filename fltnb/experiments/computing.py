@@ -128,6 +128,30 @@ def compute(
     return results
 
 
+def check_all(rows: Iterable[Row]) -> None:
+    """Refuse experiments that cannot run, as :func:`compute` does before it begins.
+
+    Raises
+    ------
+    FltnbError
+        The first experiment that cannot run.
+
+    Examples
+    --------
+    >>> import fltnb as fl
+    >>> clients = fl.recipe(
+    ...     "label_clusters", "digits", n_clients=6, n_clusters=3, classes_per_cluster=3
+    ... )
+    >>> def plan(seed):
+    ...     return fl.Clustering(clients, fl.FCR(), seed=seed)
+    >>> fl.experiments.check_all(fl.grid(plan, seed=[0]))
+    """
+    for row in {row.experiment.id: row for row in rows}.values():
+        task = prepare(row)
+        if task.experiment.kind == "clustering":
+            measure.check_clustering(task)
+
+
 def look_up(
     tasks: Sequence[Task], since: float = 0.0, ledgers: Iterable[Ledger] = ()
 ) -> dict[str, Finished]:

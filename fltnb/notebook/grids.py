@@ -4,8 +4,11 @@ import contextlib
 import io
 import json
 import re
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import experiments, paths
 from ..errors import FltnbError, first_line
@@ -61,10 +64,53 @@ def grids(notebook: str, profile: str = "", given: Values | None = None) -> list
     own = assigned(cells["parameters"][0].source)
     namespace = own | checked(own, profile_values(notebook, profile, own))
     namespace.update(checked(own, given or {}))
+    return _grids(notebook, cells["experiment"], namespace)
+
+
+def check_experiments(notebook: str, values: Mapping[str, Any]) -> None:
+    """Check all experiments of a notebook before the first one is computed.
+
+    So what a late cell would refuse does not stop a notebook after hours. Federations
+    are built, nothing is read from ledgers or computed.
+
+    Parameters
+    ----------
+    notebook : str
+        Number or name.
+    values : mapping
+        Its parameters, name -> value. If one of the stored notebook's is missing, this
+        is another notebook, and nothing is checked.
+
+    Raises
+    ------
+    FltnbError
+        An experiment cannot run, or a cell fails with these parameters.
+    """
+    cells = tagged_cells(notebook)
+    own = "\n".join(cell.source for cell in cells["parameters"])
+    names = assigned(own)
+    if not names.keys() <= values.keys():
+        return
+    namespace = deepcopy({name: values[name] for name in names})
+    try:
+        for grid in _grids(notebook, cells["experiment"], namespace):
+            experiments.check_all(grid)
+    except FltnbError:
+        raise
+    except Exception as error:
+        raise FltnbError(
+            f"With these parameters a cell of experiments of notebook {notebook} fails "
+            f"({type(error).__name__}: {first_line(error)}): compare the cell of "
+            "parameters with the stored one."
+        ) from error
+
+
+def _grids(notebook: str, cells: list[Cell], namespace: Values) -> list[Grid]:
+    """Return the grids of cells of experiments, which are executed in a namespace."""
     silent = contextlib.redirect_stdout(io.StringIO())
     found: list[Grid] = []
     with experiments.asking.collecting() as asked, silent:
-        for cell in cells["experiment"]:
+        for cell in cells:
             source = compile(cell.source, f"<notebook {notebook[:2]}>", "exec")
             exec(source, namespace)
             for grid in asked[len(found) :]:

@@ -15,6 +15,7 @@ from ..papers import label, outcomes
 from ..papers.compare import count
 from ..paths import ROOT
 from ..startup import be_quick
+from .grids import check_experiments
 from .parameters import (
     Values,
     assigned,
@@ -73,6 +74,8 @@ class Page:
     ) -> None:
         """Check and read papermill's parameters, in the cell below the parameters.
 
+        With ``compute``, all experiments of the notebook are checked, too.
+
         Parameters
         ----------
         namespace : dict
@@ -86,7 +89,8 @@ class Page:
         ------
         FltnbError
             An unknown name, a value of another kind, a data set without an entry in a
-            parameter, a needed name is not there, or a number is too small.
+            parameter, a needed name is not there, a number is too small, or an
+            experiment cannot run.
         """
         source, papermills = injected(namespace.get("In", []))
         if papermills:
@@ -98,6 +102,8 @@ class Page:
             check_lists(namespace, self._profiles())
             check_spelling(namespace)
         check_needed(namespace, needed)
+        if namespace.get("compute"):
+            check_experiments(self.notebook, namespace)
 
     def _known(self, own: Values) -> list[str]:
         """Return names that may not be in the cell of parameters.
