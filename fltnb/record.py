@@ -42,13 +42,13 @@ class Run:
         ``variance`` (population variance over clients, percent squared), ``worst``
         (lowest accuracy of a client, percent), ``loss`` (mean over clients),
         ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far by all
-        clients and to all clients, also for the clustering). For a federation that
-        changes also the mean by group of clients: ``accuracy_stayed, accuracy_drifted,
-        accuracy_joined`` (NaN if there are none). Splits are "train" and "test", and at
-        the last round "probe", the second test set, if any. If numbers are predicted,
-        ``r2`` (mean over clients), ``r2_pooled`` (of all samples together),
-        ``r2_worst`` and ``rmse`` (of all samples) replace the four columns before
-        ``loss``.
+        clients and to all clients, also for the clustering; four bytes per number). For
+        a federation that changes also the mean by group of clients: ``accuracy_stayed,
+        accuracy_drifted, accuracy_joined`` (NaN if there are none). Splits are "train"
+        and "test", and at the last round "probe", the second test set, if any. If
+        numbers are predicted, ``r2`` (mean over clients), ``r2_pooled`` (of all samples
+        together), ``r2_worst`` and ``rmse`` (of all samples) replace the four columns
+        before ``loss``.
     clients : DataFrame
         At the last round, one row per client: ``client`` (its number), ``name`` (if the
         federation names its clients), ``cluster, true_cluster`` (-1 if there are
