@@ -503,6 +503,14 @@ def test_clients_tune_their_encoder_on_from_its_latest_state(digits, own_store):
     assert same == [False, False, True, False]
 
 
+def test_a_tuned_encoder_is_the_same_after_a_tuning_of_no_epochs(digits, own_store):
+    fed = fl.federations.label_clusters(digits, 4, 2, classes_per_cluster=2)
+    _, fresh = embed_from_latest(fed, TUNED)  # the encoder is trained, and stored
+    still = replace(TUNED, finetune_epochs=0)
+    _, unchanged = embed_from_latest(fed, still, fresh)  # now it is read
+    np.testing.assert_array_equal(unchanged, fresh)
+
+
 @pytest.mark.parametrize("newcomers", ["recluster", "nearest"])
 def test_a_clustering_is_made_with_the_encoders_of_the_one_before(
     digits, own_store, monkeypatch, newcomers

@@ -492,9 +492,9 @@ def tuned_on(
     """
     # For this thread only: the last bit of a sum must not depend on n_jobs.
     torch.set_num_threads(1)
-    if latest is not None:
-        weights = _from_row(weights, latest)
     network = load(spec.kind, fed.input_shape, spec.latent, weights)
+    if latest is not None:
+        _set_row(network, latest)
     inputs = _inputs(fed, client, network)
     orders = []
     for epoch in range(spec.finetune_epochs):
@@ -512,16 +512,16 @@ def _as_row(network: nn.Module) -> np.ndarray:
     return np.concatenate(flat).astype(np.float32)
 
 
-def _from_row(weights: Weights, row: np.ndarray) -> Weights:
-    """Undo :func:`_as_row` for a row (E,); ``weights`` give names, shapes and types."""
-    found = {}
+def _set_row(network: nn.Module, row: np.ndarray) -> None:
+    """Give a network the numbers of a row (E,) that :func:`_as_row` returned.
+
+    In the order of the network's state: stored weights come in another one.
+    """
     begin = 0
-    for name, like in weights.items():
-        end = begin + like.size
-        part = row[begin:end]
-        found[name] = part.reshape(like.shape).astype(like.dtype)
+    for value in network.state_dict().values():
+        end = begin + value.numel()
+        value.copy_(torch.tensor(row[begin:end]).view_as(value))
         begin = end
-    return found
 
 
 def relayed(fed, spec, weights: Weights, order: np.ndarray) -> Iterator[np.ndarray]:
