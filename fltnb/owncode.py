@@ -5,9 +5,10 @@ Results are found again by what produced them. Parts of the package have version
 """
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from functools import partial
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 # Packages with known code: results name the code, or record the package's version.
@@ -33,8 +34,8 @@ def code_of(*things: Any) -> str:
     """Return 16 hexadecimal digits for own functions, and classes with their bases.
 
     The digits are a hash of their bytecode, with constants, defaults, and the plain
-    values and own functions to which they refer. Another version of Python may give
-    another hash.
+    values and own functions to which they refer, also in modules of the user's own, as
+    ``helpers.blend``. Another version of Python may give another hash.
     """
     seen: set[int] = set()
     total = hashlib.sha256()
@@ -114,13 +115,45 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
             used[name] = cell.cell_contents
         except ValueError:  # not set yet, such as that of a class being defined
             continue
-    for name in _names_in(code):
+    names = _names_in(code)
+    for name in names:
         if name in function.__globals__:
             used[name] = function.__globals__[name]
+    used |= _in_own_modules(used, names)
     for name, value in sorted(used.items()):
         if is_plain(value) or (callable(value) and _root(value) not in KNOWN):
             yield name
             yield from _texts(value, seen)
+
+
+def _in_own_modules(used: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """Return what ``names`` are in a user's own modules among the values ``used``.
+
+    With ``used`` {"helpers": a module} these are {"helpers.blend": its function}.
+    """
+    found = {}
+    left = sorted(used.items(), key=lambda item: item[0])  # names alone compare
+    walked = []
+    while left:
+        place, module = left.pop()
+        if not _is_own_module(module) or module in walked:
+            continue
+        walked.append(module)
+        for name in sorted(names & vars(module).keys()):
+            inner = (f"{place}.{name}", vars(module)[name])
+            found.update([inner])
+            left.append(inner)
+    return found
+
+
+def _is_own_module(thing: Any) -> bool:
+    """Whether something is a module that is neither Python's nor installed."""
+    if not isinstance(thing, ModuleType):
+        return False
+    root = thing.__name__.partition(".")[0]
+    if root in KNOWN or root in sys.stdlib_module_names:
+        return False
+    return "-packages" not in str(getattr(thing, "__file__", None))
 
 
 def _names_in(code: CodeType) -> set[str]:

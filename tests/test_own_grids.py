@@ -1,6 +1,7 @@
 """Own networks and own methods in grids: keyed by what they are, and found again."""
 
 from dataclasses import dataclass
+from types import ModuleType
 
 import cloudpickle
 import numpy as np
@@ -165,3 +166,20 @@ def test_code_is_the_same_in_every_process_and_follows_what_it_refers_to():
     assert code_of(Kind) != before[1]
     assert code_of(lambda x: x * 2) != code_of(lambda x: x * 3)
     assert code_of(np.mean) != code_of(np.median)
+
+
+def test_code_follows_what_it_uses_of_the_users_own_modules(monkeypatch):
+    helpers = ModuleType("helpers")
+    helpers.inner = ModuleType("helpers.inner")
+    helpers.inner.helpers = helpers
+
+    def digest(body):
+        exec(body, vars(helpers.inner))
+        own = {"helpers": helpers, "np": np}
+        exec("def own(x): return helpers.inner.blend(np.mean(x))", own)
+        return code_of(own["own"])
+
+    once = digest("def blend(x): return x + LIMIT\nLIMIT = 1")
+    assert digest("def blend(x): return x + LIMIT\nLIMIT = 2") != once
+    assert digest("def blend(x): return x - LIMIT\nLIMIT = 1") != once
+    assert digest("def blend(x): return x + LIMIT\nLIMIT = 1\nother = 1") == once
