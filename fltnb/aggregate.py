@@ -157,8 +157,7 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     (2, [1, 1, 0])
     """
     adjacency = np.asarray(adjacency)
-    is_float = adjacency.dtype.kind == "f"
-    if not is_float or np.isin(adjacency, (0, 1)).all():
+    if np.isin(adjacency, (0, 1)).all():
         adjacency = adjacency.astype(np.uint8)
     relation, row = np.unique(adjacency, axis=0, return_inverse=True)
     return relation, row.reshape(-1).astype(np.int64)

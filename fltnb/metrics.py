@@ -317,11 +317,14 @@ def _auc(targets: np.ndarray, outputs: np.ndarray) -> float:
 
     ``targets`` (n,); ``outputs`` (n, K). A class is left out if no sample or every
     sample is of it. Of two classes only the second one counts, by the difference of
-    both outputs: the first one's curve has the same area.
+    both outputs: the first one's curve has the same area. NaN if an output is not
+    finite.
     """
     from scipy.special import softmax
     from sklearn.metrics import roc_auc_score
 
+    if not np.isfinite(outputs).all():  # of a network that diverged
+        return float("nan")
     if outputs.shape[1] == 1:
         certainty = {1: outputs[:, 0]}
     elif outputs.shape[1] == 2:
@@ -340,7 +343,7 @@ def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
     """Return ``r2, rmse`` of predictions, computed by scikit-learn.
 
     ``targets`` (n,): true numbers; ``outputs`` (n, 1): predicted ones. R2 is NaN if all
-    targets are equal; both are NaN without samples.
+    targets are equal; both are NaN without samples, or if a prediction is not finite.
 
     Examples
     --------
@@ -352,6 +355,8 @@ def value_scores(targets: np.ndarray, outputs: np.ndarray) -> dict[str, float]:
     from sklearn.metrics import r2_score, root_mean_squared_error
 
     scores = {"r2": float("nan"), "rmse": float("nan")}
+    if not np.isfinite(outputs).all():
+        return scores
     if len(targets):
         scores["rmse"] = float(root_mean_squared_error(targets, outputs[:, 0]))
     if spread(targets) > 0:

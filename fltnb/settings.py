@@ -204,7 +204,7 @@ def plain(value: Any, whole: bool = False) -> Any:
         value = value.tolist()
     if isinstance(value, Mapping):
         return {key: plain(one, whole) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
         return [plain(one, whole) for one in value]
     if whole and isinstance(value, float) and value.is_integer():
         return int(value)

@@ -897,3 +897,55 @@ def test_a_client_called_by_a_number_is_named_once_where_training_diverges():
     fed = Federation.from_arrays(rng.normal(size=(60, 3)), np.tile([0, 1], 30), ids)
     how = {"rounds": 2, "lr": 1e30, "participation": 1.0, "progress": False}
     refused("client 1 is not", lambda: fl.run(fl.methods.FedAvg(), fed, "mlp", **how))
+
+
+def test_labels_have_their_names_whatever_the_type_of_float():
+    x, ids = np.eye(24), np.repeat([0, 1], 12)
+    y = np.tile(np.arange(12), 2)
+    for kind in (np.float16, np.float32, np.float64):
+        fed = Federation.from_arrays(x, y.astype(kind), ids)
+        assert fed.class_names == tuple(map(str, range(12)))
+        assert np.array_equal(fed.labels, y)
+        assert fed.class_numbers(np.array([11], dtype=kind)).tolist() == [11]
+
+
+def test_a_column_is_found_however_its_accents_are_stored(tmp_path):
+    apart, joined = "ge\u0301rant", "g\u00e9rant"
+    header = f"{apart},label,a\n"
+    file = csv(tmp_path, header + "007,0,1\n7,1,2\n" * 4)
+    for name in (apart, joined):
+        assert Federation.from_csv(file, name).names == ("007", "7")
+        table = pd.read_csv(file, dtype={apart: str})
+        assert Federation.from_frame(table, name).names == ("007", "7")
+        assert Federation.from_frame(table, "a", features=[name]).n_clients == 2
+
+
+def test_a_table_with_a_very_long_text_is_read(tmp_path):
+    file = csv(tmp_path, FOUR + f"x,0,1,{'z' * 140_000}\nx,,2,3\n")
+    says = "gaps in label .rows 1, counted from 0."
+    refused(says, Federation.from_csv, file, features=["a"])
+
+
+def test_clusters_and_labels_that_are_missing_are_refused():
+    x, y, ids = np.eye(8), [0, 1] * 4, ["a", "b"] * 4
+    make = Federation.from_arrays
+    for missing in ([None, "u"], [np.nan, 1.0], {"a": None, "b": "u"}):
+        refused("cluster of client a is missing", make, x, y, ids, clusters=missing)
+    refused("clusters must", make, x, y, ids, clusters=[[1], [2, 3]])
+    refused("4 labels of the clients are missing", make, x, ["", "u"] * 4, ids)
+    says = "values to predict must be 8 numbers"
+    refused(says, make, x, [None, 1.0] * 4, ids, targets="values")
+    refused("more than once: u, u", make, x, y, ids, class_names=["u", "u"])
+
+
+def test_what_clients_give_fits_together():
+    x, y = np.eye(4), [0, 1, 0, 1]
+    pixels = np.full((4, 4), 200, dtype=np.uint8)
+    make = Federation.from_clients
+    refused("Client 1 has samples of type float64", make, [(pixels, y), (x, y)])
+    refused("n_clients is for an object", make, [(x, y)] * 3, n_clients=2)
+    refused("n_clients must be a whole", make, Partitions(), n_clients="2", x="image")
+    both = [(one, [0, 1]) for one in x]
+    refused("Item 0 of client 0 has a label of shape .2,.", make, [both])
+    loaded = SimpleNamespace(load_partition=lambda i: (x, y), num_partitions=2)
+    assert make(loaded).n_clients == 2

@@ -8,6 +8,7 @@ own samples.
 from dataclasses import replace
 from typing import Any
 
+from ..settings import Variant, check
 from .pretraining import EncoderSpec, Norm, Tuning
 
 
@@ -38,6 +39,7 @@ def enc1(
     >>> fl.encoders.enc1("digits").finetune_epochs
     0
     """
+    check("variant", variant, Variant)
     if dataset == "digits":
         made = EncoderSpec("pca", "digits", latent=16)
     elif dataset == "cifar10":
@@ -71,7 +73,7 @@ def enc2(dataset: str, variant: str = "as_written", **other: Any) -> EncoderSpec
     >>> fl.encoders.enc2("digits").finetune_epochs
     0
     """
-    as_run = variant == "as_run"
+    as_run = check("variant", variant, Variant) == "as_run"
     tuning: Tuning = "relay" if as_run else "alone"
     if dataset == "digits":
         made = EncoderSpec("pixels")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 
-from ..arrays import as_array, as_float32
+from ..arrays import as_float32
 from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
 from ..settings import Count, check
-from .own import OwnSamples, integers, some
+from .own import OwnSamples, integers, numbers_to_predict, some
 from .pixels import (
     SCALINGS,
     Layout,
@@ -183,12 +183,7 @@ class Federation(OwnSamples):
 
     def _checked_values(self, size: int, n_outputs: int) -> dict[str, Any]:
         """Return the numbers to predict of ``size`` samples, or refuse them."""
-        values = as_array(self.labels, "The values to predict")
-        if values.shape != (size,) or values.dtype.kind not in "fiub":
-            raise FltnbError(
-                f"The values to predict must be {size} numbers, one per sample, not "
-                f"{values.dtype} of shape {values.shape}."
-            )
+        values = numbers_to_predict(self.labels, size)
         values = as_float32(values, "The values to predict")
         if not np.isfinite(values).all():
             raise FltnbError(
@@ -234,9 +229,12 @@ class Federation(OwnSamples):
             "mean": tuple(np.ravel(self.mean).tolist()),
             "std": tuple(np.ravel(self.std).tolist()),
         }
-        if not min(scaling["std"]) > 0:  # nor NaN
-            raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
-
+        finite = all(np.isfinite(values).all() for values in scaling.values())
+        if not finite or not all(one > 0 for one in scaling["std"]):
+            raise FltnbError(
+                "The pixel scaling needs finite numbers, and std above 0: not mean "
+                f"{self.mean} and std {self.std}."
+            )
         n_channels = 1
         if images.ndim == 4:
             n_channels = images.shape[3]
@@ -308,9 +306,8 @@ class Federation(OwnSamples):
             "name": images.name,
             "origin": images.origin,
         }
-        values.update(fields)
-        values.update(pixel_scaling(values["images"]))
-        return cls(**values)
+        values.update(pixel_scaling(fields.get("images", images.images)))
+        return cls(**values | fields)
 
     @property
     def n_clients(self) -> int:

@@ -126,6 +126,11 @@ def label_clusters(
     lists = _class_lists(images, by_class, sizes, rng)
     n_images = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or n_images // n_clients
+    if samples_per_client is not None and target < classes_per_cluster:
+        raise FltnbError(
+            f"samples_per_client is {target}, fewer than the {classes_per_cluster} "
+            "classes of a cluster: give one of each at least."
+        )
     if target < classes_per_cluster:
         raise FltnbError(
             f"There are more clients than samples: {n_images} training images for "
@@ -448,7 +453,7 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     Raises
     ------
     FltnbError
-        There are more clients than samples, or delta is not above 0.
+        There are no clients, or more than samples, or delta is not above 0.
 
     Examples
     --------
@@ -457,6 +462,8 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     """
     from scipy.optimize import brentq
 
+    check("n_samples", n_samples, Count)
+    check("n_clients", n_clients, Count)
     check("delta", delta, Positive)
     if n_clients > n_samples:
         raise FltnbError(

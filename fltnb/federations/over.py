@@ -158,8 +158,8 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     images as clients have them, rotated or with a patch; all else stays. They are a
     stand-in for a network that starts from ImageNet's weights (EMD-CFL, arXiv
     2506.07769, Section 4.5). They are kept in the store, because computing them takes
-    minutes. Raises FltnbError if the images are grey, or the extra ``pretrained`` is
-    not installed.
+    minutes. Raises FltnbError if the images are grey, the base changes, or the extra
+    ``pretrained`` is not installed.
 
     Examples
     --------
@@ -173,6 +173,10 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
     An ImageNet network needs colours, and digits has grey images: take CIFAR-10.
     """
     fed = made(images, base)
+    if type(fed) is not Federation:
+        raise FltnbError(
+            f"The images of a {base['kind']} federation change: take seen as its base."
+        )
     if fed.images.ndim != 4:
         raise FltnbError(
             f"An ImageNet network needs colours, and {images.name} has grey images: "

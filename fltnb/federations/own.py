@@ -420,6 +420,8 @@ class OwnSamples:
             if class_names is None and y.dtype.kind not in "iu":
                 class_names, y = tables.classes_of(y)
             y = integers("Labels", y, len(x), "sample")
+        else:
+            y = numbers_to_predict(y, len(x))
         if x.ndim == 2 and x.dtype == np.float32:
             clients = clients._replace(notes=(*clients.notes, *_unscaled(x)))
         clients = _with_enough(clients, options.min_samples)
@@ -448,6 +450,11 @@ class OwnSamples:
         n_classes = 1
         if targets == "classes" and class_names is not None:
             n_classes = len(class_names)
+            if len(set(class_names)) < n_classes:
+                raise FltnbError(
+                    f"class_names has a name more than once: {some(class_names)}; give "
+                    "each class its own."
+                )
         elif targets == "classes":
             # If a class has no sample, labels exceed their count, and Federation
             # reports it.
@@ -562,6 +569,17 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     return values.astype(np.int64, copy=False)
 
 
+def numbers_to_predict(values: Any, n: int) -> np.ndarray:
+    """Return numbers (n,), one per sample, or refuse them."""
+    values = as_array(values, "The values to predict")
+    if values.shape != (n,) or values.dtype.kind not in "fiub":
+        raise FltnbError(
+            f"The values to predict must be {n} numbers, one per sample, not "
+            f"{values.dtype} of shape {values.shape}."
+        )
+    return values
+
+
 def _check_old_names(options: Mapping[str, Any]) -> None:
     """Refuse options of tables by their names in earlier versions."""
     if "owner" in options:
@@ -626,6 +644,8 @@ def clients_of(client_ids: Sequence, clusters: Any) -> Clients:
 
 def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
     """Return true clusters (M,), numbered by sorted value, or None."""
+    import pandas as pd
+
     if given is None:
         return None
     if isinstance(given, Mapping):
@@ -637,12 +657,19 @@ def clusters_of(given: Any, names: Sequence[str]) -> np.ndarray | None:
                 "every client."
             )
         given = [by_name[name] for name in names]
-    _, clusters = np.unique(given, return_inverse=True)
-    if clusters.shape != (len(names),):
+    given = as_array(given, "clusters")
+    if given.shape != (len(names),):
         raise FltnbError(
             f"clusters must be {len(names)} values, one per client, not of shape "
-            f"{clusters.shape}."
+            f"{given.shape}."
         )
+    unknown = np.flatnonzero(pd.isna(given))
+    if len(unknown):
+        raise FltnbError(
+            f"The cluster of client {names[unknown[0]]} is missing: give that of every "
+            "client, or no clusters."
+        )
+    _, clusters = np.unique(given, return_inverse=True)
     return clusters
 
 

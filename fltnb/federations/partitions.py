@@ -18,6 +18,7 @@ import numpy as np
 
 from ..arrays import as_array
 from ..errors import FltnbError
+from ..settings import Count, check
 from .preprocessing import some
 from .tables import text_of
 
@@ -76,7 +77,8 @@ def read(
     """
     class_names = None
     if hasattr(clients, "load_partition"):
-        if not n_clients:
+        n_clients = check("n_clients", n_clients, Count | None)
+        if n_clients is None:
             n_clients = _n_partitions(clients)
         parts = [clients.load_partition(i) for i in range(n_clients)]
         class_names = _class_names(parts[0], y)
@@ -85,6 +87,11 @@ def read(
         if names is None and natural:
             names = [natural[i] for i in range(n_clients)]
     else:
+        if n_clients is not None:
+            raise FltnbError(
+                "n_clients is for an object with load_partition: give as many data "
+                "sets as there are clients."
+            )
         if isinstance(clients, Mapping) and names is None:
             names = list(clients)
         parts = _as_list(clients)
@@ -212,6 +219,11 @@ def _of_items(part: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
         sample, label = item
         samples.append(_sample(sample, i))
         label = as_array(label, f"Labels of client {i}")
+        if label.size != 1:
+            raise FltnbError(
+                f"Item {number} of client {i} has a label of shape {label.shape}: give "
+                "the number or the name of its class."
+            )
         labels.append(label.item())
     if not samples:
         raise FltnbError(f"Client {i} has no samples: leave it out.")
@@ -290,7 +302,7 @@ def _plain(value: Any) -> Any:
 
 def _class_names(part: Any, y: str) -> list[str] | None:
     """Return the names of classes that a column of Flower Datasets has, if any."""
-    column = part.features.get(y)
+    column = getattr(part, "features", {}).get(y)
     names = getattr(column, "names", None)
     if names is None:
         return None
@@ -302,7 +314,8 @@ def _check_alike(
 ) -> None:
     """Refuse clients whose samples do not fit into one array.
 
-    Joining labels of numbers and of text would silently make text of all of them.
+    Joining labels of numbers and of text would silently make text of all of them, and
+    joining pixels of 0 to 255 and floats, which are not scaled, floats of all.
 
     ``samples``: of each client, (n_i, ...); ``labels``: (n_i,).
     """
@@ -319,6 +332,11 @@ def _check_alike(
             raise FltnbError(
                 f"Client {name} has samples of shape {x.shape[1:]}, client "
                 f"{names[0]} of {shape}: give all the same shape."
+            )
+        if (x.dtype == np.uint8) != (samples[0].dtype == np.uint8):
+            raise FltnbError(
+                f"Client {name} has samples of type {x.dtype}, client {names[0]} of "
+                f"{samples[0].dtype}: give all as uint8 pixels, or none."
             )
         if _is_text(y) != text:
             raise FltnbError(

@@ -102,8 +102,8 @@ def with_events(
 ) -> ChangingFederation:
     """Let clients of a federation, drawn by ``seed``, join late or get other data.
 
-    Raises FltnbError if a key is unknown, an event has no effect, there are fewer
-    clients than an event needs, or no client is there at the start.
+    Raises FltnbError if a key is unknown or has no effect, there are fewer clients than
+    an event needs, or no client is there at the start.
 
     Parameters
     ----------
@@ -141,6 +141,11 @@ def with_events(
     seed = check("seed", seed, Natural)
     events = _events("events", events)
     known = fed.clusters is not None
+    if not known and any("cluster" in event for event in events):
+        raise FltnbError(
+            f"An event names a true cluster, and those of {fed.name} are unknown: "
+            "leave the cluster out."
+        )
     true = np.zeros(fed.n_clients, dtype=np.int64)
     if fed.clusters is not None:
         true = fed.clusters
@@ -278,6 +283,11 @@ def _events(name: str, events: Any) -> list[dict[str, int]]:
             raise FltnbError(
                 f"The event of round {full['round']} changes nothing: give join or "
                 "drift."
+            )
+        if "cluster" in event and not full["join"]:
+            raise FltnbError(
+                f"The event of round {full['round']} names a cluster, from which nobody "
+                "joins: give join, or leave the cluster out."
             )
         if full["drift"] == 1:
             raise FltnbError(

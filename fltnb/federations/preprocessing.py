@@ -709,12 +709,18 @@ def _texts(column: "pd.Series") -> np.ndarray:
     return np.array([str(value).strip() for value in filled], dtype=object)
 
 
-def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
-    """Return a table whose column names are different text, without blanks.
+def name_of(column: Any) -> str:
+    """Return a column's name as text, without blanks around it.
 
     An accented letter may be stored as one character or as two, depending on the
     program that wrote the file. Names are brought to one form (NFC), so that a newcomer
     with another program has the same columns.
+    """
+    return unicodedata.normalize("NFC", str(column)).strip()
+
+
+def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
+    """Return a table whose columns are called by :func:`name_of`, all different.
 
     FltnbError is raised if two columns have one name, or if names have several levels;
     ``what`` names the table in its message.
@@ -723,7 +729,7 @@ def named(table: "pd.DataFrame", what: str) -> "pd.DataFrame":
         raise FltnbError(
             f"{what} has column names of several levels: join them to one text each."
         )
-    names = [unicodedata.normalize("NFC", str(name)).strip() for name in table.columns]
+    names = [name_of(name) for name in table.columns]
     check_once(names, what)
     return table.set_axis(names, axis="columns")
 

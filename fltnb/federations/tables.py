@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..settings import check
-from .preprocessing import are_dates, check_once, named, some
+from .preprocessing import are_dates, check_once, name_of, named, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,8 +113,8 @@ def asked(
 
     The arguments are those of ``Federation.from_frame``.
     """
-    client = str(client).strip()
-    label = str(label).strip()
+    client = name_of(client)
+    label = name_of(label)
     if client == label:
         raise FltnbError(
             f"client and label are both {client!r}: name the column of each."
@@ -122,7 +122,7 @@ def asked(
     if isinstance(features, str):
         raise FltnbError(f'features must be a list: ["{features}"].')
     if features is not None:
-        features = [str(name).strip() for name in features]
+        features = [name_of(name) for name in features]
     numeric = check("numeric_names", numeric_names, bool)
     return Asked(client, label, features, are_values(targets), numeric)
 
@@ -220,7 +220,7 @@ def _as_written(
     converters = dict(options.pop("converters", None) or {})
     header = _header(file, options)
     if header is not None:
-        check_once([name.strip() for name in header], file.name)
+        check_once([name_of(name) for name in header], file.name)
     as_they_stand = set(_as_read(texts, header, options))
     kept = sorted(as_they_stand - set(converters), key=str)
     converters.update(dict.fromkeys(kept, _marked))
@@ -272,12 +272,12 @@ def _as_read(
 ) -> list[str | int]:
     """Return pandas' names of the columns ``texts``.
 
-    Blanks around a name stay; without a header columns are numbers. With the header
-    ``id, label`` the column "label" is " label" for pandas, and a converter for "label"
-    would be ignored.
+    They are as written, not as :func:`~.preprocessing.name_of` has them; without a
+    header columns are numbers. With the header ``id, label`` the column "label" is
+    " label" for pandas, and a converter for "label" would be ignored.
     """
     if header is not None:
-        return [name for name in header if name.strip() in texts]
+        return [name for name in header if name_of(name) in texts]
     if options.get("header", "infer") is None and "names" not in options:
         return [int(name) for name in texts if WHOLE.fullmatch(name)]
     return list(texts)
@@ -348,7 +348,10 @@ class Lines(NamedTuple):
         quote = options.get("quotechar", '"')
         with file.open(encoding=encoding, newline="") as text:
             reader = csv.reader(text, delimiter=separator, quotechar=quote)
-            lines = cls.counted(reader)
+            try:
+                lines = cls.counted(reader)
+            except csv.Error:  # such as a value of over 131,072 characters
+                return None
         if len(lines.starts) != n_rows + 1:
             return None
         without_header = slice(1, None)
@@ -517,7 +520,7 @@ def text_of(value: Any) -> str:
     >>> text_of("  ward  B "), text_of(7.0), text_of("0" + chr(0x200B) + "7")
     ('ward B', '7', '07')
     """
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, (float, np.floating)) and value.is_integer():
         return str(int(value))
     if isinstance(value, bytes):  # as Parquet files may hold text
         value = value.decode("utf-8", "backslashreplace")
@@ -548,13 +551,13 @@ def classes_of(labels: np.ndarray) -> tuple[list[str], np.ndarray]:
     """Return the names of classes that are not integers, and the number of each."""
     import pandas as pd
 
-    missing = np.flatnonzero(pd.isna(labels))
+    texts = np.array([text_of(label) for label in labels])
+    missing = np.flatnonzero(pd.isna(labels) | (texts == ""))
     if len(missing):
         raise FltnbError(
             f"{len(missing)} labels of the clients are missing: leave these samples "
             "out."
         )
-    texts = np.array([text_of(label) for label in labels])
     _check_classes(texts, "labels", "the clients")
     return numbered(texts)
 

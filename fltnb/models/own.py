@@ -542,8 +542,6 @@ class OwnModel(Model):
 
     def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse a batch of one where batch normalisation needs two (FltnbError)."""
-        if not self.n_statistics:
-            return
         sizes = np.asarray(fed.sizes)
         # 21 samples in batches of 10 leave one alone; in batches of 1 all are.
         alone = (sizes % batch_size == 1) | (batch_size == 1)
