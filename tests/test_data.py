@@ -655,6 +655,8 @@ def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
         data.load("digits"),
         base,
     )
+    late = {"kind": "changing", "base": base, "events": [{"round": 2, "join": 1}]}
+    refused("changing federation change", federations.seen, images, late)
 
 
 def test_imagenet_features_need_their_extra(monkeypatch):

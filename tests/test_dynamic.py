@@ -193,10 +193,22 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
             "11 clients are to drift but only 10 can",
         ),
         (["round 5"], "must be a dict"),
+        ([{"round": 5, "drift": 4, "cluster": 1}], "from which nobody joins"),
     ],
 )
 def test_bad_events_are_refused_in_one_sentence(base, events, sentence):
     refused(sentence, with_events, base, events)
+
+
+def test_an_event_names_no_cluster_that_is_unknown(base):
+    events = [{"round": 5, "join": 2, "cluster": 0}]
+    unknown = replace(base, clusters=None)
+    refused("true cluster, and those of .* are unknown", with_events, unknown, events)
+
+
+def test_weights_of_a_graph_stay_as_they_are():
+    relation, _ = distinct_rows(np.array([[300, 256], [1, 1]]))
+    assert relation.tolist() == [[1, 1], [300, 256]]
 
 
 def state_of(models, row, weights, relation=None):

@@ -171,6 +171,13 @@ def test_scalings_channel_by_channel_and_by_name():
     refused(
         r"one number, or one for each of 1 channel\(s\)", by_hand, mean=(0.1, 0.2, 0.3)
     )
+    colour = np.zeros((6, 2, 2, 3), dtype=np.uint8)
+    for scaling in ({"std": (0.5, np.nan, 0.5)}, {"mean": np.nan}, {"std": np.inf}):
+        refused("needs finite numbers", by_hand, images=colour, **scaling)
+    refused("one number, or one for each", by_hand, std=[])
+    digits = data.load("digits")
+    parts = {"train": [[0]], "test": [[1]]}
+    assert Federation.of(digits, **parts, mean=0.5, std=0.25).std == 0.25
 
 
 def test_scaling_is_a_setting_of_every_kind_and_of_the_base_of_others():
@@ -323,6 +330,8 @@ def test_described_by_hand():
         2,
         samples_per_client=21,
     )
+    says = "samples_per_client is 1, fewer than the 2 classes"
+    refused(says, label_clusters, images, 4, 2, 2, samples_per_client=1)
 
 
 def test_overlapping_clients_draw_equally_many_images_of_each_class_or_none():

@@ -53,6 +53,7 @@ def test_sizes_by_hand():
         1,
     ]
     refused("6 clients for 5 training samples", power_law_sizes, 5, 6)
+    refused("n_clients must be a whole number of at least 1", power_law_sizes, 5, 0)
     refused("delta must be a number above 0, not True", power_law_sizes, 100, 10, True)
 
 

@@ -51,6 +51,8 @@ def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     held = np.concatenate(fed.train)
     assert len(np.unique(held)) == len(held) and np.isin(held, digits.train_index).all()
     fed = tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=3)
+    ranges = tasks(digits, [range(2), range(2, 4)], (2, 3), 20, minority=0, seed=3)
+    assert ranges.settings == fed.settings
     assert (fed.label_counts()[:2, 2:] == 0).all() and (
         fed.label_counts()[2:, [2, 3]] == 10
     ).all()

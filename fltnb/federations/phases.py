@@ -286,7 +286,7 @@ def _events(name: str, events: Any) -> list[dict[str, int]]:
             )
         if "cluster" in event and not full["join"]:
             raise FltnbError(
-                f"The event of round {full['round']} names a cluster, from which nobody "
+                f"The event of round {full['round']} names a cluster from which nobody "
                 "joins: give join, or leave the cluster out."
             )
         if full["drift"] == 1:
