@@ -11,6 +11,8 @@ from fltnb import federations, paths
 from fltnb.encoders import (
     EncoderSpec,
     embed_clients,
+    enc1,
+    enc2,
     networks,
     pretrain,
     sent_parameters,
@@ -100,6 +102,11 @@ def test_one_adam_step_by_hand():
         torch.testing.assert_close(
             p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5
         )
+
+
+def test_an_unknown_variant_of_an_encoder_is_refused():
+    for make in (enc1, enc2):
+        refused("Unknown variant 'as_ran'", make, "mnist", variant="as_ran")
 
 
 def test_defaults_are_the_papers_enc1_and_numbers_sent():

@@ -126,6 +126,17 @@ def test_means_count_clients_or_samples_and_intervals_resample_clients():
     assert (same == 50.0).all(axis=None)
 
 
+def test_scores_of_a_network_that_diverged_are_no_numbers():
+    for bad in (np.nan, np.inf):
+        for n_classes in (1, 2, 3):
+            outputs = np.zeros((4, n_classes))
+            outputs[0, 0] = bad
+            found = metrics.class_scores(np.array([0, 1, 0, 1]), outputs)
+            assert np.isnan(found["auc"]) and found["accuracy"] >= 0
+        found = metrics.value_scores(np.arange(4.0), np.array([[bad]] * 4))
+        assert np.isnan([found["r2"], found["rmse"]]).all()
+
+
 def test_f1_of_nobody_is_no_number():
     for confusion in (np.zeros((0, 3, 3), int), np.zeros((2, 3, 3), int)):
         found = metrics.f1_summary(confusion)

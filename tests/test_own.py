@@ -328,15 +328,15 @@ def test_methods_that_look_at_last_layers_need_one():
 
 
 def test_a_batch_of_one_is_refused_where_it_cannot_be_normalised():
-    def make():
-        norm = nn.BatchNorm1d(16)
-        return nn.Sequential(nn.Flatten(), norm, nn.Linear(16, 3))
-
     fed = pictures()
     n = int(fed.sizes[0])
     check = fl.rounds.check
-    refused("batch of one", check, fl.methods.FedAvg(), fed, make, batch_size=n - 1)
-    check(fl.methods.FedAvg(), fed, make, batch_size=n)
+    method = fl.methods.FedAvg()
+    for kept in (True, False):  # running statistics
+        norm = nn.BatchNorm1d(16, track_running_stats=kept)
+        net = nn.Sequential(nn.Flatten(), norm, nn.Linear(16, 3))
+        refused("batch of one", check, method, fed, net, batch_size=n - 1)
+        check(method, fed, net, batch_size=n)
 
 
 class Still(Conv):
