@@ -11,6 +11,8 @@ from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from .arrays import as_array
+
 # Packages with known code: results name the code, or record the package's version.
 KNOWN = {
     "abc",
@@ -76,8 +78,9 @@ def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(thing, type):
         seen.add(id(thing))
         yield from _of_class(thing, seen)
-    elif callable(thing):  # built-in, or a callable object
-        yield getattr(thing, "__qualname__", type(thing).__qualname__)
+    elif callable(thing):
+        seen.add(id(thing))
+        yield from _of_object(thing, seen)
 
 
 def _unwrapped(thing: Any) -> Any:
@@ -100,6 +103,27 @@ def _of_class(kind: type, seen: set[int]) -> Iterator[str]:
                 continue
             yield name
             yield from _texts(value, seen)
+
+
+def _of_object(thing: Any, seen: set[int]) -> Iterator[str]:
+    """Yield the name of a built-in function; class and attributes of an object.
+
+    Attributes that are arrays count too, such as the weights of a loss of torch's.
+    """
+    name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
+    if name is not None:
+        yield name
+        return
+    yield from _of_class(type(thing), seen)
+    for attribute, value in sorted(getattr(thing, "__dict__", {}).items()):
+        held = value if isinstance(value, dict) else {"": value}
+        for key, one in held.items():
+            yield f"{attribute} {key}"
+            array = as_array(one, attribute) if hasattr(one, "__array__") else None
+            if array is not None and array.dtype != object:
+                yield f"{array.dtype} {array.shape} {array.tobytes().hex()}"
+            else:
+                yield from _texts(one, seen)
 
 
 def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:

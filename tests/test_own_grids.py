@@ -168,6 +168,26 @@ def test_code_is_the_same_in_every_process_and_follows_what_it_refers_to():
     assert code_of(np.mean) != code_of(np.median)
 
 
+def test_objects_that_are_called_differ_by_class_and_attributes():
+    class Loss:
+        def __init__(self, scale):
+            self.scale = scale
+
+        def __call__(self, outputs, targets):
+            return self.scale * outputs.mean()
+
+    class Other(Loss):
+        def __call__(self, outputs, targets):
+            return self.scale * outputs.sum()
+
+    smooth, weighted = nn.CrossEntropyLoss, nn.CrossEntropyLoss(torch.ones(3))
+    made = [Loss(1), Loss(2), Other(1), smooth(), smooth(label_smoothing=0.1)]
+    made += [weighted, nn.CrossEntropyLoss(torch.ones(3) / 2), nn.MSELoss()]
+    assert len({code_of(one) for one in made}) == len(made)
+    for one in made:
+        assert code_of(cloudpickle.loads(cloudpickle.dumps(one))) == code_of(one)
+
+
 def test_code_follows_what_it_uses_of_the_users_own_modules(monkeypatch):
     helpers = ModuleType("helpers")
     helpers.inner = ModuleType("helpers.inner")
