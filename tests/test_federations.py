@@ -904,3 +904,18 @@ def test_the_base_of_a_recipe_is_a_recipe():
     dict_of_settings = {"kind": "label_clusters", "n_clients": 4, "n_clusters": 2}
     said = "base must be a recipe, fl.recipe.kind, .*, not dict"
     refused(said, recipe, "changing", "digits", base=dict_of_settings)
+
+
+def test_the_image_set_of_a_recipe_is_that_of_its_base():
+    few = {"n_clients": 4, "alpha": 1.0}
+    whole = recipe("held_out", "digits", recipe("dirichlet", **few))
+    for base in (recipe("dirichlet", "digits", **few), recipe("dirichlet", **few)):
+        assert recipe("held_out", "digits", base).settings == whole.settings
+    made = recipe("held_out", base=recipe("dirichlet", "digits", **few))
+    assert made.settings == whole.settings and made.dataset == "digits"
+    assert made.build().n_clients == 4 and recipe("dirichlet", **few).dataset == ""
+    other = recipe("dirichlet", "mnist", **few)
+    says = "of digits cannot have a base of mnist"
+    refused(says, recipe, "held_out", "digits", other)
+        "of digits cannot have a base of mnist", recipe, "held_out", "digits", other
+    )

@@ -24,11 +24,8 @@ class Recipe:
 
     @property
     def dataset(self) -> str:
-        """Name of the image set."""
-        inner = self.settings
-        while "dataset" not in inner:
-            inner = inner["base"]
-        return inner["dataset"]
+        """Name of the image set; "" if only a federation on this one names it."""
+        return self.settings.get("dataset", "")
 
     @functools.cached_property
     def _made(self) -> Federation:
@@ -53,11 +50,11 @@ def recipe(
     Parameters
     ----------
     kind : str, a function of :mod:`fltnb.federations`, such as "label_clusters"
-    dataset : str, the image set, such as "mnist"
-    base : Recipe, the base of this federation, instead of a data set
+    dataset : str, the image set, such as "mnist"; by default that of ``base``
+    base : Recipe, the federation that this one modifies
     **options, options of the function
 
-    Raises FltnbError if ``base`` is no recipe.
+    Raises FltnbError if ``base`` is no recipe, or one with another image set.
 
     Examples
     --------
@@ -69,9 +66,17 @@ def recipe(
         raise FltnbError(
             f"base must be a recipe, fl.recipe(kind, ...), not {type(base).__name__}."
         )
+    inner = {} if base is None else dict(base.settings)
+    # the image set is named once, for the whole federation
+    named = inner.pop("dataset", dataset)
+    if dataset and named != dataset:
+        raise FltnbError(
+            f"A federation of {dataset} cannot have a base of {named}: name one data "
+            "set."
+        )
     settings: dict[str, Any] = {"kind": kind}
-    if dataset:
-        settings["dataset"] = dataset
-    if base is not None:
-        settings["base"] = base.settings
+    if named:
+        settings["dataset"] = named
+    if inner:
+        settings["base"] = inner
     return Recipe(settings | options)
