@@ -917,5 +917,3 @@ def test_the_image_set_of_a_recipe_is_that_of_its_base():
     other = recipe("dirichlet", "mnist", **few)
     says = "of digits cannot have a base of mnist"
     refused(says, recipe, "held_out", "digits", other)
-        "of digits cannot have a base of mnist", recipe, "held_out", "digits", other
-    )
