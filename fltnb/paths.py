@@ -7,6 +7,7 @@ folder, papermill in the caller's), so no other module builds a relative path.
 import glob
 import os
 import platform
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -21,6 +22,8 @@ ROOT = HOME if (HOME / "pyproject.toml").is_file() else Path.cwd()
 """The project's folder; for an installed wheel the working directory."""
 DAY = 24 * 60 * 60  # seconds
 PROFILES = ("stored", "demo", "paper")
+TEMPORARY = re.compile(r".*\.(\d+)\.[0-9a-f]{8}")
+"""How the name of a temporary file ends: with the writer's process, and at random."""
 
 
 def notebooks() -> list[Path]:
@@ -82,10 +85,11 @@ def remove_left_over(path: Path) -> None:
     """
     here = f".{path.name}.{platform.node()}."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        # another process was faster, or it is not our file
-        with suppress(OSError, ValueError):
-            writer = int(left.name.rsplit(".", 2)[1])
-            dead = left.name.startswith(here) and not lives(writer)
+        ours = TEMPORARY.fullmatch(left.name)
+        if ours is None:
+            continue
+        with suppress(OSError):  # another process was faster
+            dead = left.name.startswith(here) and not lives(int(ours[1]))
             if dead or time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
 

@@ -180,6 +180,11 @@ def test_a_file_without_origin_is_recognised_by_content(tmp_path, monkeypatch):
     assert origin(images=other).startswith("prepared file without stated origin")
     assert origin(origin=np.array("from a friend")) == "from a friend"
 
+    for damaged in (b"", b"PK\x03\x04", b"not an archive"):
+        (tmp_path / "mnist.npz").write_bytes(damaged)
+        says = "not a sound prepared data set"
+        refused(says, prepared_files.origin, tmp_path / "mnist.npz")
+
     # a result that is older than the entry
     digest = image_set().digest
     stored = f"features of tiny: prepared file without stated origin (sha256 {digest})"

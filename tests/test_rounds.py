@@ -137,12 +137,14 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(
         (left,) = tmp_path.glob(".a.npz.*")
         assert f".{child.pid}." in left.name and path.read_bytes() == b"old"
     living, other, late = (
-        tmp_path / f".a.npz.{who}.abc"
+        tmp_path / f".a.npz.{who}.0123abcd"
         for who in (f"{platform.node()}.1", "elsewhere.1", "afar.2")
     )
-    for file in (living, other, late, tmp_path / ".a.npz.mine"):
+    dated = tmp_path / ".a.npz.2023.csv"
+    for file in (living, other, late, dated, tmp_path / ".a.npz.mine"):
         file.write_bytes(b"")
     os.utime(late, (0, 0))  # of another machine, where nobody can ask: by its age
+    os.utime(dated, (0, 0))
     assert run(
         fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=tmp_path / "b.npz"
     )
@@ -153,6 +155,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(
         "a.npz",
         living.name,
         other.name,
+        dated.name,
         ".a.npz.mine",
     }
     paths.write_atomically(path, lambda file: file.write(b"new"))

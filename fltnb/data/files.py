@@ -84,8 +84,8 @@ def origin(path: Path) -> str:
     try:
         with np.load(path, allow_pickle=False) as file:
             stated = str(file["origin"]) if "origin" in file else ""
-    except (OSError, ValueError):
-        stated = ""  # `read` says what is wrong
+    except Exception:  # of a damaged file, of many types: `read` says what is wrong
+        stated = ""
     return stated or read(path).origin
 
 
