@@ -7,11 +7,12 @@ Results are found again by what produced them. Parts of the package have version
 import hashlib
 import sys
 from collections.abc import Iterator
-from functools import partial
-from types import CodeType, FunctionType, ModuleType
+from functools import cached_property, partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from .arrays import as_array
+from .errors import FltnbError
 
 # Packages with known code: results name the code, or record the package's version.
 KNOWN = {
@@ -35,9 +36,10 @@ def is_own(kind: type) -> bool:
 def code_of(*things: Any) -> str:
     """Return 16 hexadecimal digits for own functions, and classes with their bases.
 
-    The digits are a hash of their bytecode, with constants, defaults, and the plain
-    values and own functions to which they refer, also in modules of the user's own, as
-    ``helpers.blend``. Another version of Python may give another hash.
+    The digits are a hash of their bytecode, with constants, defaults, and the values
+    (:func:`counts`) and own functions to which they refer, also in modules of the
+    user's own, as ``helpers.blend``. Of objects that are called, attributes count.
+    Another version of Python may give another hash.
     """
     seen: set[int] = set()
     total = hashlib.sha256()
@@ -54,6 +56,16 @@ def is_plain(value: Any) -> bool:
     return isinstance(value, PLAIN)
 
 
+def counts(value: Any) -> bool:
+    """Return whether a value counts in :func:`code_of`.
+
+    It is plain, several values, an array, or it is called.
+    """
+    several = isinstance(value, (tuple, list, dict, set, frozenset))
+    known = isinstance(value, PLAIN) or callable(value)
+    return known or several or hasattr(value, "__array__")
+
+
 def _root(thing: Any) -> str:
     """Return the package that something comes from."""
     return str(getattr(thing, "__module__", "")).partition(".")[0]
@@ -61,14 +73,14 @@ def _root(thing: Any) -> str:
 
 def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
     """Yield what a thing is made of; nothing if that was yielded before."""
+    if isinstance(thing, MethodType):
+        yield from _of_object(thing.__self__, seen)
     thing = _unwrapped(thing)
+    parts = _parts(thing, seen)
     if is_plain(thing):
         yield repr(thing)
-    elif isinstance(thing, partial):
-        yield from _texts(thing.func, seen)
-        yield from _texts([*thing.args, *sorted(thing.keywords.items())], seen)
-    elif isinstance(thing, (tuple, list)):
-        for one in thing:
+    elif parts is not None:
+        for one in parts:
             yield from _texts(one, seen)
     elif id(thing) in seen:
         return
@@ -79,14 +91,30 @@ def _texts(thing: Any, seen: set[int]) -> Iterator[str]:
         seen.add(id(thing))
         yield from _of_class(thing, seen)
     elif callable(thing):
-        seen.add(id(thing))
         yield from _of_object(thing, seen)
+    elif hasattr(thing, "__array__"):
+        yield from _of_array(thing)
+
+
+def _parts(thing: Any, seen: set[int]) -> list | None:
+    """Return what a collection or a partial function consists of; None for others."""
+    if isinstance(thing, partial):
+        return [thing.func, [*thing.args, *sorted(thing.keywords.items())]]
+    if isinstance(thing, (set, frozenset)):
+        return sorted(map(repr, filter(is_plain, thing)))
+    if isinstance(thing, dict):
+        known = id(thing) in seen  # it may hold itself
+        seen.add(id(thing))
+        return [] if known else list(thing.items())
+    return list(thing) if isinstance(thing, (tuple, list)) else None
 
 
 def _unwrapped(thing: Any) -> Any:
     """Return the function inside a method, or all functions of a property."""
     if isinstance(thing, property):
         return [one for one in (thing.fget, thing.fset, thing.fdel) if one]
+    if isinstance(thing, cached_property):
+        return thing.func
     if isinstance(thing, FunctionType):
         return thing
     return getattr(thing, "__func__", getattr(thing, "__wrapped__", thing))
@@ -106,24 +134,27 @@ def _of_class(kind: type, seen: set[int]) -> Iterator[str]:
 
 
 def _of_object(thing: Any, seen: set[int]) -> Iterator[str]:
-    """Yield the name of a built-in function; class and attributes of an object.
-
-    Attributes that are arrays count too, such as the weights of a loss of torch's.
-    """
+    """Yield the name of a built-in function; class and attributes of an object."""
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
     if name is not None:
         yield name
+    elif id(thing) not in seen:
+        seen.add(id(thing))
+        yield from _of_class(type(thing), seen)
+        for attribute, value in sorted(getattr(thing, "__dict__", {}).items()):
+            yield attribute
+            yield from _texts(value, seen)
+
+
+def _of_array(thing: Any) -> Iterator[str]:
+    """Yield type, shape and hash of an array or a tensor, if it has plain numbers."""
+    try:
+        array = as_array(thing, "Values")
+    except FltnbError:  # a sparse tensor
         return
-    yield from _of_class(type(thing), seen)
-    for attribute, value in sorted(getattr(thing, "__dict__", {}).items()):
-        held = value if isinstance(value, dict) else {"": value}
-        for key, one in held.items():
-            yield f"{attribute} {key}"
-            array = as_array(one, attribute) if hasattr(one, "__array__") else None
-            if array is not None and array.dtype != object:
-                yield f"{array.dtype} {array.shape} {array.tobytes().hex()}"
-            else:
-                yield from _texts(one, seen)
+    if array.dtype != object:
+        content = hashlib.sha256(array.tobytes()).hexdigest()
+        yield f"{array.dtype} {array.shape} {content}"
 
 
 def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
@@ -145,7 +176,8 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
             used[name] = function.__globals__[name]
     used |= _in_own_modules(used, names)
     for name, value in sorted(used.items()):
-        if is_plain(value) or (callable(value) and _root(value) not in KNOWN):
+        named = callable(value) and hasattr(value, "__name__")
+        if counts(value) and not (named and _root(value) in KNOWN):
             yield name
             yield from _texts(value, seen)
 

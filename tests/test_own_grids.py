@@ -1,6 +1,7 @@
 """Own networks and own methods in grids: keyed by what they are, and found again."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 
 import cloudpickle
@@ -155,6 +156,10 @@ def test_code_is_the_same_in_every_process_and_follows_what_it_refers_to():
         def size(self):
             return self.limit + scale
 
+        @cached_property
+        def half(self):
+            return self.size / 2
+
     other = cloudpickle.loads(cloudpickle.dumps(own))
     assert other is not own and code_of(other) == code_of(own)
     before = code_of(own), code_of(Kind)
@@ -163,6 +168,9 @@ def test_code_is_the_same_in_every_process_and_follows_what_it_refers_to():
     scale = 2.0
     assert (code_of(own), code_of(Kind)) == before
     Kind.limit = 4
+    assert code_of(Kind) != before[1]
+    Kind.limit = 3
+    Kind.half = cached_property(lambda self: self.size / 3)
     assert code_of(Kind) != before[1]
     assert code_of(lambda x: x * 2) != code_of(lambda x: x * 3)
     assert code_of(np.mean) != code_of(np.median)
@@ -188,7 +196,38 @@ def test_objects_that_are_called_differ_by_class_and_attributes():
         assert code_of(cloudpickle.loads(cloudpickle.dumps(one))) == code_of(one)
 
 
-def test_code_follows_what_it_uses_of_the_users_own_modules(monkeypatch):
+def test_arrays_and_collections_that_code_uses_count():
+    class Loss:
+        def __init__(self, **held):
+            vars(self).update(held)
+
+        def of(self, outputs, targets):
+            return outputs.mean()
+
+    held = [{"by": {"a": one}} for one in (1, 2)]
+    held += [{"by": {1, 2}}, {"by": {1}}]
+    held += [{"by": np.full(2, one)} for one in (1.0, 2.0)]
+    held += [{"by": torch.full((3,), one)} for one in (1.0, 2.0)]
+    held += [{"by": nn.CrossEntropyLoss(label_smoothing=one)} for one in (0.1, 0.2)]
+    bound = [Loss(**one).of for one in held]
+    assert len({code_of(one) for one in bound}) == len(held)
+
+    def of_global(by):
+        own = {"by": by}
+        exec("def own(x): return x * by", own)
+        return own["own"]
+
+    functions = [of_global(one["by"]) for one in held]
+    assert len({code_of(one) for one in functions}) == len(held)
+    for one in (*bound, *functions):
+        before = code_of(one)
+        assert code_of(cloudpickle.loads(cloudpickle.dumps(one))) == before
+    around = Loss()
+    around.itself = [around.of, {"again": around}]
+    assert code_of(around.of) != code_of(Loss().of)
+
+
+def test_code_follows_what_it_uses_of_the_users_own_modules():
     helpers = ModuleType("helpers")
     helpers.inner = ModuleType("helpers.inner")
     helpers.inner.helpers = helpers

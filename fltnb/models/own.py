@@ -32,7 +32,7 @@ from torch.nn.parameter import is_lazy
 from ..data import array_digest
 from ..errors import FltnbError, first_line
 from ..federations import SPLITS, Federation
-from ..owncode import code_of, is_own, is_plain
+from ..owncode import code_of, counts, is_own
 from ..randomness import integer, stream
 from .base import SLICED, Layer, Model, Tensors
 
@@ -689,8 +689,9 @@ def _column(out: Any) -> Any:
 def _own_code(module: nn.Module) -> str:
     """Return a hash of the code of a module's own classes, and of what they hold.
 
-    Those are plain values, such as a scale, and functions, such as an activation. They
-    change results but appear neither in the printed structure nor in the weights.
+    Those are values, such as a scale or a constant tensor, and functions, such as an
+    activation. They change results but appear neither in the printed structure nor in
+    the weights.
     Classes of torch are not hashed: their version is part of a result's provenance.
     """
     parts: list[Any] = []
@@ -700,6 +701,6 @@ def _own_code(module: nn.Module) -> str:
         parts += [name, type(one)]
         for attribute, value in sorted(vars(one).items()):
             known = attribute.startswith("_") or attribute == "training"
-            if not known and (is_plain(value) or callable(value)):
+            if not known and counts(value):
                 parts += [attribute, value]
     return code_of(*parts)
