@@ -56,7 +56,7 @@ def mix(W: np.ndarray, *theta: np.ndarray, dtype: np.dtype | None = None) -> np.
         raise FltnbError(
             f"An aggregation matrix for {given} models needs {given} columns, no "
             "negative weight, and rows that sum to 1: check its shape "
-            f"{W.shape}, and divide each row by its sum."
+            f"{W.shape}, and divide each row by its sum, in float64."
         )
 
     size = theta[0].shape[1]

@@ -381,14 +381,15 @@ def test_tokens_and_sequences_are_inputs_as_they_are():
     refused(
         "Tokens are counted from 0", Federation.from_arrays, -tokens, [0] * 4, [0] * 4
     )
-    refused(
-        r"Sequences must have shape \(N, L, D\)",
-        Federation.from_arrays,
-        np.eye(4),
-        [0] * 4,
-        [0] * 4,
-        layout="sequences",
-    )
+    for wrong in (np.eye(4), np.ones((4, 3, 2), np.uint8), np.ones((4, 3, 2), int)):
+        refused(
+            r"Sequences must be floats \(N, L, D\)",
+            Federation.from_arrays,
+            wrong,
+            [0] * 4,
+            [0] * 4,
+            layout="sequences",
+        )
     refused(
         "Unknown layout 'text'",
         Federation.from_arrays,

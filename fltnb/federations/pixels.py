@@ -83,10 +83,10 @@ def as_samples(images: Any, layout: Layout | None = None) -> np.ndarray:
     images = as_array(images, "Samples")
     if layout_of(images, layout) == "tokens":
         return _as_tokens(images)
-    if layout == "sequences" and images.ndim != 3:
+    if layout == "sequences" and (images.ndim != 3 or images.dtype.kind != "f"):
         raise FltnbError(
-            f"Sequences must have shape (N, L, D), not {images.shape}: pad them to one "
-            "length L, with D numbers a step."
+            f"Sequences must be floats (N, L, D), not {images.dtype} {images.shape}: "
+            "pad them to one length L, with D numbers a step."
         )
     _check_pictures(images, layout)
     if images.dtype == np.uint8:
