@@ -187,7 +187,7 @@ def _in_own_modules(used: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
     With ``used`` {"helpers": a module} these are {"helpers.blend": its function}.
     """
-    found = {}
+    found: dict[str, Any] = {}
     left = sorted(used.items(), key=lambda item: item[0])  # names alone compare
     walked = []
     while left:

@@ -98,6 +98,12 @@ def test_level_clusters_deal_the_largest_classes_first():
     ]
 
 
+def test_level_clusters_are_level_in_the_images_that_are_used():
+    images = counted([100, 30, 30, 20, 20, 10], [5] * 6)
+    fed = structured(images, 2, 3, level=True, max_per_class=30)
+    assert fed.sizes.tolist() == [70, 70]
+
+
 def test_published_test_set_adds_class_0_to_a_short_last_cluster_only():
     clean, published = (
         structured(counted([60] * 7, [10] * 7), 30, 3, test=kind)

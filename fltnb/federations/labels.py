@@ -362,7 +362,7 @@ def structured(
     >>> fed.n_clients, fed.n_clusters
     (8, 2)
     """
-    by_class = members(images, images.train_index)
+    by_class = _cut(members(images, images.train_index), max_per_class, seed, 0)
     every = list(range(images.n_classes))
     lists = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
     if level:
@@ -378,7 +378,6 @@ def structured(
     most_tested = None
     if max_per_class is not None:
         most_tested = round(max_per_class / TRAIN_PER_TEST)
-    by_class = _cut(by_class, max_per_class, seed, 0)
     tested = _cut(members(images, images.test_index), most_tested, seed, 1)
     clusters = in_turn(n_clients, len(lists))
     train = []
