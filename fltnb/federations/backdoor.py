@@ -160,7 +160,7 @@ def backdoor_patches(
 
     The paper has 15 clients. ``patch`` is the side in pixels, 3 in the authors' public
     notebook; other options are those of :func:`backdoor_colours`. Raises FltnbError if
-    the images are grey, there are fewer than 2 or more than 20 classes, or the patch is
+    the images are grey, there are fewer than 4 or more than 20 classes, or the patch is
     too large.
 
     Examples
@@ -175,10 +175,10 @@ def backdoor_patches(
     """
     K = images.n_classes
     side = min(images.images.shape[1:3])
-    if not 2 <= K <= 2 * len(PATCHES):
+    if not 4 <= K <= 2 * len(PATCHES):
         raise FltnbError(
-            f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes "
-            "are not possible."
+            f"Half of the classes need 2 to {len(PATCHES)} patches, a right and a "
+            f"wrong one at least: {K} classes are not possible."
         )
     if patch > side:
         raise FltnbError(
