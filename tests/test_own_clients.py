@@ -921,6 +921,15 @@ def test_a_column_is_found_however_its_accents_are_stored(tmp_path):
         assert Federation.from_frame(table, "a", features=[name]).n_clients == 2
 
 
+@pytest.mark.parametrize("above", ["Visits\n", "Visits,2024\n\n", "a,b,c,d,e,f\n"])
+def test_lines_above_the_header_may_be_of_any_length(tmp_path, above):
+    file = csv(tmp_path, above + FOUR + "007,0,1,2\n7,1,2,3\n" * 4)
+    fed = Federation.from_csv(file, header=1)
+    assert fed.names == ("007", "7") and len(fed.images) == 8
+    twice = csv(tmp_path, above + "client,label,a,a\n" + "x,0,1,2\nx,1,2,3\n" * 4)
+    refused("column.s. a more than once", Federation.from_csv, twice, header=1)
+
+
 def test_a_table_with_a_very_long_text_is_read(tmp_path):
     file = csv(tmp_path, FOUR + f"x,0,1,{'z' * 140_000}\nx,,2,3\n")
     says = "gaps in label .rows 1, counted from 0."

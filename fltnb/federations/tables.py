@@ -261,6 +261,9 @@ def _header(file: Path, options: Mapping[str, Any]) -> list[str] | None:
         line = 0
     line = int(line)
     kept = {name: options[name] for name in HEADER_OPTIONS if name in options}
+    if line > 0:  # lines above it, such as a title, may have fewer values
+        under = pd.read_csv(file, header=line, nrows=0, **kept)
+        kept |= dict.fromkeys(("names", "usecols"), range(len(under.columns)))
     top = pd.read_csv(
         file, header=None, nrows=line + 1, dtype=str, keep_default_na=False, **kept
     )
