@@ -4,6 +4,7 @@ Results are found again by what produced them. Parts of the package have version
 (:mod:`fltnb.experiments.key`); a user's own class or function has this hash.
 """
 
+import dis
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -170,11 +171,10 @@ def _of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
             used[name] = cell.cell_contents
         except ValueError:  # not set yet, such as that of a class being defined
             continue
-    names = _names_in(code)
-    for name in names:
+    for name in _names_in(code, "LOAD_GLOBAL", "LOAD_NAME"):
         if name in function.__globals__:
             used[name] = function.__globals__[name]
-    used |= _in_own_modules(used, names)
+    used |= _in_own_modules(used, _names_in(code, "LOAD_ATTR", "LOAD_METHOD"))
     for name, value in sorted(used.items()):
         named = callable(value) and hasattr(value, "__name__")
         if counts(value) and not (named and _root(value) in KNOWN):
@@ -212,12 +212,16 @@ def _is_own_module(thing: Any) -> bool:
     return "-packages" not in str(getattr(thing, "__file__", None))
 
 
-def _names_in(code: CodeType) -> set[str]:
-    """Return the names that a code object and its inner ones look up."""
-    names = set(code.co_names)
+def _names_in(code: CodeType, *how: str) -> set[str]:
+    """Return the names that a code object and its inner ones look up in one way.
+
+    ``how``: names of instructions. In ``state.labels`` the name "labels" is an
+    attribute, and a global one of this name has nothing to do with it.
+    """
+    names = {one.argval for one in dis.get_instructions(code) if one.opname in how}
     for value in code.co_consts:
         if isinstance(value, CodeType):
-            names |= _names_in(value)
+            names |= _names_in(value, *how)
     return names
 
 

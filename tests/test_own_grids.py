@@ -222,6 +222,11 @@ def test_arrays_and_collections_that_code_uses_count():
     for one in (*bound, *functions):
         before = code_of(one)
         assert code_of(cloudpickle.loads(cloudpickle.dumps(one))) == before
+    unrelated = {"by": 1}
+    exec("def own(x): return x.by", unrelated)
+    before = code_of(unrelated["own"])
+    unrelated["by"] = 2  # no attribute of x
+    assert code_of(unrelated["own"]) == before
     around = Loss()
     around.itself = [around.of, {"again": around}]
     assert code_of(around.of) != code_of(Loss().of)
