@@ -6,6 +6,7 @@ Results are found again by what produced them. Parts of the package have version
 
 import dis
 import hashlib
+import re
 import sys
 from collections.abc import Iterator
 from functools import cached_property, partial
@@ -32,6 +33,14 @@ PLAIN = (int, float, complex, str, bytes, bool, type(None))
 def is_own(kind: type) -> bool:
     """Return whether a class is a user's own, not from a package of ``KNOWN``."""
     return _root(kind) not in KNOWN
+
+
+def printed(thing: Any) -> str:
+    """Return how an object prints itself, without addresses in memory.
+
+    These are others in every process.
+    """
+    return re.sub(r" at 0x\w+", "", str(thing))
 
 
 def code_of(*things: Any) -> str:

@@ -90,7 +90,7 @@ def run(  # noqa: PLR0913
         present, with their data at that time.
     model : str, nn.Module or function
         A name of :data:`fltnb.models.NAMES`, or a network of your own, as
-        :func:`fltnb.models.own` says.
+        :func:`fltnb.models.own` says; also a Model that was made for these samples.
     rounds, local_epochs, participation, batch_size
         Number T of rounds, local epochs E per round, share rho of the clients that take
         part in a round (above 0, at most 1), and batch size B.
@@ -293,12 +293,11 @@ def _prepared(given: dict[str, Any]) -> tuple[TrainSpec, Model, dict[str, Any]]:
     numbers = plain({name: given[name] for name in NUMBERS})
     more = {name: given[name] for name in ("loss", "class_weights")}
     spec, net = check(method, fed, model, **numbers, **more)
-    own: Any = net  # one of a user's own says what it is made of
     settings = {
         "method": method.settings(),
         "federation": fed.settings,
         "data": fed.fingerprint(),
-        "model": model if isinstance(model, str) else own.settings(spec.seed),
+        "model": model if isinstance(model, str) else net.settings(spec.seed),
     }
     settings = plain(settings) | numbers | losses.settings(spec)
     if given["initial"] is not None:

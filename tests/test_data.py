@@ -79,6 +79,7 @@ def test_image_set_by_hand_and_a_part_of_it():
         == images.images[[1, 4]].tolist()
     )
     refused("outside 0 to 5", images.subset, np.array([6]))
+    refused("outside 0 to 5", images.subset, np.array([-1]))
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,15 @@ def test_a_loss_is_part_of_the_key_and_plain_cross_entropy_is_not():
     assert keys[0] != keys[1]
 
 
+def test_a_loss_that_is_an_object_has_the_same_name_in_every_process():
+    class Twice:
+        def __call__(self, outputs, targets):
+            return 2 * nn.functional.cross_entropy(outputs, targets)
+
+    names = {losses.repr_of(Twice()) for _ in range(3)}
+    assert len(names) == 1 and "Twice object" in names.pop()
+
+
 @pytest.mark.parametrize("loss", ["binary", "squared_error"])
 def test_a_run_with_one_output_is_saved_and_predicts(loss, tmp_path):
     fed = tables("classes" if loss == "binary" else "values")

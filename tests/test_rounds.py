@@ -62,6 +62,16 @@ def test_history_and_clients_agree(fed):
     assert result.clients["test"][7] == pytest.approx(100 * (predicted == y).mean())
 
 
+def test_a_network_of_the_package_is_given_by_name_or_made(fed):
+    made = fl.models.make("mlp32", fed.input_shape, fed.n_classes)
+    runs = [run(fl.methods.FedAvg(), fed, net, rounds=1) for net in ("mlp32", made)]
+    assert np.array_equal(runs[0].theta, runs[1].theta)
+    assert runs[0].settings == runs[1].settings
+    other = fl.models.make("mlp32", (1, 9, 9), fed.n_classes)
+    said = "'mlp32' was made for samples of shape .1, 9, 9., and these have .1, 8, 8."
+    refused(said, run, fl.methods.FedAvg(), fed, other)
+
+
 def test_two_runs_are_bit_identical_and_seeds_differ(fed):
     a, b, c = (run(fl.methods.FedSEM(2), fed, **QUICK, seed=seed) for seed in (3, 3, 4))
     same(a, b)

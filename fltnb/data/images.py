@@ -147,12 +147,16 @@ class ImageSet:
         Raises FltnbError for positions outside the set.
         """
         try:
-            part = {key: array[index] for key, array in self.arrays().items()}
-        except IndexError as error:
+            where = np.arange(len(self))[index]
+            outside = (np.asarray(index) < 0).any()
+        except IndexError:
+            outside = True
+        if outside:
             raise FltnbError(
                 f"The subset of {self.name!r} asks for images outside 0 to "
                 f"{len(self) - 1}: give positions in that range."
-            ) from error
+            )
+        part = {key: array[where] for key, array in self.arrays().items()}
         name = name or f"{self.name}[{len(part['labels'])}]"
         return replace(self, name=name, **part)
 

@@ -152,7 +152,7 @@ class Training(Experiment):
 
             # the size of an own network depends on the clients' samples
             clients = built(self.federation)
-            net: Any = shaped(self.model, clients, n_outputs(clients, self.loss))
+            net = shaped(self.model, clients, n_outputs(clients, self.loss))
             found["model"] = net.settings(self.seed)
         return plain(found)
 

@@ -150,8 +150,8 @@ def shaped(
     Parameters
     ----------
     model : str, nn.Module, function, Own or Model
-        A name for :func:`make`, or your own network (:func:`own`). A Model is returned
-        as it is.
+        A name for :func:`make`, or your own network (:func:`own`). A Model for samples
+        of this shape is returned as it is.
     fed : Federation
     n_outputs : int, optional
         Number of outputs; by default one for each class.
@@ -159,8 +159,8 @@ def shaped(
     Raises
     ------
     FltnbError
-        The network cannot be made or applied, its outputs have a wrong shape, or some
-        of its weights have no effect.
+        The network cannot be made or applied, its outputs have a wrong shape, some of
+        its weights have no effect, or a Model is for samples of another shape.
 
     Examples
     --------
@@ -173,6 +173,12 @@ def shaped(
     10
     """
     if isinstance(model, Model):
+        if not isinstance(model, OwnModel) and model.input_shape != fed.input_shape:
+            raise FltnbError(
+                f"The model {model.name!r} was made for samples of shape "
+                f"{model.input_shape}, and these have {fed.input_shape}: give its "
+                "name instead."
+            )
         return model
     n_outputs = n_outputs or fed.n_classes
     if isinstance(model, str):

@@ -357,6 +357,13 @@ class Model:
                 stages[-1] = stages[-1]._replace(relu=True)
         return stages
 
+    def settings(self, seed: int) -> Any:
+        """Return what says which network a run with this seed has, JSON-able.
+
+        This is the name of a network of the package.
+        """
+        return self.name
+
     def init(self, seed: int, index: int = 0) -> np.ndarray:
         """Return initial parameters (P,) float32.
 

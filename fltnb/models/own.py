@@ -17,7 +17,6 @@ computed.
 
 import copy
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +31,7 @@ from torch.nn.parameter import is_lazy
 from ..data import array_digest
 from ..errors import FltnbError, first_line
 from ..federations import SPLITS, Federation
-from ..owncode import code_of, counts, is_own
+from ..owncode import code_of, counts, is_own, printed
 from ..randomness import integer, stream
 from .base import SLICED, Layer, Model, Tensors
 
@@ -571,11 +570,10 @@ class OwnModel(Model):
         for name, _ in self.shapes:
             rest.pop(name)
         constants = [one.detach().numpy() for one in rest.values()]
-        without_addresses = re.sub(r" at 0x\w+", "", str(self.module))
         return {
             "kind": "own",
             "name": self.name,
-            "structure": without_addresses,
+            "structure": printed(self.module),
             "code": _own_code(self.module),
             "head": self.own.head,
             "input_shape": list(self.input_shape),

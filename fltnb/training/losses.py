@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from ..errors import FltnbError, choose, first_line
 from ..federations import Federation
-from ..owncode import code_of
+from ..owncode import code_of, printed
 
 if TYPE_CHECKING:
     from .contract import TrainSpec
@@ -187,5 +187,5 @@ def settings(spec: TrainSpec) -> dict[str, Any]:
 
 
 def repr_of(loss: Callable) -> str:
-    """Return a function's name, or a module as torch prints it."""
-    return getattr(loss, "__qualname__", repr(loss))
+    """Return a function's name, or an object as it prints itself."""
+    return getattr(loss, "__qualname__", printed(loss))
