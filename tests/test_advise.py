@@ -201,6 +201,15 @@ def test_a_warning_of_a_later_seed_says_so(monkeypatch):
     assert note == "At seed 8: There may be more."
 
 
+def test_all_gains_of_an_advice_are_of_one_seed():
+    fed = wards("none")
+    found = fl.advise(fed, n_seeds=1, seed=7, progress=False)
+    together = fl.clustering_gain(fed, np.zeros(6, int), seed=7)
+    said = f"{together.over_own:.1f} ± {together.over_own_error:.1f} points over"
+    assert f"One model gains an estimated {said} training alone" in found.text
+    refused("seed must be a whole number of at least 0", fl.advise, fed, seed=-1)
+
+
 def test_the_methods_advised_for_values_work_on_them():
     x = np.random.default_rng(0).normal(size=(90, 4))
     who = np.repeat([0, 1, 2], 30)

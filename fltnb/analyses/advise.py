@@ -31,7 +31,7 @@ from ..federations.preprocessing import some
 from ..metrics import adjusted_rand_index
 from ..progress import bar
 from ..randomness import stream
-from ..settings import Count, check
+from ..settings import Count, Natural, check
 
 PART = 0.8  # of a client's samples, drawn again for every further seed
 KEPT = 8  # this number of a client's samples is always kept
@@ -172,7 +172,7 @@ def advise(
     fed: Federation,
     embed: EncoderSpec | Sequence[np.ndarray] | Callable | None = None,
     n_seeds: Count = 3,
-    seed: int = 0,
+    seed: Natural = 0,
     progress: bool = True,
 ) -> Advice:
     """Say whether clients form groups, and whether a model per group is worth it.
@@ -198,8 +198,9 @@ def advise(
     Raises
     ------
     FltnbError
-        Numbers are predicted, there are fewer than three clients, the result of
-        ``embed`` does not fit, or no clusterer can work with these clients.
+        Numbers are predicted, there are fewer than three clients, an option is out of
+        range, the result of ``embed`` does not fit, or no clusterer can work with these
+        clients.
 
     Examples
     --------
@@ -215,6 +216,7 @@ def advise(
     ('MergeGain', {0: ['0', '1', '2'], 1: ['3', '4', '5']})
     """
     n_seeds = check("n_seeds", n_seeds, Count)
+    seed = check("seed", seed, Natural)
     if not isinstance(fed, Federation):
         raise FltnbError(
             f"fl.advise needs a Federation, not {type(fed).__name__}: make one, such "
@@ -239,7 +241,7 @@ def advise(
     shown = bar(candidates, shown=progress, desc="Clusterers", unit="clusterer")
     for sees, clusterer in shown:
         trials.append(_tried(fed, embedded, clusterer, sees, n_seeds, seed))
-    return _judged(fed, embedded, trials)
+    return _judged(fed, embedded, trials, seed)
 
 
 @dataclass
@@ -449,9 +451,11 @@ def _rows(sizes: np.ndarray, number: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _judged(
-    fed: Federation, embedded: list[np.ndarray], trials: list[_Trial]
+    fed: Federation, embedded: list[np.ndarray], trials: list[_Trial], seed: int
 ) -> Advice:
     """Make the tables, and the sentences of the recommendation.
+
+    All gains are estimated by regressions of the same ``seed``.
 
     Raises
     ------
@@ -470,7 +474,7 @@ def _judged(
         same = [np.equal.outer(one, one) for one in trial.labels]
         together[trial.name] = np.mean(same, axis=0)
     one_cluster = np.zeros(fed.n_clients, dtype=np.int64)
-    one = clustering_gain(fed, one_cluster, embedded=embedded)
+    one = clustering_gain(fed, one_cluster, seed=seed, embedded=embedded)
     recommended, text = _recommendation(fed, done, one)
     unused = {}
     for trial in trials:
