@@ -6,6 +6,7 @@ import io
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -114,6 +115,15 @@ def test_every_client_can_be_picked_in_every_panel_and_picking_redraws_samples_o
         and "accuracy 7.0%" in seen.text
     )
     assert (first[:, :700] == second[:, :700]).all() and (first != second).any()
+
+
+def test_clients_of_a_series_are_found_by_their_place_and_not_by_its_index():
+    near = np.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.8], [0.9, 0.8, 0.0]])
+    accuracy = pd.Series([50.0, 60.0, 70.0], index=[2, 1, 0])
+    truth = pd.Series([4, 4, 7], index=["Linz", "Wels", "Graz"])
+    given = {"accuracy": accuracy, "truth": truth, "live": False}
+    seen = fl.explore({"distance": near}, **given)
+    assert seen.text.endswith("true cluster 4, test accuracy 50.0%.")
 
 
 def test_stored_distances_of_emd_cfl_at_the_published_tolerance():

@@ -68,6 +68,11 @@ class ClientsExplorer(Explorer):
             options = source.get_params(deep=False)
         elif truth is None:
             truth = source.get("clusters")
+        # arrays, as a Series would find clients by its index
+        if truth is not None:
+            truth = as_array(truth, "truth")
+        if accuracy is not None:
+            accuracy = as_array(accuracy, "accuracy")
         fit = taken(source)
         _check(fit, X=X, samples=samples, truth=truth, accuracy=accuracy)
 
@@ -311,19 +316,19 @@ def _check(fit: Fit, **given: Any) -> None:
         )
     if given["samples"] is not None:
         _check_images(given["samples"])
-    if given["truth"] is not None:
-        truth = as_array(given["truth"], "truth")
-        if truth.ndim != 1 or pd.isna(truth).any():
-            raise FltnbError(
-                "truth must be one true cluster for each client, and none missing."
-            )
-    if given["accuracy"] is not None:
-        accuracy = as_array(given["accuracy"], "accuracy")
-        if accuracy.ndim != 1 or accuracy.dtype.kind not in "fiu":
-            raise FltnbError(
-                "accuracy must be one number for each client, not "
-                f"{accuracy.dtype} of shape {accuracy.shape}."
-            )
+    truth = given["truth"]
+    if truth is not None and (truth.ndim != 1 or pd.isna(truth).any()):
+        raise FltnbError(
+            "truth must be one true cluster for each client, and none missing."
+        )
+    accuracy = given["accuracy"]
+    if accuracy is not None and (
+        accuracy.ndim != 1 or accuracy.dtype.kind not in "fiu"
+    ):
+        raise FltnbError(
+            "accuracy must be one number for each client, not "
+            f"{accuracy.dtype} of shape {accuracy.shape}."
+        )
 
 
 def _check_images(samples: Sequence[np.ndarray]) -> None:
